@@ -1,0 +1,1 @@
+"""Captured traffic: files in, packets out, and back."""

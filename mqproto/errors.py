@@ -1,0 +1,41 @@
+"""What mqproto raises.  Whose mistake was it? The bytes', or the caller's."""
+
+from __future__ import annotations
+
+
+class MqprotoError(Exception):
+    """The root of every exception that mqproto raises on purpose."""
+
+
+class WireFormatError(MqprotoError, ValueError):
+    """Bytes that form no packet of [MS-MQQB] 2.2.
+
+    The text names all five facts, so that a reader can go from it to the byte and to the rule.
+
+    Args:
+        field: dotted, in the record's words: `user.destination_queue.count`.
+        offset: of the field's first byte, counted from the first byte of the packet.
+        value: what stood there, or how many bytes there were.
+        limit: in words, what would have been right: `at most 250`, `0x10`, `28 bytes`.
+        section: of the specification, as in `[MS-MQMQ] 2.2.19.3`.
+    """
+
+    def __init__(self, field: str, offset: int, value: object, limit: str, section: str) -> None:
+        super().__init__(field, offset, value, limit, section)
+        self.field = field
+        self.offset = offset
+        self.value = value
+        self.limit = limit
+        self.section = section
+
+    def __str__(self) -> str:
+        value = f"{self.value:#x}" if isinstance(self.value, int) and self.value > 9 else self.value
+        return f"{self.field} at byte {self.offset} is {value}, must be {self.limit}  {self.section}"
+
+
+class FormatNameError(MqprotoError, ValueError):
+    """A text that names no queue, and what is wrong with it.  [MS-MQMQ] 2.1"""
+
+
+class UsageError(MqprotoError, ValueError):
+    """The caller asked for what cannot be; the text says what to do instead."""

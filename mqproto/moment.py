@@ -1,0 +1,17 @@
+"""Time, as an argument."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Moment:
+    """One instant, on the two clocks that the protocol reads.
+
+    uptime_ms: milliseconds on a clock that never goes back; every timer runs on it.
+    utc_s: whole seconds since 1970, UTC; SentTime and expiry are told in it. It may jump.
+    """
+
+    uptime_ms: int
+    utc_s: int

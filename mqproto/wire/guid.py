@@ -1,0 +1,29 @@
+"""GUIDs as they lie on the wire: 16 bytes, the first three groups little-endian.  [MS-DTYP] 2.3.4.2
+
+A packet carries up to five of them, so they stay bytes inside the program; only people see text.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Final, NewType
+
+Guid = NewType("Guid", bytes)
+
+NULL_GUID: Final = Guid(bytes(16))
+
+
+def guid_from_text(text: str) -> Guid:
+    """`557358d1-5055-9591-9549-97b6e611ea26`, with or without braces, in any case, as 16 bytes.
+
+    Raises:
+        ValueError: the text is no GUID.
+    """
+    if len(text.strip("{}")) != 36:
+        raise ValueError(f"{text!r} is no GUID: write it as 00000000-0000-0000-0000-000000000000")
+    return Guid(uuid.UUID(text).bytes_le)
+
+
+def guid_text(guid: Guid) -> str:
+    """The GUID as the specifications print it: upper case, no braces."""
+    return str(uuid.UUID(bytes_le=guid)).upper()

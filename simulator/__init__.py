@@ -1,0 +1,1 @@
+"""Queue managers that run: sockets, disks, clients, one command."""
