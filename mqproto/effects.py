@@ -1,0 +1,260 @@
+"""What a queue manager decided: one `Batch` of effects for all that was fed to it since the last.
+
+The shell carries a batch out in this order, and needs no other rule:
+
+1. `writes`, if there are any, in one transaction with one flush;
+2. `reads`: each page goes back with `QueueManager.loaded`;
+3. `connects`, `sends`, `closes`, `deliveries`.
+
+So nothing is acknowledged, forwarded or handed out before it is on disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from mqproto.wire.guid import Guid
+
+POSITION_BITS: Final = 40
+
+
+def message_key(queue: int, position: int) -> int:
+    """The store's key of a message: queue in the high bits, position in the low 40, so that a queue is one range."""
+    return queue << POSITION_BITS | position
+
+
+class QueueKind(StrEnum):
+    """What a stored queue is for; with its name it identifies the queue."""
+
+    LOCAL = "local"
+    """Applications receive from it. Name: the queue's own."""
+    OUTGOING = "outgoing"
+    """Express and recoverable messages on their way, our own and forwarded. Name: where to."""
+    SEQUENCE = "sequence"
+    """Our own transactional messages to one destination queue, kept until their OrderAck. Name: the format name."""
+    FINAL = "final"
+    """AwaitingFinalACKTable: had their OrderAck, wait for their FinalAck. Position: the MessageID."""
+    HELD = "held"
+    """Came early, behind a gap. Name: source queue manager and queue."""
+
+
+class QueueRow(NamedTuple):
+    """A queue that exists from now on. `queue` is its number in the store, 1 to 2**22."""
+
+    queue: int
+    kind: QueueKind
+    name: str
+
+
+class MessageRow(NamedTuple):
+    """A message to keep: the packet as it will be sent or handed out, without a SessionHeader."""
+
+    key: int
+    packet: bytes
+    message_id: int
+    final_ack: bool
+    """Whether it is kept for a FinalAck after its OrderAck."""
+
+
+class OutgoingRow(NamedTuple):
+    """One outgoing sequence; `queue` is the number of its SEQUENCE queue.  [MS-MQQB] 3.1.1.3.1"""
+
+    queue: int
+    time_stamp: int
+    ordinal: int
+    base: int
+    """Message k of the sequence stands at position base + k of the queue."""
+    next_number: int
+    last_ack: int
+    saved_through: int
+    """The highest position that the next hop has acknowledged; messages after it are sent anew after a restart."""
+
+
+class IncomingRow(NamedTuple):
+    """One incoming sequence: the last message accepted from `source` for `queue`.  [MS-MQDMPR] 3.1.1.5"""
+
+    source: Guid
+    queue: int
+    time_stamp: int
+    ordinal: int
+    number: int
+    reject_count: int
+    last_access_s: int
+
+
+class IdentifierRow(NamedTuple):
+    """One entry of the MessageIDHistoryTable.  [MS-MQQB] 3.1.1.3"""
+
+    source: Guid
+    ordinal: int
+    time_stamp_s: int
+
+
+class FinalAckKept(NamedTuple):
+    """Of the messages with keys first..last, those with `final_ack` move to queue `final_queue`, each to the position
+    that is its message_id. The removal of the others follows as an ordinary removal."""
+
+    first: int
+    last: int
+    final_queue: int
+
+
+@dataclass(slots=True)
+class Writes:
+    """One transaction. The store applies the fields in the order in which they stand here.
+
+    Keys are never used twice. A row for a state that exists already replaces it.
+    """
+
+    queues: list[QueueRow] = field(default_factory=list)
+    messages: list[MessageRow] = field(default_factory=list)
+    finals: list[FinalAckKept] = field(default_factory=list)
+    moves: list[tuple[int, int]] = field(default_factory=list)
+    """A message's old key and its new one."""
+    removals: list[tuple[int, int]] = field(default_factory=list)
+    """Keys from first to last, both included; keys without a message are no error."""
+    outgoing: dict[int, OutgoingRow] = field(default_factory=dict)
+    incoming: dict[tuple[Guid, int], IncomingRow] = field(default_factory=dict)
+    identifiers: list[IdentifierRow] = field(default_factory=list)
+    identifiers_before_s: int | None = None
+    """Identifiers older than this are forgotten."""
+    counters: dict[str, int] = field(default_factory=dict)
+    """Named numbers, such as the ceiling of the MessageIDs given out."""
+
+    def remove(self, queue: int, first: int, last: int) -> None:
+        """Remove the messages of a queue from one position to another, both included."""
+        low, high = message_key(queue, first), message_key(queue, last)
+        if self.removals and self.removals[-1][1] + 1 == low:
+            low = self.removals.pop()[0]
+        self.removals.append((low, high))
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.queues
+            or self.messages
+            or self.finals
+            or self.moves
+            or self.removals
+            or self.outgoing
+            or self.incoming
+            or self.identifiers
+            or self.identifiers_before_s is not None
+            or self.counters
+        )
+
+
+class StoredQueue(NamedTuple):
+    """What a store knows of one queue when it is opened. Positions are 0 where the queue is empty."""
+
+    queue: int
+    kind: QueueKind
+    name: str
+    count: int
+    size_bytes: int
+    first: int
+    last: int
+    final_ack_count: int
+
+
+@dataclass(slots=True)
+class StoredState:
+    """All that a queue manager must know of its store when it starts; messages stay on disk, but for the held ones."""
+
+    queues: list[StoredQueue] = field(default_factory=list)
+    held: list[tuple[int, bytes]] = field(default_factory=list)
+    """Key and packet of each message in a HELD queue."""
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    """Ranges of keys, first and last included, that are missing between the first and the last of a SEQUENCE queue."""
+    outgoing: list[OutgoingRow] = field(default_factory=list)
+    incoming: list[IncomingRow] = field(default_factory=list)
+    identifiers: list[IdentifierRow] = field(default_factory=list)
+    counters: dict[str, int] = field(default_factory=dict)
+
+
+class ReadPage(NamedTuple):
+    """Asks for a queue's messages after a position, in order of position, as many as fit both limits but at least one.
+
+    The answer is `QueueManager.loaded(page, rows)` with rows of (position, packet, final_ack).
+    """
+
+    queue: int
+    after: int
+    limit_messages: int
+    limit_bytes: int
+    resend: bool
+    """Whose page it is: the resend's or that of the queue's own window."""
+
+
+class Waiting(NamedTuple):
+    """A message of a queue, in memory because its turn comes soon."""
+
+    position: int
+    packet: bytes
+    final_ack: bool
+    stored: bool
+    """Whether the store has it too; an express message is stored only where memory ran short."""
+
+
+class OpenTransport(NamedTuple):
+    """Connect; then call `QueueManager.opened` or, if it fails, `QueueManager.lost`."""
+
+    session: int
+    host: str
+    port: int
+
+
+class SendBytes(NamedTuple):
+    """Bytes to write to a session's transport, in order."""
+
+    session: int
+    chunks: list[bytes]
+
+
+class CloseTransport(NamedTuple):
+    """Close the transport; the session is gone already. There is nothing to answer.  [MS-MQQB] 3.1.5.9"""
+
+    session: int
+    section: str
+    reason: str
+
+
+class Received(NamedTuple):
+    """One message handed to an application; `position` is its name until it is settled."""
+
+    position: int
+    packet: bytes
+
+
+class Delivery(NamedTuple):
+    """Messages for a consumer that asked with `QueueManager.consume`."""
+
+    consumer: int
+    queue: str
+    messages: list[Received]
+
+
+class Note(NamedTuple):
+    """Something an operator may want to know, as a line of the log.
+
+    `name` is a word to search for, such as `session-closed`; `facts` are its values.
+    """
+
+    name: str
+    facts: dict[str, str | int]
+
+
+@dataclass(slots=True)
+class Batch:
+    """Everything decided since the last `take`; see the module for the order to carry it out."""
+
+    writes: Writes | None = None
+    reads: list[ReadPage] = field(default_factory=list)
+    connects: list[OpenTransport] = field(default_factory=list)
+    sends: list[SendBytes] = field(default_factory=list)
+    closes: list[CloseTransport] = field(default_factory=list)
+    deliveries: list[Delivery] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    deadline_ms: int | None = None
+    """Call `QueueManager.tick` when the uptime clock shows this."""

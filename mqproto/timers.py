@@ -1,0 +1,82 @@
+"""The timers of [MS-MQQB] 3.1.2, as deadlines in one table."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from enum import Enum
+from itertools import count
+from typing import Any
+
+
+class Timer(Enum):
+    """What a deadline is for, with the section that says what happens at it."""
+
+    SESSION_INITIALIZATION = "3.1.6.6"
+    SESSION_CLEANUP = "3.1.6.2"
+    SESSION_RETRY_CONNECT = "3.1.6.1"
+    SESSION_ACK_WAIT = "3.1.6.3"
+    TRANSACTIONAL_ACK_WAIT = "3.1.6.5"
+    ORDER_ACK_SEND = "3.1.6.9"
+    MESSAGE_ID_HISTORY_CLEANUP = "3.1.6.7"
+    LAZY_WRITES = "the store: what may wait for the next commit waits no longer"
+
+
+class Timers:
+    """Deadlines by timer and owner. Setting one that runs already costs a dictionary entry, so it may be done per message.
+
+    An owner is anything hashable that has several instances of a timer: a session, a sequence.
+    """
+
+    def __init__(self) -> None:
+        self._deadlines: dict[tuple[Timer, Any], int] = {}
+        self._heap: list[tuple[int, int, tuple[Timer, Any]]] = []
+        self._heaped: dict[tuple[Timer, Any], int] = {}
+        self._tie = count()
+
+    def start(self, timer: Timer, owner: Any, deadline_ms: int) -> None:
+        """Start a timer, or restart it with another deadline."""
+        key = (timer, owner)
+        self._deadlines[key] = deadline_ms
+        heaped = self._heaped.get(key)
+        if heaped is None or deadline_ms < heaped:
+            self._push(key, deadline_ms)
+
+    def stop(self, timer: Timer, owner: Any) -> None:
+        """Stop a timer; one that does not run stays stopped."""
+        self._deadlines.pop((timer, owner), None)
+
+    def runs(self, timer: Timer, owner: Any) -> bool:
+        """Whether the timer runs."""
+        return (timer, owner) in self._deadlines
+
+    def deadline_ms(self, timer: Timer, owner: Any) -> int | None:
+        """When the timer is due, or None if it does not run."""
+        return self._deadlines.get((timer, owner))
+
+    def expired(self, uptime_ms: int) -> Iterator[tuple[Timer, Any]]:
+        """The timers that are due, earliest first; each is stopped as it is handed out."""
+        while (next_ms := self.next_ms) is not None and next_ms <= uptime_ms:
+            key = heapq.heappop(self._heap)[2]
+            del self._heaped[key]
+            del self._deadlines[key]
+            yield key
+
+    @property
+    def next_ms(self) -> int | None:
+        """The earliest deadline. Entries that were stopped or put off since they were heaped are set right first."""
+        while self._heap:
+            at, _, key = self._heap[0]
+            deadline = self._deadlines.get(key)
+            if self._heaped.get(key) == at and deadline == at:
+                return at
+            heapq.heappop(self._heap)
+            if self._heaped.get(key) == at:
+                del self._heaped[key]
+                if deadline is not None:
+                    self._push(key, deadline)
+        return None
+
+    def _push(self, key: tuple[Timer, Any], deadline_ms: int) -> None:
+        self._heaped[key] = deadline_ms
+        heapq.heappush(self._heap, (deadline_ms, next(self._tie), key))
