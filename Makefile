@@ -1,0 +1,53 @@
+# Needs make and Python 3.11 or newer, nothing else: what wants Python first makes .venv, with the versions of
+# requirements.lock. ARGS are handed on: make test ARGS="-k session", make demo ARGS="--input DIR".
+# A first `make test PYTHON=python3.12` chooses the Python of .venv.
+
+VENV := .venv
+export PYTHON
+
+# Who has everything needs no smaller set: `demo` makes its own .venv only where there is none.
+DEV := $(VENV)/.dev
+DEMO := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.simulator)
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test coverage lint format bench lock clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
+
+demo: $(DEMO)  ## three queue managers, a broken link, a killed node; proof at the end
+	@$(VENV)/bin/mqproto demo $(ARGS)
+
+test: $(DEV)  ## all tests
+	@$(VENV)/bin/python -m pytest $(ARGS)
+
+coverage: $(DEV)  ## all tests, and which branches of mqproto they leave out
+	@$(VENV)/bin/python -m pytest --cov --cov-report=term-missing:skip-covered $(ARGS)
+
+lint: $(DEV)  ## ruff format, ruff check, mypy --strict
+	@$(VENV)/bin/ruff format --check
+	@$(VENV)/bin/ruff check
+	@$(VENV)/bin/mypy
+
+format: $(DEV)  ## the house style, where a program can give it
+	@$(VENV)/bin/ruff format
+	@$(VENV)/bin/ruff check --fix
+
+bench: $(DEMO)  ## how fast it is here
+	@$(VENV)/bin/mqproto bench all $(ARGS)
+
+lock: $(DEV)  ## requirements.lock anew after a change of pyproject.toml; ARGS=--upgrade takes the newest
+	@$(VENV)/bin/python -m venv --clear build/lock && build/lock/bin/pip install --quiet uv
+	@$(VENV)/bin/python -c 'import tomllib; \
+	  print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+	| build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --all-extras $(ARGS) \
+	  --custom-compile-command "make lock" --output-file requirements.lock pyproject.toml -
+
+clean:  ## remove all that make made
+	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+	@find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(VENV)/.%: pyproject.toml requirements.lock .ci/venv
+	@.ci/venv $*
+	@touch $@
