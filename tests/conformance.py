@@ -1,0 +1,100 @@
+"""Reads conformance.toml, and the citations of the specification in code and in tests.
+
+A citation is `[MS-MQQB] 3.1.5.6`, with further numbers after a comma, "and" or "to". In `mqproto/` a number
+of section 3.1 that stands alone is [MS-MQQB]'s too.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parent.parent
+CONFORMANCE: Final = ROOT / "mqproto" / "conformance.toml"
+STATUSES: Final = ("done", "partial", "left out", "later")
+
+NUMBER: Final = r"\d+(?:\.\d+)+"
+LISTED: Final = re.compile(rf"\[(MS-[A-Z]+)\]\s+({NUMBER}(?:(?:,\s+and|,|\s+and|\s+to)\s+{NUMBER})*)")
+ALONE: Final = re.compile(rf"(?<![\w.]){NUMBER}(?!\w)")
+CITATION: Final = re.compile(rf"\[MS-[A-Z]+\] {NUMBER}")
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """One mention of one section: `[MS-MQQB] 3.1.5.6`, and where it stands."""
+
+    section: str
+    where: str
+
+
+def load() -> dict[str, Any]:
+    """conformance.toml: `sections`, each with a status, and `reading`, where the text is at odds."""
+    return tomllib.loads(CONFORMANCE.read_text("utf-8"))
+
+
+def summary() -> str:
+    """One line for the end of a test run: how many sections have which status."""
+    try:
+        statuses = Counter(line["status"] for line in load()["sections"].values())
+    except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError) as error:
+        return f"conformance.toml cannot be counted: {error!r}"
+    return "conformance.toml: " + ", ".join(f"{statuses[status]} {status}" for status in STATUSES)
+
+
+def cited_in_text(text: str) -> Iterator[tuple[str, int]]:
+    """Each section that the text of a module cites, with its line."""
+
+    def line_of(position: int) -> int:
+        return text.count("\n", 0, position) + 1
+
+    taken = []
+    for mention in LISTED.finditer(text):
+        taken.append(mention.span())
+        for number in re.findall(NUMBER, mention[2]):
+            yield f"[{mention[1]}] {number}", line_of(mention.start())
+    for mention in ALONE.finditer(text):
+        if mention[0].startswith("3.1.") and not any(start <= mention.start() < end for start, end in taken):
+            yield f"[MS-MQQB] {mention[0]}", line_of(mention.start())
+
+
+def cited_in_markers(text: str) -> Iterator[tuple[str, int]]:
+    """Each argument of `pytest.mark.spec(...)` in a test module, with its line; `?` for what is no text."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.spec":
+            for argument in [*node.args, *(keyword.value for keyword in node.keywords)]:
+                constant = argument.value if isinstance(argument, ast.Constant) else None
+                yield constant if isinstance(constant, str) else "?", node.lineno
+
+
+def in_code() -> list[Citation]:
+    """Every citation in mqproto/."""
+    return [
+        Citation(section, f"{path.relative_to(ROOT)}:{line}")
+        for path in sorted((ROOT / "mqproto").rglob("*.py"))
+        for section, line in cited_in_text(path.read_text("utf-8"))
+    ]
+
+
+def in_tests() -> list[Citation]:
+    """Every section that a test says it holds us to."""
+    return [
+        Citation(section, f"{path.relative_to(ROOT)}:{line}")
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for section, line in cited_in_markers(path.read_text("utf-8"))
+    ]
+
+
+def tests_by_name() -> set[str]:
+    """Every test function, as `tests/session/test_session.py::test_name`."""
+    return {
+        f"{path.relative_to(ROOT)}::{node.name}"
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+    }

@@ -1,0 +1,209 @@
+"""Three packages, one direction: simulator -> captures -> mqproto, and mqproto does no input or output.
+
+Ruff says the same about mqproto while you type. Here every import of every module counts, wherever it stands.
+And what is imported must be installed: a module may use what its package's own extra in pyproject.toml names. Other
+extras it may import inside a function only, so that the rest works without them.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import packages_distributions
+from typing import Any, Final, NamedTuple
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.conformance import ROOT
+
+PYPROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+BANNED: Final = {
+    name: rule["msg"]
+    for name, rule in PYPROJECT["tool"]["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"].items()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What the modules of one folder may import, the standard library and themselves apart."""
+
+    folder: str
+    below: tuple[str, ...] = ()
+    """The folders of ours that it may import."""
+    extras: tuple[str, ...] = ()
+    """The extras of pyproject.toml that are installed with it, beside mqproto's own dependencies."""
+    banned: bool = False
+    """Whether Ruff's list of banned modules holds for it."""
+
+
+# The innermost folder comes first: a module belongs to the first layer that it lies in.
+LAYERS: Final = (
+    Layer("mqproto/testing", below=("mqproto",), extras=("testing",), banned=True),
+    Layer("mqproto", banned=True),
+    Layer("captures/pipeline", below=("captures", "mqproto"), extras=("captures", "spark")),
+    Layer("captures", below=("mqproto",), extras=("captures",)),
+    Layer("simulator", below=("captures", "mqproto"), extras=("simulator",)),
+)
+OURS: Final = ("mqproto", "captures", "simulator", "tests")
+DISTRIBUTIONS_OF: Final = packages_distributions()
+EVERY_EXTRA: Final = tuple(extra for extra in PYPROJECT["project"]["optional-dependencies"] if extra != "dev")
+
+
+class Import(NamedTuple):
+    """One module that another imports, by its whole name."""
+
+    name: str
+    line: int
+    lazy: bool
+    """Whether it stands inside a function."""
+
+
+def layer_of(path: str) -> Layer | None:
+    """The layer of a module, by its path from the root of the repository; None for all that is not ours."""
+    return next((layer for layer in LAYERS if f"{path}/".startswith(f"{layer.folder}/")), None)
+
+
+def imports(path: str, source: str) -> Iterator[Import]:
+    """Each module, or name of a module, that `source` imports."""
+
+    def search(node: ast.AST, lazy: bool) -> Iterator[Import]:
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, node.lineno, lazy) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            here = path.split("/")[: -node.level] if node.level else []
+            base = [*here, *([node.module] if node.module else [])]
+            yield from (Import(".".join([*base, alias.name]), node.lineno, lazy) for alias in node.names)
+        for child in ast.iter_child_nodes(node):
+            yield from search(child, lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+    return search(ast.parse(source), lazy=False)
+
+
+def distributions(extras: tuple[str, ...]) -> set[str]:
+    """The distributions that mqproto with these extras asks for by name."""
+    project = PYPROJECT["project"]
+    known = project["optional-dependencies"]
+    asked = [*project["dependencies"], *(line for extra in extras for line in known.get(extra, []))]
+    names = set()
+    for requirement in map(Requirement, asked):
+        if requirement.name == project["name"]:
+            names |= distributions(tuple(requirement.extras))
+        names.add(canonicalize_name(requirement.name))
+    return names
+
+
+def fault(path: str, imported: Import) -> str | None:
+    """Why the module at `path` may not import that, and what to do instead; None if it may."""
+    layer = layer_of(path)
+    assert layer is not None, f"{path} lies in no layer"
+    top = imported.name.partition(".")[0]
+    installed = distributions(EVERY_EXTRA if imported.lazy and not layer.banned else layer.extras)
+    if layer.banned and top in BANNED:
+        return str(BANNED[top])
+    if top in OURS:
+        target = layer_of(imported.name.replace(".", "/"))
+        if target is None or (
+            target is not layer and target.folder.split("/")[0] not in (*layer.below, path.split("/")[0])
+        ):
+            return "Arrows point one way: simulator -> captures -> mqproto. Move what both need downwards."
+        missing = sorted(distributions(target.extras) - installed)
+        return (
+            f"{target.folder} needs {', '.join(missing)}: import it inside a function." if missing else None
+        )
+    names = {canonicalize_name(name) for name in DISTRIBUTIONS_OF.get(top, [top])}
+    if top in sys.stdlib_module_names or names & installed:
+        return None
+    if layer.banned:
+        return (
+            f"{layer.folder} imports the standard library and what pyproject.toml names for it, nothing else."
+        )
+    return f"pyproject.toml does not name it in the extra {layer.extras[-1]!r}, so users may be without it."
+
+
+def test_no_import_points_the_wrong_way() -> None:
+    faults = []
+    for module in sorted(path for folder in OURS[:3] for path in (ROOT / folder).rglob("*.py")):
+        path = module.relative_to(ROOT).as_posix()
+        for imported in imports(path, module.read_text("utf-8")):
+            if reason := fault(path, imported):
+                faults.append(f"{path}:{imported.line} imports {imported.name}. {reason}")
+    assert not faults, "\n" + "\n".join(faults)
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "reason"),
+    [
+        ("mqproto/session/rules.py", "def f():\n    from trio import sleep", "sans-IO"),
+        ("mqproto/session/rules.py", "import time", "Moment"),
+        ("mqproto/session/rules.py", "if TYPE_CHECKING:\n    import simulator.node", "one way"),
+        ("mqproto/session/rules.py", "from ...captures import pcap", "one way"),
+        ("mqproto/wire/record.py", "import msgspec", "nothing else"),
+        ("mqproto/wire/record.py", "from mqproto.testing import packets", "needs hypothesis"),
+        ("mqproto/testing/packets.py", "import random", "argument"),
+        ("captures/pcap.py", "import simulator", "one way"),
+        ("captures/pcap.py", "import trio", "extra 'captures'"),
+        ("captures/pcap.py", "import no_such_module", "extra 'captures'"),
+        ("captures/pcap.py", "from tests.examples import FRAME", "one way"),
+        ("simulator/node.py", "from mqproto.testing.packets import any_packet", "needs hypothesis"),
+        ("simulator/node.py", "import pytest", "extra 'simulator'"),
+        ("simulator/node.py", "def f():\n    import pytest", "extra 'simulator'"),
+        ("mqproto/wire/record.py", "def f():\n    from mqproto import testing", "needs hypothesis"),
+    ],
+)
+def test_a_wrong_import_is_found_and_explained(path: str, source: str, reason: str) -> None:
+    [imported] = imports(path, source)
+    assert reason in (fault(path, imported) or "let through")
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("mqproto/wire/record.py", "import struct, construct.core, mqproto.errors"),
+        ("mqproto/session/rules.py", "from . import states\nfrom ..wire import guid"),
+        ("mqproto/testing/packets.py", "import hypothesis.strategies\nfrom mqproto.wire import guid"),
+        ("captures/pcap.py", "import socket, time\nfrom mqproto.wire import guid"),
+        ("simulator/node.py", "import trio, sqlite3, captures.pcap, mqproto.moment\nfrom . import storage"),
+        ("simulator/fuzz.py", "def f():\n    from mqproto.testing.packets import any_packet"),
+    ],
+)
+def test_a_right_import_is_let_through(path: str, source: str) -> None:
+    found = list(imports(path, source))
+    assert found
+    assert [fault(path, imported) for imported in found] == [None] * len(found)
+
+
+def test_ruff_bans_for_mqproto_what_waits_or_rolls_dice() -> None:
+    assert {"trio", "socket", "time", "random", "sqlite3", "captures", "simulator"} <= set(BANNED)
+    lifted = PYPROJECT["tool"]["ruff"]["lint"]["per-file-ignores"]
+    assert not any(re.match("mqproto", pattern) for pattern, rules in lifted.items() if "TID251" in rules)
+
+
+def test_the_lock_pins_every_dependency_that_pyproject_names() -> None:
+    lines = (ROOT / "requirements.lock").read_text("utf-8").splitlines()
+    pins = [Requirement(line.split(" #")[0]) for line in lines if line[:1].isalnum()]
+    versions = {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in pins}
+    extras = PYPROJECT["project"]["optional-dependencies"]
+    asked = [
+        Requirement(line)
+        for group in (
+            PYPROJECT["build-system"]["requires"],
+            PYPROJECT["project"]["dependencies"],
+            *extras.values(),
+        )
+        for line in group
+    ]
+    unmet = [
+        str(requirement)
+        for requirement in asked
+        if requirement.name != PYPROJECT["project"]["name"]
+        and not requirement.specifier.contains(versions.get(canonicalize_name(requirement.name), "0"), True)
+    ]
+    assert not unmet, f"requirements.lock has no release for {unmet}: run `make lock`"
+    assert all(len(pin.specifier) == 1 and str(pin.specifier).startswith("==") for pin in pins)
+    assert not any("://" in line or line.startswith("-") for line in lines), "the lock names no host"

@@ -1,0 +1,65 @@
+"""What conftest.py promises about skipped tests and hypothesis profiles."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from hypothesis import settings
+
+from tests.conformance import ROOT
+from tests.conftest import profile_name
+
+A_TEST_OF_EACH_KIND = """
+import pytest
+
+def test_that_asks_for_a_program(): pytest.skip("no tshark")
+@pytest.mark.xfail(strict=True)
+def test_of_a_known_fault(): assert False
+def test_that_runs(): pass
+"""
+A_MODULE_THAT_SKIPS_ITSELF = "import pytest; pytest.importorskip('no_such_module')"
+
+
+@pytest.mark.parametrize(
+    ("ci", "expected"),
+    [
+        ("", {"passed": 1, "xfailed": 1, "skipped": 2}),
+        ("true", {"passed": 1, "xfailed": 1, "failed": 1, "errors": 1}),
+    ],
+)
+def test_a_skipped_test_has_failed_in_ci_and_only_there(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, ci: str, expected: dict[str, int]
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("CI", ci)
+    pytester.makeconftest("from tests.conftest import *")
+    pytester.makepyfile(test_kinds=A_TEST_OF_EACH_KIND, test_module=A_MODULE_THAT_SKIPS_ITSELF)
+    result = pytester.run(sys.executable, "-m", "pytest", "--continue-on-collection-errors", "-p", "no:trio")
+    assert result.parseoutcomes() == expected
+    result.stdout.fnmatch_lines("conformance.toml*")
+
+
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [
+        ({}, "fast"),
+        ({"CI": ""}, "fast"),
+        ({"CI": "true"}, "ci"),
+        ({"CI": "true", "HYPOTHESIS_PROFILE": "deep"}, "deep"),
+        ({"HYPOTHESIS_PROFILE": "ci"}, "ci"),
+    ],
+)
+def test_the_profile_is_chosen_by_the_environment(environment: dict[str, str], name: str) -> None:
+    assert profile_name(environment) == name
+
+
+def test_only_ci_repeats_its_examples_and_no_profile_has_a_deadline() -> None:
+    profiles = {name: settings.get_profile(name) for name in ("fast", "ci", "deep")}
+    assert {name: profile.derandomize for name, profile in profiles.items()} == {
+        "fast": False,
+        "ci": True,
+        "deep": False,
+    }
+    assert {profile.deadline for profile in profiles.values()} == {None}
+    assert profiles["fast"].max_examples < profiles["ci"].max_examples < profiles["deep"].max_examples
