@@ -1,8 +1,8 @@
 """Three packages, one direction: simulator -> captures -> mqproto, and mqproto does no input or output.
 
 Ruff says the same about mqproto while you type. Here every import of every module counts, wherever it stands.
-And what is imported must be installed: a module may use what its package's own extra in pyproject.toml names. Other
-extras it may import inside a function only, so that the rest works without them.
+And what is imported must be installed: a module may use what its package's own extra in pyproject.toml names;
+other extras inside a function only, so that the rest works without them.
 """
 
 from __future__ import annotations
@@ -108,21 +108,16 @@ def fault(path: str, imported: Import) -> str | None:
         return str(BANNED[top])
     if top in OURS:
         target = layer_of(imported.name.replace(".", "/"))
-        if target is None or (
-            target is not layer and target.folder.split("/")[0] not in (*layer.below, path.split("/")[0])
-        ):
+        if target is None or target.folder.split("/")[0] not in (*layer.below, path.split("/")[0]):
             return "Arrows point one way: simulator -> captures -> mqproto. Move what both need downwards."
-        missing = sorted(distributions(target.extras) - installed)
-        return (
-            f"{target.folder} needs {', '.join(missing)}: import it inside a function." if missing else None
-        )
+        if missing := sorted(distributions(target.extras) - installed):
+            return f"{target.folder} needs {', '.join(missing)}: import it inside a function."
+        return None
     names = {canonicalize_name(name) for name in DISTRIBUTIONS_OF.get(top, [top])}
     if top in sys.stdlib_module_names or names & installed:
         return None
     if layer.banned:
-        return (
-            f"{layer.folder} imports the standard library and what pyproject.toml names for it, nothing else."
-        )
+        return f"{layer.folder} imports the standard library and its own extra's packages, nothing else."
     return f"pyproject.toml does not name it in the extra {layer.extras[-1]!r}, so users may be without it."
 
 
