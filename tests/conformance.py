@@ -90,7 +90,7 @@ def in_tests() -> list[Citation]:
     ]
 
 
-def tests_by_name() -> set[str]:
+def names_of_tests() -> set[str]:
     """Every test function, as `tests/session/test_session.py::test_name`."""
     return {
         f"{path.relative_to(ROOT)}::{node.name}"

@@ -34,7 +34,7 @@ def test_every_section_that_is_done_has_a_test_that_names_it() -> None:
 
 
 def test_every_reading_answers_its_question_and_is_pinned_by_a_test_that_exists() -> None:
-    known = conformance.tests_by_name()
+    known = conformance.names_of_tests()
     for reading in conformance.load()["reading"]:
         assert reading["question"], reading
         assert reading["answer"], reading

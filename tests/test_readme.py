@@ -1,0 +1,328 @@
+"""Every command and every Python block of every README.md runs, and prints what the README shows.
+
+A fenced block says what it is: `console` (after `$ ` a command, below it what it prints), `sh` (commands),
+`python` (stands on its own), `pycon`, `toml` and `json` (well-formed), `text` (a picture or an extract). Any
+other block is an error, so that none is passed over by mistake.
+
+The blocks of one README run in order, in a folder of their own where the repository's files can be seen. In
+what a command prints, `...` stands for any text. Commands that set up or run for long are not run again here:
+`make` goals that .ci/run calls, and what ELSEWHERE lists with the test that has it.
+"""
+
+from __future__ import annotations
+
+import doctest
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.conformance import ROOT, names_of_tests
+
+TIMEOUT_S: Final = 60
+PROGRAMS: Final = ("mqproto", "python", "python3")
+"""What a README may call and we run here."""
+SETTING_UP: Final = (
+    "git clone",
+    "cd",
+    "pip install",
+    "python -m venv",
+    "source",
+    "apt-get install",
+    "pre-commit install",
+)
+"""What a reader does once; .ci/run does its like."""
+ELSEWHERE: Final[dict[str, str]] = {
+    "make coverage": "pytest with --cov; as `make test` otherwise",
+    "make format": "`make lint` has the same tools",
+}
+"""Commands that run for long, with what covers them: `tests/simulator/test_cli.py::test_name`, or words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One fenced block: what it says it is, its text, and the line of its first line."""
+
+    language: str
+    text: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command, and what the README says it prints; None where it says nothing."""
+
+    text: str
+    output: str | None
+    line: int
+
+
+def readmes() -> list[Path]:
+    """Every README.md that git would take."""
+    names = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "README.md", "*/README.md"],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    return [ROOT / name for name in sorted(set(names.stdout.splitlines()))]
+
+
+def blocks(markdown: str) -> Iterator[Block]:
+    """The fenced blocks of a page, in order.
+
+    Raises:
+        ValueError: a fence is not closed.
+    """
+    lines = iter(enumerate(markdown.splitlines(), start=1))
+    for number, line in lines:
+        if opening := re.fullmatch(r"( *)(```+|~~~+) *([^`]*)", line):
+            indent, fence, language = opening.groups()
+            content = []
+            for _, inner in lines:
+                if inner.strip().startswith(fence) and not inner.strip().strip(fence[0]):
+                    break
+                content.append(inner.removeprefix(indent))
+            else:
+                raise ValueError(f"line {number}: the block is not closed")
+            yield Block(language.strip(), "\n".join(content), number + 1)
+
+
+def commands(block: Block) -> Iterator[Command]:
+    """The commands of a `console` or `sh` block; a line that ends in a backslash goes on in the next.
+
+    Raises:
+        ValueError: a console block begins with something that is no command.
+    """
+    text = re.sub(r"\\\n(?:> )?\s*", "", block.text)
+    if block.language == "sh":
+        for line in text.splitlines():
+            if line.strip() and not line.startswith("#"):
+                yield Command(line, None, block.line)
+        return
+    head, *rest = re.split(r"^\$ ", text, flags=re.MULTILINE)
+    if head.strip() or not rest:
+        raise ValueError(f"line {block.line}: a console block begins with `$ ` and a command")
+    for part in rest:
+        command, _, output = part.partition("\n")
+        yield Command(command.strip(), output.strip() or None, block.line)
+
+
+def covered(command: str) -> bool:
+    """Whether the command is run by .ci/run or by a test, or is part of setting up.
+
+    Raises:
+        ValueError: it is not, and we do not know how to run it either.
+    """
+    command = command.partition("  #")[0].strip()
+    if command in ELSEWHERE or any(f"{command} ".startswith(f"{words} ") for words in SETTING_UP):
+        return True
+    program, *arguments = shlex.split(command)
+    if program == "make":
+        goals = [argument for argument in arguments if "=" not in argument]
+        steps = (ROOT / ".ci" / "run").read_text("utf-8").splitlines()
+        if all(f"make {goal}" in steps or f"make {goal}" in ELSEWHERE for goal in goals) and goals:
+            return True
+        raise ValueError(
+            f"`{command}`: .ci/run has no such step, and ELSEWHERE in test_readme.py no such line"
+        )
+    if program not in PROGRAMS:
+        raise ValueError(f"`{command}`: test_readme.py does not know how to run {program}")
+    return False
+
+
+def shows(output: str, printed: str) -> bool:
+    """Whether what was printed is what the README shows; `...` and white space at line ends are lenient."""
+    tidy = ["\n".join(line.rstrip() for line in text.strip().splitlines()) for text in (output, printed)]
+    pattern = ".*".join(re.escape(part) for part in re.split(r"\.\.\.|…", tidy[0]))
+    return re.fullmatch(pattern, tidy[1], flags=re.DOTALL) is not None
+
+
+def run(arguments: list[str], folder: Path, stdin: str | None = None) -> str:
+    """Run a program as a reader would, with our own .venv first, and return what it printed.
+
+    Raises:
+        ValueError: it failed, or ran for more than a minute.
+    """
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = os.environ | {"PATH": path, "COLUMNS": "100", "NO_COLOR": "1"}
+    try:
+        done = subprocess.run(
+            arguments, cwd=folder, env=environment, input=stdin or "", timeout=TIMEOUT_S,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise ValueError(f"{arguments}: ran for more than {TIMEOUT_S} s") from None
+    if done.returncode:
+        raise ValueError(f"{arguments}: exit status {done.returncode}\n{done.stdout}")
+    return done.stdout
+
+
+def check(block: Block, folder: Path) -> None:
+    """Run or read one block.
+
+    Raises:
+        ValueError: it does not run, prints something else, is malformed, or is of no known kind.
+    """
+    match block.language:
+        case "console" | "sh":
+            for command in commands(block):
+                if not covered(command.text):
+                    printed = run(["bash", "-euo", "pipefail", "-c", command.text], folder)
+                    if command.output is not None and not shows(command.output, printed):
+                        raise ValueError(
+                            f"`{command.text}` printed\n{printed}\nbut the README shows\n{command.output}"
+                        )
+        case "python":
+            run([sys.executable, "-W", "error", "-"], folder, stdin=block.text)
+        case "pycon":
+            examples = doctest.DocTestParser().get_doctest(block.text, {}, "README", None, block.line)
+            flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.REPORT_ONLY_FIRST_FAILURE
+            said: list[str] = []
+            if doctest.DocTestRunner(optionflags=flags).run(examples, out=said.append).failed:
+                raise ValueError("".join(said))
+        case "toml":
+            tomllib.loads(block.text)
+        case "json":
+            json.loads(block.text)
+        case "text":
+            pass
+        case other:
+            raise ValueError(
+                f"{other!r} is no kind of block that test_readme.py knows; its docstring lists them"
+            )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the repository's files in it; what a command writes stays here."""
+    for entry in ROOT.iterdir():
+        if not entry.name.startswith("."):
+            (tmp_path / entry.name).symlink_to(entry)
+    return tmp_path
+
+
+@pytest.mark.parametrize("readme", readmes(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_a_readme_shows_is_true(readme: Path, folder: Path) -> None:
+    for block in blocks(readme.read_text("utf-8")):
+        try:
+            check(block, folder)
+        except ValueError as error:
+            pytest.fail(f"{readme.relative_to(ROOT)}:{block.line}: {error}", pytrace=False)
+
+
+def page(text: str) -> list[Block]:
+    return list(blocks(textwrap.dedent(text)))
+
+
+def test_blocks_are_found_with_their_kind_and_line_however_they_are_fenced() -> None:
+    found = page("""
+        Words.
+        ```sh
+        make test
+        ```
+        - a list
+          ~~~~ python
+          print("```")
+          ~~~~
+        ```
+        ```
+    """)
+    assert found == [Block("sh", "make test", 4), Block("python", 'print("```")', 8), Block("", "", 11)]
+
+
+def test_commands_are_told_from_what_they_print() -> None:
+    [console, sh] = page(r"""
+        ```console
+        $ mqproto decode \
+        >   frame.hex
+        SessionAck 36 bytes
+
+        $ mqproto probe 127.0.0.2
+        ```
+        ```sh
+        # Once.
+        make demo
+        mqproto decode \
+            frame.hex
+        ```
+    """)
+    assert [(command.text, command.output) for command in commands(console)] == [
+        ("mqproto decode frame.hex", "SessionAck 36 bytes"),
+        ("mqproto probe 127.0.0.2", None),
+    ]
+    assert [command.text for command in commands(sh)] == ["make demo", "mqproto decode frame.hex"]
+
+
+@pytest.mark.parametrize(
+    "command", ["make demo", "make test  # some minutes", "git clone x", "make coverage"]
+)
+def test_commands_that_ci_or_a_reader_runs_once_are_not_run_again(command: str) -> None:
+    assert covered(command)
+
+
+@pytest.mark.parametrize("command", ["make no-such-goal", "make", "rm -rf .", "cdrecord"])
+def test_a_command_that_nothing_covers_is_refused(command: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(command)):
+        covered(command)
+
+
+def test_every_step_of_ci_is_a_goal_of_the_makefile_and_each_line_of_elsewhere_names_a_test_or_a_reason() -> (
+    None
+):
+    goals = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    steps = set(re.findall(r"^make ([a-z]+)$", (ROOT / ".ci" / "run").read_text("utf-8"), re.MULTILINE))
+    assert {"lint", "test", "demo"} <= steps <= goals
+    assert {command.split()[1] for command in ELSEWHERE if command.startswith("make ")} <= goals
+    assert {name for name in ELSEWHERE.values() if "::" in name} <= names_of_tests()
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (Block("console", "$ python3 -c 'print(6 * 7)'\n41", 1), "but the README shows"),
+        (Block("console", "$ python3 -c 'raise SystemExit(3)' | cat", 1), "exit status 3"),
+        (Block("console", "42", 1), "begins with"),
+        (Block("sh", "frobnicate", 1), "does not know"),
+        (Block("python", "assert 6 * 7 == 41", 1), "AssertionError"),
+        (Block("python", "import warnings; warnings.warn('old')", 1), "old"),
+        (Block("pycon", ">>> 6 * 7\n41", 1), "41"),
+        (Block("toml", "a = ", 1), "value"),
+        (Block("json", "{", 1), "property name"),
+        (Block("", "make test", 1), "no kind of block"),
+        (Block("pyhton", "1", 1), "no kind of block"),
+    ],
+)
+def test_a_block_that_is_not_true_is_found(block: Block, message: str, folder: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        check(block, folder)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        Block("console", "$ python3 -c 'print(6 * 7, 0.25)'\n42 ...", 1),
+        Block("console", "$ make demo\nwhatever it printed", 1),
+        Block(
+            "sh",
+            "python3 -c \"open('new', 'w').write('x')\"\npython3 -c \"open('new'); open('pyproject.toml')\"",
+            1,
+        ),
+        Block("python", "import mqproto", 1),
+        Block("pycon", ">>> 6 * 7\n42", 1),
+        Block("toml", "[node]\nname = 'a'", 1),
+        Block("json", "{}", 1),
+        Block("text", "a -> b", 1),
+    ],
+)
+def test_a_block_that_is_true_passes(block: Block, folder: Path) -> None:
+    check(block, folder)
+    assert not (ROOT / "new").exists()
