@@ -1,0 +1,245 @@
+r"""Path names: what a person calls a queue, as in `server\private$\orders`.  [MS-MQMQ] 2.1.1
+
+A path name and a direct format name end alike, with a queue's name on its computer: `LocalName` is that end.
+MSMQ compares names without regard to case. Here they keep the case they were written in, but for keywords,
+which have one canonical form.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from mqproto.errors import FormatNameError
+
+QUEUE_LIMIT: Final = 124
+COMPUTER_LIMIT: Final = 256
+SUBQUEUE_LIMIT: Final = 32
+
+# The rule of MSMQ 4.0 to 6.0. It takes DEL, as the ABNF does, and a slash, which therefore separates nothing.
+_QUEUE_CHARACTERS: Final = frozenset(map(chr, range(0x21, 0x80))) - set('"+,;\\')
+# The ABNF has every visible character. Those left out here would end the computer's name in some format name,
+# and no operating system allows them in one.
+_COMPUTER_CHARACTERS: Final = frozenset(map(chr, range(0x21, 0x7F))) - set('"+,/:;=\\@')
+
+
+class SystemQueue(StrEnum):
+    """The queues that each computer has of its own; applications only receive from them.  [MS-MQMQ] 2.1.2"""
+
+    JOURNAL = "JOURNAL"
+    DEADLETTER = "DEADLETTER"
+    DEADXACT = "DEADXACT"
+
+
+# How System.Messaging spells them: `.\DeadLetter$`. A queue of such a name cannot be told from the system's.
+_DOLLAR_NAMES: Final = {
+    "JOURNAL$": SystemQueue.JOURNAL,
+    "DEADLETTER$": SystemQueue.DEADLETTER,
+    "XACTDEADLETTER$": SystemQueue.DEADXACT,
+}
+_RESERVED: Final = {"PRIVATE$", "SYSTEM$", *_DOLLAR_NAMES}
+
+
+class Scope(StrEnum):
+    """Which of a computer's three lists a queue's name stands in.  [MS-MQMQ] 2.1.1"""
+
+    PUBLIC = "public"
+    PRIVATE = "private"
+    SYSTEM = "system"
+
+
+class LocalName(NamedTuple):
+    """A queue as its own computer knows it: QueueName with what may stand around it.  [MS-MQMQ] 2.1.1"""
+
+    queue: str
+    scope: Scope = Scope.PUBLIC
+    subqueue: str = ""
+    journal: bool = False
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it is a journal or a dead-letter queue, to which nobody sends.  [MS-MQMQ] 2.1.7"""
+        return self.journal or self.scope is Scope.SYSTEM
+
+    def checked(self) -> LocalName:
+        """The same name, with a system queue's keyword in capitals.
+
+        Raises:
+            FormatNameError: it could not be written down and read back as the same name.
+        """
+        check_text("queue name", self.queue, QUEUE_LIMIT, _QUEUE_CHARACTERS)
+        if self.queue.upper() in _RESERVED:
+            raise FormatNameError(f"{self.queue} is a keyword and cannot be a queue's name; choose another")
+        if self.subqueue:
+            check_text("subqueue name", self.subqueue, SUBQUEUE_LIMIT, _QUEUE_CHARACTERS)
+            if self.subqueue.upper() == SystemQueue.JOURNAL:
+                raise FormatNameError("JOURNAL names the queue's journal and cannot be a subqueue's name")
+        # The ABNF lets several suffixes follow one another; QUEUE_FORMAT ([MS-MQMQ] 2.2.7) has room for one.
+        if [self.scope is Scope.SYSTEM, self.subqueue != "", self.journal].count(True) > 1:
+            raise FormatNameError("a subqueue, journal or system queue has no such part; leave one ';' out")
+        if self.scope is Scope.SYSTEM and self.queue.upper() in SystemQueue.__members__:
+            return self._replace(queue=self.queue.upper())
+        return self
+
+    def text(self, private: str, system: str) -> str:
+        """The name behind its computer's backslash, with these two keywords."""
+        keyword = {Scope.PUBLIC: "", Scope.PRIVATE: f"{private}\\", Scope.SYSTEM: f"{system};"}[self.scope]
+        suffix = ";JOURNAL" if self.journal else f";{self.subqueue}" if self.subqueue else ""
+        return f"{keyword}{self.queue}{suffix}"
+
+
+@dataclass(frozen=True, slots=True)
+class PathName:
+    r"""A queue on a computer: `server\private$\orders`, `.\system$;DEADXACT`.  [MS-MQMQ] 2.1.1
+
+    computer: 1 to 256 visible characters; `.` is the computer one is on.
+    queue: 1 to 124 characters, none of them a space or one of `" + , ; \`.
+    subqueue: up to 32 characters, or empty.
+
+    Raises:
+        FormatNameError: no such name can be.
+    """
+
+    computer: str
+    queue: str
+    scope: Scope = Scope.PUBLIC
+    subqueue: str = ""
+    journal: bool = False
+
+    def __post_init__(self) -> None:
+        check_computer(self.computer)
+        object.__setattr__(self, "queue", self.local.checked().queue)
+
+    @property
+    def local(self) -> LocalName:
+        """The name without its computer."""
+        return LocalName(self.queue, self.scope, self.subqueue, self.journal)
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it is a journal or a dead-letter queue, to which nobody sends."""
+        return self.local.read_only
+
+    def __str__(self) -> str:
+        return f"{self.computer}\\{self.local.text('private$', 'system$')}"
+
+
+def parse_path_name(text: str) -> PathName:
+    r"""Read `server\queue`, `.\private$\queue`, `server\system$;deadxact` and their usual spellings.
+
+    Keywords may be in any case, spaces may stand around the whole. `;journal` is understood, and so are
+    `\Journal$`, `\DeadLetter$` and `\XactDeadLetter$` as System.Messaging has them.
+
+    Raises:
+        FormatNameError: one line that says what is wrong and, where it can be guessed, what was meant.
+    """
+    try:
+        return _parse(text.strip())
+    except FormatNameError as error:
+        meant = guess(text)
+        reason = f"{meant.reason}; write {meant.path}" if meant else error
+        raise FormatNameError(f"{shown(text)}: {reason}") from None
+
+
+def _parse(text: str) -> PathName:
+    # Beyond ASCII, a change of case can change the length and even make a keyword of what was none.
+    if not text.isascii():
+        raise FormatNameError("a name has ASCII characters only")
+    if re.match(r"[A-Za-z]+\s*=", text):
+        raise FormatNameError("a path name is wanted here and this is a format name; write computer\\queue")
+    computer, backslash, local = text.partition("\\")
+    if not backslash:
+        raise FormatNameError(r"a path name is computer\queue or computer\private$\queue")
+    return PathName(computer, *parse_local(local))
+
+
+def parse_local(text: str) -> LocalName:
+    r"""Read what follows the computer's backslash: `private$\orders;journal`."""
+    parts = text.split("\\")
+    if "" in parts:
+        raise FormatNameError("a name is empty before or after a backslash; separate with single backslashes")
+    # System.Messaging appends the journal as if it were a folder: .\orders\Journal$
+    journal = len(parts) > 1 and parts[-1].upper() == "JOURNAL$" and parts[-2].upper() != "PRIVATE$"
+    match parts[:-1] if journal else parts:
+        case [name] if name.upper().startswith("SYSTEM$;"):
+            scope, name = Scope.SYSTEM, name[len("SYSTEM$;") :]
+        case [name] if name.upper() in _DOLLAR_NAMES and not journal:
+            scope, name = Scope.SYSTEM, _DOLLAR_NAMES[name.upper()].value
+        case [name] if name.upper() == "SYSTEM$":
+            raise FormatNameError("after system$ comes ;JOURNAL, ;DEADLETTER or ;DEADXACT")
+        case [name] if name.upper() == "PRIVATE$":
+            raise FormatNameError(r"after private$ comes a backslash and the queue's name")
+        case [name]:
+            scope = Scope.PUBLIC
+        case [first, name] if first.upper() == "PRIVATE$":
+            scope = Scope.PRIVATE
+        case [first, _] if first.upper() == "SYSTEM$":
+            raise FormatNameError("after system$ comes a semicolon, as in system$;DEADXACT")
+        case _:
+            raise FormatNameError(r"too many backslashes; it is computer\queue or computer\private$\queue")
+
+    name, *suffixes = name.split(";")
+    if len(suffixes) > 1:
+        raise FormatNameError("at most one ;SUBQUEUE or ;JOURNAL can follow a queue's name")
+    suffix = suffixes[0] if suffixes else ""
+    if suffixes and not suffix:
+        raise FormatNameError("nothing follows the semicolon; leave it out")
+    if suffix.upper() == SystemQueue.JOURNAL:
+        return LocalName(name, scope, "", journal=True)
+    return LocalName(name, scope, suffix, journal)
+
+
+def check_text(what: str, text: str, limit: int, allowed: frozenset[str]) -> None:
+    """Refuse a text that is empty, too long or has a character that it may not have."""
+    if not text:
+        raise FormatNameError(f"the {what} is empty")
+    if len(text) > limit:
+        raise FormatNameError(f"the {what} has {len(text)} characters; at most {limit} are allowed")
+    if strangers := [character for character in text if character not in allowed]:
+        raise FormatNameError(f"a {what} cannot contain {strangers[0]!a}")
+
+
+def check_computer(name: str) -> None:
+    """Refuse what is no computer's name.  [MS-MQMQ] 2.1.1"""
+    check_text("computer name", name, COMPUTER_LIMIT, _COMPUTER_CHARACTERS)
+    if name.upper() in _RESERVED:
+        raise FormatNameError(r"the computer is missing; begin with .\ for this one, as in .\private$\queue")
+
+
+def shown(text: str) -> str:
+    """The text as a message can quote it: on one line, and not for ever."""
+    cut = (text or "(nothing)") if len(text) <= 120 else f"{text[:117]}..."
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut)
+
+
+class Guess(NamedTuple):
+    """What is unusual about a text, and the path name that was probably meant."""
+
+    reason: str
+    path: PathName
+
+
+def guess(text: str) -> Guess | None:
+    """What was probably meant by a text that is no path name.
+
+    NServiceBus and Rebus write `orders@server`, WCF and MassTransit write URLs, and everybody writes slashes.
+    """
+    text = text.strip()
+    if found := re.fullmatch(r"([^\\/@:]+)@([^\\/@:]+)", text):
+        reason, path = "queue@computer is no name to MSMQ", rf"{found[2]}\private$\{found[1]}"
+    elif found := re.fullmatch(r"(?i)(?:net\.)?msmq://([^/:]+)(?::\d+)?/(?:private\$?/)?([^/]+)", text):
+        reason, path = "a URL is no name to MSMQ", rf"{found[1]}\private$\{found[2]}"
+    elif r"\\" in text:
+        reason, path = "single backslashes separate the parts", re.sub(r"\\+", r"\\", text).strip("\\")
+    elif "/" in text:
+        reason, path = "backslashes separate the parts", text.replace("/", "\\").strip("\\")
+    elif text.lower().startswith("private$\\"):
+        reason, path = "the computer is missing", rf".\{text}"
+    else:
+        return None
+    try:
+        return Guess(reason, _parse(path))
+    except FormatNameError:
+        return None
