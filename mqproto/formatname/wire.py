@@ -1,0 +1,194 @@
+"""Format names as packets carry them: a type in UserHeader.Flags, and a value without what it says already.
+
+A private queue on the source, the destination or the administration queue's computer travels as its number
+alone; the queue manager's GUID stands elsewhere in the packet, so each way needs it.  [MS-MQMQ] 2.2.18.1.5
+"""
+
+from __future__ import annotations
+
+from mqproto.errors import FormatNameError
+from mqproto.formatname.names import (
+    DirectName,
+    DistributionListName,
+    FormatName,
+    MultipleElementName,
+    PrivateName,
+    PublicName,
+    SingleName,
+)
+from mqproto.formatname.text import parse_format_name
+from mqproto.wire.guid import Guid
+from mqproto.wire.multiqueue import (
+    DIRECT_NAME,
+    DISTRIBUTION_LIST_NAME,
+    PRIVATE_NAME,
+    PUBLIC_NAME,
+    MqfFormatNameElement,
+)
+from mqproto.wire.user import (
+    DIRECT,
+    NO_QUEUE,
+    PRIVATE_ELSEWHERE,
+    PRIVATE_ON_ADMIN_HOST,
+    PRIVATE_ON_DESTINATION,
+    PRIVATE_ON_SOURCE,
+    PUBLIC,
+    SAME_AS_ADMIN_QUEUE,
+    PrivateQueueFormatName,
+    QueueName,
+)
+
+
+def destination_to_wire(name: FormatName) -> tuple[int, QueueName]:
+    """Flags.DQ and DestinationQueue of a message to `name`.  [MS-MQMQ] 2.2.19.2
+
+    For a private name, QueueManagerAddress is to be its manager; for a direct one, the null GUID.
+
+    Raises:
+        FormatNameError: one message cannot go to it.
+    """
+    match _sendable(name):
+        case PrivateName(identifier=identifier):
+            return PRIVATE_ON_DESTINATION, identifier
+        case other:
+            return _anywhere_to_wire(other)
+
+
+def destination_from_wire(queue_type: int, value: QueueName, destination: Guid) -> SingleName | None:
+    """The name that Flags.DQ and DestinationQueue stand for; `destination` is QueueManagerAddress."""
+    return _from_wire(queue_type, value, {PRIVATE_ON_DESTINATION: destination})
+
+
+def admin_to_wire(name: FormatName | None, source: Guid, destination: Guid) -> tuple[int, QueueName]:
+    """Flags.AQ and AdminQueue.  [MS-MQMQ] 2.2.19.2
+
+    Args:
+        name: None for a message without an administration queue.
+        source: SourceQueueManager of the message.
+        destination: its QueueManagerAddress.
+
+    Raises:
+        FormatNameError: acknowledgments cannot go to such a name.
+    """
+    if name is None:
+        return NO_QUEUE, None
+    match _sendable(name):
+        case PrivateName(manager, identifier) if manager == source:
+            return PRIVATE_ON_SOURCE, identifier
+        case PrivateName(manager, identifier) if manager == destination:
+            return PRIVATE_ON_DESTINATION, identifier
+        case PrivateName(manager, identifier):
+            return PRIVATE_ELSEWHERE, PrivateQueueFormatName(manager, identifier)
+        case other:
+            return _anywhere_to_wire(other)
+
+
+def admin_from_wire(queue_type: int, value: QueueName, source: Guid, destination: Guid) -> SingleName | None:
+    """The name that Flags.AQ and AdminQueue stand for, or None.  [MS-MQQB] 3.1.5.8.10"""
+    return _from_wire(queue_type, value, {PRIVATE_ON_SOURCE: source, PRIVATE_ON_DESTINATION: destination})
+
+
+def response_to_wire(
+    name: FormatName | None, source: Guid, destination: Guid, admin: FormatName | None
+) -> tuple[int, QueueName]:
+    """Flags.RQ and ResponseQueue; `admin` is the message's administration queue.  [MS-MQMQ] 2.2.19.2"""
+    if name is not None and name == admin:
+        return SAME_AS_ADMIN_QUEUE, None
+    queue_type, value = admin_to_wire(name, source, destination)
+    if isinstance(value, PrivateQueueFormatName) and value.source_queue_manager == _host(admin):
+        return PRIVATE_ON_ADMIN_HOST, value.private_queue_identifier
+    return queue_type, value
+
+
+def response_from_wire(
+    queue_type: int, value: QueueName, source: Guid, destination: Guid, admin: SingleName | None
+) -> SingleName | None:
+    """The name that Flags.RQ and ResponseQueue stand for, or None.
+
+    Raises:
+        FormatNameError: it lies with the administration queue's computer, and that is not known by its GUID.
+    """
+    if queue_type == SAME_AS_ADMIN_QUEUE:
+        return admin
+    hosts = {PRIVATE_ON_SOURCE: source, PRIVATE_ON_DESTINATION: destination}
+    if host := _host(admin):
+        hosts[PRIVATE_ON_ADMIN_HOST] = host
+    return _from_wire(queue_type, value, hosts)
+
+
+def element_to_wire(name: SingleName) -> MqfFormatNameElement:
+    """One element of a MultiQueueFormatHeader. A list's domain is not carried.  [MS-MQMQ] 2.2.18.1.4
+
+    Raises:
+        FormatNameError: such a name cannot be an element.
+    """
+    match name:
+        case PublicName(guid, journal=False):
+            return MqfFormatNameElement(PUBLIC_NAME, format_name=guid)
+        case PrivateName(manager, identifier, journal=False):
+            return MqfFormatNameElement(PRIVATE_NAME, format_name=PrivateQueueFormatName(manager, identifier))
+        case DirectName(read_only=False):
+            return MqfFormatNameElement(DIRECT_NAME, format_name=name.wire_text)
+        case DistributionListName(guid):
+            return MqfFormatNameElement(DISTRIBUTION_LIST_NAME, format_name=guid)
+    raise FormatNameError(
+        f"{name} cannot be listed in a packet; name public, private, direct queues or lists"
+    )
+
+
+def element_from_wire(element: MqfFormatNameElement) -> SingleName:
+    """The name that an element of a MultiQueueFormatHeader stands for."""
+    match element.format_name:
+        case str(text):
+            return _direct(text)
+        case PrivateQueueFormatName(manager, identifier):
+            return PrivateName(manager, identifier)
+        case guid if element.format_type == DISTRIBUTION_LIST_NAME:
+            return DistributionListName(guid)
+        case guid:
+            return PublicName(guid)
+
+
+def _anywhere_to_wire(name: SingleName) -> tuple[int, QueueName]:
+    """The types that mean the same in all three fields."""
+    match name:
+        case PublicName(guid):
+            return PUBLIC, guid
+        case DirectName():
+            return DIRECT, name.wire_text
+    raise FormatNameError(f"{name} has no place in a packet; name one public, private or direct queue")
+
+
+def _from_wire(queue_type: int, value: QueueName, hosts: dict[int, Guid]) -> SingleName | None:
+    if queue_type == NO_QUEUE:
+        return None
+    match value:
+        case int() if queue_type in hosts:
+            return PrivateName(hosts[queue_type], value)
+        case PrivateQueueFormatName(manager, identifier) if queue_type == PRIVATE_ELSEWHERE:
+            return PrivateName(manager, identifier)
+        case bytes() if queue_type == PUBLIC:
+            return PublicName(value)
+        case str() if queue_type == DIRECT:
+            return _direct(value)
+    raise FormatNameError(f"type {queue_type} with {value!r} names no queue that can be found from here")
+
+
+def _direct(text: str) -> DirectName:
+    name = parse_format_name(f"DIRECT={text}")
+    if not isinstance(name, DirectName):
+        raise FormatNameError(f"DIRECT={text}: a packet carries one direct name, without commas")
+    return name
+
+
+def _sendable(name: FormatName) -> SingleName:
+    if name.read_only:
+        raise FormatNameError(f"{name} is read-only and nothing can be sent to it; name the queue itself")
+    if isinstance(name, MultipleElementName):
+        raise FormatNameError(f"{name} has several elements; each message goes to one of them")
+    return name
+
+
+def _host(name: FormatName | None) -> Guid | None:
+    """The queue manager that a name tells of."""
+    return name.manager if isinstance(name, PrivateName) else None
