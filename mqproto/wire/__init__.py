@@ -1,0 +1,96 @@
+"""The wire: packets of MSMQ as records, and back.  Begin with README.md.
+
+`decode_packet` and `encode_packet` turn whole packets into records and back, `PacketBuffer` finds the packets in
+a stream, patch.py changes a packet in place of decoding it, and `inspect_packet` shows every byte to an analyst.
+"""
+
+from mqproto.wire.acknowledgment import FinalAckBody, OrderAckBody, acknowledgment_in, final_ack, order_ack
+from mqproto.wire.base import INFINITE, MAXIMUM_PACKET_SIZE, BaseHeader
+from mqproto.wire.buffer import PacketBuffer
+from mqproto.wire.classes import MessageClass
+from mqproto.wire.debug import DebugHeader
+from mqproto.wire.guid import NULL_GUID, Guid, guid_from_text, guid_text
+from mqproto.wire.internal import (
+    ConnectionParameters,
+    EstablishConnection,
+    InternalHeader,
+    SessionAck,
+    connection_parameters,
+    establish_connection,
+    session_ack,
+)
+from mqproto.wire.messages import user_message
+from mqproto.wire.multiqueue import (
+    FormatNameList,
+    MqfAddressHeader,
+    MqfFormatNameElement,
+    MqfSignatureHeader,
+    MultiQueueFormatHeader,
+)
+from mqproto.wire.packets import Packet, UserMessage
+from mqproto.wire.patch import (
+    with_hop_counted,
+    with_previous_number,
+    with_session_header,
+    without_session_header,
+)
+from mqproto.wire.ping import Ping, decode_ping, encode_ping
+from mqproto.wire.properties import MessagePropertiesHeader
+from mqproto.wire.reference import decode_packet, encode_packet
+from mqproto.wire.security import ProviderInfo, SecurityHeader
+from mqproto.wire.session import SessionHeader
+from mqproto.wire.soap import SoapHeader
+from mqproto.wire.transaction import TransactionHeader, TxSequenceId
+from mqproto.wire.user import PrivateQueueFormatName, QueueName, UserHeader
+
+__all__ = [
+    "INFINITE",
+    "MAXIMUM_PACKET_SIZE",
+    "NULL_GUID",
+    "BaseHeader",
+    "ConnectionParameters",
+    "DebugHeader",
+    "EstablishConnection",
+    "FinalAckBody",
+    "FormatNameList",
+    "Guid",
+    "InternalHeader",
+    "MessageClass",
+    "MessagePropertiesHeader",
+    "MqfAddressHeader",
+    "MqfFormatNameElement",
+    "MqfSignatureHeader",
+    "MultiQueueFormatHeader",
+    "OrderAckBody",
+    "Packet",
+    "PacketBuffer",
+    "Ping",
+    "PrivateQueueFormatName",
+    "ProviderInfo",
+    "QueueName",
+    "SecurityHeader",
+    "SessionAck",
+    "SessionHeader",
+    "SoapHeader",
+    "TransactionHeader",
+    "TxSequenceId",
+    "UserHeader",
+    "UserMessage",
+    "acknowledgment_in",
+    "connection_parameters",
+    "decode_packet",
+    "decode_ping",
+    "encode_packet",
+    "encode_ping",
+    "establish_connection",
+    "final_ack",
+    "guid_from_text",
+    "guid_text",
+    "order_ack",
+    "session_ack",
+    "user_message",
+    "with_hop_counted",
+    "with_previous_number",
+    "with_session_header",
+    "without_session_header",
+]

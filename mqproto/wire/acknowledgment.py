@@ -1,0 +1,158 @@
+"""OrderAck and FinalAck: UserMessages to the order queue of the first sender.  [MS-MQQB] 2.2.4, 2.2.5, 3.1.5.1.1"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from construct import Int32ul
+
+from mqproto.wire.base import BaseHeader
+from mqproto.wire.classes import MessageClass
+from mqproto.wire.guid import NULL_GUID, Guid
+from mqproto.wire.layout import Layout, Octets
+from mqproto.wire.messages import user_message
+from mqproto.wire.packets import UserMessage
+from mqproto.wire.record import Record
+from mqproto.wire.transaction import TxSequenceId, tx_sequence_id
+from mqproto.wire.user import PRIVATE_ON_DESTINATION
+
+ORDER_QUEUE: Final = 4  # the identifier of the private queue order_queue$
+ORDER_QUEUE_PATH: Final = "\\PRIVATE$\\order_queue$"
+LABEL: Final = "QM Ordering Ack"
+FIRST_FINAL_CLASS: Final = 0x4000
+
+
+@dataclass(slots=True)
+class OrderAckBody:
+    """All up to this number arrived, in order.  [MS-MQQB] 2.2.4.1
+
+    The specification puts the number into tx_sequence_number; a sender may put it into tx_sequence_id.ordinal, with
+    zeros for the time stamp and for tx_sequence_number. Both are read; which one it is, transfer/ decides.
+    """
+
+    tx_sequence_id: TxSequenceId = field(default_factory=TxSequenceId)
+    tx_sequence_number: int = 0
+    tx_previous_sequence_number: int = 0
+    reserved: bytes = bytes(20)
+
+
+order_ack_body = Record(
+    OrderAckBody,
+    Layout(
+        "[MS-MQQB] 2.2.4.1",
+        "tx_sequence_id" / tx_sequence_id,
+        "tx_sequence_number" / Int32ul,
+        "tx_previous_sequence_number" / Int32ul,
+        "reserved" / Octets(20),
+    ),
+)
+
+
+@dataclass(slots=True)
+class FinalAckBody:
+    """One message was consumed, or refused for good; the class of the message says which.  [MS-MQQB] 2.2.5.1"""
+
+    tx_sequence_id: TxSequenceId = field(default_factory=TxSequenceId)
+    tx_sequence_number: int = 0
+    tx_previous_sequence_number: int = 0
+    source_guid: Guid = NULL_GUID
+    message_id: int = 0
+
+
+final_ack_body = Record(
+    FinalAckBody,
+    Layout(
+        "[MS-MQQB] 2.2.5.1",
+        "tx_sequence_id" / tx_sequence_id,
+        "tx_sequence_number" / Int32ul,
+        "tx_previous_sequence_number" / Int32ul,
+        "source_guid" / Octets(16),
+        "message_id" / Int32ul,
+    ),
+)
+BODY_SIZE: Final = 0x24
+assert order_ack_body.sizeof() == final_ack_body.sizeof() == BODY_SIZE
+
+
+def acknowledgment_in(message: UserMessage) -> OrderAckBody | FinalAckBody | None:
+    """What a UserMessage acknowledges if it is an OrderAck or a FinalAck, else None.  [MS-MQQB] 3.1.5.1.1
+
+    SH is left aside when BaseHeader.Flags is compared with 0, as a SessionHeader may ride on any UserMessage.
+    """
+    properties = message.properties
+    message_class = properties.message_class
+    if message_class != MessageClass.ORDER_ACK and message_class < FIRST_FINAL_CLASS:
+        return None
+    if properties.label != LABEL or len(properties.message_body) != BODY_SIZE:
+        return None
+    if message.base.flags & ~BaseHeader.session_header.mask or not addresses_order_queue(message):
+        return None
+    if message_class == MessageClass.ORDER_ACK:
+        return order_ack_body.decode(properties.message_body)
+    return final_ack_body.decode(properties.message_body)
+
+
+def addresses_order_queue(message: UserMessage) -> bool:
+    """Whether the destination is an order queue, by its identifier or by a direct name.  [MS-MQQB] 2.2.4"""
+    queue = message.user.destination_queue
+    if message.user.destination_type == PRIVATE_ON_DESTINATION:
+        return queue == ORDER_QUEUE
+    return isinstance(queue, str) and queue.lower().endswith(ORDER_QUEUE_PATH.lower())
+
+
+def order_ack(
+    *,
+    source: Guid,
+    destination_manager: Guid,
+    destination: int | str,
+    message_id: int,
+    sent_time_s: int,
+    body: OrderAckBody,
+) -> UserMessage:
+    """An OrderAck. DM stays 0, as 2.2.4 says; 3.1.7.17 asks for Recoverable.  [MS-MQQB] 2.2.4, 3.1.7.17
+
+    Args:
+        source: the queue manager that acknowledges.
+        destination_manager: the first sender's; NULL_GUID for a direct name.
+        destination: ORDER_QUEUE, or a direct name that ends with ORDER_QUEUE_PATH.
+    """
+    return user_message(
+        source=source,
+        destination_manager=destination_manager,
+        destination=destination,
+        message_id=message_id,
+        sent_time_s=sent_time_s,
+        body=order_ack_body.encode(body),
+        label=LABEL,
+        priority=0,
+        message_class=MessageClass.ORDER_ACK,
+    )
+
+
+def final_ack(
+    *,
+    source: Guid,
+    destination_manager: Guid,
+    destination: int | str,
+    message_id: int,
+    sent_time_s: int,
+    message_class: int,
+    body: FinalAckBody,
+) -> UserMessage:
+    """A FinalAck: ACK_RECEIVE, or the NACK class that says why not.  [MS-MQQB] 2.2.5, 3.1.7.17
+
+    Args: as for `order_ack`.
+    """
+    return user_message(
+        source=source,
+        destination_manager=destination_manager,
+        destination=destination,
+        message_id=message_id,
+        sent_time_s=sent_time_s,
+        body=final_ack_body.encode(body),
+        label=LABEL,
+        recoverable=True,
+        priority=0,
+        message_class=message_class,
+    )

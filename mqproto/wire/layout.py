@@ -1,0 +1,397 @@
+"""The words in which layouts are written: construct's own, and the few that the packets of MSMQ need besides.
+
+A `Layout` is a construct Struct that knows its section of the specification and where each field begins, so
+that a refusal names field, offset, value, limit and section. What stands in a layout serves three readers:
+construct itself (here), the generated codec (codec.py) and the analyst's view (lenient.py).
+
+Each header starts on a 4-byte boundary of its packet, so padding follows from the position in the packet alone.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any, Final
+
+from construct import (
+    Bytes,
+    ConstError,
+    Construct,
+    ConstructError,
+    Container,
+    IfThenElse,
+    Pass,
+    StreamError,
+    Struct,
+    Subconstruct,
+    Switch,
+)
+from construct.expr import FuncPath
+
+from mqproto.errors import UsageError, WireFormatError
+
+NUL: Final = b"\0\0"
+
+
+class Fault(Exception):
+    """What a part of a layout has against a value; the layout around it adds field, offset and section.
+
+    `reading` is what an analyst may go on with; None when nothing after this place can be read.
+    """
+
+    def __init__(
+        self, value: object, limit: str, *, field: str = "", part: str = "", reading: Any = None
+    ) -> None:
+        super().__init__(value, limit)
+        self.value, self.limit, self.field, self.part, self.reading = value, limit, field, part, reading
+
+
+class PacketStream(io.BytesIO):
+    """Some bytes of a packet, which know where in the packet they stand."""
+
+    def __init__(self, data: bytes = b"", start: int = 0) -> None:
+        super().__init__(data)
+        self.start = start
+
+    def tell(self) -> int:
+        return self.start + super().tell()
+
+    def take(self, size: int) -> bytes:
+        """The next `size` bytes, or a Fault before any of them is looked at."""
+        left = len(self.getbuffer()) - super().tell()
+        if size > left:
+            raise Fault(f"{left} bytes", f"{size} bytes")
+        return self.read(size)
+
+
+def dotted(path: str, name: str) -> str:
+    """construct's path of a field in the record's words: `user.destination_queue.count`."""
+    return ".".join([*path.split(" -> ")[1:], name])
+
+
+class Layout(Struct):  # type: ignore[type-arg]
+    """The fields of one header or packet, in order, and the section that lists them."""
+
+    def __init__(self, section: str, *parts: Construct[Any, Any]) -> None:
+        super().__init__(*parts)
+        self.section = section
+
+    def _scope(self, stream: Any, context: Any, building: bool) -> Any:
+        return Container(
+            _=context,
+            _params=context._params,
+            _parsing=not building,
+            _building=building,
+            _sizing=False,
+            _io=stream,
+            _offsets={},
+        )
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        fields = Container()
+        scope = self._scope(stream, context, building=False)
+        seen = context._params.get("seen")
+        for part in self.subcons:
+            name = part.name
+            start = stream.tell()
+            seen_before = len(seen) if seen is not None else 0
+            if name:
+                scope._offsets[name] = start
+            try:
+                value = part._parsereport(stream, scope, path)  # type: ignore[attr-defined]
+            except Fault as fault:
+                value = self._tell(fault, scope, path, name)
+            except ConstError:
+                size = stream.tell() - start
+                raw = stream.getvalue()[start - stream.start :][:size]
+                const: Any = bare(part)
+                value = const.subcon.parse(raw)
+                self._tell(Fault(value, f"{const.value:#x}", reading=value), scope, path, name)
+            except StreamError:
+                # construct's integers read before they look: say what was there and what it takes.
+                left = len(stream.getvalue()) - (start - stream.start)
+                self._tell(Fault(f"{left} bytes", f"{part.sizeof()} bytes"), scope, path, name)
+            if not name:
+                continue
+            fields[name] = scope[name] = value
+            if seen is not None and len(seen) == seen_before and stream.tell() > start:
+                raw = stream.getvalue()[start - stream.start : stream.tell() - stream.start]
+                seen.append((dotted(path, name), start, value, raw, self.section))
+        return fields
+
+    def _tell(self, fault: Fault, scope: Any, path: str, name: str | None) -> Any:
+        field = fault.field or name or ""
+        words = dotted(path, fault.part or field)
+        error = WireFormatError(words, self._offset(field, scope), fault.value, fault.limit, self.section)
+        faults = scope._params.get("faults")
+        if faults is None or fault.reading is None:
+            raise error from None
+        faults.append(error)
+        return fault.reading
+
+    def _offset(self, field: str, scope: Any) -> int:
+        """Where a field of this layout began, or one of a header inside it: `base.flags`."""
+        name, _, inner = field.partition(".")
+        start: int = scope._offsets[name]
+        return start + bare(self._subcons[name]).offset_of(inner) if inner else start
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        scope = self._scope(stream, context, building=True)
+        scope.update(obj)
+        for part in self.subcons:
+            name = part.name
+            value = obj.get(name) if name else None
+            try:
+                built = part._build(value, stream, scope, path)  # type: ignore[attr-defined]
+            except Fault as fault:
+                words = dotted(path, fault.part or fault.field or name or "")
+                raise UsageError(f"{words} is {fault.value}, must be {fault.limit}  {self.section}") from None
+            except (ConstructError, TypeError, AttributeError) as error:
+                words = dotted(path, name or "")
+                raise UsageError(
+                    f"{words} is {value!r}, which does not fit its field  {self.section}"
+                ) from error
+            if name:
+                scope[name] = built
+        return scope
+
+    def offset_of(self, name: str) -> int:
+        """Where a field begins, counted from the layout's first byte: the size of all before it."""
+        offset = 0
+        for part in self.subcons:
+            if part.name == name:
+                return offset
+            offset += part.sizeof()
+        raise KeyError(name)
+
+
+def bare(part: Any) -> Any:
+    """A part without its name."""
+    return part.subcon if part.name and type(part).__name__ == "Renamed" else part
+
+
+class Must(Construct):  # type: ignore[type-arg]
+    """A rule about a field that stands before it: what does not hold is refused, read or written.
+
+    Args:
+        field: of the same layout, or of a header inside it (`base.flags`); its offset is reported.
+        condition: a `this` expression.
+        limit: in words, what would have been right.
+        part: a part of the field that has a name of its own, such as a few bits of a flag word.
+        value: of that part, or a `this` expression for it.
+    """
+
+    def __init__(self, field: str, condition: Any, limit: str, *, part: str = "", value: Any = None) -> None:
+        super().__init__()
+        self.field, self.condition, self.limit, self.part, self.value = field, condition, limit, part, value
+        self.flagbuildnone = True
+
+    def _parse(self, stream: Any, context: Any, path: str) -> bool:
+        if not self.condition(context):
+            value = self.value if self.value is not None else context[self.field]
+            value = value(context) if callable(value) else value
+            raise Fault(value, self.limit, field=self.field, part=self.part, reading=False)
+        return True
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> None:
+        self._parse(stream, context, path)
+
+    def _sizeof(self, context: Any, path: str) -> int:
+        return 0
+
+
+class Octets(Bytes):
+    """So many bytes, and bytes only: construct's own would turn an integer into bytes when building."""
+
+    def _parse(self, stream: Any, context: Any, path: str) -> bytes:
+        size = self.length(context) if callable(self.length) else self.length
+        data: bytes = stream.take(size)
+        return data
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        size = self.length(context) if callable(self.length) else self.length
+        if not isinstance(obj, bytes) or len(obj) != size:
+            raise Fault(repr(obj), f"{size} bytes")
+        stream.write(obj)
+        return obj
+
+
+class Text(Construct):  # type: ignore[type-arg]
+    """UTF-16 that ends with its only NUL; `size` in bytes, with the NUL. No bytes at all are None.
+
+    Unpaired surrogates pass, so that any text survives the round trip.
+    """
+
+    def __init__(self, size: Any) -> None:
+        super().__init__()
+        self.size = size
+
+    def _parse(self, stream: Any, context: Any, path: str) -> str | None:
+        size = self.size(context)
+        if not size:
+            return None
+        text: str = stream.take(size).decode("utf-16-le", "surrogatepass")
+        if text.find("\0") != len(text) - 1:
+            raise Fault(repr(text), "text that ends with its only NUL", reading=text)
+        return text[:-1]
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        stream.write(wide(obj))
+        return obj
+
+
+class TerminatedText(Construct):  # type: ignore[type-arg]
+    """UTF-16 up to the first NUL; the window around it says how far that may be."""
+
+    def _parse(self, stream: Any, context: Any, path: str) -> str:
+        units = []
+        while (unit := stream.take(2)) != NUL:
+            units.append(unit)
+        return b"".join(units).decode("utf-16-le", "surrogatepass")
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        if not isinstance(obj, str):
+            raise Fault(repr(obj), "text")
+        stream.write(wide(obj))
+        return obj
+
+
+class Pad4(Construct):  # type: ignore[type-arg]
+    """Bytes up to the next 4-byte boundary of the packet. They may hold anything and mean nothing.
+
+    When building, what the record has is used where its size is right; zeros otherwise.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flagbuildnone = True
+
+    def _parse(self, stream: Any, context: Any, path: str) -> bytes:
+        data: bytes = stream.take(-stream.tell() & 3)
+        return data
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        stream.write(fitted(obj, -stream.tell() & 3))
+        return obj
+
+
+class Absent(Construct):  # type: ignore[type-arg]
+    """Nothing: no bytes, and None in the record."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flagbuildnone = True
+
+    def _parse(self, stream: Any, context: Any, path: str) -> None:
+        return None
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> None:
+        if obj is not None:
+            raise Fault(repr(obj), "None, as the flags announce nothing here")
+
+    def _sizeof(self, context: Any, path: str) -> int:
+        return 0
+
+
+class When(IfThenElse):  # type: ignore[type-arg]
+    """A part that is there if and only if a flag says so."""
+
+    def __init__(self, condition: Any, part: Construct[Any, Any]) -> None:
+        super().__init__(condition, part, Absent())
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        if obj is None and self.condfunc(context):
+            raise Fault("None", "present, as the flags announce it")
+        return super()._build(obj, stream, context, path)  # type: ignore[misc]
+
+
+class OneOf(Switch):  # type: ignore[type-arg]
+    """The one of several layouts that a few bits choose."""
+
+    def __init__(self, choice: Any, cases: dict[int, Construct[Any, Any]]) -> None:
+        super().__init__(choice, cases, default=Pass)
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        if (choice := self.keyfunc(context)) not in self.cases:
+            raise Fault(choice, "one of " + ", ".join(map(str, self.cases)))
+        return super()._parse(stream, context, path)  # type: ignore[misc]
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        case = self.cases.get(self.keyfunc(context))
+        if case is None or (obj is None and not isinstance(case, Absent)):
+            raise Fault(repr(obj), "what the flags announce")
+        return case._build(obj, stream, context, path)  # type: ignore[attr-defined]
+
+
+class Single(Subconstruct):  # type: ignore[type-arg]
+    """A layout of which only one field is a value of its own; the others follow from it."""
+
+    def __init__(self, name: str, layout: Layout) -> None:
+        super().__init__(layout)
+        self.field = name
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        return self.subcon._parsereport(stream, context, path)[self.field]  # type: ignore[attr-defined]
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        if not isinstance(obj, str):
+            raise Fault(repr(obj), "text")
+        self.subcon._build(Container({self.field: obj}), stream, context, path)  # type: ignore[attr-defined]
+        return obj
+
+
+class Window(Subconstruct):  # type: ignore[type-arg]
+    """A part that may not look beyond `size` bytes."""
+
+    def __init__(self, size: Any, part: Construct[Any, Any]) -> None:
+        super().__init__(part)
+        self.size = size
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        start = stream.tell()
+        inside = PacketStream(stream.take(self.size(context)), start)
+        return self.subcon._parsereport(inside, context, path)  # type: ignore[attr-defined]
+
+
+class Repeated(Subconstruct):  # type: ignore[type-arg]
+    """`count` parts, one after the other."""
+
+    def __init__(self, count: Any, part: Construct[Any, Any]) -> None:
+        super().__init__(part)
+        self.count = count
+
+    def _parse(self, stream: Any, context: Any, path: str) -> list[Any]:
+        read: Callable[..., Any] = self.subcon._parsereport  # type: ignore[attr-defined]
+        return [read(stream, context, f"{path}[{index}]") for index in range(self.count(context))]
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        for index, item in enumerate(obj):
+            self.subcon._build(item, stream, context, f"{path}[{index}]")  # type: ignore[attr-defined]
+        return obj
+
+
+def fitted(padding: bytes | None, size: int) -> bytes:
+    """The padding as it was read if it still fits, zeros otherwise."""
+    return padding if padding is not None and len(padding) == size else bytes(size)
+
+
+def wide(text: str | None) -> bytes:
+    """The text as it goes on the wire, with its NUL; nothing for None."""
+    if text is None:
+        return b""
+    if "\0" in text:
+        raise Fault(repr(text), "text without NUL")
+    return text.encode("utf-16-le", "surrogatepass") + NUL
+
+
+def wide_size(text: str | None) -> int:
+    """The bytes that a text takes, with its NUL."""
+    return len(wide(text))
+
+
+wide_size_ = FuncPath(wide_size)
+
+
+def is_one_of(value: Any, *allowed: int) -> Any:
+    """A `this` expression: whether a small number is among a few."""
+    return (sum(1 << each for each in allowed) >> value) & 1

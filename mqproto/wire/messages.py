@@ -1,0 +1,124 @@
+"""UserMessages made from what a sender knows.  [MS-MQMQ] 2.2.20, [MS-MQQB] 3.1.7.11"""
+
+from __future__ import annotations
+
+from mqproto.errors import UsageError
+from mqproto.wire.base import DEFAULT_PRIORITY, INFINITE, BaseHeader
+from mqproto.wire.guid import NULL_GUID, Guid
+from mqproto.wire.packets import UserMessage
+from mqproto.wire.properties import MessagePropertiesHeader
+from mqproto.wire.transaction import TransactionHeader
+from mqproto.wire.user import (
+    DIRECT,
+    NO_QUEUE,
+    PRIVATE_ELSEWHERE,
+    PRIVATE_ON_DESTINATION,
+    PRIVATE_ON_SOURCE,
+    PUBLIC,
+    PrivateQueueFormatName,
+    QueueName,
+    UserHeader,
+)
+
+
+def user_message(
+    *,
+    source: Guid,
+    destination_manager: Guid,
+    destination: int | Guid | str,
+    message_id: int,
+    sent_time_s: int,
+    body: bytes,
+    label: str = "",
+    recoverable: bool = False,
+    transaction: TransactionHeader | None = None,
+    priority: int | None = None,
+    time_to_reach_queue_s: int = INFINITE,
+    time_to_be_received_s: int = INFINITE,
+    extension: bytes = b"",
+    body_type: int = 0,
+    application_tag: int = 0,
+    correlation_id: bytes = bytes(20),
+    message_class: int = 0,
+    journal_negative: bool = False,
+    journal_positive: bool = False,
+    admin_queue: QueueName = None,
+    response_queue: QueueName = None,
+    acknowledgments: int = 0,
+) -> UserMessage:
+    """A message as its sender first sends it, without a SessionHeader.  [MS-MQMQ] 2.2.20
+
+    Args:
+        source: the queue manager that sends it first.
+        destination_manager: hosts the queue; a direct name goes with the null GUID, whatever is given here.
+        destination: the identifier of a private queue there, a public queue's GUID, or a direct name without
+            `DIRECT=`, such as `TCP:10.0.0.1\\\\private$\\\\orders`.
+        message_id: unique at the source.
+        sent_time_s: seconds since 1970, UTC.
+        label: up to 249 characters; none if empty.
+        recoverable: kept through restarts; a transactional message always is.
+        priority: 0 to 7; by default 3, and 0 for a transactional message, which must not have another.
+        admin_queue, response_queue: a number is a private queue at the source.
+        acknowledgments: MessagePropertiesHeader.Flags, which ask for administration acknowledgments.
+    """
+    if priority is None:
+        priority = 0 if transaction is not None else DEFAULT_PRIORITY
+    if not 0 <= priority <= 7:
+        raise UsageError(f"priority is {priority}, must be 0 to 7  [MS-MQMQ] 2.2.19.1")
+    user = UserHeader(
+        source_queue_manager=source,
+        queue_manager_address=NULL_GUID if isinstance(destination, str) else destination_manager,
+        time_to_be_received_s=time_to_be_received_s,
+        sent_time_s=sent_time_s,
+        message_id=message_id,
+        destination_queue=destination,
+    )
+    hosts = (source, destination_manager)
+    user.destination_type = _queue_type(destination, PRIVATE_ON_DESTINATION)
+    user.admin_queue, user.admin_type = _nearest_name(admin_queue, *hosts)
+    user.response_queue, user.response_type = _nearest_name(response_queue, *hosts)
+    user.recoverable = recoverable or transaction is not None
+    user.has_transaction = transaction is not None
+    user.journal_negative = journal_negative
+    user.journal_positive = journal_positive
+    return UserMessage(
+        base=BaseHeader(flags=priority, time_to_reach_queue_s=time_to_reach_queue_s),
+        user=user,
+        transaction=transaction,
+        properties=MessagePropertiesHeader(
+            flags=acknowledgments,
+            message_class=message_class,
+            correlation_id=correlation_id,
+            body_type=body_type,
+            application_tag=application_tag,
+            allocation_body_size=len(body),
+            label=label or None,
+            extension_data=extension,
+            message_body=body,
+        ),
+    )
+
+
+def _queue_type(name: QueueName, private: int) -> int:
+    """The type bits for a name; `private` are those for a private queue's identifier."""
+    match name:
+        case None:
+            return NO_QUEUE
+        case int():
+            return private
+        case str():
+            return DIRECT
+        case PrivateQueueFormatName():
+            return PRIVATE_ELSEWHERE
+        case _:
+            return PUBLIC
+
+
+def _nearest_name(name: QueueName, source: Guid, destination: Guid) -> tuple[QueueName, int]:
+    """A private queue at one of the two ends goes by its identifier alone.  [MS-MQMQ] 2.2.19.2"""
+    if isinstance(name, PrivateQueueFormatName):
+        if name.source_queue_manager == source:
+            return name.private_queue_identifier, PRIVATE_ON_SOURCE
+        if name.source_queue_manager == destination:
+            return name.private_queue_identifier, PRIVATE_ON_DESTINATION
+    return name, _queue_type(name, PRIVATE_ON_SOURCE)

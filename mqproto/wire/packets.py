@@ -1,0 +1,90 @@
+"""The UserMessage, and the union of all packets that cross a session.  [MS-MQMQ] 2.2.20, [MS-MQQB] 2.2"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from construct import GreedyBytes, this
+
+from mqproto.wire.base import SMALLEST_INTERNAL_PACKET, SMALLEST_USER_MESSAGE, BaseHeader, base_header
+from mqproto.wire.debug import DebugHeader, debug_header
+from mqproto.wire.internal import (
+    CONNECTION_PARAMETERS,
+    ESTABLISH_CONNECTION,
+    SESSION_ACK,
+    ConnectionParameters,
+    EstablishConnection,
+    SessionAck,
+    connection_parameters_packet,
+    establish_connection_packet,
+    session_ack_packet,
+)
+from mqproto.wire.layout import Layout, When
+from mqproto.wire.multiqueue import MultiQueueFormatHeader, multi_queue_format_header
+from mqproto.wire.properties import MessagePropertiesHeader, message_properties_header
+from mqproto.wire.record import Record
+from mqproto.wire.security import SecurityHeader, security_header
+from mqproto.wire.session import SessionHeader
+from mqproto.wire.soap import SoapHeader, soap_header
+from mqproto.wire.transaction import TransactionHeader, transaction_header
+from mqproto.wire.user import UserHeader, user_header
+
+
+@dataclass(slots=True)
+class UserMessage:
+    """A whole message; administration, order and final acknowledgments are messages too.  [MS-MQMQ] 2.2.20
+
+    trailing: bytes that PacketSize counts beyond the last header; mostly none.
+    session: lies beyond PacketSize ([MS-MQMQ] 2.2.19.1).
+    """
+
+    base: BaseHeader = field(default_factory=BaseHeader)
+    user: UserHeader = field(default_factory=UserHeader)
+    transaction: TransactionHeader | None = None
+    security: SecurityHeader | None = None
+    properties: MessagePropertiesHeader = field(default_factory=MessagePropertiesHeader)
+    debug: DebugHeader | None = None
+    soap: SoapHeader | None = None
+    multi_queue_format: MultiQueueFormatHeader | None = None
+    session: SessionHeader | None = None
+    trailing: bytes = b""
+
+
+_user_flags = this.user.flags
+
+user_message_packet = Record(
+    UserMessage,
+    Layout(
+        "[MS-MQMQ] 2.2.20",
+        "base" / base_header,
+        "user" / user_header,
+        "transaction" / When(UserHeader.has_transaction.within(_user_flags), transaction_header),
+        "security" / When(UserHeader.has_security.within(_user_flags), security_header),
+        "properties" / message_properties_header,
+        "debug" / When(BaseHeader.debug_header.within(this.base.flags), debug_header),
+        "soap" / When(UserHeader.has_soap.within(_user_flags), soap_header),
+        "multi_queue_format"
+        / When(UserHeader.has_multi_queue_format.within(_user_flags), multi_queue_format_header),
+        "trailing" / GreedyBytes,
+    ),
+    apart=("session",),
+)
+
+Packet: TypeAlias = EstablishConnection | ConnectionParameters | SessionAck | UserMessage
+
+INTERNAL_PACKETS: Final[
+    dict[int, Record[EstablishConnection] | Record[ConnectionParameters] | Record[SessionAck]]
+] = {
+    SESSION_ACK: session_ack_packet,
+    ESTABLISH_CONNECTION: establish_connection_packet,
+    CONNECTION_PARAMETERS: connection_parameters_packet,
+}
+
+assert min(record.sizeof() for record in INTERNAL_PACKETS.values()) == SMALLEST_INTERNAL_PACKET
+assert (
+    base_header.sizeof()
+    + user_header.offset_of("destination_queue")
+    + message_properties_header.offset_of("label")
+    == SMALLEST_USER_MESSAGE
+)

@@ -1,0 +1,92 @@
+"""Changes to a packet that spare decoding it; an intermediate makes them for every packet it passes on.
+
+The offsets come from the layouts: the sizes of the fields before. Packets are whole and valid, as `PacketBuffer` and
+`decode_packet` leave them.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from mqproto.errors import UsageError
+from mqproto.wire.base import BaseHeader, base_header
+from mqproto.wire.layout import PacketStream
+from mqproto.wire.session import SessionHeader, session_header
+from mqproto.wire.transaction import transaction_header
+from mqproto.wire.user import MAXIMUM_HOP_COUNT, UserHeader, user_header
+
+_head = struct.Struct(base_header.struct_format("flags", "packet_size"))
+_base_flags = struct.Struct("<H")
+_number = struct.Struct("<I")
+
+_BASE_FLAGS: Final = base_header.offset_of("flags")
+_AFTER_BASE_FLAGS: Final = _BASE_FLAGS + _base_flags.size
+_HOPS: Final = base_header.sizeof() + user_header.offset_of("flags")  # RC is in the first byte of the word
+_HOP_MASK: Final = UserHeader.hop_count.mask
+_PREVIOUS: Final = transaction_header.offset_of("previous_tx_sequence_number")
+_SESSION: Final = BaseHeader.session_header.mask
+_INTERNAL: Final = BaseHeader.internal.mask
+
+
+def with_session_header(packet: bytes, header: SessionHeader) -> bytes:
+    """A UserMessage with a SessionHeader, instead of the one it may have: SH set, 16 bytes appended.
+
+    Raises:
+        UsageError: the packet is internal.
+    """
+    flags, size = _head.unpack_from(packet)
+    if flags & _INTERNAL:
+        raise UsageError("a SessionHeader rides on UserMessages only; send a SessionAck")
+    flag_bytes = _base_flags.pack(flags | _SESSION)
+    return b"".join(
+        (packet[:_BASE_FLAGS], flag_bytes, packet[_AFTER_BASE_FLAGS:size], session_header.encode(header))
+    )
+
+
+def without_session_header(packet: bytes) -> bytes:
+    """A UserMessage without its SessionHeader: SH clear, and the packet ends at PacketSize.
+
+    A packet that has none, or is internal, comes back as it is.
+    """
+    flags, size = _head.unpack_from(packet)
+    if flags & (_SESSION | _INTERNAL) != _SESSION:
+        return packet
+    return b"".join(
+        (packet[:_BASE_FLAGS], _base_flags.pack(flags & ~_SESSION), packet[_AFTER_BASE_FLAGS:size])
+    )
+
+
+def with_hop_counted(packet: bytes) -> bytes:
+    """A UserMessage that one more routing server has passed on: RC is one higher.  [MS-MQMQ] 2.2.19.2
+
+    Raises:
+        UsageError: RC is 29 already; look at `hop_count` first.
+    """
+    changed = bytearray(packet)
+    if changed[_HOPS] & _HOP_MASK >= MAXIMUM_HOP_COUNT:
+        raise UsageError(f"hop_count is {MAXIMUM_HOP_COUNT} already, the most that [MS-MQMQ] 2.2.19.2 allows")
+    changed[_HOPS] += 1
+    return bytes(changed)
+
+
+def with_previous_number(packet: bytes, number: int) -> bytes:
+    """A transactional UserMessage with another PreviousTxSequenceNumber.  [MS-MQMQ] 2.2.20.5
+
+    Raises:
+        UsageError: the message has no TransactionHeader, or the number does not fit.
+    """
+    if not 0 <= number <= 0xFFFFFFFE:
+        raise UsageError(f"PreviousTxSequenceNumber is {number}, must be 0 to 0xfffffffe  [MS-MQMQ] 2.2.20.5")
+    changed = bytearray(packet)
+    _number.pack_into(changed, _transaction_offset(packet) + _PREVIOUS, number)
+    return bytes(changed)
+
+
+def _transaction_offset(packet: bytes) -> int:
+    stream = PacketStream(packet)
+    base_header.parse_stream(stream)
+    flags = user_header.parse_stream(stream).flags
+    if not UserHeader.has_transaction.within(flags):
+        raise UsageError("the message has no TransactionHeader")
+    return stream.tell()

@@ -1,0 +1,99 @@
+"""The reference reader and writer: construct interprets the layouts.
+
+Some fifty times slower than codec.py, which is generated from the same layouts and turns to this module for the
+words of each refusal. Tools that want to see every byte use `read`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mqproto.errors import UsageError, WireFormatError
+from mqproto.wire.base import MAXIMUM_PACKET_SIZE, BaseHeader, base_header
+from mqproto.wire.internal import InternalHeader
+from mqproto.wire.layout import Layout, PacketStream
+from mqproto.wire.packets import INTERNAL_PACKETS, Packet, UserMessage, user_message_packet
+from mqproto.wire.record import Record, to_containers, to_records
+from mqproto.wire.session import session_header
+
+_head = Layout("[MS-MQMQ] 2.2.19.1", "base" / base_header)
+_session = Layout("[MS-MQMQ] 2.2.20", "session" / session_header)
+
+
+def decode_packet(data: bytes) -> Packet:
+    """One whole packet as its record; a UserMessage's SessionHeader included.
+
+    Raises:
+        WireFormatError: the bytes form no packet of [MS-MQQB] 2.2.
+    """
+    return read(bytes(data))
+
+
+def read(data: bytes, seen: list[Any] | None = None, faults: list[WireFormatError] | None = None) -> Packet:
+    """Read a packet and tell what is seen on the way.
+
+    Args:
+        data: one whole packet.
+        seen: takes (name, offset, value, bytes, section) of each field.
+        faults: takes the broken rules that leave the rest readable; without it the first one is raised.
+    """
+    context = {"seen": seen, "faults": faults}
+    head = _head.parse_stream(PacketStream(data), faults=None if faults is None else []).base
+    internal = bool(head.flags & BaseHeader.internal.mask)
+    size = head.packet_size
+    rides = not internal and bool(head.flags & BaseHeader.session_header.mask)
+    whole = size + session_header.sizeof() * rides
+    if len(data) != whole:
+        error = WireFormatError(
+            "base.packet_size",
+            base_header.offset_of("packet_size"),
+            size,
+            f"{len(data) - (whole - size)}, as {len(data)} bytes are there" + " with a SessionHeader" * rides,
+            "[MS-MQMQ] 2.2.19.1",
+        )
+        if faults is None:
+            raise error
+        faults.append(error)
+        size = min(size, len(data))
+
+    record: Record[Any] = user_message_packet
+    if internal:
+        offset = base_header.sizeof() + 2
+        kind = InternalHeader.packet_type.within(data[offset]) if len(data) > offset else 0
+        record = INTERNAL_PACKETS.get(kind, INTERNAL_PACKETS[1])
+    packet: Packet = to_records(record.parse_stream(PacketStream(data[:size]), **context))
+    if rides:
+        assert isinstance(packet, UserMessage)
+        stream = PacketStream(data[size:], size)
+        packet.session = to_records(_session.parse_stream(stream, **context).session)
+    return packet
+
+
+def judge_head(head: bytes) -> None:
+    """Raise what the layout of the BaseHeader has against the first 16 bytes of a packet."""
+    _head.parse_stream(PacketStream(head))
+
+
+def encode_packet(packet: Packet) -> bytes:
+    """The bytes of a packet, its SessionHeader included.
+
+    Raises:
+        UsageError: a value breaks a rule of the layout, or the flags announce other headers than there are.
+    """
+    if isinstance(packet, UserMessage):
+        session = packet.session
+        if packet.base.internal:
+            raise UsageError("base.flags has IN set, which is for internal packets  [MS-MQMQ] 2.2.19.1")
+        if packet.base.session_header != (session is not None):
+            raise UsageError(
+                "base.flags and session disagree: SH says whether there is one  [MS-MQMQ] 2.2.20"
+            )
+        fields = to_containers(packet)
+        # Twice, as PacketSize stands first and is known last.
+        size = len(user_message_packet.build(fields, packet_size=MAXIMUM_PACKET_SIZE))
+        body = user_message_packet.build(fields, packet_size=size)
+        return body + (session_header.encode(session) if session is not None else b"")
+    for record in INTERNAL_PACKETS.values():
+        if isinstance(packet, record.kind):
+            return record.build(to_containers(packet), packet_size=record.sizeof())
+    raise UsageError(f"{type(packet).__name__} is no packet")
