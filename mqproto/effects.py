@@ -62,6 +62,8 @@ class OutgoingRow(NamedTuple):
     """One outgoing sequence; `queue` is the number of its SEQUENCE queue.  [MS-MQQB] 3.1.1.3.1"""
 
     queue: int
+    manager: Guid
+    """The destination's queue manager; the null GUID if only a direct format name leads there."""
     time_stamp: int
     ordinal: int
     base: int
@@ -118,6 +120,8 @@ class Writes:
     outgoing: dict[int, OutgoingRow] = field(default_factory=dict)
     incoming: dict[tuple[Guid, int], IncomingRow] = field(default_factory=dict)
     identifiers: list[IdentifierRow] = field(default_factory=list)
+    """An identifier that is known already gets the new time. The store keeps the newest `remove_duplicate_size` of
+    them; it may trim now and then rather than at each commit."""
     identifiers_before_s: int | None = None
     """Identifiers older than this are forgotten."""
     counters: dict[str, int] = field(default_factory=dict)

@@ -1,0 +1,117 @@
+"""Queues whose head is in memory and whose rest is on disk.
+
+A queue manager may have a million messages waiting; of each queue it holds a window. Messages enter at the end and
+leave at the front, in order of position. What does not fit into the window is only in the store, and comes back a page
+at a time when its turn nears.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from heapq import merge
+
+from mqproto.configuration import Settings
+from mqproto.effects import ReadPage, Waiting
+
+
+class QueueWindow:
+    """The messages of one queue that are next, in order, and the knowledge of whether more are on disk.
+
+    Everything up to `read_through` that has not left the queue is in memory; everything after it, up to `last`, is
+    in the store alone.
+    """
+
+    def __init__(self, queue: int, settings: Settings, *, read_through: int = 0, last: int = 0) -> None:
+        self.queue = queue
+        self.read_through = read_through
+        self.last = last
+        self._settings = settings
+        self._ready: deque[Waiting] = deque()
+        self._bytes = 0
+        self._reading = False
+
+    def __bool__(self) -> bool:
+        return bool(self._ready)
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def __iter__(self) -> Iterator[Waiting]:
+        return iter(self._ready)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing of the queue is on disk alone."""
+        return self.read_through == self.last
+
+    @property
+    def fits(self) -> bool:
+        """Whether the next message to be appended would stay in memory. If not, it must be stored, express or not."""
+        return (
+            self.read_through == self.last
+            and len(self._ready) < self._settings.resident_messages
+            and self._bytes < self._settings.resident_bytes
+        )
+
+    def append(self, message: Waiting) -> None:
+        """A message joins at the end; its position is above all before it."""
+        if self.fits:
+            self._ready.append(message)
+            self._bytes += len(message.packet)
+            self.read_through = message.position
+        self.last = message.position
+
+    def append_stored(self, position: int) -> None:
+        """A message joins at the end whose packet only the store has."""
+        self.last = position
+
+    def pop(self) -> Waiting:
+        """The next message leaves the window."""
+        message = self._ready.popleft()
+        self._bytes -= len(message.packet)
+        return message
+
+    def give_back(self, messages: Iterable[Waiting]) -> None:
+        """Messages that left come back to where they were; given in order of position."""
+        back = list(messages)
+        self._bytes += sum(len(message.packet) for message in back)
+        if back and self._ready and back[-1].position > self._ready[0].position:
+            self._ready = deque(merge(back, self._ready))  # Somebody else gave back earlier ones before.
+        else:
+            self._ready.extendleft(reversed(back))
+
+    def forget_through(self, position: int) -> None:
+        """The messages up to a position leave the queue without a use."""
+        while self._ready and self._ready[0].position <= position:
+            self.pop()
+        self.read_through = max(self.read_through, min(position, self.last))
+
+    def forget(self, position: int) -> None:
+        """One message leaves the queue without a use."""
+        for message in self._ready:
+            if message.position == position:
+                self._ready.remove(message)
+                self._bytes -= len(message.packet)
+                return
+
+    def wanted(self) -> ReadPage | None:
+        """The page to read now, or None: the window is more than half full, all is in it, or a page is on its way."""
+        half = self._settings.resident_messages // 2, self._settings.resident_bytes // 2
+        if self._reading or self.complete or len(self._ready) > half[0] or self._bytes > half[1]:
+            return None
+        self._reading = True
+        return ReadPage(self.queue, self.read_through, max(1, half[0]), max(1, half[1]), resend=False)
+
+    def loaded(self, rows: Iterable[tuple[int, bytes, bool]]) -> None:
+        """The page that was wanted. An empty one says that the store has nothing more."""
+        self._reading = False
+        found = False
+        for position, packet, final_ack in rows:
+            found = True
+            if position > self.read_through:  # Else it was forgotten while it was being read.
+                self._ready.append(Waiting(position, packet, final_ack, stored=True))
+                self._bytes += len(packet)
+                self.read_through = position
+        if not found:
+            self.read_through = self.last

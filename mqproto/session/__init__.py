@@ -1,0 +1,5 @@
+"""One session between two neighbours: handshake, windows, session acknowledgments.  [MS-MQQB] 3.1.1.3.1"""
+
+from mqproto.session.session import InFlight, Session
+
+__all__ = ["InFlight", "Session"]

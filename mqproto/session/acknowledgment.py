@@ -1,0 +1,143 @@
+"""Session acknowledgments: what the neighbour has received, and what it has saved.  3.1.1.6.1, 3.1.5.5"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mqproto.moment import Moment
+from mqproto.session.data import InFlight, SessionData, ahead
+from mqproto.timers import Timer
+from mqproto.wire import SessionAck, SessionHeader, UserMessage, session_ack, with_session_header
+
+FLAG_COUNT: Final = 32
+"""How many recoverable messages the RecoverableMsgAckFlags of one SessionHeader cover.  [MS-MQMQ] 2.2.20.4"""
+
+
+def count_sent(data: SessionData, entry: InFlight, now: Moment) -> None:
+    """A UserMessage goes out: it has the next number of the session, and its acknowledgment is awaited.  3.1.7.1.3"""
+    data.message_sent_count = (data.message_sent_count + 1) & 0xFFFF
+    data.unacknowledged.append(entry)
+    data.in_flight_bytes += len(entry.packet)
+    if entry.recoverable:
+        data.recoverable_message_sent_count = (data.recoverable_message_sent_count + 1) & 0xFFFF
+        data.unsaved.append(entry)
+    if not data.timers.runs(Timer.SESSION_ACK_WAIT, data.key):
+        data.timers.start(Timer.SESSION_ACK_WAIT, data.key, now.uptime_ms + data.ack_wait_duration_ms)
+    data.session_active = True
+
+
+def count_received(data: SessionData, message: UserMessage) -> None:
+    """A UserMessage came: count it, also if it turns out to be a duplicate.  3.1.5.8.2, 3.1.5.8.7
+
+    By the letter of 3.1.5.8.1 a duplicate would not be counted; the next session acknowledgment would then find the
+    two counts apart and close the session.
+    """
+    data.message_received_count = (data.message_received_count + 1) & 0xFFFF
+    data.unacked_received_msg_count += 1
+    if message.user.recoverable:
+        data.recoverable_message_received_count = (data.recoverable_message_received_count + 1) & 0xFFFF
+    data.session_active = True
+
+
+def acknowledge(data: SessionData) -> None:
+    """All that was received is on disk when this leaves: acknowledge it, 32 recoverable messages to a header.
+
+    One header rides on the last UserMessage of the outbox if there is one, the others go alone.  3.1.6.4, 3.1.7.11
+    """
+    if data.unacked_received_msg_count == 0:
+        return
+    data.unacked_received_msg_count = 0
+    first = data.last_acked_recoverable_msg_seq_number
+    pending = ahead(data.recoverable_message_received_count, first)
+    data.last_acked_recoverable_msg_seq_number = data.recoverable_message_received_count
+    for done in range(0, max(pending, 1), FLAG_COUNT):
+        flagged = min(pending - done, FLAG_COUNT)
+        header = SessionHeader(
+            ack_sequence_number=data.message_received_count,
+            recoverable_msg_ack_seq_number=(first + done + 1) & 0xFFFF if flagged else 0,
+            recoverable_msg_ack_flags=(1 << flagged) - 1,
+            user_msg_sequence_number=data.message_sent_count,
+            recoverable_msg_seq_number=data.recoverable_message_sent_count,
+            window_size=data.settings.window_size,
+        )
+        if data.last_message_index >= 0:
+            ridden = data.outbox[data.last_message_index]
+            data.outbox[data.last_message_index] = with_session_header(ridden, header)
+            data.last_message_index = -1
+        else:
+            data.send(session_ack(header))
+
+
+def take_session_ack(data: SessionData, packet: SessionAck, now: Moment) -> None:
+    """A session acknowledgment that travels alone.  3.1.5.5"""
+    take_session_header(data, packet.session, now)
+
+
+def take_session_header(data: SessionData, header: SessionHeader, now: Moment) -> None:
+    """The neighbour says what it has received and saved, and how many messages it has sent.  3.1.5.5"""
+    received = ahead(header.ack_sequence_number, acknowledged_count(data))
+    if received > len(data.unacknowledged):
+        data.close(
+            "3.1.5.5.1",
+            f"it acknowledges message {header.ack_sequence_number}, the last one sent was {data.message_sent_count}",
+        )
+        return
+    for _ in range(received):  # 3.1.5.5.1, 3.1.5.5.2
+        entry = data.unacknowledged.popleft()
+        if not entry.recoverable:
+            complete(data, entry)
+    if header.recoverable_msg_ack_flags and not take_saved(data, header):
+        return
+    if (header.user_msg_sequence_number, header.recoverable_msg_seq_number) != (
+        data.message_received_count,
+        data.recoverable_message_received_count,
+    ):
+        data.close(
+            "3.1.5.5.5",
+            f"it has sent {header.user_msg_sequence_number} messages, {header.recoverable_msg_seq_number} recoverable, "
+            f"and we have received {data.message_received_count}, {data.recoverable_message_received_count} recoverable",
+        )
+        return
+    data.received_window_size = header.window_size
+    if data.unacknowledged or data.unsaved:
+        data.timers.start(Timer.SESSION_ACK_WAIT, data.key, now.uptime_ms + data.ack_wait_duration_ms)
+
+
+def take_saved(data: SessionData, header: SessionHeader) -> bool:
+    """Complete what the flags say was saved; false if that closed the session.  3.1.5.5.3
+
+    Bit k stands for recoverable message RecoverableMsgAckSeqNumber + k, and all before bit 0 is saved as well.
+    """
+    base, flags = header.recoverable_msg_ack_seq_number, header.recoverable_msg_ack_flags
+    first = (data.recoverable_message_sent_count - len(data.unsaved) + 1) & 0xFFFF
+    last = (base + flags.bit_length() - 1) & 0xFFFF
+    count = ahead(last, first) + 1
+    if count > 0x8000:
+        return True  # All of it was acknowledged before.
+    if count > len(data.unsaved):
+        data.close(
+            "3.1.5.5.3",
+            f"it has saved recoverable message {last}, the last one sent was {data.recoverable_message_sent_count}",
+        )
+        return False
+    before = ahead(base, first) if ahead(base, first) < 0x8000 else 0
+    skipped = ahead(first, base) if before == 0 else 0
+    for index in range(count):
+        if index < before or flags >> (index - before + skipped) & 1:
+            complete(data, data.unsaved[index])
+    while data.unsaved and data.unsaved[0].done:
+        data.unsaved.popleft()
+    return True
+
+
+def complete(data: SessionData, entry: InFlight) -> None:
+    """The neighbour has answered for this message; its queue may forget it."""
+    if not entry.done:
+        entry.done = True
+        data.in_flight_bytes -= len(entry.packet)
+        data.completed.append(entry)
+
+
+def acknowledged_count(data: SessionData) -> int:
+    """The number of the last message that an AckSequenceNumber covered."""
+    return (data.message_sent_count - len(data.unacknowledged)) & 0xFFFF

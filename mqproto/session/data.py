@@ -1,0 +1,114 @@
+"""What one session remembers.  3.1.1.3.1, 3.1.3.2"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from mqproto.configuration import Settings
+from mqproto.effects import CloseTransport
+from mqproto.timers import Timer, Timers
+from mqproto.wire import Packet, encode_packet
+from mqproto.wire.guid import Guid
+
+
+class SessionState(Enum):
+    """SessionState. WAITING_RECONNECT is not here: it is a neighbour's, who then has no session."""
+
+    CONNECTING = "the transport is being opened"
+    WAITING_EC_MSG = "WAITING_EC_MSG"
+    WAITING_ECR_MSG = "WAITING_ECR_MSG"
+    WAITING_CP_MSG = "WAITING_CP_MSG"
+    WAITING_CPR_MSG = "WAITING_CPR_MSG"
+    OPEN = "OPEN"
+    CLOSED = "CLOSED"
+
+
+@dataclass(slots=True, eq=False)
+class InFlight:
+    """An OutgoingMessagePosition that was sent on a session.  3.1.1.3.1.2
+
+    origin: the queue that sent it; the session only hands it back.
+    order: counts the messages of the session without wrapping.
+    """
+
+    origin: Hashable
+    position: int
+    packet: bytes
+    recoverable: bool
+    final_ack: bool = False
+    stored: bool = True
+    resent: bool = False
+    order: int = 0
+    done: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class SessionData:
+    """The ADM elements of one session, named as in the specification, and what it wants sent.
+
+    Counts are 16 bits wide and wrap every 65,536 messages; nothing may compare two of them but through `ahead`.
+    """
+
+    key: int
+    local_qm: Guid
+    remote_qm: Guid | None
+    """RemoteQMGuid; None until the neighbour has said who it is."""
+    remote_address: str
+    direct: bool
+    """Whether we opened it for a direct format name, whose owner's GUID we did not know."""
+    settings: Settings
+    timers: Timers
+    state: SessionState
+    accepting: bool = True
+    """Whether a connection request may be granted; false beyond `maximum_sessions`."""
+
+    message_sent_count: int = 0
+    recoverable_message_sent_count: int = 0
+    message_received_count: int = 0
+    recoverable_message_received_count: int = 0
+    last_acked_recoverable_msg_seq_number: int = 0
+    unacked_received_msg_count: int = 0
+    received_window_size: int = 1
+    session_active: bool = False
+    received_ack: bool = False
+    ack_wait_timeout_ms: int = 0
+    recoverable_ack_send_timeout_ms: int = 0xFFFFFFFF
+
+    unacknowledged: deque[InFlight] = field(default_factory=deque)
+    """Sent, and not yet covered by an AckSequenceNumber."""
+    unsaved: deque[InFlight] = field(default_factory=deque)
+    """Sent, recoverable, and not yet flagged as saved; in order of recoverable sequence number without holes."""
+    in_flight_bytes: int = 0
+    completed: list[InFlight] = field(default_factory=list)
+    """Acknowledged for good since the queue manager last looked: express received, recoverable saved."""
+
+    outbox: list[bytes] = field(default_factory=list)
+    last_message_index: int = -1
+    """Where in the outbox the last UserMessage stands, for a SessionHeader to ride on; -1 if there is none."""
+    closed: CloseTransport | None = None
+
+    def send(self, packet: Packet) -> None:
+        """Put an internal packet behind all that waits to be sent."""
+        self.outbox.append(encode_packet(packet))
+
+    def close(self, section: str, reason: str) -> None:
+        """Close the session; what waits in the outbox still goes out.  3.1.5.9"""
+        if self.state is SessionState.CLOSED:
+            return
+        self.state = SessionState.CLOSED
+        self.closed = CloseTransport(self.key, section, reason)
+        for timer in (Timer.SESSION_INITIALIZATION, Timer.SESSION_CLEANUP, Timer.SESSION_ACK_WAIT):
+            self.timers.stop(timer, self.key)
+
+    @property
+    def ack_wait_duration_ms(self) -> int:
+        """Duration of the Session Ack Wait Timer: twice AckWaitTimeout for direct format names.  3.1.2.4, note <46>"""
+        return self.ack_wait_timeout_ms * (2 if self.direct else 1)
+
+
+def ahead(number: int, reference: int) -> int:
+    """How far one 16-bit count is ahead of another, 0 to 65,535."""
+    return (number - reference) & 0xFFFF

@@ -1,0 +1,129 @@
+"""How a session comes to be.  3.1.5.2.3, 3.1.5.3, 3.1.5.4"""
+
+from __future__ import annotations
+
+from mqproto.configuration import RECOVERABLE_ACK_TIMEOUT_RANGE_MS
+from mqproto.moment import Moment
+from mqproto.session.data import SessionData, SessionState
+from mqproto.timers import Timer
+from mqproto.wire import (
+    NULL_GUID,
+    ConnectionParameters,
+    EstablishConnection,
+    connection_parameters,
+    establish_connection,
+    guid_text,
+)
+
+
+def request_connection(data: SessionData, now: Moment) -> None:
+    """The transport is open: say who we are and whom we want.  3.1.5.2.3"""
+    data.send(
+        establish_connection(
+            client=data.local_qm,
+            server=data.remote_qm or NULL_GUID,
+            time_stamp_ms=now.uptime_ms % 2**32,
+        )
+    )
+    data.state = SessionState.WAITING_ECR_MSG
+    start_initialization_timer(data, now)
+
+
+def answer_connection(data: SessionData, packet: EstablishConnection, now: Moment) -> None:
+    """A neighbour wants a session: grant it, or say no and close.  3.1.5.3.1
+
+    A zero ServerGuid is welcome: it belongs to a direct format name. 2.2.1 would have it refused.
+    """
+    data.remote_qm = packet.client_guid
+    refusal = None
+    if packet.server_guid not in (data.local_qm, NULL_GUID):
+        refusal = (
+            f"it asks for queue manager {guid_text(packet.server_guid)}, we are {guid_text(data.local_qm)}"
+        )
+    elif packet.client_guid == data.local_qm:
+        refusal = f"it presents our own GUID {guid_text(data.local_qm)}: give one of the two a new identity"
+    elif packet.client_guid == NULL_GUID:
+        refusal = "it presents the null GUID"
+    elif not data.accepting:
+        refusal = f"{data.settings.maximum_sessions} sessions are open, which is maximum_sessions"
+    data.send(
+        establish_connection(
+            client=packet.client_guid,
+            server=data.local_qm,
+            time_stamp_ms=packet.time_stamp_ms,
+            refused=refusal is not None,
+            ping=not packet.no_ping,
+        )
+    )
+    if refusal is not None:
+        data.close("3.1.5.3.1", refusal)
+        return
+    data.state = SessionState.WAITING_CP_MSG
+    start_initialization_timer(data, now)
+
+
+def confirm_connection(data: SessionData, packet: EstablishConnection, now: Moment) -> None:
+    """The acceptor answered: propose parameters, or close.  3.1.5.3.2"""
+    if packet.refused:
+        data.close("3.1.5.3.2", "the acceptor refused the connection")
+        return
+    expected = data.remote_qm or packet.server_guid
+    if (packet.client_guid, packet.server_guid) != (data.local_qm, expected):
+        data.close(
+            "3.1.5.3.2",
+            f"the answer is from queue manager {guid_text(packet.server_guid)} to {guid_text(packet.client_guid)}, "
+            f"expected {guid_text(expected)} to {guid_text(data.local_qm)}",
+        )
+        return
+    if packet.server_guid in (data.local_qm, NULL_GUID):
+        data.close(
+            "3.1.5.3.2", f"the acceptor presents {guid_text(packet.server_guid)}, our own GUID or none"
+        )
+        return
+    data.remote_qm = packet.server_guid
+
+    # Eight round trips, within the limits of 2.2.2.1. TimeStamp is 32 bits wide and wraps.
+    round_trip_ms = (now.uptime_ms - packet.time_stamp_ms) % 2**32
+    low, high = RECOVERABLE_ACK_TIMEOUT_RANGE_MS
+    data.recoverable_ack_send_timeout_ms = min(max(8 * round_trip_ms, low), high)
+    data.ack_wait_timeout_ms = data.settings.ack_wait_timeout_ms
+    data.send(proposed_parameters(data))
+    data.state = SessionState.WAITING_CPR_MSG
+
+
+def accept_parameters(data: SessionData, packet: ConnectionParameters, now: Moment) -> None:
+    """The initiator proposes: take its timeouts, answer with our window, and the session is open.  3.1.5.4.1"""
+    data.ack_wait_timeout_ms = packet.ack_timeout_ms
+    data.recoverable_ack_send_timeout_ms = packet.recoverable_ack_timeout_ms
+    data.send(proposed_parameters(data))
+    open_session(data, packet.window_size, now)
+
+
+def adopt_parameters(data: SessionData, packet: ConnectionParameters, now: Moment) -> None:
+    """The acceptor answered with its window: the session is open.  3.1.5.4.2"""
+    open_session(data, packet.window_size, now)
+
+
+def proposed_parameters(data: SessionData) -> ConnectionParameters:
+    """The ConnectionParameters packet that states this session's values.  3.1.5.3.2, 3.1.5.4.1"""
+    return connection_parameters(
+        recoverable_ack_timeout_ms=data.recoverable_ack_send_timeout_ms,
+        ack_timeout_ms=data.ack_wait_timeout_ms,
+        window_size=data.settings.window_size,
+    )
+
+
+def open_session(data: SessionData, window_size: int, now: Moment) -> None:
+    """Both sides know the parameters. A window of 0 would stall for ever, so it counts as 1.  3.1.5.4"""
+    data.received_window_size = max(1, window_size)
+    data.state = SessionState.OPEN
+    data.timers.stop(Timer.SESSION_INITIALIZATION, data.key)
+    data.timers.start(
+        Timer.SESSION_CLEANUP, data.key, now.uptime_ms + data.settings.session_cleanup_timeout_ms
+    )
+
+
+def start_initialization_timer(data: SessionData, now: Moment) -> None:
+    """Start or restart the Session Initialization Timer.  3.1.2.1"""
+    deadline_ms = now.uptime_ms + data.settings.session_initialization_timeout_ms
+    data.timers.start(Timer.SESSION_INITIALIZATION, data.key, deadline_ms)

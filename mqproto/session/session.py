@@ -1,0 +1,227 @@
+"""A session as its queue manager sees it: bytes in, UserMessages out, and back.  3.1.5, 3.1.6"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from mqproto.configuration import Settings
+from mqproto.effects import CloseTransport
+from mqproto.errors import WireFormatError
+from mqproto.moment import Moment
+from mqproto.session.acknowledgment import (
+    acknowledge,
+    count_received,
+    count_sent,
+    take_session_ack,
+    take_session_header,
+)
+from mqproto.session.data import InFlight, SessionData, SessionState
+from mqproto.session.handshake import (
+    accept_parameters,
+    adopt_parameters,
+    answer_connection,
+    confirm_connection,
+    request_connection,
+)
+from mqproto.timers import Timer, Timers
+from mqproto.wire import (
+    ConnectionParameters,
+    EstablishConnection,
+    PacketBuffer,
+    SessionAck,
+    UserMessage,
+    decode_packet,
+)
+from mqproto.wire.guid import Guid
+
+__all__ = ["InFlight", "Session", "SessionState"]
+
+
+class Rule(NamedTuple):
+    """What to do with a packet that is welcome, and where the specification says so."""
+
+    section: str
+    act: Callable[[SessionData, Any, Moment], None]
+
+
+RECEIVE: Final = {
+    (SessionState.WAITING_EC_MSG, EstablishConnection): Rule("3.1.5.3.1", answer_connection),
+    (SessionState.WAITING_ECR_MSG, EstablishConnection): Rule("3.1.5.3.2", confirm_connection),
+    (SessionState.WAITING_CP_MSG, ConnectionParameters): Rule("3.1.5.4.1", accept_parameters),
+    (SessionState.WAITING_CPR_MSG, ConnectionParameters): Rule("3.1.5.4.2", adopt_parameters),
+    (SessionState.OPEN, SessionAck): Rule("3.1.5.5", take_session_ack),
+}
+"""The internal packets and the states that welcome them; a UserMessage is welcome when OPEN. Any other pair closes."""
+
+UNWELCOME: Final = {
+    EstablishConnection: "3.1.5.3",
+    ConnectionParameters: "3.1.5.4",
+    SessionAck: "3.1.5.5",
+    UserMessage: "3.1.5.8",
+}
+UNSAVED_LIMIT: Final = 0x7FFF
+"""Half of the 16-bit circle: beyond it, an old acknowledgment could not be told from a new one."""
+
+
+class Session:
+    """One transport connection to a neighbour, from its first byte to its last."""
+
+    def __init__(
+        self,
+        key: int,
+        *,
+        initiator: bool,
+        local_qm: Guid,
+        remote_qm: Guid | None,
+        remote_address: str,
+        direct: bool,
+        settings: Settings,
+        timers: Timers,
+    ) -> None:
+        self.data = SessionData(
+            key,
+            local_qm,
+            remote_qm,
+            remote_address,
+            direct,
+            settings,
+            timers,
+            SessionState.CONNECTING if initiator else SessionState.WAITING_EC_MSG,
+            ack_wait_timeout_ms=settings.ack_wait_timeout_ms,
+        )
+        self._buffer = PacketBuffer()
+        self._order = 0
+
+    @property
+    def key(self) -> int:
+        """The number that the shell knows the transport by."""
+        return self.data.key
+
+    @property
+    def remote_qm(self) -> Guid | None:
+        """RemoteQMGuid, once it is known."""
+        return self.data.remote_qm
+
+    @property
+    def is_open(self) -> bool:
+        """Whether UserMessages may pass."""
+        return self.data.state is SessionState.OPEN
+
+    @property
+    def closed(self) -> CloseTransport | None:
+        """Why the session closed itself, or None."""
+        return self.data.closed
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more message may be sent: the window, counted in messages, and our own bound in bytes.
+
+        3.1.7.1 compares with our WindowSize alone; a neighbour that announced less could then never slow us down.
+        """
+        data = self.data
+        return (
+            data.state is SessionState.OPEN
+            and len(data.unacknowledged) < min(data.settings.window_size, data.received_window_size)
+            and len(data.unsaved) < UNSAVED_LIMIT
+            and (data.in_flight_bytes < data.settings.in_flight_bytes or not data.unacknowledged)
+        )
+
+    def opened(self, now: Moment) -> None:
+        """The transport that we asked for is open."""
+        request_connection(self.data, now)
+
+    def receive(self, chunk: bytes | bytearray | memoryview, now: Moment) -> list[tuple[UserMessage, bytes]]:
+        """Take bytes as they arrived; give back the UserMessages among them, each with its packet, in order.
+
+        Whatever is wrong with the bytes closes the session; `closed` says why.  3.1.5.1
+        """
+        data = self.data
+        data.received_ack = True
+        messages: list[tuple[UserMessage, bytes]] = []
+        try:
+            for raw in self._buffer.feed(chunk):
+                packet = decode_packet(raw)
+                if type(packet) is UserMessage and data.state is SessionState.OPEN:
+                    count_received(data, packet)
+                    messages.append((packet, raw))
+                    if packet.session is not None:
+                        take_session_header(data, packet.session, now)  # 3.1.5.8.4
+                else:
+                    self._take_internal(packet, now)
+                if data.state is SessionState.CLOSED:
+                    break
+            if self._buffer.fault is not None:
+                raise self._buffer.fault
+        except WireFormatError as error:
+            data.close("3.1.5.1.3", str(error))
+        return messages
+
+    def _take_internal(self, packet: object, now: Moment) -> None:
+        rule = RECEIVE.get((self.data.state, type(packet)))  # type: ignore[arg-type]
+        if rule is None:
+            state = self.data.state.name
+            self.data.close(
+                UNWELCOME[type(packet)], f"{type(packet).__name__} is not welcome in state {state}"
+            )  # type: ignore[index]
+            return
+        rule.act(self.data, packet, now)
+
+    def send(self, entry: InFlight, now: Moment) -> None:
+        """Send one message; the caller has seen `has_room`.  3.1.7.1.6"""
+        self._order += 1
+        entry.order = self._order
+        count_sent(self.data, entry, now)
+        self.data.last_message_index = len(self.data.outbox)
+        self.data.outbox.append(entry.packet)
+
+    def acknowledge(self) -> None:
+        """Acknowledge all that was received; the outbox leaves only after the commit."""
+        if self.data.state is SessionState.OPEN:
+            acknowledge(self.data)
+
+    def take_outbox(self) -> list[bytes]:
+        """What is to be written to the transport, in order."""
+        chunks, self.data.outbox = self.data.outbox, []
+        self.data.last_message_index = -1
+        return chunks
+
+    def take_completed(self) -> list[InFlight]:
+        """The messages that the neighbour has answered for since the last call."""
+        completed, self.data.completed = self.data.completed, []
+        return completed
+
+    def lost(self) -> list[InFlight]:
+        """The messages that nobody answered for, in the order in which they were sent."""
+        pending = {
+            entry.order: entry for entry in (*self.data.unsaved, *self.data.unacknowledged) if not entry.done
+        }
+        return [pending[order] for order in sorted(pending)]
+
+    def close(self, section: str, reason: str) -> None:
+        """Close it for a reason of our own."""
+        self.data.close(section, reason)
+
+    def expired(self, timer: Timer, now: Moment) -> None:
+        """One of the session's timers is due."""
+        data = self.data
+        if timer is Timer.SESSION_INITIALIZATION:  # 3.1.6.6
+            data.close("3.1.6.6", f"no answer during the handshake, in state {data.state.name}")
+        elif timer is Timer.SESSION_CLEANUP:  # 3.1.6.2
+            if not data.session_active and not data.unacknowledged:
+                data.close("3.1.6.2", "no messages for the whole session cleanup interval")
+                return
+            data.session_active = False
+            data.timers.start(timer, self.key, now.uptime_ms + data.settings.session_cleanup_timeout_ms)
+        elif timer is Timer.SESSION_ACK_WAIT:  # 3.1.6.3
+            if not data.unacknowledged and not data.unsaved:
+                data.received_ack = False
+            elif not data.received_ack:
+                data.close(
+                    "3.1.6.3",
+                    f"{len(data.unacknowledged)} messages wait for a session acknowledgment and nothing came for "
+                    f"{data.ack_wait_duration_ms} ms",
+                )
+            else:
+                data.received_ack = False
+                data.timers.start(timer, self.key, now.uptime_ms + data.ack_wait_duration_ms)

@@ -1,0 +1,107 @@
+"""What waits where, as an operator sees it.  [MS-MQDMPR] 3.1.1.3 to 3.1.1.5"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mqproto.arrivals import Arrivals
+from mqproto.identifiers import MessageIdHistory
+from mqproto.neighbours import Neighbours
+from mqproto.outbound import Outbound
+from mqproto.transfer.outgoing import OutgoingSequence
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStatus:
+    """A queue of this node. `held` are messages that wait behind a gap and do not count in `waiting`."""
+
+    name: str
+    transactional: bool
+    waiting: int
+    unsettled: int
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingStatus:
+    """A queue on its way out. For a sequence, `waiting` are the messages without an OrderAck."""
+
+    name: str
+    sequence: bool
+    waiting: int
+    next_hop: str
+    state: str
+    last_failure: str
+    last_ack: int
+    resent: int
+    resend_at_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """One queue manager at one moment. The counts begin when its process does."""
+
+    local: list[LocalStatus] = field(default_factory=list)
+    outgoing: list[OutgoingStatus] = field(default_factory=list)
+    sessions_open: int = 0
+    forwarded: int = 0
+    refused: int = 0
+    duplicates: int = 0
+    held_ever: int = 0
+    overflowed: int = 0
+    resent: int = 0
+
+
+def describe(
+    neighbours: Neighbours, outbound: Outbound, arrivals: Arrivals, history: MessageIdHistory
+) -> NodeStatus:
+    """Look at all parts of a queue manager; nothing changes."""
+    held: dict[int, int] = {}
+    for sequence in arrivals.sequences.values():
+        held[sequence.queue] = held.get(sequence.queue, 0) + sequence.held_count
+    incoming = arrivals.sequences.values()
+    return NodeStatus(
+        local=[
+            LocalStatus(
+                queue.name,
+                queue.declaration.transactional,
+                queue.count,
+                sum(len(messages) for messages in queue.unsettled.values()),
+                held.get(queue.queue, 0),
+            )
+            for queue in arrivals.queues.values()
+        ],
+        outgoing=[_outgoing(queue, neighbours) for queue in outbound],
+        sessions_open=sum(session.is_open for session in neighbours.sessions.values()),
+        forwarded=arrivals.forwarded_count,
+        refused=arrivals.refused_count,
+        duplicates=history.duplicate_count + sum(sequence.duplicate_count for sequence in incoming),
+        held_ever=sum(sequence.held_count_total for sequence in incoming),
+        overflowed=sum(sequence.overflow_count for sequence in incoming),
+        resent=sum(queue.resend_count for queue in outbound if isinstance(queue, OutgoingSequence)),
+    )
+
+
+def _outgoing(queue: object, neighbours: Neighbours) -> OutgoingStatus:
+    from mqproto.transfer.outgoing import OutgoingQueue
+
+    assert isinstance(queue, OutgoingQueue)
+    neighbour = neighbours.of_queue(queue)
+    sequence = queue if isinstance(queue, OutgoingSequence) else None
+    if neighbour is None:
+        state = "no route"
+    elif neighbour.session is None:
+        state = "disconnected"
+    else:
+        state = "connected" if neighbour.session.is_open else "connecting"
+    return OutgoingStatus(
+        name=queue.name,
+        sequence=sequence is not None,
+        waiting=queue.count,
+        next_hop=str(neighbour.hop) if neighbour else "",
+        state=state,
+        last_failure=neighbour.last_failure if neighbour and not neighbour.connected else "",
+        last_ack=sequence.last_ack if sequence else 0,
+        resent=sequence.resend_count if sequence else 0,
+        resend_at_ms=sequence.resend_at_ms if sequence else None,
+    )

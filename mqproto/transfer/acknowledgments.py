@@ -1,0 +1,70 @@
+"""Making OrderAcks and FinalAcks.  2.2.4, 2.2.5, 3.1.7.17"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mqproto.moment import Moment
+from mqproto.transfer.incoming import IncomingSequence, ReplyTo
+from mqproto.wire import (
+    NULL_GUID,
+    FinalAckBody,
+    OrderAckBody,
+    UserMessage,
+    final_ack,
+    order_ack,
+)
+from mqproto.wire.guid import Guid
+
+ORDER_QUEUE: Final = 4
+"""PrivateQueueIdentifier of order_queue$ on every queue manager."""
+
+
+def order_queue_of(reply_to: ReplyTo) -> tuple[Guid, int | str]:
+    """QueueManagerAddress and DestinationQueue that lead to the order queue of a message's sender.  3.1.7.17
+
+    The original sender is meant (3.1.1.6.2), not the neighbour, as RemoteQMGuid would have it.
+    """
+    if reply_to.direct_host is not None:
+        return NULL_GUID, rf"TCP:{reply_to.direct_host}\PRIVATE$\order_queue$"
+    return reply_to.manager, ORDER_QUEUE
+
+
+def make_order_ack(sequence: IncomingSequence, identity: Guid, message_id: int, now: Moment) -> UserMessage:
+    """All messages of a sequence up to its number are on our disk.  2.2.4"""
+    manager, destination = order_queue_of(sequence.reply_to)
+    return order_ack(
+        source=identity,
+        destination_manager=manager,
+        destination=destination,
+        message_id=message_id,
+        sent_time_s=now.utc_s,
+        body=OrderAckBody(
+            tx_sequence_id=sequence.identifier,
+            tx_sequence_number=sequence.number,
+            tx_previous_sequence_number=sequence.number - 1,
+        ),
+    )
+
+
+def make_final_ack(
+    message: UserMessage, message_class: int, reply_to: ReplyTo, identity: Guid, message_id: int, now: Moment
+) -> UserMessage:
+    """What became of one transactional message in the end.  2.2.5"""
+    assert message.transaction is not None
+    manager, destination = order_queue_of(reply_to)
+    return final_ack(
+        source=identity,
+        destination_manager=manager,
+        destination=destination,
+        message_id=message_id,
+        sent_time_s=now.utc_s,
+        message_class=message_class,
+        body=FinalAckBody(
+            tx_sequence_id=message.transaction.tx_sequence_id,
+            tx_sequence_number=message.transaction.tx_sequence_number,
+            tx_previous_sequence_number=message.transaction.previous_tx_sequence_number,
+            source_guid=message.user.source_queue_manager,
+            message_id=message.user.message_id,
+        ),
+    )

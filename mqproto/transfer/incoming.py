@@ -1,0 +1,190 @@
+"""What comes in: each sequence accepted in order and once, gaps held.  3.1.5.8.6"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from mqproto.configuration import Settings
+from mqproto.effects import IncomingRow
+from mqproto.moment import Moment
+from mqproto.timers import Timer, Timers
+from mqproto.wire import TransactionHeader, TxSequenceId
+from mqproto.wire.guid import Guid
+
+
+def comes_next(header: TransactionHeader, last_id: TxSequenceId, last_number: int) -> bool:
+    """Whether a transactional message is in order and new.  3.1.5.8.6"""
+    previous, number = header.previous_tx_sequence_number, header.tx_sequence_number
+    if header.tx_sequence_id == last_id:
+        return previous <= last_number < number
+    return header.tx_sequence_id > last_id and previous == 0
+
+
+class Verdict(Enum):
+    """What becomes of a transactional message at its destination."""
+
+    ACCEPT = auto()
+    """It is the next one: into the queue."""
+    HOLD = auto()
+    """It came early: keep it until what is missing has come."""
+    DUPLICATE = auto()
+    """It was accepted or is held already: drop it, and let an OrderAck say so again."""
+    OVERFLOW = auto()
+    """It came early and the limit of what is held is reached: drop it; its sender still has it."""
+
+
+@dataclass(slots=True)
+class Held:
+    """A message that came early. `position` is its place in the sequence's HELD queue."""
+
+    header: TransactionHeader
+    packet: bytes
+    position: int
+    message_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyTo:
+    """Where the acknowledgments of a sequence go.  3.1.7.17
+
+    direct_host: the neighbour's address when the message came by a direct format name, else None.
+    """
+
+    manager: Guid
+    direct_host: str | None
+
+
+class IncomingSequence:
+    """The messages of one source queue manager for one of our queues.  [MS-MQDMPR] 3.1.1.5
+
+    It outlives sessions, restarts and routes, so it is keyed by source and queue, not by session.
+    """
+
+    def __init__(
+        self, source: Guid, queue: int, held_queue: int, settings: Settings, timers: Timers, now: Moment
+    ) -> None:
+        self.source = source
+        self.queue = queue
+        self.held_queue = held_queue
+        self.identifier = TxSequenceId(ordinal=0, time_stamp=0)
+        self.number = 0
+        self.reject_count = 0
+        self.last_access_s = now.utc_s
+        self.reply_to = ReplyTo(source, None)
+        self.held_bytes = 0
+        self.held_count_total = 0
+        self.duplicate_count = 0
+        self.overflow_count = 0
+        self._held: dict[tuple[TxSequenceId, int], Held] = {}
+        self._order: list[tuple[TxSequenceId, int]] = []
+        self._last_held_position = 0
+        self._settings = settings
+        self._timers = timers
+        self._last_order_ack_ms = now.uptime_ms
+
+    @property
+    def held_count(self) -> int:
+        """How many messages wait behind a gap."""
+        return len(self._held)
+
+    @property
+    def missing_after(self) -> int:
+        """The number of the last message accepted; what comes next is what the held ones wait for."""
+        return self.number
+
+    def judge(self, header: TransactionHeader, size_bytes: int) -> Verdict:
+        """Decide, and take the message into the account if it is accepted.  3.1.5.8.6
+
+        A message that is not accepted does not advance the sequence: by the letter it would, and the messages before
+        it would then be lost.
+        """
+        key = (header.tx_sequence_id, header.tx_sequence_number)
+        if comes_next(header, self.identifier, self.number):
+            self.identifier, self.number = key
+            self.reject_count = 0
+            return Verdict.ACCEPT
+        self.reject_count += 1
+        if key <= (self.identifier, self.number) or key in self._held:
+            self.duplicate_count += 1
+            return Verdict.DUPLICATE
+        if len(self._held) >= self._settings.held_messages_limit or (
+            self.held_bytes + size_bytes > self._settings.held_bytes_limit
+        ):
+            self.overflow_count += 1
+            return Verdict.OVERFLOW
+        return Verdict.HOLD
+
+    def hold(self, header: TransactionHeader, packet: bytes, message_id: int) -> Held:
+        """Keep a message that was judged HOLD; the caller stores it at the position given back."""
+        self._last_held_position += 1
+        held = Held(header, packet, self._last_held_position, message_id)
+        self._keep(held)
+        self.held_count_total += 1
+        return held
+
+    def restore_held(self, header: TransactionHeader, packet: bytes, message_id: int, position: int) -> None:
+        """A message that was held when the node stopped."""
+        self._last_held_position = max(self._last_held_position, position)
+        self._keep(Held(header, packet, position, message_id))
+
+    def _keep(self, held: Held) -> None:
+        key = (held.header.tx_sequence_id, held.header.tx_sequence_number)
+        self._held[key] = held
+        self.held_bytes += len(held.packet)
+        heapq.heappush(self._order, key)
+
+    def release(self) -> tuple[list[Held], list[Held]]:
+        """After an acceptance: the held messages that come next now, in order, and those that are not needed any more."""
+        accepted: list[Held] = []
+        stale: list[Held] = []
+        while self._order:
+            key = self._order[0]
+            held = self._held[key]
+            if comes_next(held.header, self.identifier, self.number):
+                self.identifier, self.number = key
+                accepted.append(held)
+            elif key <= (self.identifier, self.number):
+                stale.append(held)
+            else:
+                break
+            heapq.heappop(self._order)
+            del self._held[key]
+            self.held_bytes -= len(held.packet)
+        return accepted, stale
+
+    def schedule_order_ack(self, now: Moment) -> None:
+        """A transactional message came: start the Order Ack Send Timer, or put it off.  3.1.1.6.2, 3.1.2.7
+
+        It is put off only while the last OrderAck is less than MaximumOrderAckDelay ago, so one comes in the end.
+        """
+        self.last_access_s = now.utc_s
+        if self._timers.runs(Timer.ORDER_ACK_SEND, self):
+            since_ms = now.uptime_ms - self._last_order_ack_ms
+            if since_ms >= self._settings.maximum_order_ack_delay_s * 1_000:
+                return
+        self._timers.start(Timer.ORDER_ACK_SEND, self, now.uptime_ms + self._settings.order_ack_timeout_ms)
+
+    def order_ack_sent(self, now: Moment) -> None:
+        """An OrderAck left; the next may be put off anew.  3.1.6.9"""
+        self._last_order_ack_ms = now.uptime_ms
+
+    def row(self) -> IncomingRow:
+        """What must survive process and node failures."""
+        return IncomingRow(
+            self.source,
+            self.queue,
+            self.identifier.time_stamp,
+            self.identifier.ordinal,
+            self.number,
+            self.reject_count,
+            self.last_access_s,
+        )
+
+    def restore(self, row: IncomingRow) -> None:
+        """Continue where a row left off."""
+        self.identifier = TxSequenceId(ordinal=row.ordinal, time_stamp=row.time_stamp)
+        self.number = row.number
+        self.reject_count = row.reject_count
+        self.last_access_s = row.last_access_s

@@ -1,0 +1,367 @@
+"""What goes out: queues towards a neighbour, and sequences that are kept until their OrderAck.
+
+An `OutgoingQueue` carries express and recoverable messages, our own and forwarded ones: a message leaves it when the
+neighbour has acknowledged it. An `OutgoingSequence` carries our own transactional messages to one destination queue:
+a message stays on disk until the destination's OrderAck.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Iterable
+
+from mqproto.configuration import Settings
+from mqproto.effects import FinalAckKept, OutgoingRow, QueueKind, ReadPage, StoredQueue, Waiting, message_key
+from mqproto.moment import Moment
+from mqproto.pending import PendingWrites
+from mqproto.queues import QueueWindow
+from mqproto.session import InFlight
+from mqproto.timers import Timer, Timers
+from mqproto.wire import TxSequenceId, with_previous_number
+from mqproto.wire.glance import is_recoverable
+from mqproto.wire.guid import NULL_GUID, Guid
+
+
+class OutgoingQueue:
+    """Messages on their way to one destination, in order of arrival.  [MS-MQDMPR] 3.1.1.3"""
+
+    kind = QueueKind.OUTGOING
+
+    def __init__(self, queue: int, name: str, settings: Settings, stored: StoredQueue | None = None) -> None:
+        self.queue = queue
+        self.name = name
+        self.registered = stored is not None
+        """Whether the store knows the queue; one that only ever had express messages need not be in it."""
+        self.count = stored.count if stored else 0
+        first, last = (stored.first, stored.last) if stored else (0, 0)
+        self.window = QueueWindow(queue, settings, read_through=max(first - 1, 0), last=last)
+        self._last = last
+
+    @property
+    def has_next(self) -> bool:
+        """Whether a message may be sent now."""
+        return bool(self.window)
+
+    def next_position(self) -> int:
+        """The position of the message that joins next."""
+        self._last += 1
+        return self._last
+
+    def append(self, message: Waiting) -> None:
+        """A message joins the queue."""
+        self.count += 1
+        self.window.append(message)
+
+    @property
+    def pending(self) -> bool:
+        """Whether anything is left to be sent, in memory or on disk."""
+        return self.has_next or not self.window.complete
+
+    def take(self, now: Moment) -> InFlight:
+        """The message to send next."""
+        return self._in_flight(self.window.pop())
+
+    def _in_flight(self, message: Waiting) -> InFlight:
+        position, packet, final_ack, stored = message
+        return InFlight(self, position, packet, is_recoverable(packet), final_ack, stored)
+
+    def acknowledged(self, entry: InFlight, writes: PendingWrites) -> None:
+        """The neighbour has the message, and has saved it if it is recoverable: it is the neighbour's now.  3.1.5.5"""
+        self.count -= 1
+        if entry.stored:
+            writes.later.remove(self.queue, entry.position, entry.position)
+
+    def returned(self, entries: Iterable[InFlight]) -> None:
+        """The session broke before the neighbour answered: these are next again."""
+        self.window.give_back(Waiting(e.position, e.packet, e.final_ack, e.stored) for e in entries)
+
+    def pages(self) -> Iterable[ReadPage]:
+        """The pages to read now."""
+        page = self.window.wanted()
+        return (page,) if page else ()
+
+    def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> None:
+        """A page that was asked for."""
+        self.window.loaded(rows)
+
+
+class OutgoingSequence(OutgoingQueue):
+    """Our transactional messages to one destination queue.  3.1.1.5, 3.1.1.3.1.1
+
+    Positions and numbers run side by side: message `number` of the current sequence stands at position
+    `base + number`. A new sequence begins only when the last message of the old one is acknowledged, so all that is kept
+    belongs to the current one.
+
+    A resend sends what is kept anew, in order, `resend_batch` messages at a time: the next ones leave when an OrderAck
+    has told that these arrived. By the letter of 3.1.6.5 all go at once; with a destination that is down and a backlog, each
+    time-out would then fill the disks on the way with copies.
+    """
+
+    kind = QueueKind.SEQUENCE
+
+    def __init__(
+        self,
+        queue: int,
+        name: str,
+        destination_manager: Guid | None,
+        time_stamp: int,
+        settings: Settings,
+        timers: Timers,
+        now: Moment,
+        stored: StoredQueue | None = None,
+    ) -> None:
+        super().__init__(queue, name, settings, stored)
+        self.destination_manager = destination_manager
+        self.identifier = TxSequenceId(ordinal=1, time_stamp=time_stamp)
+        self.base = self._last
+        self.next_number = 1
+        self.last_ack = 0
+        self.saved_through = self._last
+        self.sent_through = self._last
+        self.final_queue = 0
+        """Where messages go that had their OrderAck and wait for their FinalAck; 0 until one asks for it."""
+        self.final_asked = bool(stored and stored.final_ack_count)
+        """Whether a message that is kept asked for a FinalAck."""
+        self.time_of_last_ack_s = now.utc_s
+        self.last_ack_count = 0
+        self.resend_interval_index = 0
+        self.resend_count = 0
+        self._holes: list[int] = []
+        self._sent_ceiling = self._last
+        self._settings = settings
+        self._timers = timers
+        self._resends: deque[Waiting] = deque()
+        self._resend_after = 0
+        self._resend_through = 0
+        self._resend_limit = 0
+        self._resend_reading = False
+
+    # What the operator sees: OutgoingTransferInfo, [MS-MQDMPR] 3.1.1.4
+
+    @property
+    def no_ack_count(self) -> int:
+        """EodNoAckCount: messages for which no OrderAck has come."""
+        return self.count
+
+    @property
+    def resend_interval_ms(self) -> int:
+        """EodResendInterval."""
+        return self._settings.resend_timer_table_ms[self.resend_interval_index]
+
+    @property
+    def resend_at_ms(self) -> int | None:
+        """EodResendTime on the uptime clock, or None while nothing is to be resent."""
+        return self._timers.deadline_ms(Timer.TRANSACTIONAL_ACK_WAIT, self)
+
+    # Sending
+
+    @property
+    def has_next(self) -> bool:
+        return bool(self._resends) or bool(self.window)
+
+    def number_next(self) -> tuple[TxSequenceId, int, int]:
+        """Identifier, number and previous number for the message that joins next.  3.1.7.1.3
+
+        Numbers are given when a message is accepted from its application, not when it is first sent: what is on disk
+        is what will be on the wire, also after a crash.
+        """
+        number = self.next_number
+        self.next_number += 1
+        return self.identifier, number, self._previous(number)
+
+    def _previous(self, number: int) -> int:
+        """The number of the message before, leaving out those that were withdrawn.  3.1.7.1.3"""
+        number -= 1
+        while number > self.last_ack and self._is_hole(number):
+            number -= 1
+        return number
+
+    def _is_hole(self, number: int) -> bool:
+        return number in self._holes
+
+    def take(self, now: Moment) -> InFlight:
+        if not self._timers.runs(Timer.TRANSACTIONAL_ACK_WAIT, self):
+            self._await_order_ack(now)
+        if self._resends:
+            message = self._resends.popleft()
+            entry = InFlight(self, message.position, self._bridged(message), recoverable=True, resent=True)
+            self.resend_count += 1
+            return entry
+        message = self.window.pop()
+        self.sent_through = message.position
+        self._sent_ceiling = max(self._sent_ceiling, message.position)
+        return InFlight(
+            self, message.position, self._bridged(message), recoverable=True, final_ack=message.final_ack
+        )
+
+    def _bridged(self, message: Waiting) -> bytes:
+        """The packet, its PreviousTxSequenceNumber set over the gap that withdrawn messages left."""
+        if not self._holes:
+            return message.packet
+        return with_previous_number(message.packet, self._previous(message.position - self.base))
+
+    def acknowledged(self, entry: InFlight, writes: PendingWrites) -> None:
+        """The neighbour has saved the message. It stays ours until the destination's OrderAck.  3.1.1.6.2"""
+        if entry.position > self.saved_through:
+            self.saved_through = entry.position
+            writes.changed(self, urgent=False)
+
+    def returned(self, entries: Iterable[InFlight]) -> None:
+        again = [e for e in entries if e.position - self.base > self.last_ack and not e.resent]
+        self.window.give_back(Waiting(e.position, e.packet, e.final_ack, stored=True) for e in again)
+        if again:
+            self.sent_through = again[0].position - 1
+
+    # Acknowledgments
+
+    def was_sent(self, number: int) -> bool:
+        """Whether a message with this number may have reached the destination; after a restart any kept one may have."""
+        return 0 < number <= self._sent_ceiling - self.base
+
+    def _await_order_ack(self, now: Moment) -> None:
+        """Messages are out: their OrderAck is awaited from now on.  3.1.2.6"""
+        self._timers.start(Timer.TRANSACTIONAL_ACK_WAIT, self, now.uptime_ms + self.resend_interval_ms)
+
+    def order_ack(self, number: int, now: Moment, writes: PendingWrites) -> bool:
+        """The destination has all messages up to a number; false if that says nothing new.  3.1.5.6
+
+        The caller has seen that it is for the current sequence and that the number was sent.
+        """
+        self.time_of_last_ack_s = now.utc_s
+        self.last_ack_count += 1
+        if number <= self.last_ack:
+            return False
+        first, last = self.base + self.last_ack + 1, self.base + number
+        if self.final_asked:
+            first_key, last_key = message_key(self.queue, first), message_key(self.queue, last)
+            writes.later.finals.append(FinalAckKept(first_key, last_key, self.final_queue))
+        writes.later.remove(self.queue, first, last)
+        withdrawn = sum(1 for hole in self._holes if hole <= number)
+        self._holes = self._holes[withdrawn:]
+        self.count -= number - self.last_ack - withdrawn
+        self.last_ack = number
+        self.sent_through = max(self.sent_through, last)
+        self.saved_through = max(self.saved_through, last)
+        self.window.forget_through(last)
+        while self._resends and self._resends[0].position <= last:
+            self._resends.popleft()
+        self._resend_after = max(self._resend_after, last)
+        self._resend_limit = last + self._settings.resend_batch
+        self.resend_interval_index = 0
+        self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
+        if self.sent_through > last:
+            self._await_order_ack(now)
+        self._begin_anew_if_empty()
+        writes.changed(self, urgent=False)
+        return True
+
+    def withdraw(self, number: int, writes: PendingWrites) -> None:
+        """The destination refused one message for good: it leaves, and the next one bridges the gap.  3.1.5.7"""
+        if number <= self.last_ack or self._is_hole(number):
+            return
+        position = self.base + number
+        insort(self._holes, number)
+        self.count -= 1
+        self.window.forget(position)
+        self._resends = deque(message for message in self._resends if message.position != position)
+        writes.later.remove(self.queue, position, position)
+        self._begin_anew_if_empty()
+        writes.changed(self, urgent=False)
+
+    def _begin_anew_if_empty(self) -> None:
+        """All is acknowledged: the next message begins a new sequence.  3.1.5.6"""
+        if self.count:
+            return
+        self.identifier = TxSequenceId(
+            ordinal=self.identifier.ordinal + 1, time_stamp=self.identifier.time_stamp
+        )
+        self.base = self.sent_through = self.saved_through = self._last
+        self.next_number = 1
+        self.last_ack = 0
+        self.final_asked = False
+        self._sent_ceiling = self._last
+        self._holes.clear()
+        self._resends.clear()
+        self._resend_through = 0
+        self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
+
+    # Resending
+
+    def ack_wait_expired(self, now: Moment) -> None:
+        """No OrderAck came in time: send again what is kept, and wait longer the next time.  3.1.6.5
+
+        3.1.5.6 lets the interval grow with each OrderAck; note <24> says that it grows with each time-out in a row.
+        """
+        table = self._settings.resend_timer_table_ms
+        self.resend_interval_index = min(self.resend_interval_index + 1, len(table) - 1)
+        self._await_order_ack(now)
+        self._resends.clear()
+        self._resend_after = self.base + self.last_ack
+        self._resend_through = self.sent_through
+        self._resend_limit = self._resend_after + self._settings.resend_batch
+
+    def connected(self, now: Moment) -> None:
+        """A session to the next hop is open: what was sent before and never acknowledged is watched again.  3.1.3.2
+
+        What the neighbour has acknowledged is not sent again at once, as 3.1.3.2 would have it: it is on the neighbour's
+        disk. If it was lost further on, the resend brings it.
+        """
+        self.resend_interval_index = 0
+        if self.sent_through - self.base > self.last_ack:
+            self._await_order_ack(now)
+
+    def disconnected(self) -> None:
+        """There is no session: nothing can be resent, and nothing is late."""
+        self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
+        self._resends.clear()
+        self._resend_through = 0
+
+    def pages(self) -> Iterable[ReadPage]:
+        yield from super().pages()
+        through = min(self._resend_through, self._resend_limit, self.sent_through)
+        if not self._resend_reading and not self._resends and self._resend_after < through:
+            self._resend_reading = True
+            count = min(through - self._resend_after, max(1, self._settings.resident_messages // 2))
+            yield ReadPage(
+                self.queue, self._resend_after, count, self._settings.resident_bytes // 2, resend=True
+            )
+
+    def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> None:
+        if not page.resend:
+            super().loaded(page, rows)
+            return
+        self._resend_reading = False
+        through = min(self._resend_through, self._resend_limit, self.sent_through)
+        for position, packet, final_ack in rows:
+            if self._resend_after < position <= through:
+                self._resends.append(Waiting(position, packet, final_ack, stored=True))
+        self._resend_after = self._resends[-1].position if self._resends else max(self._resend_after, through)
+
+    # The store
+
+    def row(self) -> OutgoingRow:
+        """What must survive process and node failures."""
+        return OutgoingRow(
+            self.queue,
+            self.destination_manager or NULL_GUID,
+            self.identifier.time_stamp,
+            self.identifier.ordinal,
+            self.base,
+            self.next_number,
+            self.last_ack,
+            self.saved_through,
+        )
+
+    def restore(self, row: OutgoingRow, gaps: Iterable[tuple[int, int]], first: int) -> None:
+        """Continue where a row left off; gaps are the positions missing between the first message and the last."""
+        self.identifier = TxSequenceId(ordinal=row.ordinal, time_stamp=row.time_stamp)
+        self.base, self.next_number, self.last_ack = row.base, row.next_number, row.last_ack
+        self._last = row.base + row.next_number - 1
+        self.saved_through = self.sent_through = max(row.saved_through, row.base + row.last_ack)
+        self._sent_ceiling = self._last
+        self.window = QueueWindow(
+            self.queue, self._settings, read_through=self.saved_through, last=self._last
+        )
+        missing = [(row.base + row.last_ack + 1, first - 1), *gaps] if self.count else []
+        self._holes = [position - row.base for low, high in missing for position in range(low, high + 1)]

@@ -1,0 +1,335 @@
+"""Queue managers, a virtual clock and wires between them: whole conversations without a socket, a disk or a wait.
+
+A `Net` has nodes and moves what they send; `MemoryStore` is a disk that keeps what was committed and nothing else.
+The tests cut wires, kill nodes and let time pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from mqproto.applications import Destination, Draft
+from mqproto.configuration import Settings
+from mqproto.effects import (
+    POSITION_BITS,
+    Batch,
+    Delivery,
+    IdentifierRow,
+    IncomingRow,
+    MessageRow,
+    Note,
+    OutgoingRow,
+    QueueKind,
+    QueueRow,
+    ReadPage,
+    StoredQueue,
+    StoredState,
+    Writes,
+    message_key,
+)
+from mqproto.localqueues import QueueDeclaration
+from mqproto.moment import Moment
+from mqproto.queuemanager import QueueManager
+from mqproto.routing import NextHop, Routes
+from mqproto.wire import Guid, UserMessage, decode_packet, guid_text
+
+START = Moment(uptime_ms=1_000_000, utc_s=1_700_000_000)
+
+
+class MemoryStore:
+    """The store's contract, in dictionaries."""
+
+    def __init__(self) -> None:
+        self.queues: dict[int, QueueRow] = {}
+        self.messages: dict[int, MessageRow] = {}
+        self.outgoing: dict[int, OutgoingRow] = {}
+        self.incoming: dict[tuple[Guid, int], IncomingRow] = {}
+        self.identifiers: dict[tuple[Guid, int], int] = {}
+        self.counters: dict[str, int] = {}
+        self.commit_count = 0
+
+    def commit(self, writes: Writes) -> None:
+        """Apply a transaction in the order that `Writes` promises."""
+        self.commit_count += 1
+        for queue in writes.queues:
+            assert queue.queue not in self.queues
+            self.queues[queue.queue] = queue
+        for message in writes.messages:
+            assert message.key not in self.messages
+            assert message.key >> POSITION_BITS in self.queues
+            self.messages[message.key] = message
+        for final in writes.finals:
+            for key in [k for k in self.messages if final.first <= k <= final.last and self.messages[k].final_ack]:
+                row = self.messages.pop(key)
+                target = message_key(final.final_queue, row.message_id)
+                self.messages[target] = row._replace(key=target)
+        for old, new in writes.moves:
+            self.messages[new] = self.messages.pop(old)._replace(key=new)
+        for first, last in writes.removals:
+            if last - first < len(self.messages):
+                for key in range(first, last + 1):
+                    self.messages.pop(key, None)
+            else:
+                for key in [k for k in self.messages if first <= k <= last]:
+                    del self.messages[key]
+        self.outgoing |= writes.outgoing
+        self.incoming |= writes.incoming
+        for identifier in writes.identifiers:
+            self.identifiers[identifier.source, identifier.ordinal] = identifier.time_stamp_s
+        if writes.identifiers_before_s is not None:
+            limit = writes.identifiers_before_s
+            self.identifiers = {k: t for k, t in self.identifiers.items() if t >= limit}
+        self.counters |= writes.counters
+
+    def read(self, page: ReadPage) -> list[tuple[int, bytes, bool]]:
+        """One page of a queue."""
+        rows: list[tuple[int, bytes, bool]] = []
+        size = 0
+        low, high = message_key(page.queue, page.after), message_key(page.queue + 1, 0)
+        for key in sorted(k for k in self.messages if low < k < high):
+            row = self.messages[key]
+            size += len(row.packet)
+            if rows and (len(rows) == page.limit_messages or size > page.limit_bytes):
+                break
+            rows.append((key - message_key(page.queue, 0), row.packet, row.final_ack))
+        return rows
+
+    def load(self) -> StoredState:
+        """What a queue manager must know to start."""
+        queues = []
+        gaps = []
+        for row in self.queues.values():
+            low, high = message_key(row.queue, 0), message_key(row.queue + 1, 0)
+            keys = sorted(k for k in self.messages if low <= k < high)
+            packets = [self.messages[k].packet for k in keys]
+            finals = sum(self.messages[k].final_ack for k in keys)
+            first, last = (keys[0] - low, keys[-1] - low) if keys else (0, 0)
+            queues.append(StoredQueue(*row, len(keys), sum(map(len, packets)), first, last, finals))
+            if row.kind is QueueKind.SEQUENCE:
+                gaps += [(a + 1, b - 1) for a, b in zip(keys, keys[1:], strict=False) if b > a + 1]
+        held = {row.queue for row in self.queues.values() if row.kind is QueueKind.HELD}
+        return StoredState(
+            queues=queues,
+            held=[(k, m.packet) for k, m in sorted(self.messages.items()) if k >> POSITION_BITS in held],
+            gaps=gaps,
+            outgoing=list(self.outgoing.values()),
+            incoming=list(self.incoming.values()),
+            identifiers=[IdentifierRow(s, o, t) for (s, o), t in self.identifiers.items()],
+            counters=dict(self.counters),
+        )
+
+    def waiting(self, kind: QueueKind) -> int:
+        """How many messages all queues of a kind have on disk."""
+        return sum(self.queues[key >> POSITION_BITS].kind is kind for key in self.messages)
+
+
+def guid_of(name: str) -> Guid:
+    """A GUID that a test recognises."""
+    return Guid(name.encode().ljust(16, b".")[:16])
+
+
+@dataclass
+class Node:
+    """One queue manager with its disk; `core` is None while it is down."""
+
+    name: str
+    queues: tuple[QueueDeclaration, ...]
+    settings: Settings
+    routes: Routes = field(default_factory=Routes)
+    store: MemoryStore = field(default_factory=MemoryStore)
+    core: QueueManager | None = None
+    received: list[UserMessage] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    wires: dict[int, Wire] = field(default_factory=dict)
+
+    @property
+    def guid(self) -> Guid:
+        return guid_of(self.name)
+
+    @property
+    def up(self) -> QueueManager:
+        assert self.core is not None, f"{self.name} is down"
+        return self.core
+
+    def note_names(self) -> list[str]:
+        return [note.name for note in self.notes]
+
+
+@dataclass(eq=False)
+class Wire:
+    """One transport connection: two ends, each a node and its session."""
+
+    ends: dict[str, int]
+    traffic: list[tuple[str, bytes]] = field(default_factory=list)
+
+
+class Net:
+    """Nodes by name, wires between them, and a clock that only the test moves."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.now = START
+        self.blocked: set[frozenset[str]] = set()
+        self.lossy: dict[tuple[str, str], int] = {}
+        self.traffic: list[tuple[str, str, bytes]] = []
+        """Everything that crossed a wire: from, to, one chunk."""
+
+    def add(self, name: str, *queues: QueueDeclaration, settings: Settings | None = None) -> Node:
+        """A node that hosts these queues; start it with `start`."""
+        node = self.nodes[name] = Node(name, queues, settings or Settings())
+        return node
+
+    def route(self, at: str, to: str, via: str) -> None:
+        """What `at` sends to `to` goes over `via`."""
+        node = self.nodes[at]
+        managers = {**node.routes.managers, guid_of(to): NextHop(guid_of(via), via)}
+        hosts = {**node.routes.hosts, via: NextHop(guid_of(via), via)}
+        node.routes = Routes(managers, hosts)
+
+    def start(self, *names: str) -> None:
+        """Start nodes from their disks; all of them by default."""
+        for name in names or self.nodes:
+            node = self.nodes[name]
+            node.core = QueueManager(
+                node.guid, node.queues, node.routes, node.settings, node.store.load(), self.now
+            )
+
+    def kill(self, name: str) -> None:
+        """A node stops between two instructions: what was not committed is gone, and its peers see the reset."""
+        node = self.nodes[name]
+        node.core = None
+        for wire in list(node.wires.values()):
+            self._break(wire, "connection reset")
+
+    def cut(self, one: str, other: str) -> None:
+        """All connections between two nodes are reset; new ones may be made."""
+        for wire in list(self.nodes[one].wires.values()):
+            if other in wire.ends:
+                self._break(wire, "connection reset")
+
+    def _break(self, wire: Wire, reason: str) -> None:
+        for name, session in wire.ends.items():
+            node = self.nodes[name]
+            node.wires.pop(session, None)
+            if node.core is not None:
+                node.core.lost(session, reason, self.now)
+
+    def send(self, at: str, destination: Destination, body: bytes | str, **draft: object) -> int:
+        """An application at a node sends a message."""
+        data = body.encode() if isinstance(body, str) else body
+        return self.nodes[at].up.enqueue(destination, Draft(body=data, **draft), self.now)  # type: ignore[arg-type]
+
+    def pass_ms(self, milliseconds: int) -> None:
+        """Let time pass, stopping at each deadline on the way."""
+        end = self.now.uptime_ms + milliseconds
+        while True:
+            self.run()
+            deadlines = [d for d in self._deadlines.values() if d is not None and d <= end]
+            self._advance(max(self.now.uptime_ms, min(deadlines, default=end)))
+            for node in self.nodes.values():
+                if node.core is not None:
+                    node.core.tick(self.now)
+            if not deadlines:
+                self.run()
+                return
+
+    def _advance(self, uptime_ms: int) -> None:
+        elapsed = uptime_ms - START.uptime_ms
+        self.now = Moment(uptime_ms, START.utc_s + elapsed // 1_000)
+
+    def run(self, turns: int = 10_000) -> None:
+        """Carry out batches until nobody has anything to do at this instant."""
+        self._deadlines: dict[str, int | None] = {}
+        for _ in range(turns):
+            busy = False
+            for node in self.nodes.values():
+                if node.core is not None:
+                    batch = node.core.take(self.now)
+                    self._deadlines[node.name] = batch.deadline_ms
+                    busy |= self._carry_out(node, batch)
+            if not busy:
+                return
+        raise AssertionError(f"still busy after {turns} turns")
+
+    def _carry_out(self, node: Node, batch: Batch) -> bool:
+        if batch.writes is not None:
+            node.store.commit(batch.writes)
+        node.notes += batch.notes
+        for page in batch.reads:
+            node.up.loaded(page, node.store.read(page))
+        for connect in batch.connects:
+            self._connect(node, connect.session, connect.host)
+        for send in batch.sends:
+            self._transmit(node, send.session, b"".join(send.chunks))
+        for close in batch.closes:
+            wire = node.wires.pop(close.session, None)
+            if wire is not None:
+                self._break(wire, "closed by peer")
+        for delivery in batch.deliveries:
+            self._deliver(node, delivery)
+        return bool(batch.writes or batch.reads or batch.connects or batch.sends or batch.closes or batch.deliveries)
+
+    def _connect(self, node: Node, session: int, host: str) -> None:
+        peer = self.nodes.get(host)
+        if peer is None or peer.core is None or frozenset((node.name, host)) in self.blocked:
+            node.up.lost(session, "connection refused", self.now)
+            return
+        wire = Wire({node.name: session, host: peer.core.accepted(node.name, self.now)})
+        node.wires[session] = wire
+        peer.wires[wire.ends[host]] = wire
+        node.up.opened(session, self.now)
+
+    def _transmit(self, node: Node, session: int, data: bytes) -> None:
+        wire = node.wires.get(session)
+        if wire is None:
+            return
+        (peer_name,) = set(wire.ends) - {node.name}
+        self.traffic.append((node.name, peer_name, data))
+        peer = self.nodes[peer_name]
+        if peer.core is not None:
+            peer.core.receive(wire.ends[peer_name], data, self.now)
+
+    def _deliver(self, node: Node, delivery: Delivery) -> None:
+        for received in delivery.messages:
+            message = decode_packet(received.packet)
+            assert isinstance(message, UserMessage)
+            node.received.append(message)
+
+    def receive(self, at: str, queue: str, limit: int = 1_000_000) -> list[bytes]:
+        """Take everything that is in a queue, without a transaction."""
+        node = self.nodes[at]
+        bodies: list[bytes] = []
+        while True:
+            node.received.clear()
+            node.up.consume(1, queue, limit, transactional=False)
+            self.run()
+            if not node.received:
+                node.up.abandon(1, queue)
+                self.run()
+                return bodies
+            bodies += [message.properties.message_body for message in node.received]
+
+
+def queue(name: str, identifier: int = 16, *, transactional: bool = True) -> QueueDeclaration:
+    """A queue declaration."""
+    return QueueDeclaration(name, identifier, transactional)
+
+
+def at(manager: str, identifier: int = 16) -> Destination:
+    """The private queue with this identifier at a manager."""
+    name = f"PRIVATE={guid_text(guid_of(manager))}\\{identifier:X}"
+    return Destination(name, guid_of(manager), identifier)
+
+
+def chain(*names: str, queues: Iterable[QueueDeclaration] = (), settings: Settings | None = None) -> Net:
+    """Nodes in a row, each talking to its neighbours alone; the last one hosts the queues. All are started."""
+    net = Net()
+    for name in names:
+        net.add(name, *(queues if name == names[-1] else ()), settings=settings)
+    for here, name in enumerate(names):
+        for there, other in enumerate(names):
+            if here != there:
+                net.route(name, other, names[here + (1 if there > here else -1)])
+    net.start()
+    return net
