@@ -36,7 +36,7 @@ from mqproto.wire.patch import (
 )
 from mqproto.wire.ping import Ping, decode_ping, encode_ping
 from mqproto.wire.properties import MessagePropertiesHeader
-from mqproto.wire.reference import decode_packet, encode_packet
+from mqproto.wire.codec import decode_packet, encode_packet
 from mqproto.wire.security import ProviderInfo, SecurityHeader
 from mqproto.wire.session import SessionHeader
 from mqproto.wire.soap import SoapHeader

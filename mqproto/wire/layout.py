@@ -210,7 +210,7 @@ class Octets(Bytes):
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
         size = self.length(context) if callable(self.length) else self.length
-        if not isinstance(obj, bytes) or len(obj) != size:
+        if not isinstance(obj, bytes | bytearray) or len(obj) != size:
             raise Fault(repr(obj), f"{size} bytes")
         stream.write(obj)
         return obj
@@ -370,9 +370,9 @@ class Repeated(Subconstruct):  # type: ignore[type-arg]
         return obj
 
 
-def fitted(padding: bytes | None, size: int) -> bytes:
+def fitted(padding: bytes, size: int) -> bytes:
     """The padding as it was read if it still fits, zeros otherwise."""
-    return padding if padding is not None and len(padding) == size else bytes(size)
+    return padding if len(padding) == size else bytes(size)
 
 
 def wide(text: str | None) -> bytes:

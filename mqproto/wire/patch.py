@@ -11,7 +11,7 @@ from typing import Final
 
 from mqproto.errors import UsageError
 from mqproto.wire.base import BaseHeader, base_header
-from mqproto.wire.layout import PacketStream
+from mqproto.wire.codec import build_session_header, transaction_offset
 from mqproto.wire.session import SessionHeader, session_header
 from mqproto.wire.transaction import transaction_header
 from mqproto.wire.user import MAXIMUM_HOP_COUNT, UserHeader, user_header
@@ -40,7 +40,7 @@ def with_session_header(packet: bytes, header: SessionHeader) -> bytes:
         raise UsageError("a SessionHeader rides on UserMessages only; send a SessionAck")
     flag_bytes = _base_flags.pack(flags | _SESSION)
     return b"".join(
-        (packet[:_BASE_FLAGS], flag_bytes, packet[_AFTER_BASE_FLAGS:size], session_header.encode(header))
+        (packet[:_BASE_FLAGS], flag_bytes, packet[_AFTER_BASE_FLAGS:size], build_session_header(header))
     )
 
 
@@ -78,15 +78,8 @@ def with_previous_number(packet: bytes, number: int) -> bytes:
     """
     if not 0 <= number <= 0xFFFFFFFE:
         raise UsageError(f"PreviousTxSequenceNumber is {number}, must be 0 to 0xfffffffe  [MS-MQMQ] 2.2.20.5")
+    if (offset := transaction_offset(packet)) < 0:
+        raise UsageError("the message has no TransactionHeader, and so no PreviousTxSequenceNumber")
     changed = bytearray(packet)
-    _number.pack_into(changed, _transaction_offset(packet) + _PREVIOUS, number)
+    _number.pack_into(changed, offset + _PREVIOUS, number)
     return bytes(changed)
-
-
-def _transaction_offset(packet: bytes) -> int:
-    stream = PacketStream(packet)
-    base_header.parse_stream(stream)
-    flags = user_header.parse_stream(stream).flags
-    if not UserHeader.has_transaction.within(flags):
-        raise UsageError("the message has no TransactionHeader")
-    return stream.tell()

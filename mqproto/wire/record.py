@@ -134,7 +134,7 @@ class Bits:
 
     def within(self, word: Any) -> Any:
         """These bits of a flag word, as a number; `word` may be a `this` expression."""
-        return word >> self.first & self.limit
+        return (word >> self.first if self.first else word) & self.limit
 
 
 class Bit:

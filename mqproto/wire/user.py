@@ -115,9 +115,10 @@ direct_queue_format_name = Single(
     ),
 )
 
+_no_name = Absent()
 _names = {
-    NO_QUEUE: Absent(),
-    SAME_AS_ADMIN_QUEUE: Absent(),
+    NO_QUEUE: _no_name,
+    SAME_AS_ADMIN_QUEUE: _no_name,
     PRIVATE_ON_SOURCE: Int32ul,
     PRIVATE_ON_DESTINATION: Int32ul,
     PRIVATE_ON_ADMIN_HOST: Int32ul,
