@@ -21,6 +21,7 @@ from mqproto.wire import (
     FinalAckBody,
     MessageClass,
     OrderAckBody,
+    QueueName,
     UserMessage,
     acknowledgment_in,
     decode_packet,
@@ -59,7 +60,7 @@ class Arrivals:
         self.forwarded_count = 0
         self.refused_count = 0
         self.queues: dict[str, LocalQueue] = {}
-        self._by_wire_name: dict[int | bytes | str, LocalQueue] = {}
+        self._by_wire_name: dict[QueueName, LocalQueue] = {}
         self._by_number: dict[int, LocalQueue] = {}
         self.sequences: dict[tuple[Guid, int], IncomingSequence] = {}
         self._asked: dict[LocalQueue, None] = {}
@@ -96,13 +97,13 @@ class Arrivals:
             raise UsageError(f"no queue {name} here; there are: {known}")
         return queue
 
-    def _addressed(self, destination: int | bytes | str | None) -> LocalQueue | None:
+    def _addressed(self, destination: QueueName) -> LocalQueue | None:
         """The queue that a UserHeader names.  3.1.5.8.5"""
         if isinstance(destination, str):
             destination = destination.partition("\\")[2].lower().removeprefix("private$\\")
-        return self._by_wire_name.get(destination) if destination is not None else None
+        return self._by_wire_name.get(destination)
 
-    def check_local(self, destination: int | bytes | str, *, transactional: bool) -> None:
+    def check_local(self, destination: QueueName, *, transactional: bool) -> None:
         """See that one of our own applications may put such a message into one of our queues.
 
         Raises:
@@ -110,14 +111,12 @@ class Arrivals:
         """
         queue = self._addressed(destination)
         if queue is None:
-            raise UsageError(f"no queue {destination} here")
+            raise UsageError(f"no queue {destination!r} here")
         if queue.declaration.transactional != transactional:
             kind = "transactional" if queue.declaration.transactional else "not transactional"
             raise UsageError(f"queue {queue.name} is {kind}; send it such messages only")
 
-    def insert(
-        self, destination: int | bytes | str, packet: bytes, message_id: int, *, recoverable: bool
-    ) -> None:
+    def insert(self, destination: QueueName, packet: bytes, message_id: int, *, recoverable: bool) -> None:
         """A message of our own for a queue of our own."""
         queue = self._addressed(destination)
         assert queue is not None, "check_local has seen it"
@@ -138,19 +137,18 @@ class Arrivals:
         """Somebody waits at a queue, or messages came back to it."""
         self._asked[self.local(name)] = None
 
-    def hand_out(self) -> Iterator[tuple[LocalQueue, int, list[Waiting]]]:
+    def hand_out(self, now: Moment) -> Iterator[tuple[LocalQueue, int, list[Waiting]]]:
         """Give the messages that are there to the applications that wait."""
         asked, self._asked = self._asked, {}
         for queue in asked:
             for consumer, messages in queue.hand_out():
                 if not consumer.transactional:
-                    for message in messages:
-                        self._writes.now.remove(queue.queue, message.position, message.position)
+                    self._received(queue, messages, now)
                 yield queue, consumer.consumer, messages
             self._asked_pages[queue] = None
 
     def settle(self, consumer: int, name: str, now: Moment, *, commit: bool) -> None:
-        """An application commits or rolls back.  3.1.7.2.2
+        """An application commits or rolls back.
 
         Raises:
             UsageError: it was given nothing.
@@ -160,8 +158,13 @@ class Arrivals:
         if not commit:
             queue.roll_back(consumer)
             return
-        for message in queue.commit(consumer):
-            self._writes.now.remove(queue.queue, message.position, message.position)
+        self._received(queue, queue.commit(consumer), now)
+
+    def _received(self, queue: LocalQueue, messages: list[Waiting], now: Moment) -> None:
+        """Messages have left the queue for good; a sender that asked to know is told.  3.1.7.2.2"""
+        for message in messages:
+            if message.stored:
+                self._writes.now.remove(queue.queue, message.position, message.position)
             if message.final_ack:
                 received = decode_packet(message.packet)
                 assert isinstance(received, UserMessage)

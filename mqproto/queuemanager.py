@@ -197,7 +197,7 @@ class QueueManager:
             Delivery(
                 consumer, queue.name, [Received(message.position, message.packet) for message in messages]
             )
-            for queue, consumer, messages in self._arrivals.hand_out()
+            for queue, consumer, messages in self._arrivals.hand_out(now)
         ]
         reads, sends, closes = self._neighbours.turn(now, self._writes)
         batch = Batch(
