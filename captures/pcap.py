@@ -280,8 +280,6 @@ class _Reader:
 
     def _options(self, body: bytes, start: int) -> Iterator[tuple[int, bytes]]:
         while start < len(body):
-            if start + 4 > len(body):
-                raise self._error(8 + start, "an option that is cut short")
             code, length = struct.unpack_from(self._order + "HH", body, start)
             if code == END_OF_OPTIONS:
                 return

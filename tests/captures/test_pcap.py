@@ -168,6 +168,7 @@ HEAD = section("<") + interface("<")
         (HEAD + block("<", 6, bytes(16)), len(HEAD) + 8, "16 bytes of content; its type has 20"),
         (HEAD + block("<", 3, bytes(8)), len(HEAD), "type 3"),
         (section("<") + interface("<", struct.pack("<HH", 2, 9)), len(section("<")) + 16, "leaves its block"),
+        (section("<") + interface("<", struct.pack("<HHH2x", 9, 2, 9)), len(section("<")) + 16, "not 1 byte"),
     ],
 )
 def test_damage_is_named_by_its_byte_and_in_one_line(file: bytes, offset: int, reason: str) -> None:
