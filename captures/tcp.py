@@ -1,0 +1,169 @@
+"""One TCP segment over IPv4 in an Ethernet frame, to bytes and back.  [RFC 894], [RFC 791], [RFC 9293]"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from mqproto.errors import UsageError
+
+FIN: Final = 0x01
+SYN: Final = 0x02
+RST: Final = 0x04
+PSH: Final = 0x08
+ACK: Final = 0x10
+
+ETHERTYPE_IPV4: Final = 0x0800
+PROTOCOL_TCP: Final = 6
+
+ETHERNET_HEADER: Final = struct.Struct("!6s6sH")
+IPV4_HEADER: Final = struct.Struct("!BBHHHBBH4s4s")
+TCP_HEADER: Final = struct.Struct("!HHIIBBHHH")
+PSEUDO_HEADER: Final = struct.Struct("!4s4sBBH")
+
+# IPv4 counts the whole packet in 16 bits, and both headers are 20 bytes without options.
+MAX_SEGMENT_BYTES: Final = 65_535 - IPV4_HEADER.size - TCP_HEADER.size
+
+DONT_FRAGMENT: Final = 0x4000
+FRAGMENT: Final = 0x3FFF  # "more fragments" and the offset
+
+
+class Endpoint(NamedTuple):
+    """One end of a connection: an IPv4 address in dotted form, and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def validated(self) -> Endpoint:
+        """Itself.
+
+        Raises:
+            UsageError: the host is no IPv4 address, or the port has more than 16 bits.
+        """
+        try:
+            socket.inet_pton(socket.AF_INET, self.host)
+        except OSError:
+            raise UsageError(f"{self.host!r} is no IPv4 address: write it as 127.0.0.2") from None
+        if not 0 <= self.port <= 0xFFFF:
+            raise UsageError(f"{self.port} is no port: at most 65535")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One TCP segment.  [RFC 9293] 3.1
+
+    options: whole 4-byte words, at most 40 bytes.
+    """
+
+    source: Endpoint
+    destination: Endpoint
+    sequence_number: int
+    acknowledgment_number: int
+    flags: int
+    window: int
+    options: bytes
+    payload: bytes
+
+
+def encode_frame(segment: Segment, identification: int) -> bytes:
+    """The segment as an Ethernet frame with right checksums.
+
+    The hardware addresses are made from the IP addresses, so that people can tell them apart.
+
+    Args:
+        segment: headers, options and payload fit in 65,535 bytes.
+        identification: numbers the packets of one host, 16 bits.
+    """
+    source, destination = socket.inet_aton(segment.source.host), socket.inet_aton(segment.destination.host)
+    header_bytes = TCP_HEADER.size + len(segment.options)
+    tcp_bytes = header_bytes + len(segment.payload)
+    tcp_fields = (
+        segment.source.port,
+        segment.destination.port,
+        segment.sequence_number,
+        segment.acknowledgment_number,
+        header_bytes // 4 << 4,
+        segment.flags,
+        segment.window,
+    )
+    total = (
+        word_sum(PSEUDO_HEADER.pack(source, destination, 0, PROTOCOL_TCP, tcp_bytes))
+        + word_sum(TCP_HEADER.pack(*tcp_fields, 0, 0))
+        + word_sum(segment.options)
+        + word_sum(segment.payload)
+    )
+    ip_bytes = IPV4_HEADER.size + tcp_bytes
+    ip_fields = (0x45, 0, ip_bytes, identification, DONT_FRAGMENT, 64, PROTOCOL_TCP)
+    ip_total = word_sum(IPV4_HEADER.pack(*ip_fields, 0, source, destination))
+    return b"".join(
+        (
+            ETHERNET_HEADER.pack(_hardware_address(destination), _hardware_address(source), ETHERTYPE_IPV4),
+            IPV4_HEADER.pack(*ip_fields, checksum(ip_total), source, destination),
+            TCP_HEADER.pack(*tcp_fields, checksum(total), 0),
+            segment.options,
+            segment.payload,
+        )
+    )
+
+
+def decode_frame(frame: bytes) -> Segment | None:
+    """The TCP segment in an Ethernet frame, or None where there is none.
+
+    Checksums are not looked at: a capture taken on the sending host often shows frames from before the
+        network card
+    filled them in. A frame that the capture cut short gives what is left of its payload.
+    """
+    if len(frame) < ETHERNET_HEADER.size + IPV4_HEADER.size or frame[12:14] != b"\x08\x00":
+        return None
+    ip_start = ETHERNET_HEADER.size
+    version, _, ip_bytes, _, fragment, _, protocol, _, source, destination = IPV4_HEADER.unpack_from(
+        frame, ip_start
+    )
+    tcp_start = ip_start + (version & 0x0F) * 4
+    if version >> 4 != 4 or tcp_start < ip_start + 20 or protocol != PROTOCOL_TCP or fragment & FRAGMENT:
+        return None
+    # Zero stands in frames that were caught before the network card cut them up. Else what follows is
+    # Ethernet padding.
+    end = min(len(frame), ip_start + ip_bytes) if ip_bytes else len(frame)
+    if tcp_start + TCP_HEADER.size > end:
+        return None
+    source_port, destination_port, sequence, acknowledgment, length, flags, window, _, _ = (
+        TCP_HEADER.unpack_from(frame, tcp_start)
+    )
+    payload_start = tcp_start + (length >> 4) * 4
+    if not tcp_start + TCP_HEADER.size <= payload_start <= end:
+        return None
+    return Segment(
+        Endpoint(socket.inet_ntoa(source), source_port),
+        Endpoint(socket.inet_ntoa(destination), destination_port),
+        sequence,
+        acknowledgment,
+        flags,
+        window,
+        frame[tcp_start + TCP_HEADER.size : payload_start],
+        frame[payload_start:end],
+    )
+
+
+def word_sum(data: bytes) -> int:
+    """The sum of the 16-bit words of `data`, modulo 65,535; an odd last byte is a high half.  [RFC 1071]"""
+    # 2**16 is 1 modulo 65,535, so the remainder of one long number is that of the sum of its words.
+    remainder = int.from_bytes(data, "big") % 0xFFFF
+    return remainder << 8 if len(data) % 2 else remainder
+
+
+def checksum(total: int) -> int:
+    """The complement of a sum of words of which one is not zero.  [RFC 1071]"""
+    # Such a sum is never "plus zero", so a remainder of 0 stands for 0xFFFF, and its complement is 0.
+    return -total % 0xFFFF
+
+
+def _hardware_address(address: bytes) -> bytes:
+    """02:00 and the four bytes of the IP address: the 02 says that no maker has given it out."""
+    return b"\x02\x00" + address
