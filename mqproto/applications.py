@@ -74,7 +74,8 @@ class Draft:
         room = PACKET_LIMIT_BYTES - HEADROOM_BYTES
         if len(self.body) + len(self.extension) > room:
             raise UsageError(
-                f"body and extension have {len(self.body) + len(self.extension):,} bytes; a message carries at most {room:,}"
+                f"body and extension have {len(self.body) + len(self.extension):,} bytes; "
+                f"a message carries at most {room:,}"
             )
         if len(self.label.encode("utf-16-le", "surrogatepass")) > 2 * LABEL_LIMIT:
             raise UsageError(f"the label has {len(self.label)} characters; at most {LABEL_LIMIT} fit")

@@ -155,7 +155,7 @@ class StoredQueue(NamedTuple):
     queue: int
     kind: QueueKind
     name: str
-    count: int
+    message_count: int
     size_bytes: int
     first: int
     last: int

@@ -44,7 +44,7 @@ class LocalQueue:
     ) -> None:
         self.declaration = declaration
         self.queue = queue
-        self.count = stored.count if stored else 0
+        self.count = stored.message_count if stored else 0
         first, last = (stored.first, stored.last) if stored else (0, 0)
         self.window = QueueWindow(queue, settings, read_through=max(first - 1, 0), last=last)
         self.unsettled: dict[int, list[Waiting]] = {}

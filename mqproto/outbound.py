@@ -1,4 +1,4 @@
-"""All that leaves: queues and sequences by destination, made when they are first needed, and restored from the store."""
+"""All that leaves: queues and sequences by destination, made when first needed, restored after a restart."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class Outbound:
         self._writes = writes
         self._neighbours = neighbours
         self._queues: dict[int, OutgoingQueue] = {}
-        self._by_name: dict[str, OutgoingQueue] = {}
+        self._by_manager: dict[Guid, OutgoingQueue] = {}
+        self._by_host: dict[str, OutgoingQueue] = {}
         self._sequences: dict[str, OutgoingSequence] = {}
         self._by_time_stamp: dict[int, OutgoingSequence] = {}
         self._finals: dict[str, int] = {}
@@ -85,12 +86,18 @@ class Outbound:
 
     def towards_manager(self, manager: Guid) -> OutgoingQueue:
         """The queue of what is neither kept for an OrderAck nor for us, by destination queue manager."""
-        name = guid_text(manager)
-        return self._by_name.get(name) or self._new_queue(name, self._routes.to_manager(manager))
+        queue = self._by_manager.get(manager)
+        if queue is None:
+            queue = self._new_queue(guid_text(manager), self._routes.to_manager(manager))
+            self._by_manager[manager] = queue
+        return queue
 
     def towards_host(self, host: str, manager: Guid | None = None) -> OutgoingQueue:
         """The same for direct format names, by the host that they name."""
-        return self._by_name.get(host) or self._new_queue(host, self._hop_to_host(host, manager))
+        queue = self._by_host.get(host)
+        if queue is None:
+            queue = self._by_host[host] = self._new_queue(host, self._hop_to_host(host, manager))
+        return queue
 
     def _hop_to_host(self, host: str, manager: Guid | None) -> NextHop:
         hop = self._routes.to_host(host)
@@ -103,7 +110,6 @@ class Outbound:
 
     def _add(self, queue: OutgoingQueue, hop: NextHop | None) -> OutgoingQueue:
         self._queues[queue.queue] = queue
-        self._by_name[queue.name] = queue
         if hop is not None:
             self._neighbours.attach(queue, hop)
         return queue
@@ -212,10 +218,11 @@ class Outbound:
     def _restore_queue(self, stored: StoredQueue) -> None:
         queue = OutgoingQueue(stored.queue, stored.name, self._settings, stored)
         try:
-            hop = self._routes.to_manager(guid_from_text(stored.name))
+            manager = guid_from_text(stored.name)
         except ValueError:
-            hop = self._hop_to_host(stored.name, None)
-        self._add(queue, hop)
+            self._by_host[stored.name] = self._add(queue, self._hop_to_host(stored.name, None))
+        else:
+            self._by_manager[manager] = self._add(queue, self._routes.to_manager(manager))
 
 
 def host_of(format_name: str) -> str | None:

@@ -22,8 +22,8 @@ class PendingWrites:
     """Writes since the last commit, of two kinds.
 
     What somebody will be told of, an acceptance or an acknowledgment, asks for a commit in this turn. What only
-    forgets, such as the removal of a message that the neighbour has, rides on the next commit, or goes after a second: if
-    a crash comes first, the message is sent twice and the receiver drops it.
+    forgets, such as the removal of a message that the neighbour has, rides on the next commit, or goes after a
+    second: if a crash comes first, the message is sent twice and the receiver drops it.
     """
 
     def __init__(self, timers: Timers) -> None:

@@ -8,7 +8,7 @@ from mqproto.arrivals import Arrivals
 from mqproto.identifiers import MessageIdHistory
 from mqproto.neighbours import Neighbours
 from mqproto.outbound import Outbound
-from mqproto.transfer.outgoing import OutgoingSequence
+from mqproto.transfer.outgoing import OutgoingQueue, OutgoingSequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +82,7 @@ def describe(
     )
 
 
-def _outgoing(queue: object, neighbours: Neighbours) -> OutgoingStatus:
-    from mqproto.transfer.outgoing import OutgoingQueue
-
-    assert isinstance(queue, OutgoingQueue)
+def _outgoing(queue: OutgoingQueue, neighbours: Neighbours) -> OutgoingStatus:
     neighbour = neighbours.of_queue(queue)
     sequence = queue if isinstance(queue, OutgoingSequence) else None
     if neighbour is None:

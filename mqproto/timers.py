@@ -23,7 +23,7 @@ class Timer(Enum):
 
 
 class Timers:
-    """Deadlines by timer and owner. Setting one that runs already costs a dictionary entry, so it may be done per message.
+    """Deadlines by timer and owner. Putting one off costs a dictionary entry, so it may be done per message.
 
     An owner is anything hashable that has several instances of a timer: a session, a sequence.
     """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from mqproto.applications import Destination, Draft
 from mqproto.configuration import Settings
@@ -60,7 +61,9 @@ class MemoryStore:
             assert message.key >> POSITION_BITS in self.queues
             self.messages[message.key] = message
         for final in writes.finals:
-            for key in [k for k in self.messages if final.first <= k <= final.last and self.messages[k].final_ack]:
+            for key in [
+                k for k in self.messages if final.first <= k <= final.last and self.messages[k].final_ack
+            ]:
                 row = self.messages.pop(key)
                 target = message_key(final.final_queue, row.message_id)
                 self.messages[target] = row._replace(key=target)
@@ -107,7 +110,7 @@ class MemoryStore:
             first, last = (keys[0] - low, keys[-1] - low) if keys else (0, 0)
             queues.append(StoredQueue(*row, len(keys), sum(map(len, packets)), first, last, finals))
             if row.kind is QueueKind.SEQUENCE:
-                gaps += [(a + 1, b - 1) for a, b in zip(keys, keys[1:], strict=False) if b > a + 1]
+                gaps += [(a + 1, b - 1) for a, b in pairwise(keys) if b > a + 1]
         held = {row.queue for row in self.queues.values() if row.kind is QueueKind.HELD}
         return StoredState(
             queues=queues,
@@ -268,7 +271,9 @@ class Net:
                 self._break(wire, "closed by peer")
         for delivery in batch.deliveries:
             self._deliver(node, delivery)
-        return bool(batch.writes or batch.reads or batch.connects or batch.sends or batch.closes or batch.deliveries)
+        return bool(
+            batch.writes or batch.reads or batch.connects or batch.sends or batch.closes or batch.deliveries
+        )
 
     def _connect(self, node: Node, session: int, host: str) -> None:
         peer = self.nodes.get(host)

@@ -94,8 +94,9 @@ def take_session_header(data: SessionData, header: SessionHeader, now: Moment) -
     ):
         data.close(
             "3.1.5.5.5",
-            f"it has sent {header.user_msg_sequence_number} messages, {header.recoverable_msg_seq_number} recoverable, "
-            f"and we have received {data.message_received_count}, {data.recoverable_message_received_count} recoverable",
+            f"it has sent {header.user_msg_sequence_number} messages, {header.recoverable_msg_seq_number} of them "
+            f"recoverable; we have received {data.message_received_count} and "
+            f"{data.recoverable_message_received_count}",
         )
         return
     data.received_window_size = header.window_size

@@ -158,12 +158,12 @@ class Session:
         return messages
 
     def _take_internal(self, packet: object, now: Moment) -> None:
-        rule = RECEIVE.get((self.data.state, type(packet)))  # type: ignore[arg-type]
+        rule = RECEIVE.get((self.data.state, type(packet)))
         if rule is None:
             state = self.data.state.name
             self.data.close(
                 UNWELCOME[type(packet)], f"{type(packet).__name__} is not welcome in state {state}"
-            )  # type: ignore[index]
+            )
             return
         rule.act(self.data, packet, now)
 

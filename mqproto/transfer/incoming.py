@@ -136,7 +136,7 @@ class IncomingSequence:
         heapq.heappush(self._order, key)
 
     def release(self) -> tuple[list[Held], list[Held]]:
-        """After an acceptance: the held messages that come next now, in order, and those that are not needed any more."""
+        """After an acceptance: the held messages that come next now, in order, and those that nobody needs."""
         accepted: list[Held] = []
         stale: list[Held] = []
         while self._order:

@@ -33,7 +33,7 @@ class OutgoingQueue:
         self.name = name
         self.registered = stored is not None
         """Whether the store knows the queue; one that only ever had express messages need not be in it."""
-        self.count = stored.count if stored else 0
+        self.count = stored.message_count if stored else 0
         first, last = (stored.first, stored.last) if stored else (0, 0)
         self.window = QueueWindow(queue, settings, read_through=max(first - 1, 0), last=last)
         self._last = last
@@ -90,12 +90,12 @@ class OutgoingSequence(OutgoingQueue):
     """Our transactional messages to one destination queue.  3.1.1.5, 3.1.1.3.1.1
 
     Positions and numbers run side by side: message `number` of the current sequence stands at position
-    `base + number`. A new sequence begins only when the last message of the old one is acknowledged, so all that is kept
-    belongs to the current one.
+    `base + number`. A new sequence begins only when the last message of the old one is acknowledged, so all that is
+    kept belongs to the current one.
 
     A resend sends what is kept anew, in order, `resend_batch` messages at a time: the next ones leave when an OrderAck
-    has told that these arrived. By the letter of 3.1.6.5 all go at once; with a destination that is down and a backlog, each
-    time-out would then fill the disks on the way with copies.
+    has told that these arrived. By the letter of 3.1.6.5 all go at once; with a destination that is down and a
+    backlog, each time-out would then fill the disks on the way with copies.
     """
 
     kind = QueueKind.SEQUENCE
@@ -216,7 +216,7 @@ class OutgoingSequence(OutgoingQueue):
     # Acknowledgments
 
     def was_sent(self, number: int) -> bool:
-        """Whether a message with this number may have reached the destination; after a restart any kept one may have."""
+        """Whether a message with this number may have reached the destination; after a restart, any may have."""
         return 0 < number <= self._sent_ceiling - self.base
 
     def _await_order_ack(self, now: Moment) -> None:
@@ -304,8 +304,8 @@ class OutgoingSequence(OutgoingQueue):
     def connected(self, now: Moment) -> None:
         """A session to the next hop is open: what was sent before and never acknowledged is watched again.  3.1.3.2
 
-        What the neighbour has acknowledged is not sent again at once, as 3.1.3.2 would have it: it is on the neighbour's
-        disk. If it was lost further on, the resend brings it.
+        What the neighbour has acknowledged is not sent again at once, as 3.1.3.2 would have it: it is on the
+        neighbour's disk. If it was lost further on, the resend brings it.
         """
         self.resend_interval_index = 0
         if self.sent_through - self.base > self.last_ack:
