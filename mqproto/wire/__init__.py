@@ -1,13 +1,14 @@
 """The wire: packets of MSMQ as records, and back.  Begin with README.md.
 
-`decode_packet` and `encode_packet` turn whole packets into records and back, `PacketBuffer` finds the packets in
-a stream, patch.py changes a packet in place of decoding it, and `inspect_packet` shows every byte to an analyst.
+`decode_packet` and `encode_packet` turn whole packets into records and back, `PacketBuffer` finds the packets
+in a stream, patch.py changes packets without decoding them, and `inspect_packet` shows an analyst every byte.
 """
 
 from mqproto.wire.acknowledgment import FinalAckBody, OrderAckBody, acknowledgment_in, final_ack, order_ack
 from mqproto.wire.base import INFINITE, MAXIMUM_PACKET_SIZE, BaseHeader
 from mqproto.wire.buffer import PacketBuffer
 from mqproto.wire.classes import MessageClass
+from mqproto.wire.codec import decode_packet, encode_packet
 from mqproto.wire.debug import DebugHeader
 from mqproto.wire.guid import NULL_GUID, Guid, guid_from_text, guid_text
 from mqproto.wire.internal import (
@@ -19,6 +20,7 @@ from mqproto.wire.internal import (
     establish_connection,
     session_ack,
 )
+from mqproto.wire.lenient import Inspection, Remark, SeenField, inspect_packet
 from mqproto.wire.messages import user_message
 from mqproto.wire.multiqueue import (
     FormatNameList,
@@ -36,7 +38,6 @@ from mqproto.wire.patch import (
 )
 from mqproto.wire.ping import Ping, decode_ping, encode_ping
 from mqproto.wire.properties import MessagePropertiesHeader
-from mqproto.wire.codec import decode_packet, encode_packet
 from mqproto.wire.security import ProviderInfo, SecurityHeader
 from mqproto.wire.session import SessionHeader
 from mqproto.wire.soap import SoapHeader
@@ -54,6 +55,7 @@ __all__ = [
     "FinalAckBody",
     "FormatNameList",
     "Guid",
+    "Inspection",
     "InternalHeader",
     "MessageClass",
     "MessagePropertiesHeader",
@@ -68,7 +70,9 @@ __all__ = [
     "PrivateQueueFormatName",
     "ProviderInfo",
     "QueueName",
+    "Remark",
     "SecurityHeader",
+    "SeenField",
     "SessionAck",
     "SessionHeader",
     "SoapHeader",
@@ -86,6 +90,7 @@ __all__ = [
     "final_ack",
     "guid_from_text",
     "guid_text",
+    "inspect_packet",
     "order_ack",
     "session_ack",
     "user_message",

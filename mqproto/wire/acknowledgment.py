@@ -1,4 +1,4 @@
-"""OrderAck and FinalAck: UserMessages to the order queue of the first sender.  [MS-MQQB] 2.2.4, 2.2.5, 3.1.5.1.1"""
+"""OrderAck and FinalAck: UserMessages to the first sender's order queue.  [MS-MQQB] 2.2.4, 2.2.5, 3.1.5.1.1"""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ FIRST_FINAL_CLASS: Final = 0x4000
 class OrderAckBody:
     """All up to this number arrived, in order.  [MS-MQQB] 2.2.4.1
 
-    The specification puts the number into tx_sequence_number; a sender may put it into tx_sequence_id.ordinal, with
-    zeros for the time stamp and for tx_sequence_number. Both are read; which one it is, transfer/ decides.
+    The specification puts the number into tx_sequence_number; a sender may put it into
+    tx_sequence_id.ordinal, with zeros for the time stamp and for tx_sequence_number. Both are read; which
+    one it is, transfer/ decides.
     """
 
     tx_sequence_id: TxSequenceId = field(default_factory=TxSequenceId)
@@ -51,7 +52,7 @@ order_ack_body = Record(
 
 @dataclass(slots=True)
 class FinalAckBody:
-    """One message was consumed, or refused for good; the class of the message says which.  [MS-MQQB] 2.2.5.1"""
+    """One message was consumed, or refused for good; the class says which.  [MS-MQQB] 2.2.5.1"""
 
     tx_sequence_id: TxSequenceId = field(default_factory=TxSequenceId)
     tx_sequence_number: int = 0

@@ -32,12 +32,13 @@ _SESSION: Final = BaseHeader.session_header.mask
 class PacketBuffer:
     """Bytes in as they arrive, whole packets out.
 
-    A packet goes from its BaseHeader to its last padding byte, with the SessionHeader that lies beyond PacketSize
-    where a UserMessage has SH set. PacketSize is judged on the first 16 bytes, before anything more is kept; what is
-    kept for a peer is what it has sent of one packet. Nothing searches for `LIOR`, which may stand in any field.
+    A packet goes from its BaseHeader to its last padding byte, with the SessionHeader that lies beyond
+    PacketSize where a UserMessage has SH set. PacketSize is judged on the first 16 bytes, before anything
+    more is kept; what is kept for a peer is what it has sent of one packet. Nothing searches for `LIOR`,
+    which may stand in any field.
 
-    Packets that stand before a fault are returned, and the fault waits in `fault`; the next `feed` raises it, as does
-    the one that finds a fault first thing. A stream that has once lost its way stays closed.
+    Packets that stand before a fault are returned, and the fault waits in `fault`; the next `feed` raises
+    it, as does the one that finds a fault first thing. A stream that has once lost its way stays closed.
 
     Args:
         limit_bytes: the largest PacketSize to accept, at most that of the specification, 4 MiB.
@@ -64,7 +65,8 @@ class PacketBuffer:
         """The packets that these bytes complete, in order.
 
         Raises:
-            WireFormatError: the bytes after the last packet begin none; see the class for packets before them.
+            WireFormatError: the bytes after the last packet begin none; see the class for packets before
+            them.
         """
         if self.fault is not None:
             raise self.fault

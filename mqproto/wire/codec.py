@@ -1,7 +1,7 @@
 """The codec that nodes run: generated from the layouts, some fifty times as fast as interpreting them.
 
-It says yes or no. When it says no, the reference codec reads the same bytes, or the same record, and finds the
-words; so both refuse alike by construction, and a test holds that they accept alike.
+It says yes or no. When it says no, the reference codec reads the same bytes, or the same record, and finds
+the words; so both refuse alike by construction, and a test holds that they accept alike.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def decode_packet(data: bytes) -> Packet:
     """Turn one whole packet into its record.  [MS-MQQB] 3.1.5.1.1, 3.1.5.1.2
 
     Args:
-        data: from the BaseHeader to the last padding byte, and the SessionHeader beyond PacketSize if a UserMessage
+        data: from the BaseHeader to the last padding byte, and the SessionHeader beyond PacketSize if a
+        UserMessage
             has one; at most 4 MiB and 16 bytes.
 
     Raises:
@@ -83,7 +84,8 @@ def encode_packet(packet: Packet) -> bytes:
     """The bytes of a packet, its SessionHeader included.  Sizes and counts follow from what it holds.
 
     Raises:
-        UsageError: a value breaks a rule of the specification, or the flags announce other headers than there are.
+        UsageError: a value breaks a rule of the specification, or the flags announce other headers than
+        there are.
     """
     try:
         return _encode(packet)
@@ -105,4 +107,3 @@ def _encode(packet: Packet) -> bytes:
     if flags != _SESSION:
         raise Refused
     return build_user_message(packet) + build_session_header(packet.session)
-

@@ -1,14 +1,14 @@
 """Turns a layout into Python source that reads or writes it at the speed of `struct`.
 
-The source is made at import by walking the construct tree. Runs of fields of fixed size, across nested headers
-too, become one `struct.Struct`; `this` expressions become local variables; conditions become `if`. Whatever the
-walk does not know raises `NotImplementedError` at import, so it cannot go wrong on the wire.
+The source is made at import by walking the construct tree. Runs of fields of fixed size, across nested
+headers too, become one `struct.Struct`; `this` expressions become local variables; conditions become `if`.
+Whatever the walk does not know raises `NotImplementedError` at import, so it cannot go wrong on the wire.
 
-What is generated says yes or no only: it raises anything in `REFUSALS` for bytes or records that the layout refuses,
-and codec.py lets the reference codec find the words.
+What is generated says yes or no only: it raises anything in `REFUSALS` for bytes or records that the layout
+refuses, and codec.py lets the reference codec find the words.
 
-It leans on construct's expression classes, whose operands have mangled names; the tests of the generator would
-notice a change there.
+It leans on construct's expression classes, whose operands have mangled names; the tests of the generator
+would notice a change there.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from construct import Bytes, Const, FormatField, GreedyBytes, Rebuild
-from construct.expr import BinExpr, FuncPath, Path, opnames
+from construct import Bytes, Const, FormatField, GreedyBytes, Rebuild, expr
 
 from mqproto.wire.layout import (
     NUL,
@@ -28,8 +27,8 @@ from mqproto.wire.layout import (
     Must,
     Octets,
     OneOf,
-    Pad4,
     PacketStream,
+    Pad4,
     Single,
     Text,
     When,
@@ -39,7 +38,7 @@ from mqproto.wire.layout import (
 from mqproto.wire.record import Record, to_containers, to_records
 
 
-class Refused(Exception):
+class Refused(Exception):  # noqa: N818  (an answer, which codec.py turns into an error)
     """A value breaks a rule; the reference codec knows which."""
 
 
@@ -47,13 +46,22 @@ REFUSALS: Final = (Refused, struct.error, UnicodeError, TypeError, AttributeErro
 
 Scope = tuple[str, ...]
 
+# construct's stubs say too little of these.
+_expressions: Any = expr
+BinExpr, FuncPath, Path, opnames = (
+    _expressions.BinExpr,
+    _expressions.FuncPath,
+    _expressions.Path,
+    _expressions.opnames,
+)
+
 
 def local(scope: Scope, name: str) -> str:
     """The local variable of a field: `user__flags`."""
     return "__".join((*scope, name))
 
 
-def path_of(expression: Path) -> list[str]:
+def path_of(expression: Any) -> list[str]:
     """The steps of `this.a.b`."""
     steps: list[str] = []
     node: Any = expression
@@ -168,9 +176,9 @@ class Reader(Writer):
 
     def layout(self, layout: Layout, scope: Scope) -> None:
         for part in layout.subcons:
-            self.part(bare(part), scope, part.name)
+            self.part(bare(part), scope, part.name or "")
 
-    def part(self, part: Any, scope: Scope, name: str | None) -> None:
+    def part(self, part: Any, scope: Scope, name: str) -> None:
         target = local(scope, name) if name else ""
         if (code := fixed_format(part)) is not None:
             self.run.append((code, target))
@@ -185,15 +193,15 @@ class Reader(Writer):
                 read = self.constant("interpreted", interpreted_reader(part))
                 self.emit(f"{target}, at = {read}(data, at)")
             case Record():
-                self.record(part, (*scope, name or ""), target)
+                self.record(part, (*scope, name), target)
             case Single():
-                self.layout(part.subcon, (*scope, name or ""))
+                self.layout(part.layout, (*scope, name))
                 self.flush()
-                self.value(target, local((*scope, name or ""), part.field))
+                self.value(target, local((*scope, name), part.field))
             case When():
-                self.when(part, scope, name or "", target)
+                self.when(part, scope, name, target)
             case OneOf():
-                self.one_of(part, scope, name or "", target)
+                self.one_of(part, scope, name, target)
             case Absent():
                 self.value(target, "None")
             case Text():
@@ -291,14 +299,14 @@ class Reader(Writer):
 
     def when(self, part: When, scope: Scope, name: str, target: str) -> None:
         self.arrive()
-        self.emit(f"if {self.words(part.condfunc, scope)}:")
-        self.block(part.thensubcon, scope, name)
+        self.emit(f"if {self.words(part.condition, scope)}:")
+        self.block(part.part, scope, name)
         self.otherwise(target, "None")
 
     def one_of(self, part: OneOf, scope: Scope, name: str, target: str) -> None:
         self.arrive()
         choice = self.new("choice")
-        self.emit(f"{choice} = {self.words(part.keyfunc, scope)}")
+        self.emit(f"{choice} = {self.words(part.choice, scope)}")
         for word, case, keys in grouped(part):
             self.emit(f"{word} {choice} in {keys}:" if len(keys) > 1 else f"{word} {choice} == {keys[0]}:")
             self.block(case, scope, name)
@@ -340,9 +348,9 @@ def finder(record: Record[Any], name: str) -> Callable[[bytes], int]:
         for part in record.layout.subcons:
             if part.name == name:
                 break
-            writer.part(bare(part), (), part.name)
+            writer.part(bare(part), (), part.name or "")
         writer.arrive()
-        writer.emit(f"return at if {writer.words(bare(part).condfunc, ())} else -1")
+        writer.emit(f"return at if {writer.words(bare(part).condition, ())} else -1")
         used = writer.used
     return writer.finish("data")
 
@@ -379,7 +387,7 @@ class Builder(Writer):
 
     def layout(self, layout: Layout, scope: Scope) -> None:
         """What follows from the values, then the parts in order."""
-        parts = [(bare(part), part.name) for part in layout.subcons]
+        parts = [(bare(part), part.name or "") for part in layout.subcons]
         for part, name in parts:
             if isinstance(part, Text):
                 self.wire(local(scope, name))
@@ -403,7 +411,7 @@ class Builder(Writer):
         nul = self.constant("nul", NUL)
         self.emit(f"    {target}__wire = {target}.encode('utf-16-le', 'surrogatepass') + {nul}")
 
-    def part(self, part: Any, scope: Scope, name: str | None) -> None:
+    def part(self, part: Any, scope: Scope, name: str) -> None:
         target = local(scope, name) if name else ""
         if (code := fixed_format(part)) is not None:
             value = repr(part.value) if isinstance(part, Const) else target
@@ -423,18 +431,18 @@ class Builder(Writer):
                 write = self.constant("interpreted", interpreted_builder(part))
                 self.piece(target, f"{write}({target}, at)")
             case Record():
-                self.record(part, (*scope, name or ""), target)
+                self.record(part, (*scope, name), target)
             case Single():
-                inner = (*scope, name or "")
+                inner = (*scope, name)
                 self.emit(f"{local(inner, part.field)} = {target}")
-                self.layout(part.subcon, inner)
+                self.layout(part.layout, inner)
             case When():
-                self.choose([(f"if {self.words(part.condfunc, scope)}:", part.thensubcon)], scope, name or "")
+                self.choose([(f"if {self.words(part.condition, scope)}:", part.part)], scope, name)
             case OneOf():
                 choice = self.new("choice")
-                self.emit(f"{choice} = {self.words(part.keyfunc, scope)}")
+                self.emit(f"{choice} = {self.words(part.choice, scope)}")
                 branches = [(f"{word} {choice} in {(*keys,)}:", case) for word, case, keys in grouped(part)]
-                self.choose([*branches], scope, name or "")
+                self.choose([*branches], scope, name)
             case Absent():
                 self.refuse_if(f"{target} is not None")
             case Text():

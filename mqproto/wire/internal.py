@@ -162,7 +162,8 @@ assert connection_parameters_packet.sizeof() == 32
 class SessionAck:
     """A session acknowledgment by itself.  [MS-MQQB] 2.2.6
 
-    Its PacketSize counts the SessionHeader, which a UserMessage's does not: the packet of [MS-MQQB] 4.1.8 says 36.
+    Its PacketSize counts the SessionHeader, which a UserMessage's does not: the packet of [MS-MQQB] 4.1.8
+    says 36.
     """
 
     base: BaseHeader = field(

@@ -4,7 +4,8 @@ A `Layout` is a construct Struct that knows its section of the specification and
 that a refusal names field, offset, value, limit and section. What stands in a layout serves three readers:
 construct itself (here), the generated codec (codec.py) and the analyst's view (lenient.py).
 
-Each header starts on a 4-byte boundary of its packet, so padding follows from the position in the packet alone.
+Each header starts on a 4-byte boundary of its packet, so padding follows from the position in the packet
+alone.
 """
 
 from __future__ import annotations
@@ -19,12 +20,9 @@ from construct import (
     Construct,
     ConstructError,
     Container,
-    IfThenElse,
-    Pass,
     StreamError,
     Struct,
     Subconstruct,
-    Switch,
 )
 from construct.expr import FuncPath
 
@@ -33,7 +31,7 @@ from mqproto.errors import UsageError, WireFormatError
 NUL: Final = b"\0\0"
 
 
-class Fault(Exception):
+class Fault(Exception):  # noqa: N818  (a fault becomes an error when its field is known)
     """What a part of a layout has against a value; the layout around it adds field, offset and section.
 
     `reading` is what an analyst may go on with; None when nothing after this place can be read.
@@ -56,12 +54,12 @@ class PacketStream(io.BytesIO):
     def tell(self) -> int:
         return self.start + super().tell()
 
-    def take(self, size: int) -> bytes:
-        """The next `size` bytes, or a Fault before any of them is looked at."""
+    def read(self, size: int | None = -1, /) -> bytes:
+        """The next `size` bytes, or a Fault before any of them is looked at; without a size, the rest."""
         left = len(self.getbuffer()) - super().tell()
-        if size > left:
+        if size is not None and size > left:
             raise Fault(f"{left} bytes", f"{size} bytes")
-        return self.read(size)
+        return super().read(size)
 
 
 def dotted(path: str, name: str) -> str:
@@ -69,7 +67,7 @@ def dotted(path: str, name: str) -> str:
     return ".".join([*path.split(" -> ")[1:], name])
 
 
-class Layout(Struct):  # type: ignore[type-arg]
+class Layout(Struct):
     """The fields of one header or packet, in order, and the section that lists them."""
 
     def __init__(self, section: str, *parts: Construct[Any, Any]) -> None:
@@ -88,7 +86,7 @@ class Layout(Struct):  # type: ignore[type-arg]
         )
 
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
-        fields = Container()
+        fields: Any = Container()
         scope = self._scope(stream, context, building=False)
         seen = context._params.get("seen")
         for part in self.subcons:
@@ -98,7 +96,7 @@ class Layout(Struct):  # type: ignore[type-arg]
             if name:
                 scope._offsets[name] = start
             try:
-                value = part._parsereport(stream, scope, path)  # type: ignore[attr-defined]
+                value = part._parsereport(stream, scope, path)
             except Fault as fault:
                 value = self._tell(fault, scope, path, name)
             except ConstError:
@@ -107,10 +105,10 @@ class Layout(Struct):  # type: ignore[type-arg]
                 const: Any = bare(part)
                 value = const.subcon.parse(raw)
                 self._tell(Fault(value, f"{const.value:#x}", reading=value), scope, path, name)
-            except StreamError:
-                # construct's integers read before they look: say what was there and what it takes.
-                left = len(stream.getvalue()) - (start - stream.start)
-                self._tell(Fault(f"{left} bytes", f"{part.sizeof()} bytes"), scope, path, name)
+            except StreamError as error:
+                # construct's integers wrap what the stream has against being read.
+                assert isinstance(error.__context__, Fault)
+                self._tell(error.__context__, scope, path, name)
             if not name:
                 continue
             fields[name] = scope[name] = value
@@ -142,7 +140,7 @@ class Layout(Struct):  # type: ignore[type-arg]
             name = part.name
             value = obj.get(name) if name else None
             try:
-                built = part._build(value, stream, scope, path)  # type: ignore[attr-defined]
+                built = part._build(value, stream, scope, path)
             except Fault as fault:
                 words = dotted(path, fault.part or fault.field or name or "")
                 raise UsageError(f"{words} is {fault.value}, must be {fault.limit}  {self.section}") from None
@@ -193,7 +191,7 @@ class Must(Construct):  # type: ignore[type-arg]
             raise Fault(value, self.limit, field=self.field, part=self.part, reading=False)
         return True
 
-    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> None:
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
         self._parse(stream, context, path)
 
     def _sizeof(self, context: Any, path: str) -> int:
@@ -205,7 +203,7 @@ class Octets(Bytes):
 
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:
         size = self.length(context) if callable(self.length) else self.length
-        data: bytes = stream.take(size)
+        data: bytes = stream.read(size)
         return data
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
@@ -230,7 +228,7 @@ class Text(Construct):  # type: ignore[type-arg]
         size = self.size(context)
         if not size:
             return None
-        text: str = stream.take(size).decode("utf-16-le", "surrogatepass")
+        text: str = stream.read(size).decode("utf-16-le", "surrogatepass")
         if text.find("\0") != len(text) - 1:
             raise Fault(repr(text), "text that ends with its only NUL", reading=text)
         return text[:-1]
@@ -245,7 +243,7 @@ class TerminatedText(Construct):  # type: ignore[type-arg]
 
     def _parse(self, stream: Any, context: Any, path: str) -> str:
         units = []
-        while (unit := stream.take(2)) != NUL:
+        while (unit := stream.read(2)) != NUL:
             units.append(unit)
         return b"".join(units).decode("utf-16-le", "surrogatepass")
 
@@ -267,7 +265,7 @@ class Pad4(Construct):  # type: ignore[type-arg]
         self.flagbuildnone = True
 
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:
-        data: bytes = stream.take(-stream.tell() & 3)
+        data: bytes = stream.read(-stream.tell() & 3)
         return data
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
@@ -285,7 +283,7 @@ class Absent(Construct):  # type: ignore[type-arg]
     def _parse(self, stream: Any, context: Any, path: str) -> None:
         return None
 
-    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> None:
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
         if obj is not None:
             raise Fault(repr(obj), "None, as the flags announce nothing here")
 
@@ -293,34 +291,46 @@ class Absent(Construct):  # type: ignore[type-arg]
         return 0
 
 
-class When(IfThenElse):  # type: ignore[type-arg]
-    """A part that is there if and only if a flag says so."""
+class When(Construct):  # type: ignore[type-arg]
+    """A part that is there if and only if a flag says so; None in the record if not."""
 
-    def __init__(self, condition: Any, part: Construct[Any, Any]) -> None:
-        super().__init__(condition, part, Absent())
-
-    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
-        if obj is None and self.condfunc(context):
-            raise Fault("None", "present, as the flags announce it")
-        return super()._build(obj, stream, context, path)  # type: ignore[misc]
-
-
-class OneOf(Switch):  # type: ignore[type-arg]
-    """The one of several layouts that a few bits choose."""
-
-    def __init__(self, choice: Any, cases: dict[int, Construct[Any, Any]]) -> None:
-        super().__init__(choice, cases, default=Pass)
+    def __init__(self, condition: Any, part: Any) -> None:
+        super().__init__()
+        self.condition, self.part = condition, part
 
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
-        if (choice := self.keyfunc(context)) not in self.cases:
-            raise Fault(choice, "one of " + ", ".join(map(str, self.cases)))
-        return super()._parse(stream, context, path)  # type: ignore[misc]
+        return self.part._parsereport(stream, context, path) if self.condition(context) else None
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
-        case = self.cases.get(self.keyfunc(context))
-        if case is None or (obj is None and not isinstance(case, Absent)):
-            raise Fault(repr(obj), "what the flags announce")
-        return case._build(obj, stream, context, path)  # type: ignore[attr-defined]
+        if not self.condition(context):
+            if obj is not None:
+                raise Fault(f"a {type(obj).__name__}", "None, as the flags announce nothing here")
+            return None
+        if obj is None:
+            raise Fault("None", "present, as the flags announce it")
+        return self.part._build(obj, stream, context, path)
+
+
+class OneOf(Construct):  # type: ignore[type-arg]
+    """The one of several parts that a few bits choose."""
+
+    def __init__(self, choice: Any, cases: dict[int, Any]) -> None:
+        super().__init__()
+        self.choice, self.cases = choice, cases
+
+    def _case(self, context: Any) -> Any:
+        if (choice := self.choice(context)) not in self.cases:
+            raise Fault(choice, "one of " + ", ".join(map(str, self.cases)))
+        return self.cases[choice]
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        return self._case(context)._parsereport(stream, context, path)
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        case = self._case(context)
+        if obj is None and not isinstance(case, Absent):
+            raise Fault("None", "a queue name, as the flags announce one")
+        return case._build(obj, stream, context, path)
 
 
 class Single(Subconstruct):  # type: ignore[type-arg]
@@ -328,15 +338,16 @@ class Single(Subconstruct):  # type: ignore[type-arg]
 
     def __init__(self, name: str, layout: Layout) -> None:
         super().__init__(layout)
+        self.layout = layout
         self.field = name
 
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
-        return self.subcon._parsereport(stream, context, path)[self.field]  # type: ignore[attr-defined]
+        return self.subcon._parsereport(stream, context, path)[self.field]
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
         if not isinstance(obj, str):
             raise Fault(repr(obj), "text")
-        self.subcon._build(Container({self.field: obj}), stream, context, path)  # type: ignore[attr-defined]
+        self.subcon._build(Container({self.field: obj}), stream, context, path)
         return obj
 
 
@@ -349,8 +360,8 @@ class Window(Subconstruct):  # type: ignore[type-arg]
 
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
         start = stream.tell()
-        inside = PacketStream(stream.take(self.size(context)), start)
-        return self.subcon._parsereport(inside, context, path)  # type: ignore[attr-defined]
+        inside = PacketStream(stream.read(self.size(context)), start)
+        return self.subcon._parsereport(inside, context, path)
 
 
 class Repeated(Subconstruct):  # type: ignore[type-arg]
@@ -361,12 +372,12 @@ class Repeated(Subconstruct):  # type: ignore[type-arg]
         self.count = count
 
     def _parse(self, stream: Any, context: Any, path: str) -> list[Any]:
-        read: Callable[..., Any] = self.subcon._parsereport  # type: ignore[attr-defined]
+        read: Callable[..., Any] = self.subcon._parsereport
         return [read(stream, context, f"{path}[{index}]") for index in range(self.count(context))]
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
         for index, item in enumerate(obj):
-            self.subcon._build(item, stream, context, f"{path}[{index}]")  # type: ignore[attr-defined]
+            self.subcon._build(item, stream, context, f"{path}[{index}]")
         return obj
 
 

@@ -37,8 +37,8 @@ SMALLEST_ELEMENT: Final = 4
 class MqfFormatNameElement:
     """One queue of a list; format_type says what format_name is.  [MS-MQMQ] 2.2.18.1.4
 
-    A GUID names a public queue (1) or a distribution list (6). Private names and distribution lists start on a
-    4-byte boundary, so padding may come before them.
+    A GUID names a public queue (1) or a distribution list (6). Private names and distribution lists start on
+    a 4-byte boundary, so padding may come before them.
     """
 
     format_type: int = DIRECT_NAME

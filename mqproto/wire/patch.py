@@ -1,7 +1,7 @@
 """Changes to a packet that spare decoding it; an intermediate makes them for every packet it passes on.
 
-The offsets come from the layouts: the sizes of the fields before. Packets are whole and valid, as `PacketBuffer` and
-`decode_packet` leave them.
+The offsets come from the layouts: the sizes of the fields before. Packets are whole and valid, as
+`PacketBuffer` and `decode_packet` leave them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from mqproto.errors import UsageError
 from mqproto.wire.base import BaseHeader, base_header
 from mqproto.wire.codec import build_session_header, transaction_offset
-from mqproto.wire.session import SessionHeader, session_header
+from mqproto.wire.session import SessionHeader
 from mqproto.wire.transaction import transaction_header
 from mqproto.wire.user import MAXIMUM_HOP_COUNT, UserHeader, user_header
 

@@ -62,7 +62,7 @@ class Record(Subconstruct, Generic[R]):  # type: ignore[type-arg]
         return self.build(to_containers(value))
 
     def offset_of(self, name: str) -> int:
-        """Where a field begins, counted from the first byte of the record; fields before it have fixed sizes."""
+        """Where a field begins, counted from the record's first byte; those before have fixed sizes."""
         return self.layout.offset_of(name)
 
     def struct_format(self, *names: str) -> str:
@@ -124,7 +124,8 @@ class Bits:
     def __get__(self, record: object | None, kind: type) -> Bits | int:
         if record is None:
             return self
-        return getattr(record, self.attribute) >> self.first & self.limit
+        word: int = getattr(record, self.attribute)
+        return word >> self.first & self.limit
 
     def __set__(self, record: object, value: int) -> None:
         if not 0 <= value <= self.limit:

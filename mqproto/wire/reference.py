@@ -1,7 +1,7 @@
 """The reference reader and writer: construct interprets the layouts.
 
-Some fifty times slower than codec.py, which is generated from the same layouts and turns to this module for the
-words of each refusal. Tools that want to see every byte use `read`.
+Some fifty times slower than codec.py, which is generated from the same layouts and turns to this module for
+the words of each refusal. Tools that want to see every byte use `read`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from typing import Any
 
 from mqproto.errors import UsageError, WireFormatError
 from mqproto.wire.base import MAXIMUM_PACKET_SIZE, BaseHeader, base_header
-from mqproto.wire.internal import InternalHeader
+from mqproto.wire.internal import InternalHeader, internal_header
 from mqproto.wire.layout import Layout, PacketStream
 from mqproto.wire.packets import INTERNAL_PACKETS, Packet, UserMessage, user_message_packet
 from mqproto.wire.record import Record, to_containers, to_records
 from mqproto.wire.session import session_header
 
 _head = Layout("[MS-MQMQ] 2.2.19.1", "base" / base_header)
+_internal_head = Layout("[MS-MQQB] 2.2.1", "base" / base_header, "internal" / internal_header)
 _session = Layout("[MS-MQMQ] 2.2.20", "session" / session_header)
 
 
@@ -38,6 +39,8 @@ def read(data: bytes, seen: list[Any] | None = None, faults: list[WireFormatErro
         faults: takes the broken rules that leave the rest readable; without it the first one is raised.
     """
     context = {"seen": seen, "faults": faults}
+    if len(data) < base_header.sizeof():
+        _head.parse_stream(PacketStream(data), **context)
     head = _head.parse_stream(PacketStream(data), faults=None if faults is None else []).base
     internal = bool(head.flags & BaseHeader.internal.mask)
     size = head.packet_size
@@ -58,9 +61,16 @@ def read(data: bytes, seen: list[Any] | None = None, faults: list[WireFormatErro
 
     record: Record[Any] = user_message_packet
     if internal:
-        offset = base_header.sizeof() + 2
-        kind = InternalHeader.packet_type.within(data[offset]) if len(data) > offset else 0
-        record = INTERNAL_PACKETS.get(kind, INTERNAL_PACKETS[1])
+        stream = PacketStream(data[:size])
+        kind = InternalHeader.packet_type.within(
+            _internal_head.parse_stream(stream, faults=[]).internal.flags
+        )
+        if kind not in INTERNAL_PACKETS:
+            # Nothing beyond the type can be read, so this fault ends the reading for analysts too.
+            _internal_head.parse_stream(PacketStream(data[:size]), **context)
+            assert faults
+            raise faults.pop()
+        record = INTERNAL_PACKETS[kind]
     packet: Packet = to_records(record.parse_stream(PacketStream(data[:size]), **context))
     if rides:
         assert isinstance(packet, UserMessage)

@@ -14,8 +14,8 @@ from mqproto.wire.record import Bit, Bits, Record
 class SecurityHeader:
     """Who sent a message, and what proves or hides it.  [MS-MQMQ] 2.2.20.6
 
-    An item without bytes is absent. SecurityData counts as present when any size is not zero, whatever AI says:
-    the message of [MS-MQQB] 4.1.7 has a sender's SID and AI clear.
+    An item without bytes is absent. SecurityData counts as present when any size is not zero, whatever AI
+    says: the message of [MS-MQQB] 4.1.7 has a sender's SID and AI clear.
     """
 
     flags: int = 0
