@@ -146,6 +146,7 @@ def test_any_text_is_read_or_refused_in_one_line(parse: Callable[[str], object],
 
 
 @given(texts)
+@example("host\\FORMATNAME:q")
 @pytest.mark.parametrize("parse", [parse_format_name, parse_path_name])
 def test_a_name_that_a_refusal_recommends_is_a_name(parse: Callable[[str], object], text: str) -> None:
     if advice := re.search(r"write (\S+)$", refusal(parse, text)):

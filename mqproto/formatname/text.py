@@ -26,7 +26,7 @@ from mqproto.formatname.path import PathName, SystemQueue, guess, parse_local, p
 from mqproto.wire.guid import Guid, guid_from_text
 
 # System.Messaging and WCF put these before a format name.
-_PREFIX: Final = re.compile(r"\s*(?:msmq\.)?formatname\s*:", re.IGNORECASE | re.ASCII)
+_PREFIX: Final = re.compile(r"\A\s*(?:msmq\.)?formatname\s*:", re.IGNORECASE | re.ASCII)
 
 
 def parse_format_name(text: str) -> FormatName:
