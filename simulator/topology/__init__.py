@@ -1,0 +1,24 @@
+"""Who there is, who talks to whom, and what goes wrong when: a topology is data.
+
+model.py has the records and what they can be asked, routes.py the next hops, resolve.py what a typed name means,
+file.py how it is all written in TOML. The shipped files lie in simulator/topologies; read three-node.toml first.
+"""
+
+from simulator.topology.errors import TopologyError
+from simulator.topology.file import load, parse, shipped
+from simulator.topology.model import Action, Fault, Link, Node, QueueDeclaration, Topology
+from simulator.topology.resolve import Destination
+
+__all__ = [
+    "Action",
+    "Destination",
+    "Fault",
+    "Link",
+    "Node",
+    "QueueDeclaration",
+    "Topology",
+    "TopologyError",
+    "load",
+    "parse",
+    "shipped",
+]

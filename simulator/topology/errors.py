@@ -1,0 +1,32 @@
+"""What is said of a topology that cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable
+from difflib import get_close_matches
+from typing import TypeVar
+
+from mqproto.errors import UsageError
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class TopologyError(UsageError):
+    """A topology that cannot be, or a name that it does not have: one line, what and what to do."""
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """The end of an error about an unknown name: what was probably meant, or what there is."""
+    folded = {other.casefold(): other for other in known}
+    if near := get_close_matches(name.casefold(), folded, 1):
+        return f"did you mean {folded[near[0]]!r}?"
+    return f"there is {', '.join(known)}" if known else "there is none"
+
+
+def refuse_twins(what: str, entries: Iterable[tuple[Key, str]]) -> None:
+    """Refuse two entries, each a key and its owner, with one key; `what` is said of the two owners."""
+    owners: dict[Key, str] = {}
+    for key, owner in entries:
+        if key in owners:
+            raise TopologyError(f"{owners[key]} and {owner} {what}; change one")
+        owners[key] = owner

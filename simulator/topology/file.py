@@ -1,0 +1,267 @@
+"""Topologies as TOML: `load` reads a shipped one by name, or any file.
+
+```toml
+name = "pair"                                   # by default the file's name
+description = "Two queue managers."
+
+[node.sender]                                   # guid and address = "host:port" may be given
+[node.destination.queue.orders]                 # id, public, quota_kb and journal may be given
+transactional = true
+
+[[link]]
+between = ["sender", "destination"]             # proxy = "host:port" may be given
+
+[route.sender]                                  # only where the shortest way is not the one wanted
+destination = "destination"
+
+[settings]                                      # the fields of mqproto.configuration.Settings, for all nodes
+order_ack_timeout_ms = 50
+
+[node.sender.settings]                          # and for one
+window_size = 16
+
+[[fault]]                                       # of a node, or `between` two nodes
+at_s = 2
+action = "kill"
+node = "destination"
+for_s = 1.5
+```
+Errors name the file, the key and what to write instead.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+import uuid
+from collections.abc import Mapping
+from dataclasses import fields
+from importlib import resources
+from itertools import count
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+
+from mqproto.configuration import Settings
+from mqproto.errors import UsageError
+from mqproto.wire.guid import Guid, guid_from_text
+from simulator.topology.errors import TopologyError, nearest
+from simulator.topology.model import (
+    DEFAULT_PORT,
+    FIRST_IDENTIFIER,
+    Action,
+    Fault,
+    Link,
+    Node,
+    QueueDeclaration,
+    Topology,
+)
+
+_NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "mqproto:topology")
+
+Table = dict[str, Any]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class _File(msgspec.Struct):
+    name: str = ""
+    description: str = ""
+    node: dict[str, Table] = {}
+    link: list[Table] = []
+    route: dict[str, dict[str, str]] = {}
+    settings: Table = {}
+    fault: list[Table] = []
+
+
+class _Node(msgspec.Struct):
+    guid: str | None = None
+    address: str | None = None
+    queue: dict[str, Table] = {}
+    settings: Table = {}
+
+
+class _Queue(msgspec.Struct):
+    transactional: bool = False
+    id: Annotated[int, msgspec.Meta(ge=FIRST_IDENTIFIER, lt=2**32)] | None = None
+    public: str | bool = False
+    quota_kb: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    journal: bool = False
+
+
+class _Link(msgspec.Struct):
+    between: tuple[str, str]
+    proxy: str | None = None
+
+
+class _Fault(msgspec.Struct):
+    at_s: Seconds
+    action: Action
+    node: str | None = None
+    between: tuple[str, str] | None = None
+    for_s: Seconds | None = None
+
+
+def shipped() -> list[str]:
+    """The names of the topologies that come with mqproto."""
+    folder = resources.files("simulator") / "topologies"
+    return sorted(
+        entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml")
+    )
+
+
+def load(name_or_path: str | Path) -> Topology:
+    """Read a topology: a shipped one by its bare name, any other by its path, which ends in .toml.
+
+    Raises:
+        TopologyError: there is none, or it cannot be; the text names the file.
+    """
+    path = Path(name_or_path)
+    if path.suffix == ".toml":
+        try:
+            text = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+            raise TopologyError(f"{path}: {reason}; or name a shipped one: {', '.join(shipped())}") from None
+        return parse(text, path.name)
+    name = str(name_or_path)
+    if name not in shipped():
+        raise TopologyError(
+            f"no topology is called {name!r}; {nearest(name, shipped())} A file of your own ends in .toml"
+        )
+    file = f"{name}.toml"
+    return parse((resources.files("simulator") / "topologies" / file).read_text("utf-8"), file)
+
+
+def parse(text: str, file: str) -> Topology:
+    """Make a topology of TOML; `file` is what errors call it, and without its ending the default name."""
+    try:
+        return _topology(tomllib.loads(text), file.removesuffix(".toml"))
+    except tomllib.TOMLDecodeError as error:
+        raise TopologyError(f"{file}: {error}; mend the TOML") from None
+    except UsageError as error:
+        raise TopologyError(f"{file}: {error}") from None
+
+
+def _topology(table: Table, default_name: str) -> Topology:
+    top = _convert(table, _File, "")
+    name = top.name or default_name
+    if not top.node:
+        raise TopologyError("there are no nodes; begin with [node.sender]")
+    faults = [_convert(fault, _Fault, f"fault {number}") for number, fault in enumerate(top.fault, 1)]
+    return Topology(
+        name=name,
+        description=top.description,
+        nodes={
+            node: _node(name, number, node, _convert(entry, _Node, f"node.{node}"), top.settings)
+            for number, (node, entry) in enumerate(top.node.items(), 1)
+        },
+        links=tuple(
+            _link(_convert(link, _Link, f"link {number}"), f"link {number}")
+            for number, link in enumerate(top.link, 1)
+        ),
+        routes=top.route,
+        faults=tuple(Fault(**msgspec.structs.asdict(fault)) for fault in faults),
+    )
+
+
+def _node(topology: str, number: int, name: str, entry: _Node, common: Table) -> Node:
+    where = f"node.{name}"
+    host, port = _address(entry.address or f"127.0.0.{number}", where)
+    return Node(
+        name=name,
+        guid=_guid(entry.guid, f"{where}.guid") if entry.guid else _derived(topology, name),
+        host=host,
+        port=port,
+        queues=_queues(topology, name, entry.queue),
+        settings=_settings({"settings": common, f"{where}.settings": entry.settings}),
+    )
+
+
+def _queues(topology: str, node: str, tables: Mapping[str, Table]) -> dict[str, QueueDeclaration]:
+    where = f"node.{node}.queue"
+    entries = {name: _convert(table, _Queue, f"{where}.{name}") for name, table in tables.items()}
+    taken = {entry.id for entry in entries.values()}
+    free = (number for number in count(FIRST_IDENTIFIER) if number not in taken)
+    queues = {}
+    for name, entry in entries.items():
+        public = _derived(topology, node, name) if entry.public is True else None
+        if isinstance(entry.public, str):
+            public = _guid(entry.public, f"{where}.{name}.public")
+        queues[name] = QueueDeclaration(
+            name=name,
+            identifier=next(free) if entry.id is None else entry.id,
+            transactional=entry.transactional,
+            public=public,
+            quota_kb=entry.quota_kb,
+            journal=entry.journal,
+        )
+    return queues
+
+
+def _link(entry: _Link, where: str) -> Link:
+    return Link(*entry.between, _address(entry.proxy, where) if entry.proxy else None)
+
+
+def _settings(tables: Mapping[str, Table]) -> Settings:
+    """Settings from several tables, by the place each stands in; later ones win."""
+    known = {setting.name: setting for setting in fields(Settings)}
+    values: Table = {}
+    for where, table in tables.items():
+        for key, value in table.items():
+            if key not in known:
+                raise TopologyError(f"{where}: unknown setting {key!r}; {nearest(key, known)}")
+            whole = known[key].type in ("int", int)
+            # A bool is an int to Python and never meant as one.
+            if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
+                raise TopologyError(f"{where}.{key}: {value!r} is no {'whole ' if whole else ''}number")
+            if not math.isfinite(value):
+                raise TopologyError(f"{where}.{key}: {value!r} is no number to wait for; write a finite one")
+            values[key] = value
+    try:
+        return Settings(**values)
+    except UsageError as error:
+        raise TopologyError(f"settings: {error}") from None
+
+
+def _address(text: str, where: str) -> tuple[str, int]:
+    """`host`, `host:port` or `[::1]:port`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, str(DEFAULT_PORT)
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65_536):
+        raise TopologyError(f"{where}: {text!r} has no port from 1 to 65535; write host:port")
+    bracketed = host.startswith("[") and host.endswith("]")
+    host = host[1:-1] if bracketed else host
+    if not host or (":" in host and not bracketed) or not host.isprintable() or " " in host:
+        raise TopologyError(f"{where}: {text!r} is no address; write host:port, an IPv6 host in brackets")
+    return host, int(port)
+
+
+def _guid(text: str, where: str) -> Guid:
+    try:
+        return guid_from_text(text)
+    except ValueError:
+        raise TopologyError(f"{where}: {text!r} is no GUID; leave it out to have one made") from None
+
+
+def _derived(*names: str) -> Guid:
+    """A GUID that is the same each time a file is read, whatever machine reads it."""
+    return Guid(uuid.uuid5(_NAMESPACE, "/".join(names)).bytes_le)
+
+
+Entry = TypeVar("Entry", bound=msgspec.Struct)
+
+
+def _convert(table: Table, kind: type[Entry], where: str) -> Entry:
+    """The table as a record, or a TopologyError that names the place and the key."""
+    for key in table:
+        if key not in kind.__struct_fields__:
+            place = f"{where}: " if where else ""
+            raise TopologyError(f"{place}unknown key {key!r}; {nearest(key, kind.__struct_fields__)}")
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.ValidationError as error:
+        # msgspec says: Expected `int`, got `str` - at `$.quota_kb`
+        reason, _, key = str(error).replace("`", "").partition(" - at $")
+        raise TopologyError(f"{where}{key}: {reason[0].lower()}{reason[1:]}".lstrip(".:")) from None

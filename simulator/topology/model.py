@@ -1,0 +1,263 @@
+r"""The records of a topology, and the questions that the other parts ask it.
+
+It is the simulator's directory service: it knows each queue manager's GUID and address, each queue, and the way
+to it. Node and queue names are found without regard to case, as MSMQ compares them.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import chain
+from typing import Final
+
+from mqproto.configuration import Settings
+from mqproto.errors import FormatNameError
+from mqproto.formatname import PrivateName, PublicName, Scope, parse_queue_name
+from mqproto.formatname.path import LocalName
+from mqproto.wire.guid import NULL_GUID, Guid
+from simulator.topology.errors import TopologyError, nearest, refuse_twins
+from simulator.topology.resolve import Destination, resolve
+from simulator.topology.routes import next_hops
+
+DEFAULT_PORT: Final = 1801
+FIRST_IDENTIFIER: Final = 16
+"""Queues with smaller numbers are the queue manager's own; 4 is its order queue ([MS-MQQB] 2.2.4)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueDeclaration:
+    """A queue that a node has from the start.
+
+    identifier: its number within the node, from 16 upward; the second half of its private format name.
+    public: its GUID in the directory, for a queue that is addressed as PUBLIC=.
+    quota_kb: the size at which it takes no more messages; None for no limit.
+    """
+
+    name: str
+    identifier: int
+    transactional: bool = False
+    public: Guid | None = None
+    quota_kb: int | None = None
+    journal: bool = False
+
+    def __post_init__(self) -> None:
+        try:
+            LocalName(self.name, Scope.PRIVATE).checked()
+        except FormatNameError as error:
+            raise TopologyError(f"queue {self.name!r}: {error}") from None
+        if not FIRST_IDENTIFIER <= self.identifier < 2**32:
+            raise TopologyError(f"queue {self.name!r}: id {self.identifier} is not within 16 to 4294967295")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One queue manager: its name is its computer's."""
+
+    name: str
+    guid: Guid
+    host: str
+    port: int = DEFAULT_PORT
+    queues: Mapping[str, QueueDeclaration] = field(default_factory=dict)
+    settings: Settings = field(default_factory=Settings)
+
+    def __post_init__(self) -> None:
+        # Names become names of files and of processes.
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}", self.name):
+            raise TopologyError(f"node {self.name!r}: a node's name has up to 63 letters, digits, - and _")
+        if self.guid == NULL_GUID:
+            raise TopologyError(f"{self.name}: the null GUID names no queue manager; leave guid out")
+        queues = self.queues.values()
+        refuse_twins(
+            f"of {self.name} have one name", ((queue.name.casefold(), queue.name) for queue in queues)
+        )
+        refuse_twins(f"of {self.name} have one id", ((queue.identifier, queue.name) for queue in queues))
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        return self.host, self.port
+
+    def queue(self, name: str) -> QueueDeclaration:
+        """The queue of that name, in any case; a TopologyError if there is none."""
+        return self.queues[_find(name, self.queues, f"{self.name} has no queue")]
+
+    def format_name(self, queue: QueueDeclaration, *, journal: bool = False) -> PublicName | PrivateName:
+        """The name that carries this node's GUID or the queue's own, so that messages to it can be routed."""
+        if queue.public is not None:
+            return PublicName(queue.public, journal)
+        return PrivateName(self.guid, queue.identifier, journal)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Two nodes that may connect to each other.
+
+    proxy: where the first finds the second if a TCP proxy stands between them, to break the link and to record it.
+        The second dials the first as it is.
+    """
+
+    first: str
+    second: str
+    proxy: tuple[str, int] | None = None
+
+
+class Action(StrEnum):
+    """What goes wrong. The first two befall a node, the others a link, or all links of a node."""
+
+    KILL = "kill"
+    STOP = "stop"
+    CUT = "cut"
+    STALL = "stall"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Something that goes wrong at a time, for so long; for_s is None where it stays so."""
+
+    at_s: float
+    action: Action
+    node: str | None = None
+    between: tuple[str, str] | None = None
+    for_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.node is None) == (self.between is None):
+            raise TopologyError("a fault befalls either a node or, with between, a link; name one of them")
+        if self.action in (Action.KILL, Action.STOP) and self.node is None:
+            raise TopologyError(f"{self.action} befalls a node, not a link; name the node")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """Nodes, links, routes and faults. `routes` has next hops by node and destination, where they are fixed.
+
+    Raises:
+        TopologyError: parts of it do not fit together.
+    """
+
+    name: str
+    nodes: Mapping[str, Node]
+    links: tuple[Link, ...] = ()
+    routes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    faults: tuple[Fault, ...] = ()
+    description: str = ""
+    _hops: Mapping[tuple[str, str], str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        nodes = self.nodes.values()
+        proxies = ((link.proxy, f"the proxy of {link.first}") for link in self.links if link.proxy)
+        queues = (
+            (queue.public, queue.name) for node in nodes for queue in node.queues.values() if queue.public
+        )
+        refuse_twins("have one name", ((node.name.casefold(), node.name) for node in nodes))
+        refuse_twins("have one GUID", ((node.guid, node.name) for node in nodes))
+        refuse_twins("have one address", chain(((node.address, node.name) for node in nodes), proxies))
+        refuse_twins("have one public GUID", queues)
+
+        neighbours: dict[str, list[str]] = {name: [] for name in self.nodes}
+        for link in self.links:
+            self._known(link.first, "link")
+            self._known(link.second, "link")
+            if link.first == link.second or link.second in neighbours[link.first]:
+                raise TopologyError(
+                    f"link: {link.first!r} and {link.second!r} are linked already; leave it out"
+                )
+            neighbours[link.first].append(link.second)
+            neighbours[link.second].append(link.first)
+        for frm, table in self.routes.items():
+            self._known(frm, "route")
+            for to in table:
+                self._known(to, f"route.{frm}")
+                if frm == to:
+                    raise TopologyError(f"route.{frm}.{to}: a node needs no route to itself; leave it out")
+        for fault in self.faults:
+            for name in fault.between or [fault.node or ""]:
+                self._known(name, "fault")
+            if fault.between and fault.between[1] not in neighbours[fault.between[0]]:
+                raise TopologyError(f"fault: no link joins {' and '.join(fault.between)}; add the link")
+        object.__setattr__(self, "_hops", next_hops(neighbours, self.routes))
+
+    def next_hop(self, frm: str, to: str) -> str:
+        """The neighbour to which `frm` hands what is for `to`; a TopologyError if no way leads there."""
+        self._known(frm, "next hop")
+        self._known(to, "next hop")
+        hop = self._hops.get((frm, to))
+        if hop is None:
+            raise TopologyError(f"no way leads from {frm!r} to {to!r}; add a link")
+        return hop
+
+    def dial_address(self, frm: str, to: str) -> tuple[str, int]:
+        """Where `frm` connects to reach its neighbour `to`: the link's proxy if it has one that way, or `to`."""
+        for link in self.links:
+            if (link.first, link.second) == (frm, to):
+                return link.proxy or self.nodes[to].address
+            if (link.second, link.first) == (frm, to):
+                return self.nodes[to].address
+        raise TopologyError(f"no link joins {frm!r} and {to!r}; dial the next hop")
+
+    def node_named(self, name: str) -> Node:
+        """The node of that name, in any case; a TopologyError if there is none."""
+        return self.nodes[_find(name, self.nodes, f"{self.name} has no node")]
+
+    def node_by_guid(self, guid: Guid) -> Node | None:
+        """The node with that GUID, if there is one."""
+        return next((node for node in self.nodes.values() if node.guid == guid), None)
+
+    def node_by_address(self, host: str, port: int = DEFAULT_PORT) -> Node | None:
+        """The node that listens there itself, if there is one; a proxy is no node."""
+        return next((node for node in self.nodes.values() if node.address == (host, port)), None)
+
+    def resolve(self, text: str, at: str | None = None) -> Destination:
+        r"""What is meant by a path name or format name that a person typed.
+
+        A path name becomes the queue's routed name, PUBLIC= or PRIVATE=; `node\orders` and
+        `node\private$\orders` are the same queue. A direct name stays one, and goes straight to its node.
+
+        Args:
+            text: as in `destination\private$\orders`.
+            at: the node whose computer `.` is.
+
+        Raises:
+            FormatNameError: the text is no name.
+            TopologyError: it names nothing that is here.
+        """
+        return resolve(self, parse_queue_name(text), at)
+
+    def with_free_ports(self) -> Topology:
+        """The same on 127.0.0.1, each node and proxy at a port that was free a moment ago.
+
+        For machines that have no 127.0.0.2, such as macOS, or something else at port 1801.
+        """
+        with ExitStack() as held:
+
+            def free() -> tuple[str, int]:
+                listener = held.enter_context(socket.socket())
+                listener.bind(("127.0.0.1", 0))
+                return "127.0.0.1", int(listener.getsockname()[1])
+
+            # All are held until all are chosen, so that none is chosen twice.
+            addresses = {name: free() for name in self.nodes}
+            links = tuple(replace(link, proxy=free()) if link.proxy else link for link in self.links)
+        nodes = {
+            name: replace(node, host=addresses[name][0], port=addresses[name][1])
+            for name, node in self.nodes.items()
+        }
+        return replace(self, nodes=nodes, links=links)
+
+    def _known(self, name: str, where: str) -> None:
+        if name not in self.nodes:
+            raise TopologyError(f"{where}: no node is called {name!r}; {nearest(name, list(self.nodes))}")
+
+
+def _find(name: str, known: Mapping[str, object], otherwise: str) -> str:
+    """The name as it is written in `known`."""
+    for other in known:
+        if other.casefold() == name.casefold():
+            return other
+    raise TopologyError(f"{otherwise} {name!r}; {nearest(name, known)}")

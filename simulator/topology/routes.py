@@ -1,0 +1,69 @@
+"""Next hops: what a route says, else the neighbour, else the way with the fewest links.
+
+This stands in for the routing servers and sites of [MS-MQBR]: the whole table is known before the first message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from simulator.topology.errors import TopologyError, nearest
+
+
+def next_hops(
+    neighbours: Mapping[str, Sequence[str]], routes: Mapping[str, Mapping[str, str]]
+) -> dict[tuple[str, str], str]:
+    """For each pair (from, to) that links connect, the neighbour to hand a message to.
+
+    Where several ways are as short, the link that stands first decides.
+
+    Args:
+        neighbours: of each node, in the order of the links.
+        routes: of each node that has any, next hops by destination; all of them nodes.
+
+    Raises:
+        TopologyError: a route leads to no neighbour, or routes lead round in a circle.
+    """
+    hops = {}
+    for to in neighbours:
+        distances = _distances(to, neighbours)
+        for frm in distances:
+            if frm != to:
+                # The nearest neighbour is `to` itself where a link leads there.
+                hops[frm, to] = min(neighbours[frm], key=distances.__getitem__)
+    for frm, table in routes.items():
+        for to, hop in table.items():
+            if hop not in neighbours[frm]:
+                raise TopologyError(
+                    f"route.{frm}.{to}: {hop!r} is no neighbour of {frm!r}; {nearest(hop, neighbours[frm])}"
+                )
+            hops[frm, to] = hop
+    for frm, to in hops:
+        _refuse_circle(frm, to, hops)
+    return hops
+
+
+def _distances(to: str, neighbours: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """How many links away each node is that is connected at all."""
+    distances = {to: 0}
+    edge = [to]
+    while edge:
+        reached = []
+        for node in edge:
+            for other in neighbours[node]:
+                if other not in distances:
+                    distances[other] = distances[node] + 1
+                    reached.append(other)
+        edge = reached
+    return distances
+
+
+def _refuse_circle(frm: str, to: str, hops: Mapping[tuple[str, str], str]) -> None:
+    way = [frm]
+    while way[-1] != to:
+        hop = hops.get((way[-1], to))
+        if hop is None:
+            raise TopologyError(f"route.{way[0]}.{to}: no link leads on from {way[-1]!r}; add one")
+        way.append(hop)
+        if hop in way[:-1]:
+            raise TopologyError(f"route to {to!r} goes round in a circle: {', '.join(way)}; change a route")

@@ -1,0 +1,417 @@
+r"""A topology says at once what is wrong with it, and knows every way and every queue."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from mqproto.formatname import DirectName, MachineName, PrivateName, PublicName, SystemQueue
+from mqproto.wire.guid import Guid, guid_from_text, guid_text
+from simulator.topology import (
+    Fault,
+    Link,
+    Node,
+    QueueDeclaration,
+    Topology,
+    TopologyError,
+    load,
+    parse,
+    shipped,
+)
+
+THREE = load("three-node")
+GUID_TEXT = "557358D1-5055-9591-9549-97B6E611EA26"
+
+SMALL = """
+[node.a]
+[node.a.queue.orders]
+transactional = true
+[node.b]
+[node.b.queue.orders]
+[[link]]
+between = ["a", "b"]
+"""
+
+
+def guid(number: int) -> Guid:
+    return Guid(number.to_bytes(16, "little"))
+
+
+def network(
+    count: int, pairs: list[tuple[int, int]], routes: dict[str, dict[str, str]] | None = None
+) -> Topology:
+    """Nodes n0, n1, ... and links between them."""
+    nodes = [Node(name=f"n{i}", guid=guid(i + 1), host=f"127.0.0.{i + 1}") for i in range(count)]
+    links = tuple(Link(f"n{a}", f"n{b}") for a, b in pairs)
+    return Topology(name="t", nodes={node.name: node for node in nodes}, links=links, routes=routes or {})
+
+
+@st.composite
+def connected_networks(draw: st.DrawFn) -> Topology:
+    """Up to nine nodes, each reachable from each: a tree and some more links, in any order."""
+    count = draw(st.integers(1, 9))
+    tree = {(draw(st.integers(0, i - 1)), i) for i in range(1, count)}
+    more = draw(st.sets(st.tuples(st.integers(0, count - 1), st.integers(0, count - 1)), max_size=6))
+    pairs = tree | {(a, b) for a, b in more if a < b}
+    return network(count, draw(st.permutations(sorted(pairs))))
+
+
+@given(connected_networks())
+def test_next_hops_lead_from_each_node_to_each_by_links_and_directly_to_neighbours(
+    topology: Topology,
+) -> None:
+    linked = {
+        pair for link in topology.links for pair in [(link.first, link.second), (link.second, link.first)]
+    }
+    for frm in topology.nodes:
+        for to in topology.nodes:
+            way = [frm]
+            while way[-1] != to:
+                way.append(topology.next_hop(way[-1], to))
+                assert (way[-2], way[-1]) in linked
+                assert len(way) <= len(topology.nodes)
+            if (frm, to) in linked:
+                assert way == [frm, to]
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_shipped_topology_connects_all_its_nodes_and_routes_to_all_its_queues(name: str) -> None:
+    topology = load(name)
+    assert topology.name == name
+    assert topology.description
+    for node in topology.nodes.values():
+        assert topology.node_by_guid(node.guid) is node
+        assert topology.node_by_address(*node.address) is node
+        for other in topology.nodes.values():
+            if other is not node:
+                topology.dial_address(node.name, topology.next_hop(node.name, other.name))
+        for queue in node.queues.values():
+            found = topology.resolve(rf"{node.name}\private$\{queue.name}")
+            assert (found.node, found.queue) == (node, queue)
+            assert topology.resolve(str(found.format_name)) == found
+
+
+def test_the_three_nodes_stand_in_a_row_at_the_standard_port() -> None:
+    assert [node.address for node in THREE.nodes.values()] == [(f"127.0.0.{n}", 1801) for n in (1, 2, 3)]
+    assert THREE.next_hop("sender", "destination") == "intermediate"
+    assert THREE.next_hop("destination", "sender") == "intermediate"
+    assert THREE.nodes["sender"].settings.try_connect_interval_ms == 200
+
+
+def test_a_file_read_twice_gives_the_same_guids() -> None:
+    assert load("three-node") == THREE
+    assert guid_text(THREE.nodes["sender"].guid) == guid_text(load("three-node").nodes["sender"].guid)
+    assert THREE.nodes["sender"].guid != load("pair").nodes["sender"].guid
+
+
+def test_routes_may_differ_each_way() -> None:
+    topology = load("two-routes")
+    assert topology.next_hop("sender", "destination") == "north"
+    assert topology.next_hop("destination", "sender") == "south"
+
+
+def test_the_proxy_of_a_link_is_dialled_from_its_first_node_only() -> None:
+    demo = load("demo")
+    assert demo.dial_address("sender", "intermediate") == ("127.0.0.101", 1801)
+    assert demo.dial_address("intermediate", "sender") == ("127.0.0.1", 1801)
+    assert THREE.dial_address("sender", "intermediate") == ("127.0.0.2", 1801)
+
+
+@pytest.mark.parametrize(
+    ("text", "node", "queue", "name"),
+    [
+        (r"destination\private$\orders", "destination", "orders", PrivateName),
+        (r"DESTINATION\Orders", "destination", "orders", PrivateName),
+        (r".\private$\replies", "sender", "replies", PrivateName),
+        (r"DIRECT=OS:destination\private$\notes", "destination", "notes", DirectName),
+        (r"DIRECT=TCP:127.0.0.3\private$\notes", "destination", "notes", DirectName),
+        (r"DIRECT=OS:.\replies", "sender", "replies", DirectName),
+        (r".\system$;deadxact", "sender", None, MachineName),
+        (r"destination\Journal$", "destination", None, MachineName),
+    ],
+)
+def test_what_a_person_types_is_found(text: str, node: str, queue: str | None, name: type) -> None:
+    found = THREE.resolve(text, at="sender")
+    assert found.node.name == node
+    assert (found.queue.name if found.queue else None) == queue
+    assert isinstance(found.format_name, name)
+    assert getattr(found.format_name, "address", None) != "."
+    assert THREE.resolve(str(found.format_name)) == found
+
+
+def test_a_queue_is_numbered_from_sixteen_past_numbers_that_are_taken() -> None:
+    topology = parse(
+        "[node.a.queue.p]\nid = 17\n[node.a.queue.q]\n[node.a.queue.r]\n"
+        f'[node.a.queue.s]\npublic = "{GUID_TEXT}"\njournal = true\n[node.a.queue.t]\npublic = true',
+        "t.toml",
+    )
+    assert [queue.identifier for queue in topology.nodes["a"].queues.values()] == [17, 16, 18, 19, 20]
+    assert topology.resolve(r"a\r").format_name == PrivateName(topology.nodes["a"].guid, 18)
+    public = PublicName(guid_from_text(GUID_TEXT))
+    assert topology.resolve(r"a\s").format_name == public
+    assert topology.resolve(str(public)).queue == topology.nodes["a"].queues["s"]
+    assert topology.resolve(r"a\s;journal").format_name == PublicName(public.guid, journal=True)
+    assert isinstance(topology.resolve(r"a\t").format_name, PublicName)
+    machine = MachineName(topology.nodes["a"].guid, SystemQueue.DEADLETTER)
+    assert topology.resolve(str(machine)).format_name == machine
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (r"destination\order", "destination has no queue 'order'; did you mean 'orders'?"),
+        (r"intermediate\orders", "intermediate has no queue 'orders'; there is none"),
+        (r"destinaton\orders", "three-node has no node 'destinaton'; did you mean 'destination'?"),
+        (r"host\orders", "three-node has no node 'host'; there is sender, intermediate, destination"),
+        (r".\replies", ". is the node one is at, and that is not said here; write the node's name"),
+        (r"destination\orders;journal", "orders of destination keeps no journal; set journal = true"),
+        (r"destination\orders;later", "orders;later: the simulator has no subqueues; name the queue"),
+        (r"sender\system$;dead", "no system$;dead exists; there is JOURNAL, DEADLETTER, DEADXACT"),
+        (
+            r"DIRECT=TCP:10.0.0.1\q",
+            r"DIRECT=TCP:10.0.0.1\q: no node has this address; write DIRECT=OS: and a node's name",
+        ),
+        (
+            r"DIRECT=HTTP://h/MSMQ\q",
+            r"DIRECT=HTTP://h/MSMQ\q: the simulator speaks TCP; write DIRECT=OS: and a node's name",
+        ),
+        (f"PUBLIC={GUID_TEXT}", f"no queue has the GUID {GUID_TEXT}; set it as public of a queue"),
+        (
+            "MULTICAST=239.1.1.1:8001",
+            "MULTICAST=239.1.1.1:8001: the simulator has no such queues; name one queue of one node",
+        ),
+        (
+            str(PrivateName(THREE.nodes["sender"].guid, 5)),
+            "sender has no queue with number 5; there is 10 replies",
+        ),
+    ],
+)
+def test_a_name_of_nothing_is_answered_with_what_there_is(text: str, said: str) -> None:
+    with pytest.raises(TopologyError) as refused:
+        THREE.resolve(text)
+    assert str(refused.value) == said
+
+
+def test_an_unknown_manager_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(
+        TopologyError, match=rf"no node has the GUID {GUID_TEXT}; there is [-0-9A-F]{{36}} sender, "
+    ):
+        THREE.resolve(f"PRIVATE={GUID_TEXT}\\10")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("node = [", "Invalid"),
+        ("", "there are no nodes; begin with [node.sender]"),
+        ("[nodes.a]", "unknown key 'nodes'; did you mean 'node'?"),
+        ("[node.a]\nadress = 'x'", "node.a: unknown key 'adress'; did you mean 'address'?"),
+        ("[node.a.queue.q]\nquota_kb = 'x'", "node.a.queue.q.quota_kb: expected int | null, got str"),
+        ("[node.a.queue.q]\nquota_kb = 0", "node.a.queue.q.quota_kb: expected int >= 1"),
+        ("[node.a.queue.q]\nid = 4", "node.a.queue.q.id: expected int >= 16"),
+        (
+            "[node.a.queue.q]\npublic = 'x'",
+            "node.a.queue.q.public: 'x' is no GUID; leave it out to have one made",
+        ),
+        ("[node.a.queue.q]\nid = 16\n[node.a.queue.r]\nid = 16", "q and r of a have one id; change one"),
+        ("[node.a.queue.q]\n[node.a.queue.Q]", "q and Q of a have one name; change one"),
+        ('[node.a.queue."q+r"]', "queue 'q+r': a queue name cannot contain '+'"),
+        ('[node."a b"]', "node 'a b': a node's name has up to 63 letters, digits, - and _"),
+        ("[node.a]\n[node.A]", "a and A have one name; change one"),
+        ("[node.a]\nguid = '{0}'\n[node.b]\nguid = '{0}'", "a and b have one GUID; change one"),
+        (
+            "[node.a]\nguid = '00000000-0000-0000-0000-000000000000'",
+            "a: the null GUID names no queue manager; leave guid out",
+        ),
+        ("[node.a]\n[node.b]\naddress = '127.0.0.1'", "a and b have one address; change one"),
+        ("[node.a]\naddress = 'h:0'", "node.a: 'h:0' has no port from 1 to 65535; write host:port"),
+        (
+            "[node.a]\naddress = '::1'",
+            "node.a: '::1' is no address; write host:port, an IPv6 host in brackets",
+        ),
+        (
+            "[node.a.queue.q]\npublic='{0}'\n[node.b.queue.r]\npublic='{0}'",
+            "q and r have one public GUID; change one",
+        ),
+        (f"{SMALL}proxy = '127.0.0.2:1801'", "b and the proxy of a have one address; change one"),
+        (f"{SMALL}[[link]]\nbetween = ['b', 'a']", "link: 'b' and 'a' are linked already; leave it out"),
+        (f"{SMALL}[[link]]\nbetween = ['a', 'c']", "link: no node is called 'c'; there is a, b"),
+        (f"{SMALL}[[link]]\nbetween = ['a']", "link 2.between: expected array of length 2, got 1"),
+        (f"{SMALL}[route.c]\na = 'b'", "route: no node is called 'c'; there is a, b"),
+        (f"{SMALL}[route.a]\nc = 'b'", "route.a: no node is called 'c'; there is a, b"),
+        (f"{SMALL}[route.a]\na = 'b'", "route.a.a: a node needs no route to itself; leave it out"),
+        (f"{SMALL}[route.a]\nb = 'c'", "route.a.b: 'c' is no neighbour of 'a'; there is b"),
+        (f"{SMALL}[node.c]\n[route.a]\nc = 'b'", "route.a.c: no link leads on from 'b'; add one"),
+        (
+            f"{SMALL}[settings]\nwindow_sise = 1",
+            "settings: unknown setting 'window_sise'; did you mean 'window_size'?",
+        ),
+        (f"{SMALL}[settings]\nwindow_size = true", "settings.window_size: True is no whole number"),
+        (f"{SMALL}[settings]\nwindow_size = 1.5", "settings.window_size: 1.5 is no whole number"),
+        (
+            f"{SMALL}[settings]\nmaximum_order_ack_delay_s = inf",
+            "settings.maximum_order_ack_delay_s: inf is no number to wait for; write a finite one",
+        ),
+        (f"{SMALL}[node.a.settings]\nwindow_size = 0", "settings: window_size = 0: must be 1 to 32767"),
+        (f"{SMALL}[[fault]]\nat_s = -1\naction = 'kill'\nnode = 'a'", "fault 1.at_s: expected float >= 0.0"),
+        (
+            f"{SMALL}[[fault]]\nat_s = 1\naction = 'burn'\nnode = 'a'",
+            "fault 1.action: invalid enum value 'burn'",
+        ),
+        (
+            f"{SMALL}[[fault]]\nat_s = 1\naction = 'kill'\nnode = 'c'",
+            "fault: no node is called 'c'; there is a, b",
+        ),
+        (
+            f"{SMALL}[[fault]]\nat_s = 1\naction = 'kill'\nbetween = ['a', 'b']",
+            "kill befalls a node, not a link; name the node",
+        ),
+        (
+            f"{SMALL}[[fault]]\nat_s = 1\naction = 'cut'",
+            "a fault befalls either a node or, with between, a link; name one of them",
+        ),
+        (
+            f"{SMALL}[node.c]\n[[fault]]\nat_s = 1\naction = 'cut'\nbetween = ['a', 'c']",
+            "fault: no link joins a and c; add the link",
+        ),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_refused_in_one_line_with_its_name(text: str, said: str) -> None:
+    with pytest.raises(TopologyError) as refused:
+        parse(text.replace("{0}", GUID_TEXT), "mine.toml")
+    assert str(refused.value).startswith(f"mine.toml: {said}")
+    assert len(str(refused.value).splitlines()) == 1
+
+
+tables = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "node",
+                    "link",
+                    "route",
+                    "settings",
+                    "fault",
+                    "queue",
+                    "a",
+                    "b",
+                    "between",
+                    "address",
+                    "guid",
+                    "id",
+                    "proxy",
+                    "window_size",
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+)
+
+
+def as_toml(value: Any) -> str:
+    """The value as inline TOML, with None as a word that TOML does not have."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {as_toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(as_toml, value))}]"
+    if isinstance(value, str):
+        return '"' + "".join(c if c.isalnum() else f"\\U{ord(c):08x}" for c in value) + '"'
+    return str(value).lower()
+
+
+@given(st.dictionaries(st.sampled_from(["node", "link", "route", "settings", "fault", "name"]), tables))
+@example({"node": {"a": {"address": "127.0.0.1:\u0663"}}})
+def test_any_toml_is_a_topology_or_refused_in_one_line(table: dict[str, Any]) -> None:
+    text = "\n".join(f"{key} = {as_toml(value)}" for key, value in table.items())
+    try:
+        said = f"it is {parse(text, 'mine.toml').name!r}"
+    except TopologyError as error:
+        said = str(error)
+    assert len(said.splitlines()) == 1
+
+
+def test_routes_that_lead_round_in_a_circle_are_refused() -> None:
+    ring = [(0, 1), (1, 2), (0, 2), (2, 3)]
+    with pytest.raises(
+        TopologyError, match="route to 'n3' goes round in a circle: n1, n0, n1; change a route"
+    ):
+        network(4, ring, {"n0": {"n3": "n1"}, "n1": {"n3": "n0"}})
+
+
+def test_where_no_link_leads_there_is_no_next_hop() -> None:
+    apart = network(3, [(0, 1)])
+    with pytest.raises(TopologyError, match="no way leads from 'n0' to 'n2'; add a link"):
+        apart.next_hop("n0", "n2")
+    with pytest.raises(TopologyError, match="no link joins 'n0' and 'n2'; dial the next hop"):
+        apart.dial_address("n0", "n2")
+    assert apart.node_by_guid(guid(9)) is None
+    assert apart.node_by_address("127.0.0.9") is None
+
+
+def test_free_ports_are_all_different_and_can_be_listened_at() -> None:
+    demo = load("demo")
+    free = demo.with_free_ports()
+    proxies = [link.proxy for link in free.links if link.proxy]
+    addresses = [*(node.address for node in free.nodes.values()), *proxies]
+    assert len(set(addresses)) == len(addresses) == 5
+    for address in addresses:
+        with socket.socket() as listener:
+            listener.bind(address)
+    assert {name: node.guid for name, node in free.nodes.items()} == {
+        n: node.guid for n, node in demo.nodes.items()
+    }
+    with pytest.raises(TopologyError, match="sender, intermediate, destination share this address"):
+        free.resolve(r"DIRECT=TCP:127.0.0.1\orders")
+    assert free.resolve(r"DIRECT=OS:destination\orders").node.name == "destination"
+
+
+def test_faults_come_as_they_stand() -> None:
+    first, second, *_ = load("demo").faults
+    assert first == Fault(at_s=2, action=first.action, between=("sender", "intermediate"), for_s=1)
+    assert (second.action, second.node) == ("kill", "intermediate")
+
+
+def test_a_file_of_ones_own_is_read_by_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(SMALL + "[settings]\nwindow_size = 8\n[node.b.settings]\nwindow_size = 16\n", "utf-8")
+    mine = load(path)
+    assert mine == load(str(path))
+    assert (mine.name, mine.nodes["a"].settings.window_size, mine.nodes["b"].settings.window_size) == (
+        "mine",
+        8,
+        16,
+    )
+    path.write_text('[node.a]\naddress = "[::1]:1802"', "utf-8")
+    assert load(path).nodes["a"].address == ("::1", 1802)
+    path.write_bytes(b"\xff")
+    with pytest.raises(TopologyError, match="not UTF-8"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("three-nod", "no topology is called 'three-nod'; did you mean 'three-node'?"),
+        ("zzz", "no topology is called 'zzz'; there is demo, fan-in, pair, three-node, two-routes"),
+        ("none/such.toml", "none/such.toml: No such file or directory; or name a shipped one: demo, fan-in"),
+    ],
+)
+def test_an_unknown_topology_is_answered_with_those_there_are(name: str, said: str) -> None:
+    with pytest.raises(TopologyError) as refused:
+        load(name)
+    assert str(refused.value).startswith(said)
+
+
+def test_a_queue_made_by_hand_keeps_the_reserved_numbers_free() -> None:
+    with pytest.raises(TopologyError, match="id 4 is not within 16 to 4294967295"):
+        QueueDeclaration(name="q", identifier=4)
