@@ -1,0 +1,249 @@
+"""Strategies for headers: all that the specification allows, limits and reserved bits included."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hypothesis import strategies as st
+
+from mqproto.wire import (
+    NULL_GUID,
+    BaseHeader,
+    DebugHeader,
+    FormatNameList,
+    Guid,
+    MessageClass,
+    MessagePropertiesHeader,
+    MqfAddressHeader,
+    MqfFormatNameElement,
+    MqfSignatureHeader,
+    MultiQueueFormatHeader,
+    PrivateQueueFormatName,
+    QueueName,
+    SecurityHeader,
+    SessionHeader,
+    SoapHeader,
+    TransactionHeader,
+    TxSequenceId,
+    UserHeader,
+)
+from mqproto.wire.multiqueue import DIRECT_NAME, DISTRIBUTION_LIST_NAME, PRIVATE_NAME, PUBLIC_NAME
+from mqproto.wire.properties import LONGEST_LABEL
+from mqproto.wire.user import (
+    DIRECT,
+    MAXIMUM_HOP_COUNT,
+    NO_QUEUE,
+    PRIVATE_ELSEWHERE,
+    PRIVATE_ON_ADMIN_HOST,
+    PRIVATE_ON_DESTINATION,
+    PRIVATE_ON_SOURCE,
+    PUBLIC,
+    SAME_AS_ADMIN_QUEUE,
+)
+
+U8: Final = st.sampled_from([0, 0xFF]) | st.integers(0, 0xFF)
+U16: Final = st.sampled_from([0, 0xFFFF]) | st.integers(0, 0xFFFF)
+U32: Final = st.sampled_from([0, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF]) | st.integers(0, 0xFFFFFFFF)
+
+
+def guids() -> st.SearchStrategy[Guid]:
+    """Any GUID, the null GUID now and then."""
+    return st.just(NULL_GUID) | st.binary(min_size=16, max_size=16).map(Guid)
+
+
+def padding() -> st.SearchStrategy[bytes]:
+    """Padding bytes as a sender may leave them; only those of the right size reach the wire."""
+    return st.binary(max_size=3)
+
+
+def texts(longest: int) -> st.SearchStrategy[str]:
+    """Text without NUL of at most `longest` UTF-16 units, unpaired surrogates included."""
+    characters = st.characters(exclude_characters="\0", exclude_categories=())
+    return st.text(characters, max_size=longest).map(lambda text: _cut(text, longest))
+
+
+def _cut(text: str, longest: int) -> str:
+    # Two surrogates in a row become one character on the way back.
+    units = text.encode("utf-16-le", "surrogatepass")[: 2 * longest]
+    return units.decode("utf-16-le", "surrogatepass")
+
+
+def labels() -> st.SearchStrategy[str | None]:
+    """None, the label that is a mere NUL, short ones, and the longest."""
+    return st.none() | texts(12) | st.just("x" * LONGEST_LABEL) | texts(LONGEST_LABEL)
+
+
+def direct_names() -> st.SearchStrategy[str]:
+    """Direct format names as they go on the wire, without `DIRECT=`, and texts that are none."""
+    usual = st.from_regex(r"(OS:[a-z]{1,15}|TCP:127\.0\.0\.[1-9])\\(private\$\\)?[a-z]{1,10}", fullmatch=True)
+    return usual | texts(20) | st.just("OS:" + "q" * 1000)
+
+
+def private_queue_format_names() -> st.SearchStrategy[PrivateQueueFormatName]:
+    return st.builds(PrivateQueueFormatName, guids(), U32)
+
+
+def tx_sequence_ids() -> st.SearchStrategy[TxSequenceId]:
+    return st.builds(TxSequenceId, time_stamp=U32, ordinal=U32)
+
+
+@st.composite
+def base_headers(
+    draw: st.DrawFn, *, internal: bool = False, session: bool = False, debug: bool = False
+) -> BaseHeader:
+    """A BaseHeader whose bits announce just these headers; TR comes with DH only."""
+    header = BaseHeader(reserved=draw(U8), flags=draw(U16), time_to_reach_queue_s=draw(U32))
+    header.internal = internal
+    header.session_header = session
+    header.debug_header = debug
+    header.trace = debug and header.trace
+    return header
+
+
+def queue_name(kind: int) -> st.SearchStrategy[QueueName]:
+    """A name that fits the type bits."""
+    if kind in (NO_QUEUE, SAME_AS_ADMIN_QUEUE):
+        return st.none()
+    if kind == PUBLIC:
+        return guids()
+    if kind == PRIVATE_ELSEWHERE:
+        return private_queue_format_names()
+    if kind == DIRECT:
+        return direct_names()
+    return U32
+
+
+DESTINATION_TYPES: Final = (NO_QUEUE, PRIVATE_ON_DESTINATION, PUBLIC, DIRECT)
+ADMIN_TYPES: Final = (NO_QUEUE, PRIVATE_ON_SOURCE, PRIVATE_ON_DESTINATION, PUBLIC, PRIVATE_ELSEWHERE, DIRECT)
+RESPONSE_TYPES: Final = (*ADMIN_TYPES, SAME_AS_ADMIN_QUEUE, PRIVATE_ON_ADMIN_HOST)
+
+
+@st.composite
+def user_headers(
+    draw: st.DrawFn,
+    *,
+    transaction: bool = False,
+    security: bool = False,
+    soap: bool = False,
+    multi_queue_format: bool = False,
+) -> UserHeader:
+    """A UserHeader whose bits announce just these headers."""
+    header = UserHeader(
+        source_queue_manager=draw(guids()),
+        queue_manager_address=draw(guids()),
+        time_to_be_received_s=draw(U32),
+        sent_time_s=draw(U32),
+        message_id=draw(U32),
+        flags=draw(U32),
+        destination_padding=draw(padding()),
+        admin_padding=draw(padding()),
+        response_padding=draw(padding()),
+    )
+    header.hop_count = draw(st.integers(0, MAXIMUM_HOP_COUNT))
+    header.delivery_mode = 1 if transaction else draw(st.integers(0, 1))
+    header.destination_type = draw(st.sampled_from(DESTINATION_TYPES))
+    header.destination_queue = draw(queue_name(header.destination_type))
+    header.admin_type = draw(st.sampled_from(ADMIN_TYPES))
+    header.admin_queue = draw(queue_name(header.admin_type))
+    header.response_type = draw(st.sampled_from(RESPONSE_TYPES))
+    header.response_queue = draw(queue_name(header.response_type))
+    header.has_transaction = transaction
+    header.has_security = security
+    header.has_properties = True
+    header.has_soap = soap
+    header.has_multi_queue_format = multi_queue_format
+    header.over_http = False
+    if header.has_connector_type:
+        header.connector_type = draw(guids())
+    return header
+
+
+@st.composite
+def transaction_headers(draw: st.DrawFn) -> TransactionHeader:
+    header = TransactionHeader(
+        flags=draw(U32),
+        tx_sequence_id=draw(tx_sequence_ids()),
+        tx_sequence_number=draw(st.just(1) | st.integers(1, 0xFFFFFFFF)),
+        previous_tx_sequence_number=draw(st.just(0xFFFFFFFE) | st.integers(0, 0xFFFFFFFE)),
+    )
+    if header.connector:
+        header.connector_qm_guid = draw(guids())
+    return header
+
+
+@st.composite
+def security_headers(draw: st.DrawFn) -> SecurityHeader:
+    """With one item at the least."""
+    item = st.binary(max_size=40)
+    header = SecurityHeader(
+        flags=draw(U16),
+        sender_id=draw(item),
+        sender_id_padding=draw(padding()),
+        encryption_key=draw(item),
+        encryption_key_padding=draw(padding()),
+        signature=draw(item),
+        signature_padding=draw(padding()),
+        sender_cert=draw(item),
+        sender_cert_padding=draw(padding()),
+        provider_info=draw(st.binary(min_size=1, max_size=40)),
+        provider_info_padding=draw(padding()),
+    )
+    header.sender_id_type = draw(st.integers(1 if header.sender_id else 0, 2))
+    return header
+
+
+def message_properties_headers() -> st.SearchStrategy[MessagePropertiesHeader]:
+    return st.builds(
+        MessagePropertiesHeader,
+        flags=U8,
+        message_class=st.sampled_from(MessageClass).map(int) | U16,
+        correlation_id=st.binary(min_size=20, max_size=20),
+        body_type=U32,
+        application_tag=U32,
+        allocation_body_size=U32,
+        privacy_level=U32,
+        hash_algorithm=U32,
+        encryption_algorithm=U32,
+        label=labels(),
+        extension_data=st.binary(max_size=30),
+        message_body=st.binary(max_size=100) | st.binary(min_size=1000, max_size=2000),
+        padding=padding(),
+    )
+
+
+@st.composite
+def debug_headers(draw: st.DrawFn) -> DebugHeader:
+    header = DebugHeader(flags=draw(U16), reserved=draw(U16))
+    header.queue_type = draw(st.integers(0, 1))
+    header.queue_identifier = draw(guids()) if header.queue_type else None
+    return header
+
+
+def soap_headers() -> st.SearchStrategy[SoapHeader]:
+    text = st.none() | texts(30)
+    return st.builds(SoapHeader, reserved=U16, header=text, reserved1=U16, body=text)
+
+
+def mqf_format_name_elements() -> st.SearchStrategy[MqfFormatNameElement]:
+    element = MqfFormatNameElement
+    return st.one_of(
+        st.builds(element, st.just(PUBLIC_NAME), st.just(b""), guids()),
+        st.builds(element, st.just(PRIVATE_NAME), padding(), private_queue_format_names()),
+        st.builds(element, st.just(DIRECT_NAME), st.just(b""), texts(20)),
+        st.builds(element, st.just(DISTRIBUTION_LIST_NAME), padding(), guids()),
+    )
+
+
+def mqf_address_headers() -> st.SearchStrategy[MqfAddressHeader]:
+    names = st.builds(FormatNameList, st.lists(mqf_format_name_elements(), max_size=4), st.binary(max_size=5))
+    return st.builds(MqfAddressHeader, U16, names, padding())
+
+
+def multi_queue_format_headers() -> st.SearchStrategy[MultiQueueFormatHeader]:
+    lists = mqf_address_headers()
+    signature = st.builds(MqfSignatureHeader, U16, st.binary(max_size=30))
+    return st.builds(MultiQueueFormatHeader, padding(), lists, lists, lists, signature)
+
+
+def session_headers() -> st.SearchStrategy[SessionHeader]:
+    return st.builds(SessionHeader, U16, U16, U32, U16, U16, st.just(0xFFFF) | st.integers(1, 0xFFFF), U16)
