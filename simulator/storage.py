@@ -1,0 +1,401 @@
+"""A node's disk: one SQLite file, one connection, one writer.
+
+The node commits the `Writes` of each batch in one transaction with one flush, in its own thread, and reads pages
+of queues back. While a store is open, `NAME-lock` beside it is locked: a second node is refused at once, and
+`sqlite3` may look on. The lock is the operating system's, so it goes with the process, however that ends.
+
+    sqlite3 a.sqlite "select * from waiting"
+
+Every error is a `StoreError` of one line that says what to do. Nothing here repairs or deletes a file.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from mqproto.configuration import Settings
+from mqproto.effects import (
+    POSITION_BITS,
+    FinalAckKept,
+    IdentifierRow,
+    IncomingRow,
+    OutgoingRow,
+    QueueKind,
+    ReadPage,
+    StoredQueue,
+    StoredState,
+    Writes,
+    message_key,
+)
+from mqproto.errors import MqprotoError
+from mqproto.wire.guid import Guid, guid_text
+from simulator.tables import (
+    APPLICATION_ID,
+    INSERT_MESSAGE,
+    LAST_POSITION,
+    LAYOUT,
+    REPLACE_IDENTIFIER,
+    SCHEMA,
+    UPSERT_COUNTER,
+    UPSERT_INCOMING,
+    UPSERT_OUTGOING,
+    UPSERT_QUEUE,
+    keys_of,
+)
+
+PRAGMAS: Final = (
+    "page_size = 8192",
+    "synchronous = FULL",
+    # macOS flushes to the disk itself only if asked in so many words.
+    "fullfsync = ON",
+    "checkpoint_fullfsync = ON",
+    # 32 MiB of log, then its pages move to their places in the file, within a commit that takes longer for it.
+    "wal_autocheckpoint = 4000",
+    "cache_size = -16384",
+    # Some builds wipe what is deleted, with zeros; that costs a tenth, and the log has the bytes anyway.
+    "secure_delete = OFF",
+)
+BUSY_S: Final = 1.0
+"""How long another program's write to the file may hold us up."""
+
+
+class StoreError(MqprotoError):
+    """The store cannot be opened or written; the text is one line and says what to do."""
+
+
+_READ_ONLY: Final = "it is read-only: let this user write to the file and its folder"
+ADVICE: Final = {
+    sqlite3.SQLITE_FULL: "the disk is full: make room, then start the node again; nothing acknowledged is lost",
+    sqlite3.SQLITE_READONLY: _READ_ONLY,
+    sqlite3.SQLITE_PERM: _READ_ONLY,
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened: is its folder there, and may this user write to it?",
+    sqlite3.SQLITE_NOTADB: "it is no store of a node: name another file",
+    sqlite3.SQLITE_CORRUPT: "it is damaged: put back a copy, or move it away and the node starts empty",
+    sqlite3.SQLITE_BUSY: "another program is writing to it: let that end, then start the node again",
+}
+"""By SQLite's primary result code. What is not listed is the disk's own trouble."""
+
+USABLE_AFTER: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CONSTRAINT})
+"""After these a transaction is known to be undone. After a failed flush, say, only opening anew can tell."""
+
+
+class Store:
+    """The store of one queue manager.
+
+    Args:
+        path: the file; it is made if it is not there, its folder is not.
+        node: the queue manager's GUID. A file that belongs to another is refused.
+        remove_duplicate_size: how many identifiers of messages that came are kept.
+
+    Raises:
+        StoreError: the file cannot be had, or is not this node's.
+    """
+
+    def __init__(
+        self, path: Path, node: Guid, remove_duplicate_size: int = Settings().remove_duplicate_size
+    ) -> None:
+        self.path = path
+        self._remove_duplicate_size = remove_duplicate_size
+        self._untrimmed = 0
+        self._usable = True
+        with self._explained(), ExitStack() as undo:
+            self._lock = undo.enter_context(closing(_locked(path)))
+            self._db = undo.enter_context(
+                closing(sqlite3.connect(path, timeout=BUSY_S, isolation_level=None))
+            )
+            self._set_up(node)
+            undo.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the file free. What was committed is on disk already."""
+        self._db.close()
+        self._lock.close()
+
+    def load(self) -> StoredState:
+        """All that the node must know to start, oldest first; of the messages only the held ones.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        with self._explained():
+            queues = [self._stored_queue(*row) for row in self._rows("SELECT * FROM queue ORDER BY queue")]
+            held = [
+                row
+                for queue in queues
+                if queue.kind is QueueKind.HELD
+                for row in self._rows(
+                    "SELECT key, packet FROM message WHERE key BETWEEN ? AND ? ORDER BY key",
+                    keys_of(queue.queue),
+                )
+            ]
+            newest_first = self._rows(
+                "SELECT source, ordinal, time_stamp_s FROM message_id ORDER BY arrival DESC LIMIT ?",
+                (self._remove_duplicate_size,),
+            )
+            return StoredState(
+                queues=queues,
+                held=held,
+                gaps=[
+                    gap for queue in queues if queue.kind is QueueKind.SEQUENCE for gap in self._gaps(queue)
+                ],
+                outgoing=[OutgoingRow(*row) for row in self._rows("SELECT * FROM outgoing_sequence")],
+                incoming=[IncomingRow(*row) for row in self._rows("SELECT * FROM incoming_sequence")],
+                identifiers=[IdentifierRow(*row) for row in reversed(newest_first)],
+                counters=dict(self._rows("SELECT name, value FROM counter")),
+            )
+
+    def read(self, page: ReadPage) -> list[tuple[int, bytes, bool]]:
+        """The messages that `page` asks for, as (position, packet, final_ack).
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        rows: list[tuple[int, bytes, bool]] = []
+        size_bytes = 0
+        _, last = keys_of(page.queue)
+        with self._explained():
+            found = self._db.execute(
+                "SELECT key, packet, final_ack FROM message WHERE key BETWEEN ? AND ? ORDER BY key LIMIT ?",
+                (message_key(page.queue, page.after) + 1, last, max(1, page.limit_messages)),
+            )
+            for key, packet, final_ack in found:
+                size_bytes += len(packet)
+                if rows and size_bytes > page.limit_bytes:
+                    break
+                rows.append((key & LAST_POSITION, packet, bool(final_ack)))
+            found.close()
+        return rows
+
+    def commit(self, writes: Writes) -> None:
+        """Put all of it on disk, in one transaction with one flush.
+
+        Raises:
+            StoreError: nothing of it is there. The store goes on after a full or busy disk; after anything worse
+                it refuses each further commit, and who opens it anew finds this batch wholly there or not at all.
+        """
+        if not self._usable:
+            raise StoreError(
+                f"{self.path}: it failed before: start the node again; nothing acknowledged is lost"
+            )
+        with self._explained():
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                self._apply(writes)
+                self._db.execute("COMMIT")
+            except BaseException as error:
+                self._roll_back(error)
+                raise
+
+    def _roll_back(self, error: BaseException) -> None:
+        self._usable = False  # until the rollback has not failed as well
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CONSTRAINT)
+        self._usable = _primary(code) in USABLE_AFTER
+
+    def _apply(self, writes: Writes) -> None:
+        """Carry out the fields of `writes` in their order, and keep each queue's count and size in step."""
+        run_many = self._db.executemany
+        tally = _Tally()
+        if writes.queues:
+            run_many(UPSERT_QUEUE, writes.queues)
+        if writes.messages:
+            run_many(INSERT_MESSAGE, writes.messages)
+            for key, packet, _, final_ack in writes.messages:
+                tally.add(key, 1, len(packet), final_ack)
+        for final in writes.finals:
+            self._keep_for_final_ack(final, tally)
+        for old, new in writes.moves:
+            self._move(old, new, tally)
+        for first, last in joined(writes.removals):
+            self._remove(first, last, tally)
+        self._write_tally(tally)
+        if writes.outgoing:
+            run_many(UPSERT_OUTGOING, writes.outgoing.values())
+        if writes.incoming:
+            run_many(UPSERT_INCOMING, writes.incoming.values())
+        if writes.identifiers:
+            run_many(REPLACE_IDENTIFIER, writes.identifiers)
+            self._trim_identifiers(len(writes.identifiers))
+        if writes.identifiers_before_s is not None:
+            self._db.execute("DELETE FROM message_id WHERE time_stamp_s < ?", (writes.identifiers_before_s,))
+        if writes.counters:
+            run_many(UPSERT_COUNTER, writes.counters.items())
+
+    def _keep_for_final_ack(self, final: FinalAckKept, tally: _Tally) -> None:
+        chosen = "key BETWEEN ? AND ? AND final_ack"
+        keys = (final.first, final.last)
+        [(count, size_bytes)] = self._rows(
+            f"SELECT count(*), sum(length(packet)) FROM message WHERE {chosen}", keys
+        )
+        if count:
+            kept = message_key(final.final_queue, 0)
+            self._db.execute(f"UPDATE message SET key = ? | message_id WHERE {chosen}", (kept, *keys))
+            tally.add(final.first, -count, -size_bytes, -count)
+            tally.add(kept, count, size_bytes, count)
+
+    def _move(self, old: int, new: int, tally: _Tally) -> None:
+        found = self._rows("SELECT length(packet), final_ack FROM message WHERE key = ?", (old,))
+        assert found, f"message {old:#x} is to move to {new:#x}, but is not in the store"
+        [(size_bytes, final_ack)] = found
+        self._db.execute("UPDATE message SET key = ? WHERE key = ?", (new, old))
+        tally.add(old, -1, -size_bytes, -final_ack)
+        tally.add(new, 1, size_bytes, final_ack)
+
+    def _remove(self, first: int, last: int, tally: _Tally) -> None:
+        assert first >> POSITION_BITS == last >> POSITION_BITS, (
+            f"{first:#x} to {last:#x} is not within one queue"
+        )
+        chosen = "key BETWEEN ? AND ?"
+        [(count, size_bytes, final_ack_count)] = self._rows(
+            f"SELECT count(*), sum(length(packet)), sum(final_ack) FROM message WHERE {chosen}", (first, last)
+        )
+        if count:
+            self._db.execute(f"DELETE FROM message WHERE {chosen}", (first, last))
+            tally.add(first, -count, -size_bytes, -final_ack_count)
+
+    def _write_tally(self, tally: _Tally) -> None:
+        for queue, changes in tally.items():
+            done = self._db.execute(
+                "UPDATE queue SET message_count = message_count + ?, size_bytes = size_bytes + ?,"
+                " final_ack_count = final_ack_count + ? WHERE queue = ?",
+                (*changes, queue),
+            )
+            assert done.rowcount == 1, f"queue {queue} has messages, but was never declared"
+
+    def _trim_identifiers(self, added: int) -> None:
+        """Forget all but the newest identifiers, once a quarter too many has come, for counting them takes time."""
+        self._untrimmed += added
+        if self._untrimmed > self._remove_duplicate_size // 4:
+            self._untrimmed = 0
+            self._db.execute(
+                "DELETE FROM message_id WHERE arrival <="
+                " (SELECT arrival FROM message_id ORDER BY arrival DESC LIMIT 1 OFFSET ?)",
+                (self._remove_duplicate_size,),
+            )
+
+    def _stored_queue(
+        self, queue: int, kind: str, name: str, message_count: int, size_bytes: int, final_ack_count: int
+    ) -> StoredQueue:
+        chosen = "SELECT key FROM message WHERE key BETWEEN ? AND ? ORDER BY key"
+        [(first, last)] = self._rows(
+            f"SELECT ({chosen} LIMIT 1), ({chosen} DESC LIMIT 1)", keys_of(queue) * 2
+        )
+        assert (first is None) == (message_count == 0), (
+            f"queue {queue} counts {message_count} messages, the first being {first}"
+        )
+        first, last = ((first or 0) & LAST_POSITION, (last or 0) & LAST_POSITION)
+        return StoredQueue(
+            queue, QueueKind(kind), name, message_count, size_bytes, first, last, final_ack_count
+        )
+
+    def _gaps(self, queue: StoredQueue) -> Iterator[tuple[int, int]]:
+        """The ranges of keys between a queue's first and last that have no message; mostly there are none."""
+        if queue.message_count < queue.last - queue.first + 1:
+            keys = self._db.execute(
+                "SELECT key FROM message WHERE key BETWEEN ? AND ? ORDER BY key", keys_of(queue.queue)
+            )
+            for (before,), (after,) in pairwise(keys):
+                if before + 1 < after:
+                    yield before + 1, after - 1
+
+    def _set_up(self, node: Guid) -> None:
+        """Make the tables in a new file, or see that the file is this node's; then choose how it is written."""
+        [(application_id,)] = self._rows("PRAGMA application_id")
+        [(layout,)] = self._rows("PRAGMA user_version")
+        is_new = not (application_id or layout or self._rows("SELECT 1 FROM sqlite_master LIMIT 1"))
+        if not is_new and application_id != APPLICATION_ID:
+            raise StoreError(f"{self.path}: {ADVICE[sqlite3.SQLITE_NOTADB]}")
+        if not is_new and layout != LAYOUT:
+            raise StoreError(
+                f"{self.path}: it has layout {layout}, and this mqproto knows {LAYOUT}: use the mqproto that wrote it"
+            )
+        for pragma in PRAGMAS:
+            self._db.execute(f"PRAGMA {pragma}").close()
+        [(mode,)] = self._rows("PRAGMA journal_mode = WAL")
+        if mode != "wal":
+            raise StoreError(f"{self.path}: its file system holds no write-ahead log: choose a local disk")
+        if is_new:
+            self._db.executescript(
+                f"BEGIN; {SCHEMA} INSERT INTO node VALUES (x'{node.hex()}');"
+                f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {LAYOUT}; COMMIT;"
+            )
+        [(owner,)] = self._rows("SELECT guid FROM node")
+        if owner != node:
+            raise StoreError(
+                f"{self.path}: it belongs to {guid_text(owner)}, not to {guid_text(node)}: name another file"
+            )
+
+    def _rows(self, statement: str, values: tuple[int, ...] = ()) -> list[Any]:
+        return self._db.execute(statement, values).fetchall()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn what SQLite says into a StoreError; what only a bug of ours can cause stays a bug."""
+        try:
+            yield
+        except sqlite3.IntegrityError as error:
+            raise AssertionError(f"{self.path}: the core wrote what cannot be: {error}") from error
+        except sqlite3.Error as error:
+            code: int | None = getattr(error, "sqlite_errorcode", None)
+            if code is None:
+                raise
+            trouble = f"the disk fails ({error}): look to it, then start the node again"
+            raise StoreError(f"{self.path}: {ADVICE.get(_primary(code), trouble)}") from error
+
+
+class _Tally(dict[int, list[int]]):
+    """By how much a transaction changes each queue: its count, size and count of final acknowledgments."""
+
+    def add(self, key: int, count: int, size_bytes: int, final_ack_count: int) -> None:
+        changes = self.setdefault(key >> POSITION_BITS, [0, 0, 0])
+        changes[0] += count
+        changes[1] += size_bytes
+        changes[2] += final_ack_count
+
+
+def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same keys in as few ranges as can be, none of them over two queues."""
+    result: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if result and first <= result[-1][1] + 1 and first >> POSITION_BITS == result[-1][1] >> POSITION_BITS:
+            result[-1] = (result[-1][0], max(last, result[-1][1]))
+        else:
+            result.append((first, last))
+    return result
+
+
+def _primary(code: int) -> int:
+    """SQLite's primary result code, without the detail in the higher bits."""
+    return code & 0xFF
+
+
+def _locked(path: Path) -> sqlite3.Connection:
+    """Hold the lock of a store until the connection is closed; the file beside it stays empty.
+
+    Raises:
+        StoreError: another store is open on the file, here or in another process.
+    """
+    lock = sqlite3.connect(f"{path.resolve()}-lock", timeout=0, isolation_level=None)
+    try:
+        lock.execute("BEGIN EXCLUSIVE")
+    except sqlite3.Error as error:
+        lock.close()
+        if _primary(error.sqlite_errorcode) == sqlite3.SQLITE_BUSY:
+            raise StoreError(f"{path}: another node has it open: stop that one first") from error
+        raise
+    return lock
