@@ -45,6 +45,8 @@ SETTING_UP: Final = (
 ELSEWHERE: Final[dict[str, str]] = {
     "make coverage": "pytest with --cov; as `make test` otherwise",
     "make format": "`make lint` has the same tools",
+    "make lock": "test_architecture.py holds that the lock has what pyproject.toml asks for",
+    "make bench": "it measures for minutes; the benchmarks' own tests have them at small sizes",
 }
 """Commands that run for long, with what covers them: `tests/simulator/test_cli.py::test_name`, or words."""
 

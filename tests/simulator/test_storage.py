@@ -287,25 +287,34 @@ def test_a_killed_process_leaves_exactly_the_batches_that_were_committed(path: P
     assert len(set(committed)) > 6, "the kills are too early to show anything"
 
 
+@pytest.fixture(scope="module")
+def log_of_five(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes, list[int]]:
+    """A store's file and its log, and how long the log was after each of five batches of one message."""
+    path = tmp_path_factory.mktemp("log") / "a.sqlite"
+    log = Path(f"{path}-wal")
+    lengths = []
+    with Store(path, NODE) as store:
+        store.commit(Writes(queues=QUEUES))
+        for number in range(1, 6):
+            store.commit(Writes(messages=[one(number, bytes(3_000))]))
+            lengths.append(log.stat().st_size)
+        return path.read_bytes(), log.read_bytes(), lengths
+
+
 @given(data=st.data())
-def test_a_log_that_was_cut_or_garbled_anywhere_holds_the_batches_before_that(data: st.DataObject) -> None:
+def test_a_log_that_was_cut_or_garbled_anywhere_holds_the_batches_before_that(
+    log_of_five: tuple[bytes, bytes, list[int]], data: st.DataObject
+) -> None:
+    content, log, lengths = log_of_five
+    cut = data.draw(st.integers(lengths[0], len(log)), label="cut")
+    left = log[:cut] + data.draw(st.binary(max_size=100), label="what stands behind the cut")
+    differing = (at for at, (was, now) in enumerate(zip(log, left, strict=False)) if was != now)
+    intact = next(differing, len(left))
     with tempfile.TemporaryDirectory() as folder:
-        path, copy = Path(folder, "a.sqlite"), Path(folder, "b.sqlite")
+        path = Path(folder, "a.sqlite")
+        path.write_bytes(content)
+        Path(f"{path}-wal").write_bytes(left)
         with Store(path, NODE) as store:
-            store.commit(Writes(queues=QUEUES))
-            lengths = []
-            for number in range(1, 6):
-                store.commit(Writes(messages=[one(number, bytes(3_000))]))
-                lengths.append(Path(f"{path}-wal").stat().st_size)
-            shutil.copy(path, copy)
-            log = Path(f"{path}-wal").read_bytes()
-        cut = data.draw(st.integers(lengths[0], len(log)), label="cut")
-        left = log[:cut] + data.draw(st.binary(max_size=100), label="what stands behind the cut")
-        Path(f"{copy}-wal").write_bytes(left)
-        intact = next(
-            (at for at, pair in enumerate(zip(log, left, strict=False)) if pair[0] != pair[1]), len(left)
-        )
-        with Store(copy, NODE) as store:
             assert numbers(store) == list(range(1, sum(length <= intact for length in lengths) + 1))
 
 
