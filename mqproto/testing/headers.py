@@ -70,13 +70,13 @@ def _cut(text: str, longest: int) -> str:
 
 def labels() -> st.SearchStrategy[str | None]:
     """None, the label that is a mere NUL, short ones, and the longest."""
-    return st.none() | texts(12) | st.just("x" * LONGEST_LABEL) | texts(LONGEST_LABEL)
+    return st.none() | texts(12) | st.just("x" * LONGEST_LABEL) | texts(60)
 
 
 def direct_names() -> st.SearchStrategy[str]:
     """Direct format names as they go on the wire, without `DIRECT=`, and texts that are none."""
     usual = st.from_regex(r"(OS:[a-z]{1,15}|TCP:127\.0\.0\.[1-9])\\(private\$\\)?[a-z]{1,10}", fullmatch=True)
-    return usual | texts(20) | st.just("OS:" + "q" * 1000)
+    return usual | texts(20) | st.just("OS:" + "q" * 300)
 
 
 def private_queue_format_names() -> st.SearchStrategy[PrivateQueueFormatName]:
@@ -206,7 +206,7 @@ def message_properties_headers() -> st.SearchStrategy[MessagePropertiesHeader]:
         encryption_algorithm=U32,
         label=labels(),
         extension_data=st.binary(max_size=30),
-        message_body=st.binary(max_size=100) | st.binary(min_size=1000, max_size=2000),
+        message_body=st.binary(max_size=40) | st.integers(1000, 2000).map(bytes),
         padding=padding(),
     )
 

@@ -228,7 +228,8 @@ class Text(Construct):  # type: ignore[type-arg]
         size = self.size(context)
         if not size:
             return None
-        text: str = stream.read(size).decode("utf-16-le", "surrogatepass")
+        # An odd size has been refused already, but an analyst may read on.
+        text: str = stream.read(size)[: size & ~1].decode("utf-16-le", "surrogatepass")
         if text.find("\0") != len(text) - 1:
             raise Fault(repr(text), "text that ends with its only NUL", reading=text)
         return text[:-1]

@@ -1,0 +1,159 @@
+"""Packets out of a stream, however TCP cut it and whatever a peer announces."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqproto.errors import UsageError, WireFormatError
+from mqproto.testing import chunked, packets
+from mqproto.wire import PacketBuffer, decode_packet, encode_packet, with_session_header
+from tests.examples import EVERY_PACKET, a_session_ack, a_session_header, a_user_message, poked
+from tests.frames import FRAME_5, FRAME_7, FRAME_8, SESSION_FRAMES
+
+GOOD = encode_packet(a_user_message())
+
+
+@given(st.lists(packets().map(encode_packet), max_size=5), st.data())
+def test_framing_is_blind_to_how_tcp_cut_the_stream(stream: list[bytes], data: st.DataObject) -> None:
+    chunks = data.draw(chunked(b"".join(stream)))
+    buffer = PacketBuffer()
+    assert [packet for chunk in chunks for packet in buffer.feed(chunk)] == stream
+    assert buffer.pending_bytes == 0
+
+
+def test_a_stream_may_come_byte_by_byte() -> None:
+    stream = b"".join(EVERY_PACKET)
+    buffer = PacketBuffer()
+    found = [packet for at in range(len(stream)) for packet in buffer.feed(stream[at : at + 1])]
+    assert found == list(EVERY_PACKET)
+
+
+@given(chunked(FRAME_7 + FRAME_8 + FRAME_7))
+def test_lior_inside_a_packet_begins_no_packet(chunks: list[bytes]) -> None:
+    buffer = PacketBuffer()
+    assert [packet for chunk in chunks for packet in buffer.feed(chunk)] == [FRAME_7, FRAME_8, FRAME_7]
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.19.1")
+def test_a_session_header_beyond_packet_size_belongs_to_its_message() -> None:
+    riding = with_session_header(GOOD, a_session_header())
+    assert PacketBuffer().feed(riding + FRAME_8 + GOOD) == [riding, FRAME_8, GOOD]
+
+
+def test_a_packet_waits_for_its_session_header() -> None:
+    riding = with_session_header(GOOD, a_session_header())
+    buffer = PacketBuffer()
+    assert buffer.feed(riding[:-16]) == []
+    assert buffer.pending_bytes == len(GOOD)
+    assert buffer.feed(riding[-16:]) == [riding]
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_packets_do_not_share_memory_with_what_was_fed(kind: type) -> None:
+    received = bytearray(GOOD * 2)
+    found = PacketBuffer().feed(kind(received))
+    received[:] = bytes(len(received))
+    assert found == [GOOD, GOOD]
+    assert [type(packet) for packet in found] == [bytes, bytes]
+
+
+def head(size: int, *, internal: bool = False) -> bytes:
+    """The first 16 bytes of a packet that says it has this size."""
+    packet = encode_packet(a_session_ack()) if internal else GOOD
+    return packet[:8] + size.to_bytes(4, "little") + packet[12:16]
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.19.1")
+@pytest.mark.parametrize(
+    ("first_bytes", "field"),
+    [
+        (b"\x11" + GOOD[1:16], "base.version_number"),
+        (GOOD[:4] + b"ROIL" + GOOD[8:16], "base.signature"),
+        (head(0), "base.packet_size"),
+        (head(15), "base.packet_size"),
+        (head(119), "base.packet_size"),
+        (head(31, internal=True), "base.packet_size"),
+        (head(0x00400001), "base.packet_size"),
+        (head(0xFFFFFFFF), "base.packet_size"),
+    ],
+)
+def test_the_first_16_bytes_are_judged_before_more_is_kept(first_bytes: bytes, field: str) -> None:
+    buffer = PacketBuffer()
+    assert buffer.feed(first_bytes[:15]) == []
+    with pytest.raises(WireFormatError) as caught:
+        buffer.feed(first_bytes[15:])
+    assert caught.value.field == field
+    assert buffer.pending_bytes == 0
+
+
+@pytest.mark.parametrize("size", [120, 0x00400000])
+def test_a_size_within_limits_is_waited_for(size: int) -> None:
+    buffer = PacketBuffer()
+    assert buffer.feed(head(size)) == []
+    assert buffer.pending_bytes == 16
+
+
+def test_nothing_is_allocated_for_what_a_peer_only_announces() -> None:
+    buffer = PacketBuffer()
+    buffer.feed(head(0x00400000) + b"x" * 100)
+    assert sys.getsizeof(buffer._kept) < 1000
+
+
+def test_a_buffer_may_have_a_limit_of_its_own() -> None:
+    buffer = PacketBuffer(limit_bytes=500)
+    assert buffer.feed(head(500)) == []
+    with pytest.raises(WireFormatError, match="at most 0x1f4"):
+        PacketBuffer(limit_bytes=500).feed(head(501))
+
+
+@pytest.mark.parametrize("limit", [0, 119, 0x00400001])
+def test_a_limit_that_no_packet_or_too_large_a_one_would_pass_is_the_callers_mistake(limit: int) -> None:
+    with pytest.raises(UsageError, match="limit_bytes"):
+        PacketBuffer(limit_bytes=limit)
+
+
+@pytest.mark.parametrize("before", [b"", GOOD[:7], GOOD[:50]])
+def test_packets_before_a_fault_are_not_lost(before: bytes) -> None:
+    buffer = PacketBuffer()
+    assert buffer.feed(before) == []
+    assert buffer.feed(GOOD[len(before) :] + FRAME_8 + b"no packet at all") == [GOOD, FRAME_8]
+    assert buffer.fault is not None
+    assert buffer.fault.field == "base.version_number"
+    with pytest.raises(WireFormatError):
+        buffer.feed(GOOD)
+
+
+def test_a_stream_that_lost_its_way_stays_closed() -> None:
+    buffer = PacketBuffer()
+    for _ in range(2):
+        with pytest.raises(WireFormatError):
+            buffer.feed(b"GET / HTTP/1.1\r\n")
+    assert buffer.fault is not None
+
+
+@given(st.binary(min_size=16, max_size=300), st.data())
+def test_any_bytes_come_out_as_packets_or_are_refused(noise: bytes, data: st.DataObject) -> None:
+    buffer = PacketBuffer()
+    found = []
+    try:
+        for chunk in data.draw(chunked(GOOD + noise)):
+            found += buffer.feed(chunk)
+    except WireFormatError:
+        assert buffer.fault is not None
+    assert found[:1] == [GOOD]
+
+
+@pytest.mark.parametrize("frame", SESSION_FRAMES)
+def test_the_frames_of_the_specification_are_found(frame: bytes) -> None:
+    assert PacketBuffer().feed(frame * 3) == [frame] * 3
+
+
+def test_a_packet_with_a_wrong_field_is_whole_all_the_same() -> None:
+    broken = poked(FRAME_5, "ack_timeout_ms", 1)
+    assert PacketBuffer().feed(broken + GOOD) == [broken, GOOD]
+    with pytest.raises(WireFormatError, match="ack_timeout_ms"):
+        decode_packet(broken)

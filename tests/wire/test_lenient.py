@@ -1,0 +1,156 @@
+"""The analyst's view: every byte once, and the same verdict as the strict codec."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqproto.errors import WireFormatError
+from mqproto.testing import nearly_valid_packets, packets
+from mqproto.wire import Packet, UserMessage, decode_packet, encode_packet, inspect_packet
+from tests.examples import (
+    EVERY_PACKET,
+    SOMEBODY,
+    a_full_message,
+    a_transactional_message,
+    a_user_message,
+    an_establish_connection,
+    poked,
+)
+from tests.frames import FRAME_7
+
+
+@given(packets())
+def test_a_valid_packet_lists_every_byte_exactly_once(packet: Packet) -> None:
+    data = encode_packet(packet)
+    inspection = inspect_packet(data)
+    end = 0
+    for field in inspection.fields:
+        assert (field.offset, len(field.raw)) == (end, field.size)
+        assert field.raw == data[end : end + field.size]
+        assert field.section
+        end += field.size
+    assert end == len(data)
+    assert inspection.is_valid
+    assert inspection.packet == packet
+
+
+@given(nearly_valid_packets() | st.binary(max_size=200))
+def test_any_bytes_are_shown_to_the_last(data: bytes) -> None:
+    assert b"".join(field.raw for field in inspect_packet(data).fields) == data
+
+
+@given(nearly_valid_packets())
+def test_the_verdict_is_that_of_the_strict_codec_and_its_error_is_among_the_findings(data: bytes) -> None:
+    inspection = inspect_packet(data)
+    refusal = None
+    try:
+        decode_packet(data)
+    except WireFormatError as error:
+        refusal = str(error)
+    assert inspection.is_valid == (refusal is None)
+    assert refusal is None or refusal in map(str, inspection.findings)
+
+
+def test_names_are_those_of_the_records() -> None:
+    names = {field.name for field in inspect_packet(encode_packet(a_full_message())).fields}
+    assert {
+        "base.packet_size",
+        "user.destination_queue.count",
+        "user.destination_queue.name",
+        "user.admin_queue.source_queue_manager",
+        "transaction.tx_sequence_id.ordinal",
+        "security.signature_padding",
+        "properties.message_body",
+        "debug.queue_identifier",
+        "soap.header",
+        "multi_queue_format.destination.format_name_list.elements[3].format_name",
+        "session.window_size",
+    } <= names
+
+
+def test_values_are_shown_as_numbers_text_and_bytes() -> None:
+    values = {field.name: field.value for field in inspect_packet(FRAME_7).fields}
+    assert values["base.signature"] == 0x524F494C
+    assert values["user.destination_queue.name"] == r"OS:a04bm02\q"
+    assert values["properties.message_body"] == b"a\0" * 1000
+
+
+def test_rules_broken_in_several_places_are_all_found() -> None:
+    data = encode_packet(a_transactional_message())
+    data = poked(data, "base.version_number", 0x11)
+    data = poked(data, "transaction.tx_sequence_number", 0)
+    inspection = inspect_packet(data)
+    assert [finding.field for finding in inspection.findings] == [
+        "base.version_number",
+        "transaction.tx_sequence_number",
+    ]
+    assert isinstance(inspection.packet, UserMessage)
+    assert inspection.packet.properties.message_body == b"body of seven"
+
+
+def test_what_lies_beyond_the_fault_is_one_field() -> None:
+    data = poked(encode_packet(a_user_message()), "properties.message_size", 0xFFFFFFFF)
+    inspection = inspect_packet(data)
+    assert inspection.fields[-1].name == "unread"
+    assert inspection.fields[-1].raw.startswith(b"body of seven")
+    assert inspection.packet is None
+
+
+def test_a_packet_cut_short_is_read_as_far_as_it_goes() -> None:
+    for data in EVERY_PACKET:
+        for size in range(0, len(data), 7):
+            inspection = inspect_packet(data[:size])
+            assert not inspection.is_valid
+            assert b"".join(field.raw for field in inspection.fields) == data[:size]
+
+
+def remarks_on(packet: Packet) -> list[str]:
+    inspection = inspect_packet(encode_packet(packet))
+    assert inspection.is_valid
+    return [finding.field for finding in inspection.findings]
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.20")
+def test_bytes_after_the_last_header_are_remarked_on() -> None:
+    message = a_user_message()
+    message.trailing = b"1234"
+    assert remarks_on(message) == ["trailing"]
+
+
+def test_what_senders_should_not_do_is_remarked_on() -> None:
+    message = a_transactional_message(priority=3, acknowledgments=1, destination=r"OS:a\b")
+    message.user.queue_manager_address = SOMEBODY
+    message.properties.allocation_body_size = 0
+    assert remarks_on(message) == [
+        "base.priority",
+        "user.queue_manager_address",
+        "user.admin_queue",
+        "properties.allocation_body_size",
+    ]
+
+
+def test_a_receivers_bits_in_a_security_header_are_remarked_on() -> None:
+    message = a_full_message()
+    assert message.security is not None
+    message.security.authenticated = True
+    assert "security.flags" in remarks_on(message)
+
+
+def test_internal_packets_are_remarked_on_too() -> None:
+    packet = an_establish_connection()
+    packet.base.debug_header = True
+    packet.base.time_to_reach_queue_s = 5
+    assert remarks_on(packet) == ["base.flags", "base.time_to_reach_queue_s"]
+
+
+def test_a_remark_reads_as_a_sentence() -> None:
+    message = a_user_message()
+    message.trailing = b"1234"
+    [remark] = inspect_packet(encode_packet(message)).findings
+    assert str(remark) == "trailing holds 4 bytes that no header counts  [MS-MQMQ] 2.2.20"
+
+
+def test_an_ordinary_message_gives_no_cause_for_remarks() -> None:
+    assert remarks_on(a_user_message()) == []

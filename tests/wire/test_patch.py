@@ -1,0 +1,92 @@
+"""Patched packets are what decoding, changing and encoding would give."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqproto.errors import UsageError
+from mqproto.testing import session_headers, user_messages
+from mqproto.wire import (
+    SessionHeader,
+    UserMessage,
+    decode_packet,
+    encode_packet,
+    with_hop_counted,
+    with_previous_number,
+    with_session_header,
+    without_session_header,
+)
+from mqproto.wire.user import MAXIMUM_HOP_COUNT
+from tests.examples import (
+    a_session_ack,
+    a_session_header,
+    a_transactional_message,
+    a_user_message,
+    an_establish_connection,
+)
+
+
+@given(user_messages(), session_headers())
+def test_a_session_header_is_put_on_or_replaced(message: UserMessage, header: SessionHeader) -> None:
+    patched = with_session_header(encode_packet(message), header)
+    message.base.session_header, message.session = True, header
+    assert patched == encode_packet(message)
+
+
+@given(user_messages())
+def test_a_session_header_is_taken_off(message: UserMessage) -> None:
+    patched = without_session_header(encode_packet(message))
+    message.base.session_header, message.session = False, None
+    assert patched == encode_packet(message)
+
+
+def test_a_packet_without_a_session_header_comes_back_as_it_is() -> None:
+    for packet in (a_user_message(), a_session_ack(), an_establish_connection()):
+        data = encode_packet(packet)
+        assert without_session_header(data) is data
+
+
+def test_a_session_header_rides_on_no_internal_packet() -> None:
+    with pytest.raises(UsageError, match="SessionAck"):
+        with_session_header(encode_packet(an_establish_connection()), a_session_header())
+
+
+@given(user_messages())
+def test_a_hop_changes_rc_and_nothing_else(message: UserMessage) -> None:
+    data = encode_packet(message)
+    if message.user.hop_count == MAXIMUM_HOP_COUNT:
+        with pytest.raises(UsageError, match="hop_count"):
+            with_hop_counted(data)
+        return
+    message.user.hop_count += 1
+    assert with_hop_counted(data) == encode_packet(message)
+
+
+@given(user_messages(), st.integers(0, 0xFFFFFFFE))
+def test_the_previous_number_changes_and_nothing_else(message: UserMessage, number: int) -> None:
+    data = encode_packet(message)
+    if message.transaction is None:
+        with pytest.raises(UsageError, match="TransactionHeader"):
+            with_previous_number(data, number)
+        return
+    message.transaction.previous_tx_sequence_number = number
+    assert with_previous_number(data, number) == encode_packet(message)
+
+
+@pytest.mark.parametrize("number", [-1, 0xFFFFFFFF, 2**32])
+def test_a_previous_number_out_of_range_is_the_callers_mistake(number: int) -> None:
+    with pytest.raises(UsageError, match="PreviousTxSequenceNumber"):
+        with_previous_number(encode_packet(a_transactional_message()), number)
+
+
+def test_what_was_patched_still_decodes() -> None:
+    data = with_previous_number(
+        with_hop_counted(with_session_header(encode_packet(a_transactional_message()), a_session_header())), 0
+    )
+    message = decode_packet(data)
+    assert isinstance(message, UserMessage)
+    assert message.transaction is not None
+    assert (message.user.hop_count, message.transaction.previous_tx_sequence_number) == (1, 0)
+    assert message.session == a_session_header()
