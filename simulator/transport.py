@@ -1,0 +1,243 @@
+"""The connections between queue managers: TCP, one for each session.  [MS-MQQB] 2.1"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import socket
+from typing import Final
+
+import trio
+
+from mqproto.effects import CloseTransport, OpenTransport, SendBytes
+from mqproto.errors import UsageError
+from mqproto.queuemanager import QueueManager
+from simulator.clock import Clock
+from simulator.connection import Connection, end_of
+from simulator.turns import Turns
+
+CONNECT_TIMEOUT_S: Final = 10.0
+BACKLOG: Final = 128
+CROWD: Final = 24
+"""Connections beyond the core's own limit: it answers them with a refusal. More wait in the kernel's backlog."""
+
+# Errors of accept() that pass: the peer has gone again, or there is no descriptor or memory to spare.
+PASSING: Final = {errno.EAGAIN, errno.ECONNABORTED, errno.EPROTO, errno.EINTR}
+EXHAUSTED: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+EXHAUSTED_PAUSE_S: Final = 0.1
+
+
+class Transports:
+    """Opens, accepts, reads, writes and closes what the core has sessions on.
+
+    Args:
+        core: is fed from here; what it decides comes back with `open`, `send` and `close`.
+        source: our own address; connections leave from it, so that a capture shows who is who.
+        limit: how many sessions the core accepts.
+        buffer: to read into.
+    """
+
+    def __init__(
+        self, core: QueueManager, turns: Turns, clock: Clock, source: str, limit: int, buffer: memoryview
+    ) -> None:
+        self._core = core
+        self._buffer = buffer
+        self._turns = turns
+        self._clock = clock
+        self._source = source
+        self._places = trio.Semaphore(limit + CROWD)
+        self._connections: dict[int, Connection] = {}
+        self._scopes: dict[int, trio.CancelScope] = {}
+        self._accepting = trio.CancelScope()
+
+    async def run(
+        self, listener: socket.socket, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Accept connections and carry all of them; after `stop`, until the last is closed."""
+        async with trio.open_nursery() as self._nursery:
+            task_status.started()
+            with self._accepting:
+                while True:
+                    await self._places.acquire()
+                    accepted, host = await accept(listener)
+                    session = self._core.accepted(host, self._clock.now())
+                    self._nursery.start_soon(self._serve_accepted, session, self._adopt(session, accepted))
+                    self._turns.wake()
+
+    def stop(self) -> None:
+        """Accept nothing more; the core has closed its sessions."""
+        self._accepting.cancel()
+
+    # What the core decided
+
+    def open(self, order: OpenTransport) -> None:
+        """Connect; the core hears of it when that is done."""
+        scope = self._scopes[order.session] = trio.CancelScope()
+        self._nursery.start_soon(self._connect, order, scope)
+
+    def send(self, order: SendBytes) -> None:
+        """Send; if the connection is gone, the core has been told or is about to be."""
+        connection = self._connections.get(order.session)
+        if connection is not None:
+            connection.send(b"".join(order.chunks))
+
+    def close(self, order: CloseTransport) -> None:
+        """Send what is queued, then close."""
+        scope = self._scopes.get(order.session)
+        if scope is not None:
+            scope.cancel()
+
+    # Connections
+
+    async def _connect(self, order: OpenTransport, scope: trio.CancelScope) -> None:
+        where = f"{order.host}:{order.port}"
+        opened: socket.socket | None = None
+        reason = f"no answer from {where} within {CONNECT_TIMEOUT_S:.0f} s"
+        with scope, trio.move_on_after(CONNECT_TIMEOUT_S):
+            try:
+                opened = await dial(order.host, order.port, self._source)
+            except OSError as error:
+                reason = _refusal(error, where)
+        del self._scopes[order.session]
+        if opened is None:
+            self._lost(order.session, reason)
+            return
+        scope = self._adopt(order.session, opened)
+        self._core.opened(order.session, self._clock.now())
+        self._turns.wake()
+        await self._serve(order.session, scope)
+
+    def _adopt(self, session: int, connected: socket.socket) -> trio.CancelScope:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._connections[session] = Connection(connected, self._nursery, self._buffer)
+        scope = self._scopes[session] = trio.CancelScope()
+        return scope
+
+    async def _serve_accepted(self, session: int, scope: trio.CancelScope) -> None:
+        try:
+            await self._serve(session, scope)
+        finally:
+            self._places.release()
+
+    async def _serve(self, session: int, scope: trio.CancelScope) -> None:
+        """One connection to its end: the peer's, or ours when `close` cancels the scope."""
+        connection = self._connections[session]
+        reason = None
+        try:
+            with scope:
+                reason = await self._read(session, connection)
+            del self._connections[session], self._scopes[session]
+            if reason is None:
+                await connection.finish()
+        finally:
+            connection.close()
+        if reason is not None:
+            self._lost(session, reason)
+
+    async def _read(self, session: int, connection: Connection) -> str:
+        """Feed the core what arrives; why that ended."""
+        while True:
+            await connection.readable()
+            await self._turns.room()
+            try:
+                data = connection.read()
+            except OSError as error:
+                return end_of(error)
+            if data is None:
+                continue
+            if not data:
+                return end_of(None)
+            self._core.receive(session, data, self._clock.now())
+            await self._turns.fed(size_bytes=len(data))
+
+    def _lost(self, session: int, reason: str) -> None:
+        self._core.lost(session, reason, self._clock.now())
+        self._turns.wake()
+
+
+# Sockets
+
+
+def listen(host: str, port: int, *, allow_remote: bool = False) -> socket.socket:
+    """Listen for neighbours.
+
+    Raises:
+        UsageError: the address cannot be had; the text says what to do.
+    """
+    where = f"{host}:{port}"
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError:
+        raise UsageError(f"no computer is called {host}: give the node an address") from None
+    if not allow_remote and not ipaddress.ip_address(address[0]).is_loopback:
+        raise UsageError(f"{where} can be reached from outside: ask for that with --allow-remote")
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setblocking(False)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        trouble = {
+            errno.EADDRINUSE: "is taken by another program; stop it or run `mqproto run --free-ports`",
+            errno.EADDRNOTAVAIL: "is no address of this machine; run `mqproto run --free-ports`",
+        }.get(error.errno or 0, f"cannot be listened at ({error.strerror}); run `mqproto run --free-ports`")
+        raise UsageError(f"{where} {trouble}") from None
+    return listener
+
+
+async def accept(listener: socket.socket) -> tuple[socket.socket, str]:
+    """The next connection, and the address that it comes from. Errors that pass are waited for."""
+    while True:
+        await trio.lowlevel.wait_readable(listener)
+        try:
+            accepted, address = listener.accept()
+        except OSError as error:
+            if error.errno in PASSING:
+                continue
+            if error.errno not in EXHAUSTED:
+                raise
+            await trio.sleep(EXHAUSTED_PAUSE_S)
+        else:
+            return accepted, address[0] if address else ""
+
+
+async def dial(host: str, port: int, source: str) -> socket.socket:
+    """Connect, from our own address if both are on loopback.
+
+    Raises:
+        OSError: there is nobody, or no such host.
+    """
+    family, kind, _, _, address = (await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
+    connecting = socket.socket(family, kind)
+    try:
+        connecting.setblocking(False)
+        if _on_loopback(source) and _on_loopback(str(address[0])):
+            connecting.bind((source, 0))
+        try:
+            connecting.connect(address)
+        except BlockingIOError:
+            await trio.lowlevel.wait_writable(connecting)
+            if failure := connecting.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                raise OSError(failure, os.strerror(failure)) from None
+    except BaseException:
+        connecting.close()
+        raise
+    return connecting
+
+
+def _on_loopback(address: str) -> bool:
+    try:
+        return ipaddress.IPv4Address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def _refusal(error: OSError, where: str) -> str:
+    if isinstance(error, socket.gaierror):
+        return f"no computer is found under {where}"
+    if error.errno == errno.ECONNREFUSED:
+        return f"connection refused by {where}"
+    return f"cannot reach {where}: {error.strerror}"

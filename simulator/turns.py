@@ -1,0 +1,62 @@
+"""The beat of a node: everybody feeds the core for a while, then one batch is carried out, and again."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+TURN_MESSAGES: Final = 500
+TURN_BYTES: Final = 2**20
+"""What one batch takes in at most, so that the loop never stops for longer than some 15 ms."""
+
+
+class Turns:
+    """Joins those who feed the core with the loop that carries out what it decides.
+
+    A feeder waits for `room`, feeds, and calls `fed`, which returns when the batch with what it fed has been carried
+    out. So each feeds at most once a turn, and a busy one does not keep the others waiting.
+    """
+
+    def __init__(self) -> None:
+        self._messages = 0
+        self._bytes = 0
+        self._work = trio.Event()
+        self._over = trio.Event()
+
+    async def room(self) -> None:
+        """Return as soon as this turn takes in more. There is no checkpoint between that and the return."""
+        while self._messages >= TURN_MESSAGES or self._bytes >= TURN_BYTES:
+            await self._over.wait()
+
+    async def fed(self, *, messages: int = 0, size_bytes: int = 0) -> None:
+        """Something was fed; return when it has been carried out."""
+        over = self._over
+        self.count(messages=messages, size_bytes=size_bytes)
+        await over.wait()
+
+    def count(self, *, messages: int = 0, size_bytes: int = 0) -> None:
+        """Something was fed by one who has more to do before it waits."""
+        self._messages += messages
+        self._bytes += size_bytes
+        self._work.set()
+
+    def wake(self) -> None:
+        """There is something to carry out."""
+        self._work.set()
+
+    # For the loop
+
+    async def work(self) -> None:
+        """Wait until there is something to carry out."""
+        await self._work.wait()
+
+    def begin(self) -> None:
+        """The loop takes a batch; what is fed from now on is for the next."""
+        self._messages = self._bytes = 0
+        self._work = trio.Event()
+
+    def end(self) -> None:
+        """The batch has been carried out."""
+        over, self._over = self._over, trio.Event()
+        over.set()
