@@ -1,0 +1,250 @@
+"""What a node and its clients say to each other, over a Unix domain socket that only their user can reach.
+
+    frame    length u32 (of the payload), operation u8, request u32, all little-endian; then the payload, msgpack
+    request  an `Operation`, numbered by the client; several may be outstanding
+    answer   `DONE` or `FAILED`, with the request's number; in whatever order they are ready
+
+A client that goes away abandons what it waits for; what it received in a transaction and did not settle goes back to
+where it was. Messages cross as the packets that they are, and the client decodes them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from construct import Int8ul, Int32ul, Struct
+
+from mqproto.applications import Draft
+from mqproto.errors import FormatNameError, MqprotoError, UsageError
+from mqproto.status import NodeStatus
+from simulator.topology import TopologyError
+
+VERSION: Final = 1
+REQUEST_LIMIT_BYTES: Final = 16 * 2**20
+"""The payload of a request. An answer is as large as what was asked for."""
+OUTSTANDING_LIMIT: Final = 64
+"""Requests of one client that have no answer yet."""
+BATCH_LIMIT: Final = 500
+"""Messages in one request to send, or asked for by one to receive or to peek."""
+
+head = Struct("length" / Int32ul, "operation" / Int8ul, "request" / Int32ul)
+_head = struct.Struct("<IBI")
+assert _head.size == head.sizeof()
+HEAD_BYTES: Final = _head.size
+
+
+class Operation(IntEnum):
+    """Requests. Those below 32 may be repeated at will; 32 to 63 change something each time."""
+
+    HELLO = 0
+    QUEUES = 1
+    PEEK = 2
+    ABANDON = 3
+    SEND = 32
+    RECEIVE = 33
+    RECEIVE_IN_TRANSACTION = 34
+    SETTLE = 35
+    DONE = 64
+    FAILED = 65
+
+
+class Frame(NamedTuple):
+    """One request or answer."""
+
+    operation: int
+    request: int
+    payload: bytes
+
+
+class ControlError(MqprotoError):
+    """Bytes that are no frame, or a frame that is no request; `request` is its number, 0 if that is unknown."""
+
+    def __init__(self, text: str, request: int = 0) -> None:
+        super().__init__(text)
+        self.request = request
+
+
+class Nothing(msgspec.Struct, array_like=True):
+    """No parameters, no result."""
+
+
+class Hello(msgspec.Struct, array_like=True):
+    """Who the node is. Nothing else is certain to stay as it is in another `version`."""
+
+    version: int
+    node: str
+    guid: bytes
+
+
+class Send(msgspec.Struct, array_like=True):
+    """Messages for one destination: all transactional or none; all are accepted or none."""
+
+    destination: str
+    drafts: list[Draft]
+
+
+class Sent(msgspec.Struct, array_like=True):
+    """The messages are accepted: on disk, if they are such as are kept."""
+
+    ordinals: list[int]
+
+
+class Receive(msgspec.Struct, array_like=True):
+    """Up to `limit` messages, as soon as there is one, or none after `timeout_s`; null waits for ever."""
+
+    queue: str
+    limit: int
+    timeout_s: float | None
+
+
+class Messages(msgspec.Struct, array_like=True):
+    """Packets without a SessionHeader. `transaction` is what to settle, 0 if there is nothing to."""
+
+    transaction: int
+    packets: list[bytes]
+
+
+class Peek(msgspec.Struct, array_like=True):
+    """The first messages of a queue, at most as many as are in the node's memory."""
+
+    queue: str
+    limit: int
+
+
+class Settle(msgspec.Struct, array_like=True):
+    """The end of a transaction of this client."""
+
+    transaction: int
+    commit: bool
+
+
+class Abandon(msgspec.Struct, array_like=True):
+    """Wait no longer on behalf of a receive, which is then answered at once; if it has been, nothing happens."""
+
+    request: int
+
+
+class Failure(msgspec.Struct, array_like=True):
+    """What was wrong with a request: the name of an error and its one line."""
+
+    kind: str
+    text: str
+
+
+REQUESTS: Final[dict[int, type[msgspec.Struct]]] = {
+    Operation.HELLO: Nothing,
+    Operation.QUEUES: Nothing,
+    Operation.PEEK: Peek,
+    Operation.ABANDON: Abandon,
+    Operation.SEND: Send,
+    Operation.RECEIVE: Receive,
+    Operation.RECEIVE_IN_TRANSACTION: Receive,
+    Operation.SETTLE: Settle,
+}
+"""Each request and its parameters."""
+
+RESULTS: Final[dict[int, Any]] = {
+    Operation.HELLO: Hello,
+    Operation.QUEUES: NodeStatus,
+    Operation.PEEK: Messages,
+    Operation.ABANDON: Nothing,
+    Operation.SEND: Sent,
+    Operation.RECEIVE: Messages,
+    Operation.RECEIVE_IN_TRANSACTION: Messages,
+    Operation.SETTLE: Nothing,
+}
+"""Each request and what a DONE carries."""
+
+FAILURES: Final[dict[str, type[MqprotoError]]] = {
+    kind.__name__: kind for kind in (TopologyError, FormatNameError, UsageError, ControlError)
+}
+"""What a FAILED may name; a client raises the same."""
+
+encode: Final = msgspec.msgpack.Encoder().encode
+_decoders: Final = {operation: msgspec.msgpack.Decoder(kind) for operation, kind in REQUESTS.items()}
+_result_decoders: Final = {operation: msgspec.msgpack.Decoder(kind) for operation, kind in RESULTS.items()}
+_failure_decoder: Final = msgspec.msgpack.Decoder(Failure)
+
+
+def frame(operation: int, request: int, payload: Any) -> bytes:
+    """One frame, ready to send."""
+    data = encode(payload)
+    return _head.pack(len(data), operation, request) + data
+
+
+def failed(request: int, error: Exception) -> bytes:
+    """The answer to a request that was wrong."""
+    return frame(Operation.FAILED, request, Failure(type(error).__name__, str(error)))
+
+
+def parameters(request: Frame) -> Any:
+    """The parameters of a request.
+
+    Raises:
+        ControlError: there is no such request, or its parameters are others.
+    """
+    decoder = _decoders.get(request.operation)
+    if decoder is None:
+        raise ControlError(f"no request has the number {request.operation}", request.request)
+    try:
+        return decoder.decode(request.payload)
+    except msgspec.MsgspecError as error:
+        name = Operation(request.operation).name
+        raise ControlError(f"{name} has other parameters: {error}", request.request) from None
+
+
+def result(operation: Operation, answer: Frame) -> Any:
+    """What was asked for.
+
+    Raises:
+        UsageError, FormatNameError, TopologyError: what the node says was wrong with the request.
+        ControlError: the answer is none.
+    """
+    try:
+        if answer.operation == Operation.DONE:
+            return _result_decoders[operation].decode(answer.payload)
+        failure = _failure_decoder.decode(answer.payload)
+    except msgspec.MsgspecError as error:
+        raise ControlError(f"{operation.name} was answered by something else: {error}") from None
+    raise FAILURES.get(failure.kind, UsageError)(failure.text)
+
+
+class FrameBuffer:
+    """Bytes in as they arrive, whole frames out.
+
+    Args:
+        limit_bytes: the largest payload; a longer one is refused on its head, before any of it is kept.
+    """
+
+    def __init__(self, limit_bytes: int = REQUEST_LIMIT_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._kept = bytearray()
+        self._needed = HEAD_BYTES
+
+    def feed(self, data: bytes | memoryview) -> Iterator[Frame]:
+        """The frames that these bytes complete, in order.
+
+        Raises:
+            ControlError: a frame is too long.
+        """
+        kept = self._kept
+        kept += data
+        at = 0
+        while len(kept) - at >= self._needed:
+            length, operation, request = _head.unpack_from(kept, at)
+            if length > self._limit_bytes:
+                raise ControlError(
+                    f"a frame has {length:,} bytes; at most {self._limit_bytes:,} are read", request
+                )
+            end = at + HEAD_BYTES + length
+            if end > len(kept):
+                self._needed = HEAD_BYTES + length
+                break
+            self._needed = HEAD_BYTES
+            yield Frame(operation, request, bytes(memoryview(kept)[at + HEAD_BYTES : end]))
+            at = end
+        del kept[:at]

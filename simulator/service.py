@@ -1,0 +1,305 @@
+"""The node's end of control.py.
+
+Clients' requests are fed to the core as they come. Each is answered after the commit of the batch that took it in, so
+whoever hears that a message is accepted, settled or his may rely on it.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import count
+from typing import Final
+
+import trio
+
+from mqproto.applications import INFINITE, Draft
+from mqproto.effects import Delivery, Received
+from mqproto.errors import FormatNameError, UsageError
+from mqproto.queuemanager import QueueManager
+from simulator import control
+from simulator.clock import Clock
+from simulator.connection import Connection
+from simulator.control import ControlError, Frame, FrameBuffer, Operation
+from simulator.directory import Directory
+from simulator.transport import accept
+from simulator.turns import Turns
+
+CLIENT_LIMIT: Final = 256
+"""Connections at once; more wait in the kernel's backlog."""
+UNREAD_LIMIT_BYTES: Final = 16 * 2**20
+"""A client that leaves so much of its answers unread is not listened to until it has read them."""
+TIMEOUT_LIMIT_S: Final = 10.0**9
+
+
+@dataclass(eq=False, slots=True)
+class Consumer:
+    """A receive: it waits until it is given messages; a transactional one then lasts until it is settled.
+
+    patience: the time it waits; cancel it to stop the clock.
+    """
+
+    number: int
+    client: Client
+    request: int
+    queue: str
+    transactional: bool
+    patience: trio.CancelScope
+    given: bool = False
+
+
+class Service:
+    """All clients of one node.
+
+    Args:
+        core: does what they ask for.
+        directory: what the names mean that they use.
+        buffer: to read into.
+    """
+
+    def __init__(
+        self, core: QueueManager, directory: Directory, turns: Turns, clock: Clock, buffer: memoryview
+    ) -> None:
+        self.core = core
+        self.directory = directory
+        self.turns = turns
+        self.clock = clock
+        self.consumers: dict[int, Consumer] = {}
+        self._buffer = buffer
+        self._numbers = count(1)
+        self._impatient: list[Consumer] = []
+        self._answers: list[tuple[Client, bytes]] = []
+        self._clients: set[Client] = set()
+        self._places = trio.Semaphore(CLIENT_LIMIT)
+        self._accepting = trio.CancelScope()
+
+    async def run(
+        self, listener: socket.socket, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Serve clients; after `stop`, until the last has its answers."""
+        async with trio.open_nursery() as self._nursery:
+            task_status.started()
+            with self._accepting:
+                while True:
+                    await self._places.acquire()
+                    accepted, _ = await accept(listener)
+                    client = Client(self, Connection(accepted, self._nursery, self._buffer))
+                    self._clients.add(client)
+                    self._nursery.start_soon(self._serve, client)
+
+    def stop(self) -> None:
+        """Take no more clients and no more requests."""
+        self._accepting.cancel()
+        for client in self._clients:
+            client.listening.cancel()
+
+    async def _serve(self, client: Client) -> None:
+        try:
+            with client.listening:
+                await client.listen()
+            client.abandon()
+            await client.connection.finish()
+        finally:
+            client.connection.close()
+            self._clients.discard(client)
+            self._places.release()
+
+    def answer(self, client: Client, frame: bytes) -> None:
+        """Send this once the next batch is committed."""
+        self._answers.append((client, frame))
+        self.turns.wake()
+
+    # The loop carries out a batch
+
+    def deliver(self, deliveries: Iterable[Delivery]) -> None:
+        """The batch is committed: send the answers to the requests that it took in, and its messages."""
+        answers, self._answers = self._answers, []
+        for client, frame in answers:
+            client.connection.send(frame)
+        for delivery in deliveries:
+            consumer = self.consumers[delivery.consumer]
+            consumer.patience.cancel()
+            consumer.given = True
+            if not consumer.transactional:
+                self._forget(consumer)
+            transaction = consumer.number if consumer.transactional else 0
+            consumer.client.connection.send(_messages(consumer.request, transaction, delivery.messages))
+
+    def nothing_more(self) -> None:
+        """What can be had now has been delivered: whoever would not wait for more gets nothing."""
+        impatient, self._impatient = self._impatient, []
+        for consumer in impatient:
+            self.give_up(consumer)
+
+    # Consumers
+
+    def consume(self, client: Client, request: int, wish: control.Receive, *, transactional: bool) -> None:
+        """A client wants messages.
+
+        Raises:
+            UsageError, FormatNameError: there is no such queue, or a number is beyond its limit.
+        """
+        _check_limit(wish.limit)
+        if wish.timeout_s is not None and not 0 <= wish.timeout_s <= TIMEOUT_LIMIT_S:
+            raise UsageError(f"timeout_s is {wish.timeout_s}: must be 0 to {TIMEOUT_LIMIT_S:,.0f}, or None")
+        if len(client.consumers) >= control.OUTSTANDING_LIMIT:
+            raise UsageError(
+                f"{control.OUTSTANDING_LIMIT} receives and transactions are open on this connection: settle some"
+            )
+        queue = self.directory.local_queue(wish.queue)
+        number = next(self._numbers)
+        self.core.consume(number, queue, wish.limit, transactional=transactional)
+        consumer = Consumer(number, client, request, queue, transactional, trio.CancelScope())
+        self.consumers[number] = consumer
+        client.consumers[request] = consumer
+        if wish.timeout_s == 0:
+            self._impatient.append(consumer)
+        elif wish.timeout_s is not None:
+            self._nursery.start_soon(self._expire, consumer, wish.timeout_s)
+
+    async def _expire(self, consumer: Consumer, timeout_s: float) -> None:
+        with consumer.patience:
+            await trio.sleep(timeout_s)
+            self.give_up(consumer)
+
+    def give_up(self, consumer: Consumer) -> None:
+        """It waits no longer; if it was given something in the meantime, nothing happens."""
+        if not consumer.given and consumer.number in self.consumers:
+            self.abandon(consumer)
+            self.answer(consumer.client, _messages(consumer.request, 0, []))
+
+    def abandon(self, consumer: Consumer) -> None:
+        """Nobody wants its messages any more; those that it was given go back."""
+        consumer.patience.cancel()
+        self.core.abandon(consumer.number, consumer.queue)
+        self._forget(consumer)
+        self.turns.wake()
+
+    def settle(self, consumer: Consumer, *, commit: bool) -> None:
+        """Its transaction ends."""
+        self.core.settle(consumer.number, consumer.queue, self.clock.now(), commit=commit)
+        self._forget(consumer)
+
+    def _forget(self, consumer: Consumer) -> None:
+        del self.consumers[consumer.number]
+        del consumer.client.consumers[consumer.request]
+
+
+class Client:
+    """One connection of an application."""
+
+    def __init__(self, service: Service, connection: Connection) -> None:
+        self.connection = connection
+        self.consumers: dict[int, Consumer] = {}
+        """By the number of the request that made them."""
+        self.listening = trio.CancelScope()
+        self._service = service
+
+    async def listen(self) -> None:
+        """Take requests until the client goes away or sends what is none."""
+        turns = self._service.turns
+        buffer = FrameBuffer()
+        try:
+            while True:
+                await self.connection.readable()
+                await turns.room()
+                data = self.connection.read()
+                if data is None:
+                    continue
+                if not data:
+                    return
+                size_bytes = len(data)
+                for request in buffer.feed(data):
+                    await turns.room()
+                    self._take(request)
+                await turns.fed(size_bytes=size_bytes)
+                if self.connection.unsent_bytes > UNREAD_LIMIT_BYTES:
+                    await self.connection.flushed()
+        except OSError:
+            return
+        except ControlError as error:
+            self._service.answer(self, control.failed(error.request, error))
+            await turns.fed()
+
+    def abandon(self) -> None:
+        """The client is gone: it waits for nothing, and what it did not settle is rolled back."""
+        for consumer in list(self.consumers.values()):
+            self._service.abandon(consumer)
+
+    def _take(self, request: Frame) -> None:
+        wish = control.parameters(request)
+        try:
+            answer = self._act(request, wish)
+        except (UsageError, FormatNameError) as error:
+            self._service.answer(self, control.failed(request.request, error))
+            return
+        if answer is not None:
+            self._service.answer(self, control.frame(Operation.DONE, request.request, answer))
+
+    def _act(self, request: Frame, wish: object) -> object | None:
+        """Feed the core; the result to answer with, or None if that comes later."""
+        service = self._service
+        match wish:
+            case control.Send():
+                return self._send(wish)
+            case control.Receive():
+                if request.request in self.consumers:
+                    raise UsageError(f"request {request.request} is outstanding: give each its own number")
+                transactional = request.operation == Operation.RECEIVE_IN_TRANSACTION
+                service.consume(self, request.request, wish, transactional=transactional)
+                return None
+            case control.Settle(transaction, commit):
+                consumer = service.consumers.get(transaction)
+                if consumer is None or consumer.client is not self or not consumer.given:
+                    raise UsageError(f"no transaction {transaction} is open on this connection")
+                service.settle(consumer, commit=commit)
+                return control.Nothing()
+            case control.Peek(queue, limit):
+                _check_limit(limit)
+                found = service.core.peek(service.directory.local_queue(queue), limit)
+                return control.Messages(0, [message.packet for message in found])
+            case control.Abandon(number):
+                if number in self.consumers:
+                    service.give_up(self.consumers[number])
+                return control.Nothing()
+            case _:
+                if request.operation == Operation.QUEUES:
+                    return service.core.status()
+                node = service.directory.node
+                return control.Hello(control.VERSION, node.name, node.guid)
+
+    def _send(self, wish: control.Send) -> control.Sent:
+        """Take all messages or none."""
+        service = self._service
+        drafts = wish.drafts
+        if len(drafts) > control.BATCH_LIMIT:
+            raise UsageError(f"{len(drafts)} messages in one request: at most {control.BATCH_LIMIT}")
+        destination = service.directory.destination(wish.destination)
+        for draft in drafts:
+            _check(draft)
+            if draft.transactional is not drafts[0].transactional:
+                raise UsageError("messages sent together are all transactional or none is")
+        # The core may still refuse the destination. It does so at the first message, so nothing is half done.
+        now = service.clock.now()
+        ordinals = [service.core.enqueue(destination, draft, now) for draft in drafts]
+        service.turns.count(messages=len(drafts))
+        return control.Sent(ordinals)
+
+
+def _messages(request: int, transaction: int, messages: list[Received]) -> bytes:
+    packets = [message.packet for message in messages]
+    return control.frame(Operation.DONE, request, control.Messages(transaction, packets))
+
+
+def _check(draft: Draft) -> None:
+    draft.check()
+    for name in ("body_type", "application_tag", "time_to_reach_queue_s", "time_to_be_received_s"):
+        value = getattr(draft, name)
+        if not 0 <= value <= INFINITE:
+            raise UsageError(f"{name} is {value}: must be 0 to {INFINITE}")
+
+
+def _check_limit(limit: int) -> None:
+    if not 1 <= limit <= control.BATCH_LIMIT:
+        raise UsageError(f"limit is {limit}: must be 1 to {control.BATCH_LIMIT}")
