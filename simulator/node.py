@@ -1,0 +1,264 @@
+"""One process is one queue manager: sockets and a disk around the core.
+
+the core decides ──► Node.carry_out, in the order that is the promise: on disk before anybody hears of it
+Transports, Service    feed it what neighbours and clients say, and say what it has decided
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TextIO
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from mqproto.effects import Batch
+from mqproto.errors import MqprotoError
+from mqproto.queuemanager import QueueManager
+from mqproto.wire.guid import guid_text
+from simulator import places
+from simulator.clock import Clock
+from simulator.connection import read_buffer
+from simulator.directory import Directory
+from simulator.log import node_log
+from simulator.service import Service
+from simulator.storage import Store, StoreError
+from simulator.topology import Topology
+from simulator.transport import BACKLOG, Transports, listen
+from simulator.turns import Turns
+
+
+class Node:
+    """One queue manager that runs. `run_node` makes it; `stop` ends it.
+
+    Args:
+        directory: what it knows of itself and of others.
+        store: its disk, just opened.
+        log: where its notes go.
+    """
+
+    def __init__(self, directory: Directory, store: Store, log: FilteringBoundLogger, clock: Clock) -> None:
+        node = directory.node
+        self._store = store
+        self._log = log
+        self._clock = clock
+        self._turns = Turns()
+        self._stopping = False
+        self.core = QueueManager(
+            node.guid, directory.queues, directory.routes, node.settings, store.load(), clock.now()
+        )
+        buffer = read_buffer()
+        self._transports = Transports(
+            self.core, self._turns, clock, node.host, node.settings.maximum_sessions, buffer
+        )
+        self._service = Service(self.core, directory, self._turns, clock, buffer)
+
+    def stop(self) -> None:
+        """Take in nothing more, carry out what was decided, and end."""
+        self._stopping = True
+        self._turns.wake()
+
+    async def run(
+        self,
+        neighbours: socket.socket,
+        clients: socket.socket,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve both until `stop`.
+
+        Args:
+            neighbours, clients: sockets that listen.
+
+        Raises:
+            ExceptionGroup: of a StoreError, if the disk fails. Nothing of the batch that it failed in was said to
+                anybody.
+        """
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._transports.run, neighbours)
+            await nursery.start(self._service.run, clients)
+            task_status.started()
+            await self.pump()
+            self._transports.stop()
+            self._service.stop()
+
+    async def pump(self) -> None:
+        """Feed, commit, send, until the node stops."""
+        while not self._stopping:
+            self._turns.begin()
+            batch = self.carry_out()
+            self._turns.end()
+            if batch.reads:
+                await trio.lowlevel.checkpoint()  # Others feed; what was read is the next batch's.
+            else:
+                self._service.nothing_more()
+                with trio.move_on_at(self._clock.at(batch.deadline_ms)):
+                    await self._turns.work()
+            self.core.tick(self._clock.now())
+        self.core.stop(self._clock.now())
+        self.carry_out()
+
+    def carry_out(self) -> Batch:
+        """Take one batch and do what it says. The order is the promise: on disk before anybody hears of it.
+
+        Raises:
+            StoreError: the disk failed; nothing of the batch was said to anybody.
+        """
+        batch = self.core.take(self._clock.now())
+        if batch.writes is not None:
+            self._store.commit(
+                batch.writes
+            )  # One transaction, one flush, for all that arrived since the last.
+        for page in batch.reads:
+            self.core.loaded(page, self._store.read(page))
+        for connect in batch.connects:
+            self._transports.open(connect)
+        for send in batch.sends:
+            self._transports.send(send)
+        for close in batch.closes:
+            self._transports.close(close)
+        self._service.deliver(batch.deliveries)
+        for note in batch.notes:
+            self._log.info(note.name, **note.facts)
+        return batch
+
+
+async def run_node(
+    topology: Topology,
+    name: str,
+    directory: Path | None = None,
+    *,
+    allow_remote: bool = False,
+    log: TextIO | None = None,
+    clock: Clock | None = None,
+    task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run one node until `Node.stop`. Starts, with the node, when neighbours and clients can connect.
+
+    Args:
+        topology: everybody.
+        name: which of its nodes to be.
+        directory: where its store lies, `NAME.sqlite`; by default that of `places.default_directory`.
+        allow_remote: listen on an address that is not on loopback, if the topology has one.
+        log: where the log goes; by default the standard error output.
+
+    Raises:
+        StoreError: the disk fails, or another process has the store. One line, as all of these.
+        UsageError: the node is not to be had: an unknown name, a taken port.
+    """
+    node = topology.node_named(name)
+    directory = directory or places.default_directory(topology)
+    clock = clock or Clock()
+    lines = node_log(log or sys.stderr, node.name)
+    with ExitStack() as held:
+        places.make(directory)
+        path = places.store_path(directory, node.name)
+        store = held.enter_context(Store(path, node.guid, node.settings.remove_duplicate_size))
+        neighbours = held.enter_context(closing(listen(*node.address, allow_remote=allow_remote)))
+        clients = held.enter_context(_listening_for_clients(places.socket_path(directory, node.name)))
+        running = Node(Directory(topology, node), store, lines, clock)
+        lines.info(
+            "started", address=f"{node.host}:{node.port}", manager=guid_text(node.guid), store=str(path)
+        )
+        try:
+            with _plain_errors():
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(running.run, neighbours, clients)
+                    task_status.started(running)
+        except StoreError as error:
+            lines.error("failed", reason=str(error))
+            raise
+        lines.info("stopped")
+
+
+def serve(
+    topology: Topology,
+    name: str,
+    directory: Path | None = None,
+    *,
+    allow_remote: bool = False,
+    supervised: bool = False,
+) -> None:
+    """`mqproto node`: run one node until SIGTERM or SIGINT.
+
+    Prints a line that begins with `ready` when neighbours and clients can connect.
+
+    Args:
+        supervised: end with the standard input, so that the node does not outlive who started it.
+        topology, name, directory, allow_remote: as for `run_node`, which says what is raised.
+    """
+    # Each neighbour and each client takes a descriptor.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+    async def main() -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async with trio.open_nursery() as nursery:
+                run = partial(run_node, topology, name, directory, allow_remote=allow_remote)
+                node: Node = await nursery.start(run)
+                print(f"ready {name}", flush=True)
+                async with trio.open_nursery() as waiting:
+                    waiting.start_soon(_until_signal, signals, waiting.cancel_scope)
+                    if supervised:
+                        waiting.start_soon(_until_input_ends, waiting.cancel_scope)
+                node.stop()
+
+    with _plain_errors():
+        trio.run(main)
+
+
+async def _until_signal(signals: AsyncIterator[int], waiting: trio.CancelScope) -> None:
+    async for _ in signals:
+        waiting.cancel()
+        return
+
+
+async def _until_input_ends(waiting: trio.CancelScope) -> None:
+    async with trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as stream:
+        async for _ in stream:
+            pass
+    waiting.cancel()
+
+
+@contextmanager
+def _listening_for_clients(path: Path) -> Iterator[socket.socket]:
+    """A listening socket at a path that only this user reaches.
+
+    The caller has the store's lock, so what is left at the path belongs to a process that is dead.
+
+    Raises:
+        UsageError: the path cannot be had.
+    """
+    places.prepared(path).unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.setblocking(False)
+        listener.bind(str(path))
+        path.chmod(0o600)
+        listener.listen(BACKLOG)
+        try:
+            yield listener
+        finally:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Raise an MqprotoError as itself, without trio's groups around it, if it is all that went wrong."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        ours, others = group.split(MqprotoError)
+        if ours is None or others is not None:
+            raise
+        error: BaseException = ours
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from None
