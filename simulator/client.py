@@ -1,0 +1,410 @@
+r"""Send to and receive from a node on this machine.
+
+async with connect(load("three-node"), "sender") as client:
+    await client.send(r"destination\private$\orders", b"one", transactional=True)
+
+async with connect(load("three-node"), "destination") as client:
+    async with client.transaction("orders", limit=10) as messages:
+        ...   # committed at the end, rolled back on an exception
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypedDict, Unpack
+
+import msgspec
+import trio
+
+from mqproto.applications import Draft
+from mqproto.errors import MqprotoError, UsageError
+from mqproto.status import NodeStatus
+from mqproto.wire import NULL_GUID, Guid, UserMessage, decode_packet, guid_text
+from simulator import control, places
+from simulator.connection import Connection, read_buffer
+from simulator.control import Frame, FrameBuffer, Operation
+from simulator.topology import Topology
+
+CONNECT_TIMEOUT_S: Final = 10.0
+BUSY_PAUSE_S: Final = 0.02
+SETTLE_TIMEOUT_S: Final = 5.0
+"""How long a cancelled task waits for the node to take messages back."""
+PART_BYTES: Final = 4 * 2**20
+"""About how much of a long list of messages goes into one request."""
+PARTS_AHEAD: Final = 4
+"""How many parts of a list may be on their way at once."""
+UNSENT_LIMIT_BYTES: Final = 2 * PART_BYTES
+ANSWER_LIMIT_BYTES: Final = 2**32 - 1
+
+LEAVES_DOUBT: Final = {Operation.SEND, Operation.RECEIVE, Operation.SETTLE}
+"""What a node may have done although its answer did not arrive. What was received in a transaction, it takes back."""
+
+
+class NodeUnreachable(MqprotoError):  # noqa: N818
+    """The node does not run, or its connection broke; nothing was asked of it whose outcome matters."""
+
+
+class InDoubt(MqprotoError):  # noqa: N818
+    """The connection broke between a request and its answer: it may have been carried out, or not."""
+
+
+class MessageId(NamedTuple):
+    r"""A message's name in the world, printed as `GUID\ordinal`.  [MS-MQMQ] 2.2.18.1.3"""
+
+    manager: Guid
+    ordinal: int
+
+    def __str__(self) -> str:
+        return f"{guid_text(self.manager)}\\{self.ordinal}"
+
+
+class DraftOptions(TypedDict, total=False):
+    """What `Draft` has beyond a body and a label."""
+
+    transactional: bool
+    recoverable: bool
+    priority: int
+    extension: bytes
+    body_type: int
+    application_tag: int
+    correlation_id: bytes
+    time_to_reach_queue_s: int
+    time_to_be_received_s: int
+    journal_negative: bool
+    journal_positive: bool
+    final_ack: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedMessage:
+    """A message as an application sees it; `record` has every field of its packet."""
+
+    record: UserMessage
+
+    @property
+    def body(self) -> bytes:
+        """Opaque bytes."""
+        return self.record.properties.message_body
+
+    @property
+    def label(self) -> str:
+        """Empty if it has none."""
+        return self.record.properties.label or ""
+
+    @property
+    def extension(self) -> bytes:
+        """Opaque bytes."""
+        return self.record.properties.extension_data
+
+    @property
+    def id(self) -> MessageId:
+        """Its name, the same at every queue manager on its way."""
+        return MessageId(self.record.user.source_queue_manager, self.record.user.message_id)
+
+    @property
+    def source(self) -> Guid:
+        """The queue manager that sent it first."""
+        return self.record.user.source_queue_manager
+
+    @property
+    def sent_time(self) -> datetime:
+        """When it was sent first, to the second."""
+        return datetime.fromtimestamp(self.record.user.sent_time_s, UTC)
+
+    @property
+    def priority(self) -> int:
+        """0 to 7."""
+        return self.record.base.priority
+
+    @property
+    def transactional(self) -> bool:
+        """Whether it came exactly once and in order."""
+        return self.record.transaction is not None
+
+
+@asynccontextmanager
+async def connect(topology: Topology, name: str, directory: Path | None = None) -> AsyncIterator[Client]:
+    """A client of one node of a topology.
+
+    Args:
+        directory: where the node's store lies, if not in the usual place.
+
+    Raises:
+        NodeUnreachable: the node does not run.
+        TopologyError: there is no such node.
+    """
+    node = topology.node_named(name)
+    path = places.socket_path(directory or places.default_directory(topology), node.name)
+    async with connect_to(path, f"mqproto node {topology.name} {node.name}", node.name) as client:
+        yield client
+
+
+@asynccontextmanager
+async def connect_to(
+    path: Path, command: str = "mqproto node TOPOLOGY NAME", name: str = ""
+) -> AsyncIterator[Client]:
+    """A client of the node whose socket lies at a path.
+
+    Args:
+        command: what starts the node, for the error if it does not run.
+        name: how to call the node in errors; by default by its socket.
+
+    Raises:
+        NodeUnreachable: nobody listens there.
+    """
+    connected = await _connected(path)
+    if connected is None:
+        raise NodeUnreachable(f"node {name or path} is not running: start it with `{command}`")
+    failure: BaseException | None = None
+    async with trio.open_nursery() as nursery:
+        client = Client(Connection(connected, nursery, read_buffer()), name or str(path))
+        nursery.start_soon(client._listen)
+        # What goes wrong in the caller's block leaves as itself, not in the nursery's group.
+        try:
+            await client._greet()
+            yield client
+        except BaseException as error:
+            failure = error
+        client._connection.close()
+    if failure is not None:
+        raise failure
+
+
+async def _connected(path: Path) -> socket.socket | None:
+    """A socket connected to the node, or None if nobody listens."""
+    connecting = socket.socket(socket.AF_UNIX)
+    connecting.setblocking(False)
+    with trio.move_on_after(CONNECT_TIMEOUT_S):
+        while True:
+            try:
+                connecting.connect(str(path))
+            except BlockingIOError:
+                await trio.sleep(BUSY_PAUSE_S)  # The backlog is full, and no event tells when it is not.
+            except OSError:
+                break
+            else:
+                return connecting
+    connecting.close()
+    return None
+
+
+class _Pending:
+    """A request that has no answer yet."""
+
+    def __init__(self, operation: Operation, number: int) -> None:
+        self.operation = operation
+        self.number = number
+        self.answered = trio.Event()
+        self.answer: Frame | None = None
+
+
+class Client:
+    """A connection to one node; `connect` makes it. Several tasks may use it at once.
+
+    Every method may raise NodeUnreachable, and what the node says was wrong with the request: UsageError,
+    TopologyError or FormatNameError.
+    """
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        self.node = name
+        self.manager = NULL_GUID
+        """The node's GUID."""
+        self._connection = connection
+        self._pending: dict[int, _Pending] = {}
+        self._numbers = count(1)
+        self._is_lost = False
+
+    async def send(
+        self, destination: str, body: bytes, label: str = "", **options: Unpack[DraftOptions]
+    ) -> MessageId:
+        """Send one message; when this returns, the node has accepted it, on disk if it is one that is kept.
+
+        Args:
+            destination: a path name or format name, such as `destination\\private$\\orders`.
+            options: see `mqproto.applications.Draft`.
+
+        Raises:
+            InDoubt: the node may have accepted it, or not.
+        """
+        [sent] = await self.send_many(destination, [Draft(body=body, label=label, **options)])
+        return sent
+
+    async def send_many(self, destination: str, drafts: Iterable[Draft]) -> list[MessageId]:
+        """Send messages, in order: all of them transactional or none.
+
+        A long list goes in parts, each accepted wholly or not at all; an error says nothing of parts before it.
+
+        Raises:
+            InDoubt: the node may have accepted some or all of them.
+        """
+        waiting: deque[_Pending] = deque()
+        ordinals: list[int] = []
+        for part in _parts(drafts):
+            if len(waiting) == PARTS_AHEAD:
+                ordinals += (await self._answer(waiting.popleft())).ordinals
+            waiting.append(await self._request(Operation.SEND, control.Send(destination, part)))
+        for pending in waiting:
+            ordinals += (await self._answer(pending)).ordinals
+        return [MessageId(self.manager, ordinal) for ordinal in ordinals]
+
+    async def receive(
+        self, queue: str, limit: int = 1, timeout_s: float | None = None
+    ) -> list[ReceivedMessage]:
+        """Take up to `limit` messages, as soon as there is one; none if `timeout_s` passes first.
+
+        They are the caller's from then on: if it fails, they are lost. `transaction` has no such gap.
+
+        Raises:
+            InDoubt: messages may have been taken that did not arrive here.
+        """
+        messages = await self._receive(Operation.RECEIVE, control.Receive(queue, limit, timeout_s))
+        return _decoded(messages)
+
+    @asynccontextmanager
+    async def transaction(
+        self, queue: str, limit: int = 1, timeout_s: float | None = None
+    ) -> AsyncIterator[list[ReceivedMessage]]:
+        """Receive as `receive` does, and commit at the end of the block; an exception rolls back.
+
+        Messages that were rolled back, or whose client went away, return to where they were.
+
+        Raises:
+            InDoubt: the commit may have been carried out, or not.
+        """
+        wish = control.Receive(queue, limit, timeout_s)
+        messages = await self._receive(Operation.RECEIVE_IN_TRANSACTION, wish)
+        try:
+            yield _decoded(messages)
+        except BaseException:
+            await self._roll_back(messages)
+            raise
+        if messages.transaction:
+            await self._ask(Operation.SETTLE, control.Settle(messages.transaction, True))
+
+    async def peek(self, queue: str, limit: int = 1) -> list[ReceivedMessage]:
+        """Look at the first messages of a queue, as many as the node has in memory. They stay."""
+        return _decoded(await self._ask(Operation.PEEK, control.Peek(queue, limit)))
+
+    async def queues(self) -> NodeStatus:
+        """What waits where."""
+        status: NodeStatus = await self._ask(Operation.QUEUES, control.Nothing())
+        return status
+
+    # Requests and answers
+
+    async def _greet(self) -> None:
+        hello: control.Hello = await self._ask(Operation.HELLO, control.Nothing())
+        if hello.version != control.VERSION:
+            raise UsageError(
+                f"node {hello.node} speaks version {hello.version} of this protocol, we speak {control.VERSION}: "
+                "start it anew"
+            )
+        self.node, self.manager = hello.node, Guid(hello.guid)
+
+    async def _receive(self, operation: Operation, wish: control.Receive) -> control.Messages:
+        pending = await self._request(operation, wish)
+        try:
+            await pending.answered.wait()
+        except trio.Cancelled:
+            # Messages may be on their way already; they must not be lost.
+            messages = await self._give_up(pending)
+            if messages is None or not messages.packets:
+                raise
+            if operation is Operation.RECEIVE_IN_TRANSACTION:
+                await self._roll_back(messages)
+                raise
+            return messages
+        taken: control.Messages = await self._answer(pending)
+        return taken
+
+    async def _give_up(self, pending: _Pending) -> control.Messages | None:
+        """Wait no longer; what was received nevertheless, or None if that cannot be had."""
+        with trio.move_on_after(SETTLE_TIMEOUT_S, shield=True):
+            try:
+                await self._ask(Operation.ABANDON, control.Abandon(pending.number))
+                messages: control.Messages = await self._answer(pending)
+            except MqprotoError:
+                return None
+            return messages
+        return None
+
+    async def _roll_back(self, messages: control.Messages) -> None:
+        """Give them back; if that cannot be asked for, the end of the connection does it."""
+        if messages.transaction and not self._is_lost:
+            with trio.move_on_after(SETTLE_TIMEOUT_S, shield=True), suppress(NodeUnreachable, InDoubt):
+                await self._ask(Operation.SETTLE, control.Settle(messages.transaction, False))
+
+    async def _ask(self, operation: Operation, payload: msgspec.Struct) -> Any:
+        return await self._answer(await self._request(operation, payload))
+
+    async def _request(self, operation: Operation, payload: msgspec.Struct) -> _Pending:
+        while self._connection.unsent_bytes > UNSENT_LIMIT_BYTES:
+            await self._connection.flushed()
+        if self._is_lost:
+            raise NodeUnreachable(f"the connection to node {self.node} is broken: connect again")
+        pending = _Pending(operation, next(self._numbers) & 0xFFFFFFFF)
+        self._pending[pending.number] = pending
+        self._connection.send(control.frame(operation, pending.number, payload))
+        return pending
+
+    async def _answer(self, pending: _Pending) -> Any:
+        await pending.answered.wait()
+        if pending.answer is not None:
+            return control.result(pending.operation, pending.answer)
+        what = f"the connection to node {self.node} broke before it answered {pending.operation.name}"
+        if pending.operation in LEAVES_DOUBT:
+            raise InDoubt(f"{what}: it may have been carried out, or not")
+        raise NodeUnreachable(f"{what}: connect again")
+
+    async def _listen(self) -> None:
+        """Take answers until the connection ends; then whoever waits hears of that."""
+        buffer = FrameBuffer(ANSWER_LIMIT_BYTES)
+        try:
+            while True:
+                await self._connection.readable()
+                data = self._connection.read()
+                if data is None:
+                    continue
+                if not data:
+                    break
+                for answer in buffer.feed(data):
+                    if pending := self._pending.pop(answer.request, None):
+                        pending.answer = answer
+                        pending.answered.set()
+        except (OSError, trio.ClosedResourceError):
+            pass
+        self._is_lost = True
+        for pending in self._pending.values():
+            pending.answered.set()
+
+
+def _decoded(messages: control.Messages) -> list[ReceivedMessage]:
+    records = []
+    for packet in messages.packets:
+        record = decode_packet(packet)
+        assert isinstance(record, UserMessage)
+        records.append(ReceivedMessage(record))
+    return records
+
+
+def _parts(drafts: Iterable[Draft]) -> Iterator[list[Draft]]:
+    """Drafts in lists, none of which is more than one request carries."""
+    part: list[Draft] = []
+    size_bytes = 0
+    for draft in drafts:
+        draft.check()
+        draft_bytes = len(draft.body) + len(draft.extension)
+        if part and (len(part) == control.BATCH_LIMIT or size_bytes + draft_bytes > PART_BYTES):
+            yield part
+            part, size_bytes = [], 0
+        part.append(draft)
+        size_bytes += draft_bytes
+    if part:
+        yield part
