@@ -70,12 +70,12 @@ class Command:
 
 
 def readmes() -> list[Path]:
-    """Every README.md that git would take."""
-    names = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "README.md", "*/README.md"],
-        cwd=ROOT, check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    return [ROOT / name for name in sorted(set(names.stdout.splitlines()))]
+    """The README.md of the project, and that of every folder in it that has one."""
+    folders = ("mqproto", "captures", "simulator", "tests")
+    return [
+        ROOT / "README.md",
+        *sorted(path for name in folders for path in (ROOT / name).rglob("README.md")),
+    ]
 
 
 def blocks(markdown: str) -> Iterator[Block]:
