@@ -106,9 +106,9 @@ class Layout(Struct):
                 value = const.subcon.parse(raw)
                 self._tell(Fault(value, f"{const.value:#x}", reading=value), scope, path, name)
             except StreamError as error:
-                # construct's integers wrap what the stream has against being read.
-                assert isinstance(error.__context__, Fault)
-                self._tell(error.__context__, scope, path, name)
+                # construct's integers wrap the Fault that the stream raises.
+                wrapped: Any = error.__context__
+                self._tell(wrapped, scope, path, name)
             if not name:
                 continue
             fields[name] = scope[name] = value

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from construct import Const, Container, Rebuild, Subconstruct
 
+from mqproto.errors import WireFormatError
 from mqproto.wire.layout import Layout, PacketStream, bare
 
 R = TypeVar("R")
@@ -48,18 +49,24 @@ class Record(Subconstruct, Generic[R]):  # type: ignore[type-arg]
         Raises:
             WireFormatError: they do not form one, or some are left over.
         """
-        value = self.parse_stream(PacketStream(data))
-        assert isinstance(value, Container)
-        typed: R = to_records(value)
+        stream = PacketStream(data)
+        typed: R = to_records(self.parse_stream(stream))
+        if left := len(data) - stream.tell():
+            section = self.layout.section
+            raise WireFormatError("after the last field", stream.tell(), f"{left} bytes", "the end", section)
         return typed
 
-    def encode(self, value: R) -> bytes:
+    def encode(self, value: R, *, packet_size: int = 0) -> bytes:
         """The bytes of a record; one that stands alone begins on a 4-byte boundary.
+
+        Args:
+            value: the record.
+            packet_size: of the whole packet, where the layout has a field for it.
 
         Raises:
             UsageError: a value breaks a rule of the layout.
         """
-        return self.build(to_containers(value))
+        return self.build(to_containers(value), packet_size=packet_size)
 
     def offset_of(self, name: str) -> int:
         """Where a field begins, counted from the record's first byte; those before have fixed sizes."""

@@ -6,18 +6,20 @@ the words of each refusal. Tools that want to see every byte use `read`.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Final
 
 from mqproto.errors import UsageError, WireFormatError
 from mqproto.wire.base import MAXIMUM_PACKET_SIZE, BaseHeader, base_header
 from mqproto.wire.internal import InternalHeader, internal_header
 from mqproto.wire.layout import Layout, PacketStream
 from mqproto.wire.packets import INTERNAL_PACKETS, Packet, UserMessage, user_message_packet
-from mqproto.wire.record import Record, to_containers, to_records
+from mqproto.wire.record import Record, to_records
 from mqproto.wire.session import session_header
 
 _head = Layout("[MS-MQMQ] 2.2.19.1", "base" / base_header)
 _internal_head = Layout("[MS-MQQB] 2.2.1", "base" / base_header, "internal" / internal_header)
+_TYPE_AT: Final = base_header.sizeof() + internal_header.offset_of("flags")
 _session = Layout("[MS-MQMQ] 2.2.20", "session" / session_header)
 
 
@@ -51,7 +53,8 @@ def read(data: bytes, seen: list[Any] | None = None, faults: list[WireFormatErro
             "base.packet_size",
             base_header.offset_of("packet_size"),
             size,
-            f"{len(data) - (whole - size)}, as {len(data)} bytes are there" + " with a SessionHeader" * rides,
+            f"{max(len(data) - (whole - size), 0):#x}, as {len(data)} bytes are there"
+            + " with a SessionHeader" * rides,
             "[MS-MQMQ] 2.2.19.1",
         )
         if faults is None:
@@ -61,10 +64,7 @@ def read(data: bytes, seen: list[Any] | None = None, faults: list[WireFormatErro
 
     record: Record[Any] = user_message_packet
     if internal:
-        stream = PacketStream(data[:size])
-        kind = InternalHeader.packet_type.within(
-            _internal_head.parse_stream(stream, faults=[]).internal.flags
-        )
+        kind = InternalHeader.packet_type.within(data[_TYPE_AT]) if len(data) > _TYPE_AT else 0
         if kind not in INTERNAL_PACKETS:
             # Nothing beyond the type can be read, so this fault ends the reading for analysts too.
             _internal_head.parse_stream(PacketStream(data[:size]), **context)
@@ -98,12 +98,12 @@ def encode_packet(packet: Packet) -> bytes:
             raise UsageError(
                 "base.flags and session disagree: SH says whether there is one  [MS-MQMQ] 2.2.20"
             )
-        fields = to_containers(packet)
         # Twice, as PacketSize stands first and is known last.
-        size = len(user_message_packet.build(fields, packet_size=MAXIMUM_PACKET_SIZE))
-        body = user_message_packet.build(fields, packet_size=size)
+        size = len(user_message_packet.encode(packet, packet_size=MAXIMUM_PACKET_SIZE))
+        body = user_message_packet.encode(packet, packet_size=size)
         return body + (session_header.encode(session) if session is not None else b"")
-    for record in INTERNAL_PACKETS.values():
+    kinds: Iterable[Record[Any]] = INTERNAL_PACKETS.values()
+    for record in kinds:
         if isinstance(packet, record.kind):
-            return record.build(to_containers(packet), packet_size=record.sizeof())
+            return record.encode(packet, packet_size=record.sizeof())
     raise UsageError(f"{type(packet).__name__} is no packet")
