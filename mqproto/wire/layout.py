@@ -20,6 +20,7 @@ from construct import (
     Construct,
     ConstructError,
     Container,
+    Renamed,
     StreamError,
     Struct,
     Subconstruct,
@@ -144,7 +145,9 @@ class Layout(Struct):
             except Fault as fault:
                 words = dotted(path, fault.part or fault.field or name or "")
                 raise UsageError(f"{words} is {fault.value}, must be {fault.limit}  {self.section}") from None
-            except (ConstructError, TypeError, AttributeError) as error:
+            except UsageError:
+                raise
+            except (ConstructError, TypeError, AttributeError, ValueError) as error:
                 words = dotted(path, name or "")
                 raise UsageError(
                     f"{words} is {value!r}, which does not fit its field  {self.section}"
@@ -165,7 +168,7 @@ class Layout(Struct):
 
 def bare(part: Any) -> Any:
     """A part without its name."""
-    return part.subcon if part.name and type(part).__name__ == "Renamed" else part
+    return part.subcon if isinstance(part, Renamed) else part
 
 
 class Must(Construct):  # type: ignore[type-arg]
