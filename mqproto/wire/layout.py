@@ -135,6 +135,9 @@ class Layout(Struct):
         return start + bare(self._subcons[name]).offset_of(inner) if inner else start
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        if not isinstance(obj, dict):
+            words = dotted(path, "")[:-1] or "the record"
+            raise UsageError(f"{words} is {obj!r}, which is no record for this place  {self.section}")
         scope = self._scope(stream, context, building=True)
         scope.update(obj)
         for part in self.subcons:
@@ -147,7 +150,7 @@ class Layout(Struct):
                 raise UsageError(f"{words} is {fault.value}, must be {fault.limit}  {self.section}") from None
             except UsageError:
                 raise
-            except (ConstructError, TypeError, AttributeError, ValueError) as error:
+            except (ConstructError, TypeError, AttributeError, LookupError, ValueError) as error:
                 words = dotted(path, name or "")
                 raise UsageError(
                     f"{words} is {value!r}, which does not fit its field  {self.section}"

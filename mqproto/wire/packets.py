@@ -20,7 +20,7 @@ from mqproto.wire.internal import (
     establish_connection_packet,
     session_ack_packet,
 )
-from mqproto.wire.layout import Layout, When
+from mqproto.wire.layout import Layout, Must, When
 from mqproto.wire.multiqueue import MultiQueueFormatHeader, multi_queue_format_header
 from mqproto.wire.properties import MessagePropertiesHeader, message_properties_header
 from mqproto.wire.record import Record
@@ -58,6 +58,12 @@ user_message_packet = Record(
     Layout(
         "[MS-MQMQ] 2.2.20",
         "base" / base_header,
+        Must(
+            "base.flags",
+            BaseHeader.internal.within(this.base.flags) == 0,
+            "clear of IN",
+            value=this.base.flags,
+        ),
         "user" / user_header,
         "transaction" / When(UserHeader.has_transaction.within(_user_flags), transaction_header),
         "security" / When(UserHeader.has_security.within(_user_flags), security_header),

@@ -63,11 +63,10 @@ def with_hop_counted(packet: bytes) -> bytes:
     Raises:
         UsageError: RC is 29 already; look at `hop_count` first.
     """
-    changed = bytearray(packet)
-    if changed[_HOPS] & _HOP_MASK >= MAXIMUM_HOP_COUNT:
+    bits = packet[_HOPS]
+    if bits & _HOP_MASK >= MAXIMUM_HOP_COUNT:
         raise UsageError(f"hop_count is {MAXIMUM_HOP_COUNT} already, the most that [MS-MQMQ] 2.2.19.2 allows")
-    changed[_HOPS] += 1
-    return bytes(changed)
+    return b"".join((packet[:_HOPS], bytes((bits + 1,)), packet[_HOPS + 1 :]))
 
 
 def with_previous_number(packet: bytes, number: int) -> bytes:
@@ -80,6 +79,5 @@ def with_previous_number(packet: bytes, number: int) -> bytes:
         raise UsageError(f"PreviousTxSequenceNumber is {number}, must be 0 to 0xfffffffe  [MS-MQMQ] 2.2.20.5")
     if (offset := transaction_offset(packet)) < 0:
         raise UsageError("the message has no TransactionHeader, and so no PreviousTxSequenceNumber")
-    changed = bytearray(packet)
-    _number.pack_into(changed, offset + _PREVIOUS, number)
-    return bytes(changed)
+    offset += _PREVIOUS
+    return b"".join((packet[:offset], _number.pack(number), packet[offset + _number.size :]))

@@ -91,16 +91,14 @@ def encode_packet(packet: Packet) -> bytes:
         UsageError: a value breaks a rule of the layout, or the flags announce other headers than there are.
     """
     if isinstance(packet, UserMessage):
+        # Twice, as PacketSize stands first and is known last.
+        size = len(user_message_packet.encode(packet, packet_size=MAXIMUM_PACKET_SIZE))
+        body = user_message_packet.encode(packet, packet_size=size)
         session = packet.session
-        if packet.base.internal:
-            raise UsageError("base.flags has IN set, which is for internal packets  [MS-MQMQ] 2.2.19.1")
         if packet.base.session_header != (session is not None):
             raise UsageError(
                 "base.flags and session disagree: SH says whether there is one  [MS-MQMQ] 2.2.20"
             )
-        # Twice, as PacketSize stands first and is known last.
-        size = len(user_message_packet.encode(packet, packet_size=MAXIMUM_PACKET_SIZE))
-        body = user_message_packet.encode(packet, packet_size=size)
         return body + (session_header.encode(session) if session is not None else b"")
     kinds: Iterable[Record[Any]] = INTERNAL_PACKETS.values()
     for record in kinds:

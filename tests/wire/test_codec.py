@@ -269,6 +269,36 @@ def test_a_value_of_an_optional_header_that_breaks_a_rule_is_not_written(
         encode_packet(message)
 
 
+def fields_of(record: Any) -> list[tuple[Any, str]]:
+    """Every field of a packet, however deep, as its record and name."""
+    found = []
+    for field in dataclasses.fields(record):
+        found.append((record, field.name))
+        value = getattr(record, field.name)
+        for each in value if isinstance(value, list) else [value]:
+            if dataclasses.is_dataclass(each):
+                found += fields_of(each)
+    return found
+
+
+@pytest.mark.parametrize("nonsense", [None, -1, 2**40, 1.5, "text", b"bytes", [], {}, object()])
+def test_a_value_of_the_wrong_type_is_the_callers_mistake_or_does_not_matter(nonsense: Any) -> None:
+    for index in range(len(fields_of(a_full_message()))):
+        packet = a_full_message()
+        record, name = fields_of(packet)[index]
+        try:
+            setattr(record, name, nonsense)
+        except dataclasses.FrozenInstanceError:
+            continue
+        outcomes = []
+        for encode in (encode_packet, reference.encode_packet):
+            try:
+                outcomes.append(encode(packet))
+            except UsageError:
+                outcomes.append(b"refused")
+        assert outcomes[0] == outcomes[1], (record, name)
+
+
 def test_what_is_no_packet_is_not_written() -> None:
     with pytest.raises(UsageError, match="SessionHeader is no packet"):
         encode_packet(SessionHeader())  # type: ignore[arg-type]
