@@ -37,7 +37,7 @@ from mqproto.wire.patch import (
     without_session_header,
 )
 from mqproto.wire.ping import Ping, decode_ping, encode_ping
-from mqproto.wire.properties import MessagePropertiesHeader
+from mqproto.wire.properties import MessageIdentifier, MessagePropertiesHeader
 from mqproto.wire.security import ProviderInfo, SecurityHeader
 from mqproto.wire.session import SessionHeader
 from mqproto.wire.soap import SoapHeader
@@ -58,6 +58,7 @@ __all__ = [
     "Inspection",
     "InternalHeader",
     "MessageClass",
+    "MessageIdentifier",
     "MessagePropertiesHeader",
     "MqfAddressHeader",
     "MqfFormatNameElement",

@@ -10,9 +10,10 @@ from construct import Int32ul
 from mqproto.wire.base import BaseHeader
 from mqproto.wire.classes import MessageClass
 from mqproto.wire.guid import NULL_GUID, Guid
-from mqproto.wire.layout import Layout, Octets
+from mqproto.wire.layout import Layout
 from mqproto.wire.messages import user_message
 from mqproto.wire.packets import UserMessage
+from mqproto.wire.parts import Octets
 from mqproto.wire.record import Record
 from mqproto.wire.transaction import TxSequenceId, tx_sequence_id
 from mqproto.wire.user import PRIVATE_ON_DESTINATION

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from construct import Int16ul, this
 
 from mqproto.wire.guid import Guid
-from mqproto.wire.layout import Layout, Must, Octets, When
+from mqproto.wire.layout import Layout, Must
+from mqproto.wire.parts import Octets, When
 from mqproto.wire.record import Bits, Record
 
 

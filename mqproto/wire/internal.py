@@ -9,7 +9,8 @@ from construct import Int16ul, Int32ul, this
 
 from mqproto.wire.base import BaseHeader, base_header
 from mqproto.wire.guid import NULL_GUID, Guid
-from mqproto.wire.layout import Layout, Must, Octets
+from mqproto.wire.layout import Layout, Must
+from mqproto.wire.parts import Octets
 from mqproto.wire.record import Bit, Bits, Record
 from mqproto.wire.session import SessionHeader, session_header
 

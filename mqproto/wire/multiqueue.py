@@ -9,18 +9,8 @@ from construct import Const, GreedyBytes, Int16ul, Int32ul, Rebuild, len_, this
 from construct.expr import FuncPath
 
 from mqproto.wire.guid import Guid
-from mqproto.wire.layout import (
-    Layout,
-    Must,
-    Octets,
-    OneOf,
-    PacketStream,
-    Pad4,
-    Repeated,
-    TerminatedText,
-    Window,
-    is_one_of,
-)
+from mqproto.wire.layout import Layout, Must, PacketStream
+from mqproto.wire.parts import Octets, OneOf, Pad4, Repeated, TerminatedText, Window, is_one_of
 from mqproto.wire.record import Record
 from mqproto.wire.user import PrivateQueueFormatName, private_queue_format_name
 

@@ -20,8 +20,9 @@ from mqproto.wire.internal import (
     establish_connection_packet,
     session_ack_packet,
 )
-from mqproto.wire.layout import Layout, Must, When
+from mqproto.wire.layout import Layout, Must
 from mqproto.wire.multiqueue import MultiQueueFormatHeader, multi_queue_format_header
+from mqproto.wire.parts import When
 from mqproto.wire.properties import MessagePropertiesHeader, message_properties_header
 from mqproto.wire.record import Record
 from mqproto.wire.security import SecurityHeader, security_header

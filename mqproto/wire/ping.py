@@ -8,7 +8,8 @@ from typing import Final
 from construct import Const, Int16ul, Int32ul
 
 from mqproto.wire.guid import NULL_GUID, Guid
-from mqproto.wire.layout import Layout, Octets
+from mqproto.wire.layout import Layout
+from mqproto.wire.parts import Octets
 from mqproto.wire.record import Bit, Record
 
 PING_SIGNATURE: Final = 0x5548

@@ -7,12 +7,32 @@ from typing import Final
 
 from construct import Int8ul, Int16ul, Int32ul, Rebuild, len_, this
 
-from mqproto.wire.layout import Layout, Must, Octets, Pad4, Text, wide_size_
+from mqproto.wire.guid import Guid
+from mqproto.wire.layout import Layout, Must
+from mqproto.wire.parts import Octets, Pad4, Text, wide_size_
 from mqproto.wire.record import Bit, Record
 
 LONGEST_LABEL: Final = 249  # characters, without the NUL
 SHA_512: Final = 0x0000800E
 AES_256: Final = 0x00006610
+
+
+@dataclass(frozen=True, slots=True)
+class MessageIdentifier:
+    """Names a message: its first queue manager, and a number that is unique there.  [MS-MQMQ] 2.2.18.1.3
+
+    The correlation_id of an administration acknowledgment is the identifier of the message acknowledged.
+    """
+
+    queue_manager_guid: Guid
+    ordinal: int
+
+
+message_identifier = Record(
+    MessageIdentifier,
+    Layout("[MS-MQMQ] 2.2.18.1.3", "queue_manager_guid" / Octets(16), "ordinal" / Int32ul),
+)
+assert message_identifier.sizeof() == 20
 
 
 @dataclass(slots=True)

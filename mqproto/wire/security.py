@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from construct import Int16ul, Int32ul, Rebuild, len_, this
 
-from mqproto.wire.layout import Layout, Must, Octets, Pad4, TerminatedText
+from mqproto.wire.layout import Layout, Must
+from mqproto.wire.parts import Octets, Pad4, TerminatedText
 from mqproto.wire.record import Bit, Bits, Record
 
 

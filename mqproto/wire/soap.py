@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from construct import Const, Int16ul, Int32ul, Rebuild, this
 
-from mqproto.wire.layout import Layout, Text, wide_size_
+from mqproto.wire.layout import Layout
+from mqproto.wire.parts import Text, wide_size_
 from mqproto.wire.record import Record
 
 

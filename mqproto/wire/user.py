@@ -9,19 +9,8 @@ from construct import Int16ul, Int32ul, Rebuild, this
 
 from mqproto.wire.base import INFINITE
 from mqproto.wire.guid import NULL_GUID, Guid
-from mqproto.wire.layout import (
-    Absent,
-    Layout,
-    Must,
-    Octets,
-    OneOf,
-    Pad4,
-    Single,
-    Text,
-    When,
-    is_one_of,
-    wide_size_,
-)
+from mqproto.wire.layout import Layout, Must
+from mqproto.wire.parts import Absent, Octets, OneOf, Pad4, Single, Text, When, is_one_of, wide_size_
 from mqproto.wire.record import Bit, Bits, Record
 
 MAXIMUM_HOP_COUNT: Final = 0x1D

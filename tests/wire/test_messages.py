@@ -12,12 +12,14 @@ from mqproto.wire import (
     INFINITE,
     NULL_GUID,
     Guid,
+    MessageIdentifier,
     PrivateQueueFormatName,
     QueueName,
     UserMessage,
     decode_packet,
     encode_packet,
 )
+from mqproto.wire.properties import message_identifier
 from mqproto.wire.user import (
     DIRECT,
     NO_QUEUE,
@@ -101,6 +103,13 @@ def test_an_empty_label_takes_no_bytes_and_a_mere_nul_is_another() -> None:
         decoded = decode_packet(encode_packet(message))
         assert isinstance(decoded, UserMessage)
         assert decoded.properties.label == message.properties.label
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.18.1.3")
+def test_a_message_identifier_fills_a_correlation_id() -> None:
+    identifier = MessageIdentifier(SENDER, 5)
+    assert message_identifier.encode(identifier) == SENDER + bytes.fromhex("05000000")
+    assert message_identifier.decode(SENDER + bytes.fromhex("05000000")) == identifier
 
 
 def test_what_is_asked_for_is_in_the_headers() -> None:

@@ -23,14 +23,15 @@ from mqproto.testing import (
     tx_sequence_ids,
     user_headers,
 )
-from mqproto.wire import BaseHeader, TransactionHeader, UserHeader
+from mqproto.wire import BaseHeader, ProviderInfo, TransactionHeader, UserHeader
 from mqproto.wire.base import base_header
 from mqproto.wire.debug import debug_header
-from mqproto.wire.layout import Layout, Must, Octets, Text, wide_size_
+from mqproto.wire.layout import Layout, Must
 from mqproto.wire.multiqueue import multi_queue_format_header
+from mqproto.wire.parts import Octets, Text, wide_size_
 from mqproto.wire.properties import message_properties_header
 from mqproto.wire.record import Record
-from mqproto.wire.security import security_header
+from mqproto.wire.security import provider_info, security_header
 from mqproto.wire.session import session_header
 from mqproto.wire.soap import soap_header
 from mqproto.wire.transaction import transaction_header, tx_sequence_id
@@ -180,6 +181,15 @@ def test_a_name_covers_its_bits_and_no_others(kind: type, name: str, mask: int) 
 def test_bits_refuse_what_does_not_fit(value: int) -> None:
     with pytest.raises(ValueError, match="does not fit 5 bits"):
         UserHeader().hop_count = value
+
+
+def test_the_alternative_provider_of_a_signature_can_be_read() -> None:
+    info = ProviderInfo(provider_type=1, provider_name="Provider")
+    encoded = provider_info.encode(info)
+    assert encoded == bytes.fromhex("01000000") + "Provider\0".encode("utf-16-le")
+    assert provider_info.decode(encoded) == info
+    with pytest.raises(WireFormatError, match="provider_name"):
+        provider_info.decode(encoded[:-2])
 
 
 def test_text_keeps_unpaired_surrogates() -> None:

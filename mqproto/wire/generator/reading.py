@@ -10,19 +10,8 @@ from typing import Any
 from construct import Const, GreedyBytes
 
 from mqproto.wire.generator.source import Refused, Scope, Writer, fixed_format, grouped, local
-from mqproto.wire.layout import (
-    Absent,
-    Layout,
-    Must,
-    Octets,
-    OneOf,
-    PacketStream,
-    Pad4,
-    Single,
-    Text,
-    When,
-    bare,
-)
+from mqproto.wire.layout import Layout, Must, PacketStream, bare
+from mqproto.wire.parts import Absent, Octets, OneOf, Pad4, Single, Text, When
 from mqproto.wire.record import Record, to_records
 
 

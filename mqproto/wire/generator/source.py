@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from construct import Bytes, Const, FormatField, Rebuild, expr
 
-from mqproto.wire.layout import OneOf, wide_size
+from mqproto.wire.parts import OneOf, wide_size
 from mqproto.wire.record import Record
 
 

@@ -19,20 +19,8 @@ from mqproto.wire.generator.source import (
     local,
     steps_of,
 )
-from mqproto.wire.layout import (
-    NUL,
-    Absent,
-    Layout,
-    Must,
-    Octets,
-    OneOf,
-    PacketStream,
-    Pad4,
-    Single,
-    Text,
-    When,
-    bare,
-)
+from mqproto.wire.layout import Layout, Must, PacketStream, bare
+from mqproto.wire.parts import NUL, Absent, Octets, OneOf, Pad4, Single, Text, When
 from mqproto.wire.record import Record, to_containers
 
 
