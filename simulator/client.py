@@ -35,7 +35,7 @@ from simulator.topology import Topology
 CONNECT_TIMEOUT_S: Final = 10.0
 BUSY_PAUSE_S: Final = 0.02
 SETTLE_TIMEOUT_S: Final = 5.0
-"""How long a cancelled task waits for the node to take messages back."""
+"""How long a cancelled task waits for the node to say what became of its messages."""
 PART_BYTES: Final = 4 * 2**20
 """About how much of a long list of messages goes into one request."""
 PARTS_AHEAD: Final = 4
@@ -226,6 +226,8 @@ class Client:
     ) -> MessageId:
         """Send one message; when this returns, the node has accepted it, on disk if it is one that is kept.
 
+        If it is cancelled, the node may have accepted it, or not.
+
         Args:
             destination: a path name or format name, such as `destination\\private$\\orders`.
             options: see `mqproto.applications.Draft`.
@@ -249,7 +251,9 @@ class Client:
         for part in _parts(drafts):
             if len(waiting) == PARTS_AHEAD:
                 ordinals += (await self._answer(waiting.popleft())).ordinals
-            waiting.append(await self._request(Operation.SEND, control.Send(destination, part)))
+            while self._connection.unsent_bytes > UNSENT_LIMIT_BYTES:
+                await self._connection.flushed()
+            waiting.append(self._request(Operation.SEND, control.Send(destination, part)))
         for pending in waiting:
             ordinals += (await self._answer(pending)).ordinals
         return [MessageId(self.manager, ordinal) for ordinal in ordinals]
@@ -286,7 +290,7 @@ class Client:
             await self._roll_back(messages)
             raise
         if messages.transaction:
-            await self._ask(Operation.SETTLE, control.Settle(messages.transaction, True))
+            await self._commit(messages.transaction)
 
     async def peek(self, queue: str, limit: int = 1) -> list[ReceivedMessage]:
         """Look at the first messages of a queue, as many as the node has in memory. They stay."""
@@ -309,7 +313,7 @@ class Client:
         self.node, self.manager = hello.node, Guid(hello.guid)
 
     async def _receive(self, operation: Operation, wish: control.Receive) -> control.Messages:
-        pending = await self._request(operation, wish)
+        pending = self._request(operation, wish)
         try:
             await pending.answered.wait()
         except trio.Cancelled:
@@ -321,7 +325,7 @@ class Client:
                 await self._roll_back(messages)
                 raise
             return messages
-        taken: control.Messages = await self._answer(pending)
+        taken: control.Messages = self._outcome(pending)  # No checkpoint: a cancelled one would lose them.
         return taken
 
     async def _give_up(self, pending: _Pending) -> control.Messages | None:
@@ -335,6 +339,18 @@ class Client:
             return messages
         return None
 
+    async def _commit(self, transaction: int) -> None:
+        pending = self._request(Operation.SETTLE, control.Settle(transaction, True))
+        try:
+            await pending.answered.wait()
+        except trio.Cancelled:
+            # It cannot be taken back any more; better that the caller knows how it ended.
+            with trio.move_on_after(SETTLE_TIMEOUT_S, shield=True):
+                await pending.answered.wait()
+            if not pending.answered.is_set():
+                raise
+        self._outcome(pending)
+
     async def _roll_back(self, messages: control.Messages) -> None:
         """Give them back; if that cannot be asked for, the end of the connection does it."""
         if messages.transaction and not self._is_lost:
@@ -342,11 +358,9 @@ class Client:
                 await self._ask(Operation.SETTLE, control.Settle(messages.transaction, False))
 
     async def _ask(self, operation: Operation, payload: msgspec.Struct) -> Any:
-        return await self._answer(await self._request(operation, payload))
+        return await self._answer(self._request(operation, payload))
 
-    async def _request(self, operation: Operation, payload: msgspec.Struct) -> _Pending:
-        while self._connection.unsent_bytes > UNSENT_LIMIT_BYTES:
-            await self._connection.flushed()
+    def _request(self, operation: Operation, payload: msgspec.Struct) -> _Pending:
         if self._is_lost:
             raise NodeUnreachable(f"the connection to node {self.node} is broken: connect again")
         pending = _Pending(operation, next(self._numbers) & 0xFFFFFFFF)
@@ -356,6 +370,9 @@ class Client:
 
     async def _answer(self, pending: _Pending) -> Any:
         await pending.answered.wait()
+        return self._outcome(pending)
+
+    def _outcome(self, pending: _Pending) -> Any:
         if pending.answer is not None:
             return control.result(pending.operation, pending.answer)
         what = f"the connection to node {self.node} broke before it answered {pending.operation.name}"
@@ -380,6 +397,8 @@ class Client:
                         pending.answered.set()
         except (OSError, trio.ClosedResourceError):
             pass
+        # The node waits for our end before it forgets the connection.
+        self._connection.close()
         self._is_lost = True
         for pending in self._pending.values():
             pending.answered.set()

@@ -225,7 +225,7 @@ class FrameBuffer:
         self._kept = bytearray()
         self._needed = HEAD_BYTES
 
-    def feed(self, data: bytes | memoryview) -> Iterator[Frame]:
+    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Frame]:
         """The frames that these bytes complete, in order.
 
         Raises:

@@ -1,0 +1,142 @@
+"""Nodes that run, for tests: in this process where that is enough, in one of their own where they are to be killed."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from simulator.client import Client, connect
+from simulator.node import Node, run_node
+from simulator.topology import Topology
+
+DESTINATION = r"destination\private$\orders"
+
+SERVE = """
+import pickle, sys
+from pathlib import Path
+from simulator.node import serve
+topology = pickle.load(sys.stdin.buffer)
+serve(topology, sys.argv[1], Path(sys.argv[2]), supervised=True)
+"""
+
+
+class Log(io.StringIO):
+    """A node's log, to be looked at and waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._written = trio.Event()
+
+    def write(self, text: str) -> int:
+        self._written.set()
+        return super().write(text)
+
+    def lines(self, event: str) -> list[dict[str, Any]]:
+        """The lines about one kind of event, oldest first."""
+        lines = [json.loads(line) for line in self.getvalue().splitlines()]
+        return [line for line in lines if line["event"] == event]
+
+    async def line(self, event: str) -> dict[str, Any]:
+        """The last line about an event, as soon as there is one."""
+        while not self.lines(event):
+            self._written = trio.Event()
+            await self._written.wait()
+        return self.lines(event)[-1]
+
+
+@asynccontextmanager
+async def running(
+    topology: Topology, name: str, directory: Path, log: io.StringIO | None = None
+) -> AsyncIterator[Node]:
+    """A node in this process, stopped at the end."""
+    async with trio.open_nursery() as nursery:
+
+        async def run(*, task_status: trio.TaskStatus[Node]) -> None:
+            await run_node(topology, name, directory, log=log or Log(), task_status=task_status)
+
+        node: Node = await nursery.start(run)
+        yield node
+        node.stop()
+
+
+@asynccontextmanager
+async def running_with_client(topology: Topology, name: str, directory: Path) -> AsyncIterator[Client]:
+    """A node in this process, and a client of it."""
+    async with running(topology, name, directory), connect(topology, name, directory) as client:
+        yield client
+
+
+class NodeProcess:
+    """A node in a process of its own, ready when `start` returns."""
+
+    def __init__(self, topology: Topology, name: str, directory: Path) -> None:
+        self.topology = topology
+        self.name = name
+        self.directory = directory
+        self.process: trio.Process | None = None
+
+    async def start(self) -> None:
+        """Start it and wait until it says that it is ready."""
+        command = [sys.executable, "-c", SERVE, self.name, str(self.directory)]
+        with (self.directory / f"{self.name}.log").open("ab") as log:
+            process = await trio.lowlevel.open_process(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+            )
+        self.process = process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        await process.stdin.send_all(pickle.dumps(self.topology))
+        said = b""
+        while b"\n" not in said:
+            chunk = await process.stdout.receive_some()
+            assert chunk, f"{self.name} did not start: {(self.directory / f'{self.name}.log').read_text()}"
+            said += chunk
+        assert said == f"ready {self.name}\n".encode()
+
+    async def end(self, number: signal.Signals) -> int:
+        """Send it a signal and wait for its exit status."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        return await self.wait()
+
+    async def wait(self) -> int:
+        """Its exit status, when it has ended."""
+        assert self.process is not None
+        process, self.process = self.process, None
+        status = await process.wait()
+        for stream in (process.stdin, process.stdout):
+            assert stream is not None
+            await stream.aclose()
+        return status
+
+    def client(self) -> Any:
+        """A client of it."""
+        return connect(self.topology, self.name, self.directory)
+
+
+@asynccontextmanager
+async def processes(topology: Topology, directory: Path) -> AsyncIterator[dict[str, NodeProcess]]:
+    """Every node of a topology in a process of its own, killed at the end."""
+    nodes = {name: NodeProcess(topology, name, directory) for name in topology.nodes}
+    async with AsyncExitStack() as ends:
+        async with trio.open_nursery() as nursery:
+            for node in nodes.values():
+                ends.push_async_callback(_kill, node)
+                nursery.start_soon(node.start)
+        yield nodes
+
+
+async def _kill(node: NodeProcess) -> None:
+    if node.process is not None:
+        with trio.CancelScope(shield=True):
+            await node.end(signal.SIGKILL)

@@ -1,0 +1,355 @@
+"""What an application may rely on: nothing is lost between a queue and its hands, and errors say what is known."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import trio
+
+from mqproto.applications import LABEL_LIMIT, Draft
+from mqproto.errors import FormatNameError, UsageError
+from simulator import control, places
+from simulator.client import Client, InDoubt, MessageId, NodeUnreachable, connect, connect_to
+from simulator.control import FrameBuffer, Operation
+from simulator.topology import Topology, TopologyError, load
+from tests.simulator.running import running, running_with_client
+
+ORDERS = r".\private$\orders"
+NOTES = r".\private$\notes"
+
+
+@pytest.fixture
+def topology() -> Topology:
+    return load("three-node").with_free_ports()
+
+
+@pytest.fixture
+async def client(topology: Topology, tmp_path: Path) -> AsyncIterator[Client]:
+    """A client of a node that hosts `orders`, which is transactional, and `notes`, which is not."""
+    async with running_with_client(topology, "destination", tmp_path) as client:
+        yield client
+
+
+def numbered(first: int, end: int) -> list[Draft]:
+    return [Draft(body=str(number).encode(), transactional=True) for number in range(first, end)]
+
+
+async def numbers_in(client: Client, queue: str = "orders") -> list[int]:
+    """Take all that is in a queue."""
+    numbers: list[int] = []
+    while messages := await client.receive(queue, limit=500, timeout_s=0):
+        numbers += [int(message.body) for message in messages]
+    return numbers
+
+
+# Messages
+
+
+async def test_a_message_arrives_as_it_was_sent(client: Client) -> None:
+    before = datetime.now(UTC).replace(microsecond=0)
+    sent = await client.send(NOTES, b"\0body", "a label", priority=5, extension=b"\1\2", application_tag=9)
+    [message] = await client.receive("notes")
+    assert (message.body, message.label, message.extension) == (b"\0body", "a label", b"\1\2")
+    assert (message.id, message.source, message.priority) == (sent, client.manager, 5)
+    assert before <= message.sent_time <= datetime.now(UTC)
+    assert not message.transactional
+    assert message.record.properties.application_tag == 9
+
+
+def test_a_message_id_is_printed_as_msmq_prints_it() -> None:
+    guid = load("three-node").nodes["sender"].guid
+    text = str(MessageId(guid, 7))
+    assert text.endswith("\\7")
+    assert len(text) == len("00000000-0000-0000-0000-000000000000\\7")
+
+
+async def test_a_list_of_any_length_is_sent_in_order(client: Client) -> None:
+    ids = await client.send_many(ORDERS, numbered(0, 2_345))
+    assert len(set(ids)) == 2_345
+    assert await numbers_in(client) == list(range(2_345))
+
+
+async def test_large_messages_go_in_parts_that_the_node_reads(client: Client) -> None:
+    await client.send_many(NOTES, [Draft(body=bytes(3 * 2**20)) for _ in range(7)])
+    sizes = []
+    while messages := await client.receive("notes", limit=500, timeout_s=0):
+        sizes += [len(message.body) for message in messages]
+    assert sizes == [3 * 2**20] * 7
+
+
+async def test_a_draft_that_cannot_be_sent_keeps_its_whole_part_back(client: Client) -> None:
+    with pytest.raises(UsageError, match="characters"):
+        await client.send_many(
+            ORDERS, [*numbered(0, 3), Draft(body=b"", label="x" * (LABEL_LIMIT + 1), transactional=True)]
+        )
+    assert await numbers_in(client) == []
+
+
+# Receiving
+
+
+async def test_a_receive_waits_until_a_message_comes(client: Client) -> None:
+    received = []
+
+    async def receive() -> None:
+        received.extend(await client.receive("notes"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(receive)
+        await trio.testing.wait_all_tasks_blocked()
+        await client.send(NOTES, b"at last")
+    assert [message.body for message in received] == [b"at last"]
+
+
+async def test_a_receive_that_times_out_has_nothing_and_takes_nothing_later(client: Client) -> None:
+    assert await client.receive("notes", timeout_s=0.01) == []
+    assert await client.receive("notes", timeout_s=0) == []
+    async with client.transaction("notes", timeout_s=0.01) as messages:
+        assert messages == []
+    await client.send(NOTES, b"1")
+    assert await numbers_in(client, "notes") == [1]
+
+
+async def test_who_will_not_wait_gets_what_only_the_disk_has(topology: Topology, tmp_path: Path) -> None:
+    async with running_with_client(topology, "destination", tmp_path) as client:
+        await client.send_many(ORDERS, numbered(0, 1_500))
+    async with running_with_client(topology, "destination", tmp_path) as client:
+        assert await numbers_in(client) == list(range(1_500))
+
+
+async def test_requests_of_several_tasks_share_a_connection(client: Client) -> None:
+    taken: list[int] = []
+
+    async def receive(queue: str) -> None:
+        for _ in range(20):
+            [message] = await client.receive(queue)
+            taken.append(int(message.body))
+
+    async with trio.open_nursery() as nursery:
+        for queue in ["orders", "notes", "notes"]:
+            nursery.start_soon(receive, queue)
+        for number in range(40):
+            await client.send(NOTES, str(number).encode())
+        await client.send_many(ORDERS, numbered(40, 60))
+    assert sorted(taken) == list(range(60))
+
+
+async def test_a_cancelled_receive_leaves_the_message_to_the_next(client: Client) -> None:
+    with trio.move_on_after(0):
+        await client.receive("notes")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.receive, "notes")
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    await client.send(NOTES, b"1")
+    assert await numbers_in(client, "notes") == [1]
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+async def test_a_message_that_comes_as_its_receive_is_cancelled_is_not_lost(
+    client: Client, transactional: bool
+) -> None:
+    for steps in range(25):
+        await client.send_many(ORDERS, numbered(steps, steps + 1))
+        taken: list[int] = []
+
+        async def receive(taken: list[int]) -> None:
+            if transactional:
+                async with client.transaction("orders") as messages:
+                    await trio.lowlevel.checkpoint()
+            else:
+                messages = await client.receive("orders")
+            taken += [int(message.body) for message in messages]
+
+        # Cancelled after so many steps of the scheduler: before the request leaves, while the node has it, while the
+        # answer is on its way, and after all.
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(receive, taken)
+            for _ in range(steps):
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        assert taken + await numbers_in(client) == [steps]
+
+
+# Transactions
+
+
+async def test_a_transaction_commits_at_the_end_of_its_block(client: Client) -> None:
+    await client.send_many(ORDERS, numbered(0, 5))
+    async with client.transaction("orders", limit=3) as messages:
+        assert [message.body for message in messages] == [b"0", b"1", b"2"]
+        assert all(message.transactional for message in messages)
+        [queue] = [queue for queue in (await client.queues()).local if queue.name == "orders"]
+        assert queue.unsettled == 3
+    assert await numbers_in(client) == [3, 4]
+
+
+async def test_an_exception_rolls_back_and_the_order_stays(client: Client) -> None:
+    await client.send_many(ORDERS, numbered(0, 5))
+    with pytest.raises(ZeroDivisionError):
+        async with client.transaction("orders", limit=3):
+            raise ZeroDivisionError
+    assert await numbers_in(client) == list(range(5))
+
+
+async def test_a_cancelled_transaction_rolls_back(client: Client) -> None:
+    await client.send_many(ORDERS, numbered(0, 5))
+    with trio.CancelScope() as scope:
+        async with client.transaction("orders", limit=3):
+            scope.cancel()
+            await trio.sleep_forever()
+    assert await numbers_in(client) == list(range(5))
+
+
+async def test_what_a_client_that_goes_away_did_not_settle_returns_in_order(
+    client: Client, topology: Topology, tmp_path: Path
+) -> None:
+    await client.send_many(ORDERS, numbered(0, 9))
+    async with connect(topology, "destination", tmp_path) as other:
+        first, second = other.transaction("orders", limit=3), other.transaction("orders", limit=3)
+        await first.__aenter__()
+        await second.__aenter__()
+        await client.send_many(ORDERS, numbered(9, 10))
+        other._connection.close()
+        while any(queue.unsettled for queue in (await client.queues()).local):
+            await trio.lowlevel.checkpoint()
+        assert await numbers_in(client) == list(range(10))
+        for transaction in (first, second):
+            with pytest.raises(NodeUnreachable):
+                await transaction.__aexit__(None, None, None)
+
+
+# Names
+
+
+async def test_queues_go_by_any_of_their_names(client: Client) -> None:
+    names = [ORDERS, r"destination\private$\orders", r"DESTINATION\Private$\Orders"]
+    names += [r"DIRECT=OS:destination\private$\orders", "ORDERS"]
+    for name in names[:-1]:
+        await client.send(name, b"1", transactional=True)
+    for name in names:
+        assert len(await client.peek(name, limit=10)) == len(names) - 1
+
+
+@pytest.mark.parametrize(
+    ("queue", "kind", "text"),
+    [
+        (r"destinaton\private$\orders", TopologyError, "did you mean 'destination'"),
+        (r"destination\private$\order", TopologyError, "did you mean 'orders'"),
+        ("DIRECT=nonsense", FormatNameError, "DIRECT="),
+        (r"destination\private$\notes", UsageError, "not transactional"),
+        (r"destination\system$;DEADLETTER", UsageError, "nobody sends to a system queue"),
+    ],
+)
+async def test_a_wrong_destination_is_said_in_one_line(
+    client: Client, queue: str, kind: type[Exception], text: str
+) -> None:
+    with pytest.raises(kind, match=text) as raised:
+        await client.send(queue, b"", transactional=True)
+    assert type(raised.value) is kind
+    assert "\n" not in str(raised.value)
+
+
+async def test_a_queue_of_another_node_is_received_from_there(client: Client) -> None:
+    with pytest.raises(UsageError, match="is a queue of sender: receive from it there"):
+        await client.receive(r"sender\private$\replies")
+    with pytest.raises(TopologyError, match="did you mean 'notes'"):
+        await client.receive("note")
+
+
+# Without a node
+
+
+async def test_a_node_that_does_not_run_is_said_with_the_command_that_starts_it(
+    topology: Topology, tmp_path: Path
+) -> None:
+    with pytest.raises(NodeUnreachable) as raised:
+        async with connect(topology, "destination", tmp_path):
+            pass
+    assert str(raised.value) == (
+        "node destination is not running: start it with `mqproto node three-node destination`"
+    )
+
+
+async def test_a_client_of_a_node_that_has_stopped_hears_of_it(topology: Topology, tmp_path: Path) -> None:
+    async def receive(client: Client) -> None:
+        with pytest.raises(InDoubt):
+            await client.receive("orders")
+
+    async with (
+        running(topology, "destination", tmp_path) as node,
+        connect(topology, "destination", tmp_path) as client,
+    ):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(receive, client)
+            await trio.testing.wait_all_tasks_blocked()
+            node.stop()
+        with pytest.raises(NodeUnreachable):
+            await client.queues()
+
+
+@asynccontextmanager
+async def a_node_that_breaks_off(tmp_path: Path, after: Operation) -> AsyncIterator[Client]:
+    """A client of something that answers like a node, and hangs up on one kind of request."""
+    path = places.prepared(places.socket_path(tmp_path, "fake"))
+    results = {
+        Operation.HELLO: control.Hello(control.VERSION, "fake", bytes(16)),
+        Operation.RECEIVE_IN_TRANSACTION: control.Messages(1, []),
+    }
+
+    async def serve(stream: trio.SocketStream) -> None:
+        buffer = FrameBuffer()
+        async with stream:
+            async for chunk in stream:
+                for request in buffer.feed(chunk):
+                    if request.operation == after:
+                        return
+                    result = results[Operation(request.operation)]
+                    await stream.send_all(control.frame(Operation.DONE, request.request, result))
+
+    listening = trio.socket.socket(trio.socket.AF_UNIX)
+    await listening.bind(str(path))
+    listening.listen()
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.serve_listeners, serve, [trio.SocketListener(listening)])
+            async with connect_to(path) as client:
+                yield client
+            nursery.cancel_scope.cancel()
+    finally:
+        path.unlink()
+
+
+async def send(client: Client) -> None:
+    await client.send(ORDERS, b"")
+
+
+async def commit(client: Client) -> None:
+    async with client.transaction("orders"):
+        pass
+
+
+@pytest.mark.parametrize(("operation", "act"), [(Operation.SEND, send), (Operation.SETTLE, commit)])
+async def test_an_answer_that_never_comes_leaves_doubt(
+    tmp_path: Path, operation: Operation, act: Callable[[Client], Awaitable[None]]
+) -> None:
+    async with a_node_that_breaks_off(tmp_path, operation) as client:
+        with pytest.raises(InDoubt, match=f"broke before it answered {operation.name}"):
+            await act(client)
+
+
+async def test_a_question_that_changes_nothing_leaves_no_doubt(tmp_path: Path) -> None:
+    async with a_node_that_breaks_off(tmp_path, Operation.QUEUES) as client:
+        with pytest.raises(NodeUnreachable, match="connect again"):
+            await client.queues()
+
+
+async def test_a_rollback_needs_no_answer(tmp_path: Path) -> None:
+    async with a_node_that_breaks_off(tmp_path, Operation.SETTLE) as client:
+        with pytest.raises(ZeroDivisionError):
+            async with client.transaction("b"):
+                raise ZeroDivisionError
