@@ -1,0 +1,270 @@
+"""Queue managers as processes: nothing acknowledged is lost, whatever is killed, and every error is one line."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+
+from mqproto.applications import Draft
+from mqproto.effects import Writes
+from mqproto.errors import UsageError
+from mqproto.wire import Guid, encode_packet, establish_connection
+from simulator import places
+from simulator.client import Client, InDoubt, connect
+from simulator.node import run_node
+from simulator.storage import Store, StoreError
+from simulator.topology import Topology, load
+from tests.simulator.running import DESTINATION, Log, NodeProcess, processes, running
+
+ORDERS = r".\private$\orders"
+STRANGER = Guid(b"a stranger's guid"[:16])
+
+
+@pytest.fixture
+def chain() -> Topology:
+    """sender, intermediate, destination, at ports that were free a moment ago."""
+    return load("three-node").with_free_ports()
+
+
+async def test_a_chain_delivers_once_and_in_order_while_its_nodes_are_killed(
+    chain: Topology, tmp_path: Path
+) -> None:
+    drafts = [Draft(body=f"order {number}".encode(), transactional=True) for number in range(500)]
+    received: list[bytes] = []
+
+    async def receive_until(node: NodeProcess, count: int) -> None:
+        async with node.client() as client:
+            while len(received) < count:
+                async with client.transaction("orders", limit=20) as messages:
+                    batch = [message.body for message in messages]
+                received.extend(batch)
+
+    async def send_one_by_one(client: Client) -> None:
+        for draft in drafts[300:]:
+            await client.send_many(DESTINATION, [draft])
+
+    async with processes(chain, tmp_path) as nodes, nodes["sender"].client() as sender:
+        intermediate, destination = nodes["intermediate"], nodes["destination"]
+        await sender.send_many(DESTINATION, drafts[:150])
+        await receive_until(destination, 50)
+        assert await intermediate.end(signal.SIGKILL) == -signal.SIGKILL
+        await sender.send_many(DESTINATION, drafts[150:300])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send_one_by_one, sender)
+            await intermediate.start()
+            await receive_until(destination, 350)
+            await destination.end(signal.SIGKILL)
+            await destination.start()
+            await receive_until(destination, 500)
+        async with destination.client() as client:
+            assert await client.peek("orders") == []
+    assert received == [draft.body for draft in drafts]
+
+
+async def test_what_was_accepted_survives_the_kill_that_follows_at_once(
+    chain: Topology, tmp_path: Path
+) -> None:
+    alone = replace(chain, nodes={"destination": chain.nodes["destination"]}, links=(), routes={})
+    async with processes(alone, tmp_path) as nodes:
+        node = nodes["destination"]
+        async with node.client() as client:
+            sent = [await client.send(ORDERS, b"kept", transactional=True) for _ in range(3)]
+            await node.end(signal.SIGKILL)
+        await node.start()
+        async with node.client() as client:
+            assert [message.id for message in await client.receive("orders", limit=10)] == sent
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_to_stop_ends_a_node_with_status_0(
+    chain: Topology, tmp_path: Path, number: signal.Signals
+) -> None:
+    node = NodeProcess(chain, "sender", tmp_path)
+    await node.start()
+    async with node.client() as client:
+        await client.send(DESTINATION, b"waits", transactional=True)
+        assert await node.end(number) == 0
+    events = [json.loads(line)["event"] for line in (tmp_path / "sender.log").read_text().splitlines()]
+    assert (events[0], events[-1]) == ("started", "stopped")
+
+
+async def test_a_supervised_node_ends_with_its_standard_input(chain: Topology, tmp_path: Path) -> None:
+    node = NodeProcess(chain, "sender", tmp_path)
+    await node.start()
+    assert node.process is not None
+    assert node.process.stdin is not None
+    await node.process.stdin.aclose()
+    assert await node.wait() == 0
+
+
+async def test_garbage_closes_its_connection_with_a_reason_and_nothing_else(
+    chain: Topology, tmp_path: Path
+) -> None:
+    log = Log()
+    async with (
+        running(chain, "destination", tmp_path, log),
+        connect(chain, "destination", tmp_path) as client,
+        await trio.open_tcp_stream(*chain.nodes["destination"].address) as stranger,
+    ):
+        await stranger.send_all(b"GET / HTTP/1.1\r\nHost: destination\r\n\r\n")
+        assert [chunk async for chunk in stranger] == []
+        closed = await log.line("session-closed")
+        assert (closed["section"], closed["peer"]) == ("3.1.5.1.3", "127.0.0.1")
+        assert closed["reason"].startswith("base.version_number at byte 0 is 0x47, must be 0x10")
+        await client.send(r".\private$\notes", b"still here")
+
+
+async def test_a_refusal_reaches_the_peer_before_its_connection_is_closed(
+    chain: Topology, tmp_path: Path
+) -> None:
+    request = establish_connection(client=STRANGER, server=STRANGER, time_stamp_ms=0)
+    async with (
+        running(chain, "destination", tmp_path),
+        await trio.open_tcp_stream(*chain.nodes["destination"].address) as stranger,
+    ):
+        # What comes after the request is unread when the node closes, which must not cost us the answer.
+        await stranger.send_all(encode_packet(request) + bytes(300_000))
+        assert len(b"".join([chunk async for chunk in stranger])) == len(encode_packet(request))
+
+
+async def test_silent_connections_are_closed_when_their_handshake_is_overdue(
+    chain: Topology, tmp_path: Path
+) -> None:
+    node = chain.nodes["destination"]
+    hasty = replace(node, settings=replace(node.settings, session_initialization_timeout_ms=50))
+    chain = replace(chain, nodes={**chain.nodes, "destination": hasty})
+    log = Log()
+    async with running(chain, "destination", tmp_path, log), trio.open_nursery() as nursery:
+
+        async def stay_silent() -> None:
+            async with await trio.open_tcp_stream(*node.address) as stranger:
+                assert [chunk async for chunk in stranger] == []
+
+        for _ in range(40):
+            nursery.start_soon(stay_silent)
+    assert {line["section"] for line in log.lines("session-closed")} == {"3.1.6.6"}
+    assert len(log.lines("session-closed")) == 40
+
+
+async def test_a_neighbour_that_is_not_there_is_named_and_tried_again(
+    chain: Topology, tmp_path: Path
+) -> None:
+    log = Log()
+    where = "{}:{}".format(*chain.nodes["intermediate"].address)
+    async with running(chain, "sender", tmp_path, log), connect(chain, "sender", tmp_path) as client:
+        await client.send(DESTINATION, b"waits", transactional=True)
+        assert (await log.line("session-closed"))["reason"] == f"connection refused by {where}"
+        [queue] = (await client.queues()).outgoing
+        assert (queue.state, queue.last_failure) == ("disconnected", f"connection refused by {where}")
+        async with running(chain, "intermediate", tmp_path):
+            await log.line("session-open")
+
+
+async def test_connections_leave_from_the_address_of_their_node(chain: Topology, tmp_path: Path) -> None:
+    sender = replace(chain.nodes["sender"], host="127.0.0.2")
+    chain = replace(chain, nodes={**chain.nodes, "sender": sender})
+    log = Log()
+    async with (
+        running(chain, "sender", tmp_path),
+        running(chain, "intermediate", tmp_path, log),
+        connect(chain, "sender", tmp_path) as client,
+    ):
+        await client.send(DESTINATION, b"one", transactional=True)
+        async with connect(chain, "intermediate", tmp_path) as watcher:
+            while not (await watcher.queues()).sessions_open:
+                await trio.lowlevel.checkpoint()
+    assert log.lines("session-closed")[-1]["peer"] == "127.0.0.2"
+
+
+async def test_a_commit_that_fails_ends_the_node_and_nothing_of_its_batch_is_said(
+    chain: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log()
+    commit = Store.commit
+
+    def fail(store: Store, writes: Writes) -> None:
+        if writes.messages:
+            raise StoreError("the disk is full")
+        commit(store, writes)
+
+    monkeypatch.setattr(Store, "commit", fail)
+    answers = []
+
+    async def send() -> None:
+        async with connect(chain, "destination", tmp_path) as client:
+            with pytest.raises(InDoubt):
+                await client.send(ORDERS, b"lost", transactional=True)
+            answers.append("in doubt")
+
+    async with trio.open_nursery() as nursery:
+
+        async def run(*, task_status: trio.TaskStatus[object]) -> None:
+            with pytest.raises(StoreError, match=r"^the disk is full$"):
+                await run_node(chain, "destination", tmp_path, log=log, task_status=task_status)
+
+        await nursery.start(run)
+        nursery.start_soon(send)
+    assert answers == ["in doubt"]
+    assert log.lines("failed")[0]["reason"] == "the disk is full"
+
+
+async def test_a_taken_port_is_one_line_that_says_what_to_do(chain: Topology, tmp_path: Path) -> None:
+    host, port = chain.nodes["sender"].address
+    with closing(socket.create_server((host, port))), pytest.raises(UsageError) as refused:
+        await run_node(chain, "sender", tmp_path, log=Log())
+    assert str(refused.value) == (
+        f"{host}:{port} is taken by another program; stop it or run `mqproto run --free-ports`"
+    )
+
+
+async def test_only_loopback_is_listened_at_unless_asked_for(chain: Topology, tmp_path: Path) -> None:
+    open_to_all = replace(chain.nodes["sender"], host="0.0.0.0")
+    chain = replace(chain, nodes={**chain.nodes, "sender": open_to_all})
+    with pytest.raises(UsageError, match="--allow-remote"):
+        await run_node(chain, "sender", tmp_path, log=Log())
+    async with trio.open_nursery() as nursery:
+
+        async def run(*, task_status: trio.TaskStatus[object]) -> None:
+            await run_node(chain, "sender", tmp_path, allow_remote=True, log=Log(), task_status=task_status)
+
+        await nursery.start(run)
+        nursery.cancel_scope.cancel()
+
+
+async def test_two_nodes_do_not_share_a_store(chain: Topology, tmp_path: Path) -> None:
+    async with running(chain, "sender", tmp_path):
+        with pytest.raises(StoreError, match="another node has it open"):
+            await run_node(chain.with_free_ports(), "sender", tmp_path, log=Log())
+        # The one that was there first goes on, and its clients still find it.
+        async with connect(chain, "sender", tmp_path) as client:
+            assert client.node == "sender"
+
+
+async def test_the_store_of_another_node_is_refused(chain: Topology, tmp_path: Path) -> None:
+    async with running(chain, "sender", tmp_path):
+        pass
+    places.store_path(tmp_path, "sender").rename(places.store_path(tmp_path, "intermediate"))
+    with pytest.raises(StoreError, match="it belongs to"):
+        await run_node(chain, "intermediate", tmp_path, log=Log())
+
+
+async def test_a_node_that_is_cancelled_leaves_neither_socket_nor_lock(
+    chain: Topology, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        async with trio.open_nursery() as nursery:
+
+            async def run(*, task_status: trio.TaskStatus[object]) -> None:
+                await run_node(chain, "sender", tmp_path, log=Log(), task_status=task_status)
+
+            await nursery.start(run)
+            assert places.socket_path(tmp_path, "sender").is_socket()
+            nursery.cancel_scope.cancel()
+        assert not places.socket_path(tmp_path, "sender").exists()

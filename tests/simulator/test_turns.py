@@ -1,0 +1,58 @@
+"""The beat of a node: who feeds waits for the batch, and one batch takes in only so much."""
+
+from __future__ import annotations
+
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from simulator.turns import TURN_BYTES, TURN_MESSAGES, Turns
+
+
+async def test_a_feeder_waits_until_what_it_fed_is_carried_out() -> None:
+    turns = Turns()
+    events: list[str] = []
+
+    async def feed() -> None:
+        await turns.room()
+        events.append("fed")
+        await turns.fed(size_bytes=1)
+        events.append("carried out")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(feed)
+        await turns.work()
+        turns.begin()
+        await wait_all_tasks_blocked()
+        assert events == ["fed"]
+        turns.end()
+    assert events == ["fed", "carried out"]
+
+
+async def test_a_turn_takes_in_only_so_much_and_the_others_have_the_next() -> None:
+    for load in ({"messages": TURN_MESSAGES}, {"size_bytes": TURN_BYTES}):
+        turns = Turns()
+        fed: list[int] = []
+
+        async def feed(number: int, turns: Turns, fed: list[int], load: dict[str, int]) -> None:
+            await turns.room()
+            fed.append(number)
+            await turns.fed(**load)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(3):
+                nursery.start_soon(feed, number, turns, fed, load)
+            for turn in range(1, 4):
+                await wait_all_tasks_blocked()
+                assert len(fed) == turn
+                turns.begin()
+                turns.end()
+        assert sorted(fed) == [0, 1, 2]
+
+
+async def test_what_happens_while_a_batch_is_carried_out_is_the_next_ones() -> None:
+    turns = Turns()
+    turns.wake()
+    turns.begin()
+    turns.wake()
+    turns.end()
+    await turns.work()
