@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from construct import Const, Container, Rebuild, Subconstruct
 
-from mqproto.errors import WireFormatError
+from mqproto.errors import UsageError, WireFormatError
 from mqproto.wire.layout import Layout, PacketStream, bare
 
 R = TypeVar("R")
@@ -136,7 +136,7 @@ class Bits:
 
     def __set__(self, record: object, value: int) -> None:
         if not 0 <= value <= self.limit:
-            raise ValueError(f"{value} does not fit {self.limit.bit_length()} bits")
+            raise UsageError(f"{value} does not fit {self.limit.bit_length()} bits: 0 to {self.limit}")
         word = getattr(record, self.attribute)
         setattr(record, self.attribute, word & ~self.mask | value << self.first)
 
