@@ -1,7 +1,7 @@
 """One process is one queue manager: sockets and a disk around the core.
 
-the core decides ──► Node.carry_out, in the order that is the promise: on disk before anybody hears of it
-Transports, Service    feed it what neighbours and clients say, and say what it has decided
+`Transports` and `Service` feed the core what neighbours and clients say. `Node.pump` takes what it decides, a batch
+at a time, and `Node.carry_out` does it in the order that is the promise: on disk before anybody hears of it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import Final, TextIO
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -34,6 +34,9 @@ from simulator.storage import Store, StoreError
 from simulator.topology import Topology
 from simulator.transport import BACKLOG, Transports, listen
 from simulator.turns import Turns
+
+DESCRIPTORS: Final = 4_096
+"""How many files and sockets a node's process may have open, if the system lets it."""
 
 
 class Node:
@@ -114,9 +117,8 @@ class Node:
         """
         batch = self.core.take(self._clock.now())
         if batch.writes is not None:
-            self._store.commit(
-                batch.writes
-            )  # One transaction, one flush, for all that arrived since the last.
+            # One transaction with one flush, for all that arrived since the last.
+            self._store.commit(batch.writes)
         for page in batch.reads:
             self.core.loaded(page, self._store.read(page))
         for connect in batch.connects:
@@ -196,8 +198,9 @@ def serve(
         topology, name, directory, allow_remote: as for `run_node`, which says what is raised.
     """
     # Each neighbour and each client takes a descriptor.
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
     async def main() -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:

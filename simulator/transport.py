@@ -6,6 +6,7 @@ import errno
 import ipaddress
 import os
 import socket
+from contextlib import suppress
 from typing import Final
 
 import trio
@@ -103,13 +104,17 @@ class Transports:
         if opened is None:
             self._lost(order.session, reason)
             return
+        if scope.cancel_called:
+            opened.close()  # The core gave up as the connection came.
+            return
         scope = self._adopt(order.session, opened)
         self._core.opened(order.session, self._clock.now())
         self._turns.wake()
         await self._serve(order.session, scope)
 
     def _adopt(self, session: int, connected: socket.socket) -> trio.CancelScope:
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with suppress(OSError):  # Some systems refuse it for a connection that was reset meanwhile.
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connections[session] = Connection(connected, self._nursery, self._buffer)
         scope = self._scopes[session] = trio.CancelScope()
         return scope
