@@ -14,11 +14,9 @@ import socket
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypedDict, Unpack
+from typing import Any, Final, TypedDict, Unpack
 
 import msgspec
 import trio
@@ -26,11 +24,23 @@ import trio
 from mqproto.applications import Draft
 from mqproto.errors import MqprotoError, UsageError
 from mqproto.status import NodeStatus
-from mqproto.wire import NULL_GUID, Guid, UserMessage, decode_packet, guid_text
+from mqproto.wire import NULL_GUID, Guid
 from simulator import control, places
 from simulator.connection import Connection, read_buffer
 from simulator.control import Frame, FrameBuffer, Operation
+from simulator.received import MessageId, ReceivedMessage, decoded
 from simulator.topology import Topology
+
+__all__ = [
+    "Client",
+    "DraftOptions",
+    "InDoubt",
+    "MessageId",
+    "NodeUnreachable",
+    "ReceivedMessage",
+    "connect",
+    "connect_to",
+]
 
 CONNECT_TIMEOUT_S: Final = 10.0
 BUSY_PAUSE_S: Final = 0.02
@@ -55,16 +65,6 @@ class InDoubt(MqprotoError):  # noqa: N818
     """The connection broke between a request and its answer: it may have been carried out, or not."""
 
 
-class MessageId(NamedTuple):
-    r"""A message's name in the world, printed as `GUID\ordinal`.  [MS-MQMQ] 2.2.18.1.3"""
-
-    manager: Guid
-    ordinal: int
-
-    def __str__(self) -> str:
-        return f"{guid_text(self.manager)}\\{self.ordinal}"
-
-
 class DraftOptions(TypedDict, total=False):
     """What `Draft` has beyond a body and a label."""
 
@@ -80,53 +80,6 @@ class DraftOptions(TypedDict, total=False):
     journal_negative: bool
     journal_positive: bool
     final_ack: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ReceivedMessage:
-    """A message as an application sees it; `record` has every field of its packet."""
-
-    record: UserMessage
-
-    @property
-    def body(self) -> bytes:
-        """Opaque bytes."""
-        return self.record.properties.message_body
-
-    @property
-    def label(self) -> str:
-        """Empty if it has none."""
-        return self.record.properties.label or ""
-
-    @property
-    def extension(self) -> bytes:
-        """Opaque bytes."""
-        return self.record.properties.extension_data
-
-    @property
-    def id(self) -> MessageId:
-        """Its name, the same at every queue manager on its way."""
-        return MessageId(self.record.user.source_queue_manager, self.record.user.message_id)
-
-    @property
-    def source(self) -> Guid:
-        """The queue manager that sent it first."""
-        return self.record.user.source_queue_manager
-
-    @property
-    def sent_time(self) -> datetime:
-        """When it was sent first, to the second."""
-        return datetime.fromtimestamp(self.record.user.sent_time_s, UTC)
-
-    @property
-    def priority(self) -> int:
-        """0 to 7."""
-        return self.record.base.priority
-
-    @property
-    def transactional(self) -> bool:
-        """Whether it came exactly once and in order."""
-        return self.record.transaction is not None
 
 
 @asynccontextmanager
@@ -269,7 +222,7 @@ class Client:
             InDoubt: messages may have been taken that did not arrive here.
         """
         messages = await self._receive(Operation.RECEIVE, control.Receive(queue, limit, timeout_s))
-        return _decoded(messages)
+        return decoded(messages.packets)
 
     @asynccontextmanager
     async def transaction(
@@ -285,7 +238,7 @@ class Client:
         wish = control.Receive(queue, limit, timeout_s)
         messages = await self._receive(Operation.RECEIVE_IN_TRANSACTION, wish)
         try:
-            yield _decoded(messages)
+            yield decoded(messages.packets)
         except BaseException:
             await self._roll_back(messages)
             raise
@@ -294,7 +247,8 @@ class Client:
 
     async def peek(self, queue: str, limit: int = 1) -> list[ReceivedMessage]:
         """Look at the first messages of a queue, as many as the node has in memory. They stay."""
-        return _decoded(await self._ask(Operation.PEEK, control.Peek(queue, limit)))
+        found = await self._ask(Operation.PEEK, control.Peek(queue, limit))
+        return decoded(found.packets)
 
     async def queues(self) -> NodeStatus:
         """What waits where."""
@@ -402,15 +356,6 @@ class Client:
         self._is_lost = True
         for pending in self._pending.values():
             pending.answered.set()
-
-
-def _decoded(messages: control.Messages) -> list[ReceivedMessage]:
-    records = []
-    for packet in messages.packets:
-        record = decode_packet(packet)
-        assert isinstance(record, UserMessage)
-        records.append(ReceivedMessage(record))
-    return records
 
 
 def _parts(drafts: Iterable[Draft]) -> Iterator[list[Draft]]:

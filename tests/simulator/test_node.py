@@ -180,7 +180,7 @@ async def test_connections_leave_from_the_address_of_their_node(chain: Topology,
         async with connect(chain, "intermediate", tmp_path) as watcher:
             while not (await watcher.queues()).sessions_open:
                 await trio.lowlevel.checkpoint()
-    assert log.lines("session-closed")[-1]["peer"] == "127.0.0.2"
+    assert "127.0.0.2" in {line["peer"] for line in log.lines("session-closed")}
 
 
 async def test_a_commit_that_fails_ends_the_node_and_nothing_of_its_batch_is_said(
