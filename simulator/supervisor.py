@@ -1,0 +1,232 @@
+"""Starts queue managers as processes, waits until they are ready, kills, restarts and reaps them.
+
+A node process is `mqproto node TOPOLOGY NAME --supervised`. It says `ready` on its standard output when it listens;
+it ends when its standard input does, so that no node outlives its supervisor, however that one ends.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import trio
+
+from mqproto.errors import MqprotoError
+from simulator.topology import Topology
+from simulator.views import Address, as_toml, seen_by
+
+READY: Final = b"ready"
+"""The word with which the line begins that a supervised node prints when it listens."""
+READY_TIMEOUT_S: Final = 30
+STOP_TIMEOUT_S: Final = 10
+CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+class NodeError(MqprotoError):
+    """A node process ended by itself; the text is its own last line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """When a node process was spawned and when it was ready, on trio's clock."""
+
+    spawned_s: float
+    ready_s: float
+
+
+class NodeProcess:
+    """One node while it runs."""
+
+    def __init__(self, name: str, process: trio.Process, log: Path) -> None:
+        self.name = name
+        self.process = process
+        self.log = log
+        self.is_wanted = True
+        """Whether nobody has asked for its end."""
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def failure(self) -> NodeError:
+        """Why it ended, from its log."""
+        status = self.process.returncode
+        reason = last_error(self.log) or (
+            f"killed by {signal.Signals(-status).name}"
+            if status is not None and status < 0
+            else f"exit status {status}"
+        )
+        return NodeError(f"{self.name}: {reason}")
+
+    def cpu_s(self) -> float | None:
+        """User and system time it has taken so far, or None where the kernel does not tell."""
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_text("ascii").rpartition(")")[2].split()
+        except OSError:
+            return None
+        return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+
+
+class Supervisor:
+    """The nodes of one topology, each in a process of its own.
+
+    Args:
+        topology: where the nodes listen.
+        directory: their stores, their logs, and the topology as each of them sees it.
+        detours: by (who connects, to whom): the address of the proxy between them.
+    """
+
+    def __init__(
+        self, topology: Topology, directory: Path, detours: Mapping[tuple[str, str], Address] | None = None
+    ) -> None:
+        self.topology = topology
+        self.directory = directory
+        self.running: dict[str, NodeProcess] = {}
+        self._detours = detours or {}
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for name in topology.nodes:
+            self.topology_file(name).write_text(as_toml(seen_by(topology, name, self._detours)), "utf-8")
+
+    def topology_file(self, name: str) -> Path:
+        """The topology as one node sees it."""
+        return self.directory / f"{name}.toml"
+
+    async def start(self, name: str) -> Started:
+        """Spawn a node and wait until it listens.
+
+        Raises:
+            NodeError: it ended instead, or was not ready within 30 s.
+        """
+        log = self.directory / f"{name}.log"
+        command = [sys.executable, "-m", "simulator.cli", "node", str(self.topology_file(name)), name]
+        command += ["--directory", str(self.directory), "--supervised"]
+        spawned_s = trio.current_time()
+        with log.open("ab") as file:
+            process = await trio.lowlevel.open_process(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, start_new_session=True
+            )
+        node = self.running[name] = NodeProcess(name, process, log)
+        with trio.move_on_after(READY_TIMEOUT_S) as patience:
+            is_ready = await _says_ready(process)
+        if patience.cancelled_caught or not is_ready:
+            process.kill()
+            await self._reap(node)
+            if patience.cancelled_caught:
+                raise NodeError(f"{name} was not ready after {READY_TIMEOUT_S} s; see {log}")
+            raise node.failure()
+        return Started(spawned_s, trio.current_time())
+
+    async def start_all(self) -> None:
+        """Start every node, all at once.
+
+        Raises:
+            NodeError: one of them ended instead.
+        """
+        failures: list[NodeError] = []
+
+        async def start(name: str) -> None:
+            try:
+                await self.start(name)
+            except NodeError as failure:
+                failures.append(failure)
+
+        async with trio.open_nursery() as nursery:
+            for name in self.topology.nodes:
+                nursery.start_soon(start, name)
+        if failures:
+            raise failures[0]
+
+    async def kill(self, name: str) -> None:
+        """SIGKILL, as a power cut would end it; returns when the kernel has reaped it."""
+        node = self.running[name]
+        node.is_wanted = False
+        node.process.kill()
+        await self._reap(node)
+
+    async def stop(self, name: str) -> None:
+        """SIGTERM, and SIGKILL if it has not ended after 10 s."""
+        node = self.running[name]
+        node.is_wanted = False
+        node.process.terminate()
+        with trio.move_on_after(STOP_TIMEOUT_S):
+            await node.process.wait()
+        if node.process.returncode is None:
+            node.process.kill()
+        await self._reap(node)
+
+    async def stop_all(self) -> None:
+        """Stop every node that runs, all at once."""
+        async with trio.open_nursery() as nursery:
+            for name in list(self.running):
+                nursery.start_soon(self.stop, name)
+
+    async def watch(self) -> NodeProcess:
+        """Wait until a node ends that nobody asked to; it is reaped."""
+        while True:
+            for node in self.running.values():
+                if node.process.poll() is not None and node.is_wanted:
+                    await self._reap(node)
+                    return node
+            # A wait for each of several processes would need a task for each; a look now and then is enough here.
+            await trio.sleep(0.1)
+
+    async def _reap(self, node: NodeProcess) -> None:
+        with trio.CancelScope(shield=True):
+            await node.process.wait()
+            for pipe in (node.process.stdin, node.process.stdout):
+                if pipe is not None:
+                    await pipe.aclose()
+        if self.running.get(node.name) is node:
+            del self.running[node.name]
+
+
+@asynccontextmanager
+async def supervised(
+    topology: Topology, directory: Path, detours: Mapping[tuple[str, str], Address] | None = None
+) -> AsyncIterator[Supervisor]:
+    """All nodes of a topology, started, and stopped at the end, whatever ends it.
+
+    Raises:
+        NodeError: a node did not start.
+    """
+    supervisor = Supervisor(topology, directory, detours)
+    try:
+        await supervisor.start_all()
+        yield supervisor
+    finally:
+        with trio.CancelScope(shield=True):
+            await supervisor.stop_all()
+
+
+async def _says_ready(process: trio.Process) -> bool:
+    assert process.stdout is not None
+    said = b""
+    async for chunk in process.stdout:
+        said += chunk
+        if any(line.startswith(READY) for line in said.split(b"\n")[:-1]):
+            return True
+    return False
+
+
+def last_error(log: Path) -> str:
+    """The last line of a node's log, if it is an error that the command printed."""
+    with log.open("rb") as file:
+        lines = _tail(file).decode("utf-8", "replace").splitlines()
+    for line in reversed(lines):
+        if found := re.fullmatch(r"mqproto: (?:error: )?(.+)", line):
+            return found[1]
+    return ""
+
+
+def _tail(file: BinaryIO, size_bytes: int = 8192) -> bytes:
+    file.seek(0, os.SEEK_END)
+    file.seek(max(0, file.tell() - size_bytes))
+    return file.read()
