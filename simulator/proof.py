@@ -1,0 +1,203 @@
+"""Were the promises kept?  What was sent is compared with what arrived, and what went into a node with what left it.
+
+The first comparison is between the two ends; the second reads the capture of the links, so it sees what crossed the
+wire and not what a node says of itself.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from captures.pcap import CaptureError
+from captures.streams import Stream, packets, streams
+from mqproto.errors import UsageError, WireFormatError
+from mqproto.wire import (
+    FinalAckBody,
+    Guid,
+    OrderAckBody,
+    SessionAck,
+    UserMessage,
+    acknowledgment_in,
+    decode_packet,
+    with_hop_counted,
+    without_session_header,
+)
+
+
+class Sent(NamedTuple):
+    """A message that the sender's queue manager has accepted; times are seconds on one clock."""
+
+    message_id: Hashable
+    digest: bytes
+    at_s: float
+
+
+class Received(NamedTuple):
+    """A message that the consumer has received and committed."""
+
+    message_id: Hashable
+    digest: bytes
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What became of the messages. All but the first two counts have to be 0.
+
+    out_of_order: messages that came after one that was sent later, repetitions left aside.
+    altered: messages whose body has another SHA-256 than the one that was sent.
+    strangers: messages that nobody sent.
+    """
+
+    sent: int
+    delivered: int
+    lost: int
+    duplicated: int
+    out_of_order: int
+    altered: int
+    strangers: int
+
+    def broken(self) -> list[str]:
+        """The promises that were broken, in words."""
+        counts = {
+            "lost": self.lost,
+            "delivered more than once": self.duplicated,
+            "out of order": self.out_of_order,
+            "altered": self.altered,
+            "never sent": self.strangers,
+        }
+        return [f"{count} messages {what}" for what, count in counts.items() if count]
+
+
+def compare(sent: Sequence[Sent], received: Sequence[Received]) -> Comparison:
+    """Compare what was sent, in the order of acceptance, with what was received, in the order of receipt."""
+    places = {message.message_id: place for place, message in enumerate(sent)}
+    assert len(places) == len(sent), "a queue manager gave one identifier to two messages"
+    counts = Counter(message.message_id for message in received)
+    highest = -1
+    out_of_order = altered = 0
+    seen: set[Hashable] = set()
+    for message in received:
+        place = places.get(message.message_id)
+        if place is None:
+            continue
+        altered += message.digest != sent[place].digest
+        if message.message_id not in seen:
+            seen.add(message.message_id)
+            out_of_order += place < highest
+            highest = max(highest, place)
+    return Comparison(
+        sent=len(sent),
+        delivered=len(seen),
+        lost=len(sent) - len(seen),
+        duplicated=sum(count - 1 for name, count in counts.items() if name in places),
+        out_of_order=out_of_order,
+        altered=altered,
+        strangers=sum(count for name, count in counts.items() if name not in places),
+    )
+
+
+def delays_ms(sent: Iterable[Sent], received: Iterable[Received]) -> list[float]:
+    """From the moment a message was handed to the sender until its consumer had it, sorted."""
+    sent_at_s = {message.message_id: message.at_s for message in sent}
+    return sorted(
+        1_000 * (message.at_s - sent_at_s[message.message_id])
+        for message in received
+        if message.message_id in sent_at_s
+    )
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """The smallest value that so many percent of the values do not exceed; 0 of no values."""
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)] if ordered else 0.0
+
+
+@dataclass(slots=True)
+class WireCount:
+    """What crossed the links, as the capture has it.
+
+    session_acks: SessionAck packets, and those that rode on UserMessages.
+    order_acks, final_acks: those that reached the queue manager that they were for.
+    forwarded: packets that left a node which had not made them, each compared with the one that came.
+    faults: what was wrong; empty if all is well.
+    """
+
+    packets: int = 0
+    session_acks: int = 0
+    riding_session_acks: int = 0
+    user_messages: int = 0
+    order_acks: int = 0
+    final_acks: int = 0
+    forwarded: int = 0
+    faults: list[str] = field(default_factory=list)
+
+
+def examine(path: str | os.PathLike[str], managers: Mapping[str, Guid]) -> WireCount:
+    """Count what a capture holds, and compare each packet that left a node with the one that came to it.
+
+    An intermediate passes a message on as it came, byte for byte, but for the hop count and the session header of
+    its own hop.  [MS-MQQB] 3.1.1.6.2, [MS-MQMQ] 2.2.19.2
+
+    Args:
+        managers: by the address that the capture shows, the queue manager there.
+    """
+    count = WireCount()
+    came: dict[tuple[str, Guid, int], set[bytes]] = {}
+    left: list[tuple[str, UserMessage, bytes]] = []
+    try:
+        found = streams(path)
+    except CaptureError as error:
+        count.faults.append(str(error))
+        return count
+    for stream in found:
+        for message, packet in _user_messages(stream, count):
+            source, destination = stream.source.host, stream.destination.host
+            user = message.user
+            bare = without_session_header(packet)
+            came.setdefault((destination, user.source_queue_manager, user.message_id), set()).add(bare)
+            if managers.get(source) != user.source_queue_manager:
+                left.append((source, message, bare))
+            if managers.get(destination) == user.queue_manager_address:
+                _count_acknowledgment(message, count)
+    for host, message, packet in left:
+        user = message.user
+        count.forwarded += 1
+        originals = came.get((host, user.source_queue_manager, user.message_id), set())
+        if not any(_passed_on(original) == packet for original in originals):
+            what = "was altered on its way" if originals else "left without having come"
+            count.faults.append(f"message {user.message_id} {what} through {host}")
+    return count
+
+
+def _user_messages(stream: Stream, count: WireCount) -> Iterable[tuple[UserMessage, bytes]]:
+    """The UserMessages of one stream; all packets are counted."""
+    try:
+        for packet in packets(stream):
+            decoded = decode_packet(packet)
+            count.packets += 1
+            if isinstance(decoded, SessionAck):
+                count.session_acks += 1
+            elif isinstance(decoded, UserMessage):
+                count.user_messages += 1
+                count.riding_session_acks += decoded.session is not None
+                yield decoded, packet
+    except (CaptureError, WireFormatError) as error:
+        count.faults.append(f"{stream}: {error}")
+
+
+def _count_acknowledgment(message: UserMessage, count: WireCount) -> None:
+    body = acknowledgment_in(message)
+    count.order_acks += isinstance(body, OrderAckBody)
+    count.final_acks += isinstance(body, FinalAckBody)
+
+
+def _passed_on(packet: bytes) -> bytes | None:
+    try:
+        return with_hop_counted(packet)
+    except UsageError:
+        return None  # It had made 29 hops and must not leave at all.
