@@ -1,0 +1,86 @@
+"""An application that receives in transactions, and knows what it received, whatever breaks meanwhile.
+
+A commit whose answer never came may have happened or not. The queue itself tells: it hands out its messages in
+order, so if the first message that comes next is the first of the batch in doubt, the commit did not happen, and if it
+is another one, or none is left, it did. Nothing is recognised by its identifier and dropped, so a message that was
+delivered twice is recorded twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Final
+
+import trio
+
+from simulator.client import Client, InDoubt, NodeUnreachable, ReceivedMessage
+from simulator.proof import Received
+
+BATCH: Final = 64
+PATIENCE_S: Final = 0.5
+"""How long one receive waits for a first message."""
+PATIENCE_IN_DOUBT_S: Final = 5.0
+"""The same after a commit in doubt: that nothing came must mean that nothing is there, on a slow disk too."""
+RECONNECT_S: Final = 0.02
+
+
+class Consumer:
+    """Receives from one queue until it is cancelled.
+
+    Args:
+        connect: opens a connection to the node that hosts the queue.
+        queue: its name.
+    """
+
+    def __init__(self, connect: Callable[[], AbstractAsyncContextManager[Client]], queue: str) -> None:
+        self.received: list[Received] = []
+        """What is known to be committed, in order."""
+        self.in_doubt_count = 0
+        self.committed_in_doubt_count = 0
+        self._connect = connect
+        self._queue = queue
+        self._in_doubt: list[Received] = []
+
+    async def run(self) -> None:
+        """Receive, and connect again whenever the node is gone."""
+        while True:
+            try:
+                async with self._connect() as client:
+                    while True:
+                        await self._receive(client)
+            except NodeUnreachable:
+                await trio.sleep(RECONNECT_S)
+
+    async def _receive(self, client: Client) -> None:
+        """One transaction.
+
+        Raises:
+            NodeUnreachable: the node is gone. If that was during the commit, the batch is in doubt from now on.
+        """
+        batch: list[Received] = []
+        timeout_s = PATIENCE_IN_DOUBT_S if self._in_doubt else PATIENCE_S
+        try:
+            async with client.transaction(self._queue, limit=BATCH, timeout_s=timeout_s) as messages:
+                now_s = trio.current_time()
+                batch = [_record(message, now_s) for message in messages]
+                self._resolve(batch)
+        except InDoubt:
+            self._in_doubt = batch
+            self.in_doubt_count += 1
+            return
+        self.received += batch
+
+    def _resolve(self, batch: list[Received]) -> None:
+        """The queue's first message tells whether the commit in doubt happened."""
+        if not self._in_doubt:
+            return
+        if not batch or batch[0].message_id != self._in_doubt[0].message_id:
+            self.received += self._in_doubt
+            self.committed_in_doubt_count += 1
+        self._in_doubt = []
+
+
+def _record(message: ReceivedMessage, now_s: float) -> Received:
+    return Received(message.id, hashlib.sha256(message.body).digest(), now_s)

@@ -1,0 +1,298 @@
+"""`mqproto demo`: three queue managers, traffic through all of them, and everything breaks that can.
+
+The nodes are processes with their own disks; the links between them are proxies that can be cut and stalled, and that
+record what crosses. When and what breaks stands in the topology, demo.toml. Traffic is spread over the time that the
+faults take, so that messages flow through each of them. At the end the two ends are compared, and the capture is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from mqproto.applications import Draft
+from mqproto.errors import UsageError
+from mqproto.status import NodeStatus
+from simulator.client import Client, NodeUnreachable, connect
+from simulator.consumer import PATIENCE_S, Consumer
+from simulator.links import BreakableLink, Links, is_free, shown_addresses
+from simulator.proof import Sent, WireCount, compare, delays_ms, examine, percentile
+from simulator.recorder import Recorder
+from simulator.report import DemoReport, NodeCount, Outage
+from simulator.screen import DemoScreen
+from simulator.supervisor import Supervisor, supervised
+from simulator.topology import Action, Fault, Topology, load
+from simulator.workload import Item, Workload, as_batches
+
+QUEUE: Final = r"destination\orders"
+SENDER: Final = "sender"
+DESTINATION: Final = "destination"
+AFTER_FAULTS_S: Final = 2.0
+"""Traffic goes on for so long after the last fault is over."""
+SETTLE_S: Final = 25.0
+"""What is owed must have come so long after the last message was sent."""
+BEAT_S: Final = 0.02
+"""The sender hands over what has become due so often."""
+LOOK_S: Final = 0.1
+"""How often nodes are asked for their counts."""
+FINAL_ACK_EVERY: Final = 10
+"""One message in so many asks to be told when it has been received, so that there are FinalAcks to be seen."""
+
+
+async def run_demo(
+    workload: Workload,
+    capture: Path | None = None,
+    screen: DemoScreen | None = None,
+    topology: Topology | None = None,
+) -> DemoReport:
+    """Run it all, and say what came of it.
+
+    Args:
+        capture: where to write it; by default in a new temporary folder.
+        topology: other faults than those of demo.toml.
+
+    Raises:
+        UsageError: the capture cannot be written there.
+        NodeError: a node does not start.
+    """
+    topology = topology or load("demo")
+    if not is_free(topology):
+        topology = topology.with_free_ports()
+    folder = Path(tempfile.mkdtemp(prefix="mqproto-demo-"))
+    capture = capture or folder / "demo.pcapng"
+    try:
+        with capture.open("wb") as file:
+            recorder = Recorder(file, comment=f"mqproto demo: {workload.description}")
+            demo = Demo(topology, folder / "nodes", workload, recorder, screen or DemoScreen(quiet=True))
+            await demo.run()
+            recorder.close()
+    except OSError as error:
+        raise UsageError(f"{capture}: {error.strerror}; name another file with --capture") from None
+    managers = {address: topology.nodes[name].guid for name, address in shown_addresses(topology).items()}
+    report = demo.report(examine(capture, managers), str(capture))
+    if not report.broken:
+        shutil.rmtree(folder / "nodes")
+    return report
+
+
+class Demo:
+    """One run, from the first process to the last message."""
+
+    def __init__(
+        self, topology: Topology, directory: Path, workload: Workload, recorder: Recorder, screen: DemoScreen
+    ) -> None:
+        self.topology = topology
+        self.directory = directory
+        self.workload = workload
+        self.screen = screen
+        self.links = Links(topology, recorder)
+        self.sent: list[Sent] = []
+        self.sent_bytes = 0
+        self.outages: list[Outage] = []
+        self.failures: list[str] = []
+        self.nodes = {name: NodeCount() for name in topology.nodes}
+        self.consumer = Consumer(partial(self._connect, DESTINATION), QUEUE)
+        self.duration_s = 0.0
+        self.unsettled = 0
+        self._start_s = 0.0
+        self._statuses: dict[str, NodeStatus] = {}
+        self._ended: dict[str, NodeCount] = {}
+        self._all_sent = False
+        self._settled = trio.Event()
+
+    async def run(self) -> None:
+        """Set up, send and break, and wait until what is owed has come.
+
+        Raises:
+            NodeError: a node does not start, or ends by itself.
+        """
+        async with trio.open_nursery() as nursery:
+            detours = await nursery.start(self.links.run)
+            async with supervised(self.topology, self.directory, detours) as supervisor:
+                self._start_s = trio.current_time()
+                with self.screen.shown():
+                    nursery.start_soon(self.consumer.run)
+                    for name in self.topology.nodes:
+                        nursery.start_soon(self._observe, name)
+                    nursery.start_soon(self._watch, supervisor)
+                    async with trio.open_nursery() as traffic:
+                        traffic.start_soon(self._send_all)
+                        traffic.start_soon(self._break_all, supervisor)
+                    await self._settle()
+                    self.duration_s = self._elapsed_s()
+                nursery.cancel_scope.cancel()
+            # The nodes have said good-bye to each other before their links go.
+
+    def report(self, wire: WireCount, capture: str) -> DemoReport:
+        """What came of it."""
+        received = self.consumer.received
+        delays = delays_ms(self.sent, received)
+        accepted_s = {message.message_id: message.at_s - self._start_s for message in self.sent}
+        for outage in self.outages:
+            outage.flowed_at_s = next(
+                (
+                    message.at_s - self._start_s
+                    for message in received
+                    if accepted_s.get(message.message_id, 0) > outage.began_at_s
+                ),
+                None,
+            )
+        return DemoReport(
+            workload=self.workload.description,
+            left_out=self.workload.left_out,
+            duration_s=self.duration_s,
+            comparison=compare(self.sent, received),
+            wire=wire,
+            nodes=self.nodes,
+            outages=self.outages,
+            p50_ms=percentile(delays, 50),
+            p99_ms=percentile(delays, 99),
+            sent_bytes=self.sent_bytes,
+            in_doubt=self.consumer.in_doubt_count,
+            committed_in_doubt=self.consumer.committed_in_doubt_count,
+            unsettled=self.unsettled,
+            capture=capture,
+            failures=self.failures,
+        )
+
+    def _elapsed_s(self) -> float:
+        return trio.current_time() - self._start_s
+
+    def _connect(self, name: str) -> AbstractAsyncContextManager[Client]:
+        return connect(self.topology, name, self.directory)
+
+    # Traffic
+
+    async def _send_all(self) -> None:
+        """Send each message when it is due; they are due evenly over the time of the faults."""
+        ends = [fault.at_s + (fault.for_s or 0) for fault in self.topology.faults]
+        span_s = max(ends, default=0) + AFTER_FAULTS_S
+        items = self.workload.items()
+        async with self._connect(SENDER) as client:
+            while len(self.sent) < self.workload.count:
+                due = min(self.workload.count, int(self.workload.count * self._elapsed_s() / span_s) + 1)
+                for batch in as_batches(islice(items, due - len(self.sent))):
+                    await self._send(client, batch)
+                await trio.sleep(BEAT_S)
+
+    async def _send(self, client: Client, batch: list[Item]) -> None:
+        first = len(self.sent)
+        drafts = [
+            Draft(
+                body=item.body,
+                label=item.label,
+                transactional=True,
+                final_ack=place % FINAL_ACK_EVERY == 0,
+            )
+            for place, item in enumerate(batch, first)
+        ]
+        at_s = trio.current_time()
+        identifiers = await client.send_many(QUEUE, drafts)
+        for identifier, item in zip(identifiers, batch, strict=True):
+            self.sent.append(Sent(identifier, hashlib.sha256(item.body).digest(), at_s))
+            self.sent_bytes += len(item.body)
+        self.nodes[SENDER].sent = len(self.sent)
+
+    async def _settle(self) -> None:
+        """Wait until all has been received and acknowledged, then a little for what must not come."""
+        self._all_sent = True
+        with trio.move_on_after(SETTLE_S):
+            await self._settled.wait()
+            await trio.sleep(2 * PATIENCE_S)
+        self.unsettled = self._unsettled()
+
+    def _unsettled(self) -> int:
+        status = self._statuses.get(SENDER)
+        return sum(queue.waiting for queue in status.outgoing) if status else len(self.sent)
+
+    # Faults
+
+    async def _break_all(self, supervisor: Supervisor) -> None:
+        async with trio.open_nursery() as nursery:
+            for fault in self.topology.faults:
+                await trio.sleep_until(self._start_s + fault.at_s)
+                nursery.start_soon(self._break, fault, supervisor)
+
+    async def _break(self, fault: Fault, supervisor: Supervisor) -> None:
+        links = self._links_of(fault)
+        subject = fault.node or ", ".join(map(str, links))
+        outage = Outage(fault.action, subject, self._elapsed_s(), len(self.consumer.received))
+        self.outages.append(outage)
+        self.screen.say(f"{outage.began_at_s:4.1f} s  {fault.action} {subject}")
+        if fault.node and outage.is_restart:
+            end = supervisor.kill if fault.action is Action.KILL else supervisor.stop
+            await end(fault.node)
+            self._node_ended(fault.node)
+            await trio.sleep_until(self._start_s + outage.began_at_s + (fault.for_s or 0))
+            started = await supervisor.start(fault.node)
+            outage.spawned_at_s = started.spawned_s - self._start_s
+            outage.restored_at_s = started.ready_s - self._start_s
+        else:
+            outage.reset_count = sum(link.break_off(fault.action) for link in links)
+            await trio.sleep(fault.for_s or 0)
+            for link in links:
+                link.restore()
+            outage.restored_at_s = self._elapsed_s()
+        self.screen.say(f"{outage.restored_at_s:4.1f} s  {subject} is back")
+
+    def _links_of(self, fault: Fault) -> list[BreakableLink]:
+        if fault.between:
+            return [self.links.between(*fault.between)]
+        assert fault.node is not None
+        return self.links.of(fault.node)
+
+    async def _watch(self, supervisor: Supervisor) -> None:
+        node = await supervisor.watch()
+        raise node.failure()
+
+    # What the nodes say of themselves
+
+    async def _observe(self, name: str) -> None:
+        """Ask a node for its counts now and then, and show them."""
+        while True:
+            try:
+                async with self._connect(name) as client:
+                    while True:
+                        self._statuses[name] = await client.queues()
+                        self._count(name)
+                        self.screen.update(self.nodes, self._elapsed_s())
+                        await trio.sleep(LOOK_S)
+            except NodeUnreachable:
+                self.nodes[name].state = "down"
+                self.screen.update(self.nodes, self._elapsed_s())
+                await trio.sleep(LOOK_S)
+
+    def _node_ended(self, name: str) -> None:
+        """Its counts begin at 0 again; what they had come to is kept."""
+        counts, status = self._ended.setdefault(name, NodeCount()), self._statuses.pop(name, None)
+        if status is not None:
+            counts.forwarded += status.forwarded
+            counts.held += status.held_ever
+            counts.resent += status.resent
+        self.nodes[name].state = "down"
+
+    def _count(self, name: str) -> None:
+        status, before, counts = self._statuses[name], self._ended.get(name, NodeCount()), self.nodes[name]
+        counts.state = "up"
+        counts.forwarded = before.forwarded + status.forwarded
+        counts.held = before.held + status.held_ever
+        counts.resent = before.resent + status.resent
+        waiting = sum(queue.waiting for queue in status.outgoing)
+        counts.waiting = waiting + sum(queue.waiting for queue in status.local)
+        if name == DESTINATION:
+            counts.delivered = len(self.consumer.received)
+        if (
+            name == SENDER
+            and self._all_sent
+            and not waiting
+            and len(self.consumer.received) >= len(self.sent)
+        ):
+            self._settled.set()

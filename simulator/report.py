@@ -1,0 +1,119 @@
+"""What a demo has shown: the promises, the counts behind them, and how soon traffic flowed after each fault."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from simulator.proof import Comparison, WireCount
+from simulator.topology import Action
+
+RESTART_LIMIT_S: Final = 2.0
+"""Messages flow again so soon after a restarted node is ready."""
+
+
+@dataclass(slots=True)
+class Outage:
+    """One fault, and when messages flowed again; times in seconds since the traffic began.
+
+    flowed_at_s: when the consumer had the first message that was sent after the fault had begun, and so passed what
+        had failed after it was there again; None if none came.
+    spawned_at_s, ready_at_s: of the restarted process, where a node was killed.
+    restored_at_s: when the link, or the node, was there again.
+    delivered_before: messages that the consumer had when it began.
+    """
+
+    action: Action
+    subject: str
+    began_at_s: float
+    delivered_before: int
+    reset_count: int = 0
+    spawned_at_s: float | None = None
+    ready_at_s: float | None = None
+    restored_at_s: float | None = None
+    flowed_at_s: float | None = None
+
+    @property
+    def is_restart(self) -> bool:
+        """Whether a node was killed or stopped, and started again."""
+        return self.action in (Action.KILL, Action.STOP)
+
+    def since(self, moment_s: float | None) -> float | None:
+        """Seconds from a moment until messages flowed again."""
+        if moment_s is None or self.flowed_at_s is None:
+            return None
+        return max(0.0, self.flowed_at_s - moment_s)
+
+    def broken(self) -> str | None:
+        """What went wrong, if anything did."""
+        what = f"{self.action} of {self.subject} at {self.began_at_s:.1f} s"
+        if self.restored_at_s is None:
+            return f"{what}: it never came back"
+        pause_s = self.since(self.restored_at_s)
+        if pause_s is None:
+            return f"{what}: no message was sent and delivered after it"
+        if self.is_restart and pause_s > RESTART_LIMIT_S:
+            return f"{what}: messages flowed {pause_s:.1f} s after the restart, must be {RESTART_LIMIT_S:g} s"
+        return None
+
+
+@dataclass(slots=True)
+class NodeCount:
+    """What one node has done, over all its processes."""
+
+    sent: int = 0
+    forwarded: int = 0
+    delivered: int = 0
+    held: int = 0
+    resent: int = 0
+    waiting: int = 0
+    state: str = "starting"
+
+
+@dataclass(slots=True)
+class DemoReport:
+    """All that a demo ends with.
+
+    in_doubt: commits whose answer was lost, and how each was resolved.
+    unsettled: messages for which the sender still waits for an acknowledgment.
+    """
+
+    workload: str
+    left_out: tuple[str, ...]
+    duration_s: float
+    comparison: Comparison
+    wire: WireCount
+    nodes: dict[str, NodeCount]
+    outages: list[Outage]
+    p50_ms: float
+    p99_ms: float
+    sent_bytes: int
+    in_doubt: int
+    committed_in_doubt: int
+    unsettled: int
+    capture: str
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def broken(self) -> list[str]:
+        """Every promise that was broken, in words; empty if all were kept."""
+        return list(self._broken())
+
+    def _broken(self) -> Iterator[str]:
+        yield from self.failures
+        yield from self.comparison.broken()
+        if self.unsettled:
+            yield f"the sender still waits for acknowledgments of {self.unsettled} messages"
+        yield from self.wire.faults[:5]
+        if len(self.wire.faults) > 5:
+            yield f"the capture has {len(self.wire.faults) - 5} more faults"
+        if not self.wire.forwarded and not self.wire.faults:
+            yield "the capture has no forwarded message, so nothing shows that they pass untouched"
+        for outage in self.outages:
+            if broken := outage.broken():
+                yield broken
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it, for programs."""
+        return {**asdict(self), "broken": self.broken}

@@ -1,0 +1,191 @@
+"""What people see: the demo's live table and its end, the figures of the benchmarks.
+
+On a terminal long work shows its progress; in a pipe it says nothing until it is done.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from simulator.report import DemoReport, NodeCount, Outage
+
+if TYPE_CHECKING:
+    from simulator.bench import CodecFigures
+    from simulator.chain import ChainFigures
+
+PIPE_COLUMNS: Final = 200
+COUNTS = ("sent", "forwarded", "delivered", "held", "resent", "waiting")
+
+
+def wide_console(*, stderr: bool = False, markup: bool = True) -> Console:
+    """The terminal as wide as it is; a pipe as wide as any of our tables, so that none is folded for a program."""
+    console = Console(highlight=False, stderr=stderr, markup=markup)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = PIPE_COLUMNS
+    return console
+
+
+def plain_table(*headings: str) -> Table:
+    """A table without lines; the first column is words, the others are numbers."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if place else "left", no_wrap=True)
+    return table
+
+
+class DemoScreen:
+    """The demo while it runs: one line for each node, and the faults above it as they happen."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._console = wide_console(stderr=quiet)
+        self._live: Live | None = None
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Show progress while the block runs, if this is a terminal."""
+        if not self._console.is_terminal:
+            yield
+            return
+        with Live(console=self._console, refresh_per_second=8, transient=True) as self._live:
+            yield
+        self._live = None
+
+    def say(self, text: str) -> None:
+        """One line that stays; for the terminal only."""
+        if self._console.is_terminal:
+            self._console.print(text, markup=False)
+
+    def update(self, nodes: Mapping[str, NodeCount], elapsed_s: float) -> None:
+        """The counts of each node."""
+        if self._live is not None:
+            self._live.update(node_table(nodes, f"{elapsed_s:.0f} s"))
+
+
+def node_table(nodes: Mapping[str, NodeCount], caption: str = "") -> Table:
+    """One line for each node."""
+    table = plain_table("node", "state", *COUNTS)
+    table.caption = caption
+    for name, counts in nodes.items():
+        table.add_row(name, counts.state, *(f"{getattr(counts, count):,}" for count in COUNTS))
+    return table
+
+
+def show_report(report: DemoReport) -> None:
+    """The end of a demo, for people."""
+    console = wide_console()
+    console.print(
+        f"sent {report.workload} through {', '.join(report.nodes)} in {report.duration_s:.0f} s", markup=False
+    )
+    for text in report.left_out:
+        console.print(f"left out {text}", markup=False)
+    console.print()
+    console.print(node_table(report.nodes))
+    console.print()
+    console.print(outage_table(report.outages))
+    console.print()
+    for name, value in _proof(report):
+        console.print(f"{name:<26} {value}", markup=False)
+    console.print()
+    console.print(f"capture, for Wireshark:    {report.capture}", markup=False)
+    if report.broken:
+        for promise in report.broken:
+            console.print("[bold red]broken:[/] ", end="")
+            console.print(promise, markup=False)
+    else:
+        console.print("[bold green]every message arrived once, in order, as it was sent[/]")
+
+
+def _proof(report: DemoReport) -> Iterator[tuple[str, str]]:
+    comparison, wire = report.comparison, report.wire
+    yield "sent", f"{comparison.sent:,} messages, {report.sent_bytes:,} bytes"
+    yield "delivered, SHA-256 equal", f"{comparison.delivered - comparison.altered:,}"
+    yield "lost", f"{comparison.lost:,}"
+    yield "duplicated", f"{comparison.duplicated:,}"
+    yield "out of order", f"{comparison.out_of_order:,}"
+    yield "resends", f"{sum(node.resent for node in report.nodes.values()):,}"
+    yield "gaps held", f"{sum(node.held for node in report.nodes.values()):,}"
+    yield "commits in doubt", f"{report.in_doubt:,}, {report.committed_in_doubt:,} of them had happened"
+    yield "session acks", f"{wire.session_acks:,} packets, {wire.riding_session_acks:,} on messages"
+    yield "OrderAcks", f"{wire.order_acks:,}"
+    yield "FinalAcks", f"{wire.final_acks:,}"
+    yield "send to delivery", f"p50 {report.p50_ms:,.0f} ms, p99 {report.p99_ms:,.0f} ms, outages included"
+    yield "forwarded untouched", f"{wire.forwarded:,} packets compared, {len(wire.faults):,} differ"
+
+
+def outage_table(outages: list[Outage]) -> Table:
+    """When each fault began, how long it lasted, how many had been delivered, and when messages flowed again.
+
+    flowing: after the link was there again, or the restarted node was ready; from spawn: after its process began.
+    """
+    table = plain_table("fault", "at", "lasted", "delivered", "flowing", "from spawn")
+    for outage in outages:
+        lasted_s = None if outage.restored_at_s is None else outage.restored_at_s - outage.began_at_s
+        table.add_row(
+            f"{outage.action} {outage.subject}",
+            _seconds(outage.began_at_s),
+            _seconds(lasted_s),
+            f"{outage.delivered_before:,}",
+            _seconds(outage.since(outage.restored_at_s), digits=2),
+            _seconds(outage.since(outage.spawned_at_s), digits=2),
+        )
+    return table
+
+
+def _seconds(value: float | None, digits: int = 1) -> str:
+    return "" if value is None else f"{value:.{digits}f} s"
+
+
+def figures_as_json(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Benchmarks for programs."""
+    return {name: value if isinstance(value, dict) else asdict(value) for name, value in figures.items()}
+
+
+def show_figures(figures: Mapping[str, Any]) -> None:
+    """Benchmarks for people."""
+    console = wide_console()
+    if "codec" in figures:
+        _show_codec(console, figures["codec"])
+    if "chain" in figures:
+        _show_chain(console, figures["chain"])
+    console.print(
+        f"on {', '.join(f'{name} {value}' for name, value in figures['machine'].items())}", markup=False
+    )
+
+
+def _show_codec(console: Console, codec: CodecFigures) -> None:
+    table = plain_table(f"codec, {codec.packet_bytes:,} bytes", "generated", "interpreted", "ratio")
+    table.add_row(
+        "parse", f"{codec.parse_us:.1f} µs", f"{codec.reference_parse_us:.0f} µs", f"{codec.parse_ratio:.0f}x"
+    )
+    table.add_row(
+        "build", f"{codec.build_us:.1f} µs", f"{codec.reference_build_us:.0f} µs", f"{codec.build_ratio:.0f}x"
+    )
+    console.print(table)
+    console.print()
+
+
+def _show_chain(console: Console, chain: ChainFigures) -> None:
+    console.print(
+        f"chain of {len(chain.cpu_s_per_1000) - 1}, bodies of {chain.body_bytes:,} bytes, window {chain.window}: "
+        f"[bold]{chain.messages_per_s:,.0f} messages a second[/]"
+    )
+    table = plain_table("CPU seconds per 1,000", "at full speed", f"at {chain.paced_per_s} a second")
+    for name in chain.cpu_s_per_1000:
+        table.add_row(name, _cpu(chain.cpu_s_per_1000[name]), _cpu(chain.paced_cpu_s_per_1000[name]))
+    console.print(table)
+    console.print(
+        f"send to delivery at {chain.paced_per_s} a second: p50 {chain.p50_ms:.1f} ms, p99 {chain.p99_ms:.1f} ms"
+    )
+    console.print()
+
+
+def _cpu(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3f}"
