@@ -1,0 +1,372 @@
+"""The one command, `mqproto`.
+
+Each command is thin: it reads what was typed, and hands on to the module that does it. Those are imported when they
+are needed, so that a node starts fast. Exit status 0: done; 1: a finding, or a broken promise; 2: misuse.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
+
+import typer
+
+from mqproto.errors import FormatNameError, MqprotoError, UsageError
+
+if TYPE_CHECKING:
+    from simulator.talk import Place
+
+DONE: Final = 0
+FINDING: Final = 1
+MISUSE: Final = 2
+INTERRUPTED: Final = 130
+DEBUG: Final = "MQPROTO_DEBUG"
+"""Set to anything, this environment variable has every error shown with its traceback."""
+
+app = typer.Typer(
+    name="mqproto",
+    help="Message queuing by [MS-MQQB], simulated. Begin with: mqproto demo",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+bench = typer.Typer(help="How fast it is here.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+
+TopologyArgument = Annotated[
+    str, typer.Argument(help="A shipped topology, such as three-node, or a .toml file.")
+]
+TopologyOption = Annotated[
+    str,
+    typer.Option("--topology", "-t", envvar="MQPROTO_TOPOLOGY", help="A shipped topology or a .toml file."),
+]
+DirectoryOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--directory",
+        "-d",
+        envvar="MQPROTO_DIRECTORY",
+        help="Where the stores are; one per topology by default.",
+    ),
+]
+NodeOption = Annotated[str | None, typer.Option("--node", "-n", help="The node to talk to.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
+
+T = TypeVar("T")
+
+
+@app.command()
+def demo(
+    source: Annotated[
+        Path | None,
+        typer.Option("--input", "-i", help="Send each file of this folder, or each line of this file."),
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, max=100_000, help="How many orders to generate.")] = 4_000,
+    seed: Annotated[int, typer.Option(help="What the generated orders are made from.")] = 0,
+    capture: Annotated[
+        Path | None, typer.Option(help="The pcapng to write; by default one in a new temporary folder.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Three nodes, traffic, broken links, killed nodes; proof at the end, and a capture for Wireshark."""
+    from simulator import demo, screen, workload
+
+    work = workload.from_path(source) if source else workload.orders(count, seed)
+    report = _run(partial(demo.run_demo, work, capture, screen.DemoScreen(quiet=as_json)))
+    if as_json:
+        _print_json(report.as_json())
+    else:
+        screen.show_report(report)
+    return FINDING if report.broken else DONE
+
+
+@app.command()
+def run(
+    topology: TopologyArgument = "three-node",
+    directory: DirectoryOption = None,
+    free_ports: Annotated[
+        bool, typer.Option("--free-ports", help="Take whatever ports are free on 127.0.0.1.")
+    ] = False,
+) -> int:
+    """Start the nodes of a topology and keep them running, until Ctrl-C."""
+    from simulator.running import run_topology
+
+    return _run(partial(run_topology, _place(topology, directory), free_ports=free_ports))
+
+
+@app.command()
+def node(
+    topology: TopologyArgument,
+    name: Annotated[str, typer.Argument(help="Which of its nodes.")],
+    directory: DirectoryOption = None,
+    allow_remote: Annotated[bool, typer.Option("--allow-remote", help="Listen beyond loopback.")] = False,
+    supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
+) -> int:
+    """One queue manager in the foreground, until Ctrl-C or SIGTERM."""
+    from simulator.node import serve
+
+    place = _place(topology, directory)
+    serve(place.topology, name, place.directory, allow_remote=allow_remote, supervised=supervised)
+    return DONE
+
+
+@app.command()
+def send(
+    queue: Annotated[str, typer.Argument(help=r"Such as 'destination\orders', or any format name.")],
+    source: Annotated[str | None, typer.Argument(help="- for stdin.", metavar="[-]")] = None,
+    body: Annotated[str | None, typer.Option("--body", "-b", help="The body, as text.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="The body is this file.")] = None,
+    lines: Annotated[bool, typer.Option("--lines", "-l", help="Each line is one message.")] = False,
+    label: Annotated[str, typer.Option(help="Up to 249 characters.")] = "",
+    transactional: Annotated[
+        bool | None,
+        typer.Option(
+            "--transactional/--no-transactional",
+            help="By default, as the queue is declared.",
+            show_default=False,
+        ),
+    ] = None,
+    recoverable: Annotated[bool, typer.Option("--recoverable", help="Kept through restarts.")] = False,
+    priority: Annotated[int, typer.Option(min=0, max=7, help="Transactional messages have none.")] = 3,
+    topology: TopologyOption = "three-node",
+    node: NodeOption = None,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Send a message, or one for each line; prints the identifiers."""
+    from simulator import talk
+
+    options = talk.SendOptions(label, transactional, recoverable, priority)
+    bodies = talk.bodies(body=body, file=file, stdin=source, lines=lines)
+    identifiers = _run(partial(talk.send, _place(topology, directory), node, queue, bodies, options))
+    if as_json:
+        _print_json({"queue": queue, "sent": identifiers})
+    else:
+        print("\n".join(identifiers))
+    return DONE
+
+
+@app.command()
+def receive(
+    queue: Annotated[str, typer.Argument(help=r"Such as 'destination\orders'.")],
+    count: Annotated[int, typer.Option("--count", "-c", min=1, help="At most so many messages.")] = 1,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=0, help="Seconds to wait for the next message.")
+    ] = 5,
+    commit: Annotated[bool, typer.Option("--commit/--rollback", help="Take them, or give them back.")] = True,
+    topology: TopologyOption = "three-node",
+    node: NodeOption = None,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Receive messages in a transaction; prints the bodies. Status 1 if none came."""
+    from simulator import talk
+
+    place = _place(topology, directory)
+    show = partial(talk.show_message, as_json=as_json)
+    found = _run(partial(talk.receive, place, node, queue, count, timeout_s, commit=commit, show=show))
+    if not found:
+        _complain(f"no message came to {queue} within {timeout_s:g} s; see what waits where: mqproto queues")
+    return DONE if found else FINDING
+
+
+@app.command()
+def peek(
+    queue: Annotated[str, typer.Argument(help=r"Such as 'destination\orders'.")],
+    count: Annotated[int, typer.Option("--count", "-c", min=1, help="At most so many messages.")] = 1,
+    topology: TopologyOption = "three-node",
+    node: NodeOption = None,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Look at the first messages of a queue, which stay there. Status 1 if it is empty."""
+    from simulator import talk
+
+    messages = _run(partial(talk.peek, _place(topology, directory), node, queue, count))
+    for message in messages:
+        talk.show_message(message, as_json=as_json)
+    if not messages:
+        _complain(f"{queue} is empty")
+    return DONE if messages else FINDING
+
+
+@app.command()
+def queues(
+    topology: TopologyOption = "three-node", directory: DirectoryOption = None, as_json: JsonOption = False
+) -> int:
+    """What waits where, on every node that runs. Status 1 if none does."""
+    from simulator import talk
+
+    place = _place(topology, directory)
+    found = _run(partial(talk.statuses, place))
+    if as_json:
+        _print_json(talk.queues_as_json(found))
+    else:
+        talk.show_queues(place.topology, found)
+    if all(status is None for status in found.values()):
+        _complain(f"no node of {place.topology.name} is running; start them: mqproto run {topology}")
+        return FINDING
+    return DONE
+
+
+@app.command()
+def decode(
+    packet: Annotated[
+        str, typer.Argument(help="One packet: hex, a file with its bytes or its hex, or - for stdin.")
+    ],
+    as_json: JsonOption = False,
+) -> int:
+    """Show every field of a packet, and what is wrong with it. Status 1 if it is not valid."""
+    from mqproto.wire.lenient import inspect_packet
+    from simulator import screen, show
+
+    data = show.read_source(packet)
+    inspection = inspect_packet(data)
+    if as_json:
+        _print_json(show.as_json(inspection, len(data)))
+    else:
+        screen.wide_console().print(show.as_table(inspection, len(data)))
+    return DONE if inspection.is_valid else FINDING
+
+
+RoundsOption = Annotated[int, typer.Option(min=1, help="Rounds; the median counts.")]
+MessagesOption = Annotated[
+    int, typer.Option("--messages", "-m", min=1, help="How many go through the chain at full speed.")
+]
+WindowOption = Annotated[int, typer.Option(min=1, max=32_767, help="WindowSize of every session.")]
+BodyOption = Annotated[int, typer.Option("--body-bytes", min=0, max=1_000_000)]
+
+
+@bench.command("codec")
+def bench_codec(rounds: RoundsOption = 51, as_json: JsonOption = False) -> int:
+    """The generated codec against construct interpreting the same layouts."""
+    return _bench(as_json, rounds=rounds)
+
+
+@bench.command("chain")
+def bench_chain(
+    messages: MessagesOption = 30_000,
+    window: WindowOption = 64,
+    body_bytes: BodyOption = 1_024,
+    as_json: JsonOption = False,
+) -> int:
+    """Three node processes, every message on disk before it is acknowledged."""
+    return _bench(as_json, messages=messages, window=window, body_bytes=body_bytes)
+
+
+@bench.command("all")
+def bench_all(
+    rounds: RoundsOption = 51,
+    messages: MessagesOption = 30_000,
+    window: WindowOption = 64,
+    body_bytes: BodyOption = 1_024,
+    as_json: JsonOption = False,
+) -> int:
+    """Both."""
+    return _bench(as_json, rounds=rounds, messages=messages, window=window, body_bytes=body_bytes)
+
+
+def _bench(
+    as_json: bool, *, rounds: int = 0, messages: int = 0, window: int = 64, body_bytes: int = 1_024
+) -> int:
+    from simulator import bench, chain, screen
+
+    figures: dict[str, Any] = {"machine": bench.machine()}
+    if rounds:
+        figures["codec"] = bench.bench_codec(rounds)
+    if messages:
+        figures["chain"] = _run(partial(chain.bench_chain, messages, window, body_bytes))
+    if as_json:
+        _print_json(screen.figures_as_json(figures))
+    else:
+        screen.show_figures(figures)
+    return DONE
+
+
+def main() -> NoReturn:
+    """Run the command and exit. Whatever goes wrong is one line."""
+    sys.exit(run_command(sys.argv[1:]))
+
+
+def run_command(arguments: list[str]) -> int:
+    """Run the command, report what goes wrong in one line, and return the exit status."""
+    debug = bool(os.environ.get(DEBUG))
+    try:
+        return int(app(arguments, prog_name="mqproto", standalone_mode=False) or DONE)
+    except typer.TyperException as misuse:
+        text = misuse.format_message()
+        if text.startswith("Usage:"):  # A command alone, without what it needs, asks for its help.
+            print(text, file=sys.stderr)
+        else:
+            _complain(f"{' '.join(text.split()).rstrip('.')}; see mqproto --help")
+        return MISUSE
+    except (UsageError, FormatNameError) as error:
+        if debug:
+            raise
+        _complain(str(error))
+        return MISUSE
+    except MqprotoError as error:
+        if debug:
+            raise
+        _complain(str(error))
+        return FINDING
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has had enough; Python would complain again when it flushes at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except OSError as error:
+        if debug:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        _complain(f"{where}{error.strerror or error}; for where it happened set {DEBUG}=1 and repeat")
+        return FINDING
+    except Exception as bug:
+        if debug:
+            raise
+        inner = _only(bug)
+        _complain(
+            f"a bug in mqproto: {type(inner).__name__}: {inner}; to see where, set {DEBUG}=1 and repeat"
+        )
+        return FINDING
+
+
+def _complain(text: str) -> None:
+    print(f"mqproto: {' '.join(text.splitlines())}", file=sys.stderr)
+
+
+def _print_json(value: object) -> None:
+    print(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
+
+
+def _place(topology: str, directory: Path | None) -> Place:
+    from simulator.talk import Place
+
+    return Place.of(topology, directory)
+
+
+def _run(task: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run under trio. One error that came through nurseries is that error."""
+    import trio
+
+    try:
+        return trio.run(task)
+    except BaseExceptionGroup as group:
+        raise _only(group) from None
+
+
+def _only(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,415 @@
+"""The command as a person meets it: real processes, what they print, and how they end."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from mqproto.wire import TransactionHeader, encode_packet
+from simulator.bench import example
+from simulator.cli import DONE, FINDING, MISUSE, run_command
+from simulator.places import store_path
+from simulator.topology import load
+from simulator.views import as_toml
+
+COMMAND = [sys.executable, "-m", "simulator.cli"]
+TIMEOUT_S = 30
+
+
+@dataclass(frozen=True)
+class Done:
+    status: int
+    out: str
+    err: str
+
+    @property
+    def complaint(self) -> str:
+        """The one line that was said; that it is one, and no traceback, is part of every test that asks."""
+        [line] = self.err.splitlines()
+        assert line.startswith("mqproto: ")
+        return line.removeprefix("mqproto: ")
+
+
+def mqproto(*arguments: str | Path, stdin: bytes = b"", limit_bytes: int | None = None) -> Done:
+    def limit() -> None:
+        if limit_bytes is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
+
+    done = subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        timeout=TIMEOUT_S,
+        preexec_fn=limit,
+        check=False,
+        env={name: value for name, value in os.environ.items() if name != "COLUMNS"},
+    )
+    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def in_process(*arguments: str | Path, stdin: bytes = b"") -> Done:
+    """The same without a new process, which takes half a second each."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), "utf-8"))
+        status = run_command([str(argument) for argument in arguments])
+    written = [stream.buffer.getvalue().decode() for stream in (out, err)]
+    return Done(status, *written)
+
+
+def topology_file(folder: Path, name: str = "three-node") -> Path:
+    """A topology at ports of its own, so that tests disturb nobody."""
+    path = folder / f"{name}.toml"
+    path.write_text(as_toml(load(name).with_free_ports()), "utf-8")
+    return path
+
+
+@dataclass(frozen=True)
+class Running:
+    file: Path
+    directory: Path
+    process: subprocess.Popen[str]
+
+    def __call__(self, command: str, *arguments: str | Path, stdin: bytes = b"") -> Done:
+        return in_process(command, *arguments, "-t", self.file, "-d", self.directory, stdin=stdin)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("run")
+    file = topology_file(folder)
+    command = [*COMMAND, "run", str(file), "--directory", str(folder / "stores")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        said = ""
+        for line in process.stdout:
+            said += line
+            if line.startswith("Ctrl-C"):
+                break
+        else:
+            pytest.fail(said)
+        yield Running(file, folder / "stores", process)
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+    assert process.returncode == DONE, rest
+    assert rest.endswith("all nodes have stopped\n")
+
+
+def test_what_is_sent_at_one_end_is_received_at_the_other(running: Running) -> None:
+    place = ("-t", running.file, "-d", running.directory)
+    sent = mqproto("send", r"destination\orders", "--body", "hello", "--label", "greeting", *place)
+    assert sent.status == DONE
+    assert re.fullmatch(r"[0-9A-F-]{36}\\\d+\n", sent.out)
+    received = mqproto("receive", r"destination\orders", "--json", *place)
+    message = json.loads(received.out)
+    assert (message["body"], message["label"], message["transactional"]) == ("hello", "greeting", True)
+    assert message["id"] == sent.out.strip()
+
+
+def test_each_line_is_a_message_and_they_stay_in_order_until_they_are_committed(running: Running) -> None:
+    sent = json.loads(
+        running("send", r"destination\orders", "-", "--lines", "--json", stdin=b"one\n\ntwo\n").out
+    )
+    assert len(sent["sent"]) == 3
+    given_back = running("receive", "orders", "--count", "1", "--rollback")
+    assert given_back.out == "one\n"
+    assert running("receive", "orders", "--count", "1").out == "one\n"
+    peeked = running("peek", "ORDERS", "--json")
+    assert json.loads(peeked.out)["body"] == ""
+    assert running("receive", "orders", "--count", "2").out == "\ntwo\n"
+    assert running("peek", "orders").complaint == "orders is empty"
+    nothing = running("receive", "orders", "--timeout", "0")
+    assert nothing.status == FINDING
+    assert "mqproto queues" in nothing.complaint
+
+
+def test_bodies_are_bytes_from_files_as_well(running: Running, tmp_path: Path) -> None:
+    (tmp_path / "body").write_bytes(bytes(range(256)))
+    assert running("send", r"destination\notes", "--file", tmp_path / "body", "--recoverable").status == DONE
+    message = json.loads(running("receive", "notes", "--json").out)
+    assert message["body_base64"].startswith("AAECAwQF")
+    assert message["transactional"] is False
+
+
+def test_queues_shows_every_queue_of_every_node(running: Running) -> None:
+    running("send", r"destination\orders", "-b", "x")
+    running("receive", "orders")
+    table = running("queues").out
+    for name in (
+        r"sender\replies",
+        r"sender to destination\orders",
+        r"destination\notes",
+        "intermediate to destination",
+    ):
+        assert name in table
+    nodes = json.loads(running("queues", "--json").out)
+    assert [(node["node"], node["running"]) for node in nodes] == [
+        ("sender", True),
+        ("intermediate", True),
+        ("destination", True),
+    ]
+    assert nodes[1]["forwarded"] >= 1
+
+
+def test_a_node_that_is_killed_is_started_again(running: Running) -> None:
+    status = json.loads(running("queues", "--json").out)[2]
+    assert status["running"]
+    victim = pid_of(running.directory / "destination.toml")
+    os.kill(victim, signal.SIGKILL)
+    assert running.process.stdout is not None
+    said = iter(running.process.stdout)
+    assert any("destination was killed; it starts again" in line for line in said)
+    assert any("destination is back" in line for line in said)
+    running("send", r"destination\orders", "-b", "after")
+    assert running("receive", "orders", "--timeout", "20").out == "after\n"
+
+
+def pid_of(word: Path) -> int:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            arguments = (entry / "cmdline").read_bytes().split(b"\0") if (entry / "cmdline").exists() else []
+            if str(word).encode() in arguments:
+                return int(entry.name)
+    raise AssertionError(f"no process has {word}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("send", r"destination\ordres", "-b", "x"), "did you mean 'orders'"),
+        (("send", r"nowhere\orders", "-b", "x"), "no node 'nowhere'"),
+        (("send", r"destination\orders"), "give one body"),
+        (("send", r"destination\orders", "-b", "x", "--no-transactional"), "is transactional"),
+        (("send", r"destination\notes", "-b", "x", "--transactional"), "is not transactional"),
+        (("send", r"destination\orders", "--file", "/nowhere"), "No such file"),
+        (("send", r"destination\orders", "-b", "x", "--label", "x" * 250), "label"),
+        (("send", "DIRECT=TCP:host\\q", "-b", "x"), "TCP"),
+        (("receive", "replies", "--node", "destination"), "no queue 'replies'"),
+        (("receive", r"sender\replies", "--node", "destination"), "receive from it there"),
+        (("peek", "orders", "--count", "0"), "--count"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_misuse(
+    running: Running, arguments: tuple[str, ...], words: str
+) -> None:
+    done = running(*arguments)
+    assert done.status == MISUSE
+    assert words in done.complaint
+
+
+def test_a_second_node_on_a_store_is_told_that_it_is_open(running: Running) -> None:
+    done = mqproto("node", running.file, "sender", "-d", running.directory)
+    assert done.status == FINDING
+    assert "sender.sqlite" in done.err.splitlines()[-1]
+    assert "Traceback" not in done.err
+
+
+def test_a_port_that_is_taken_is_said_with_the_way_out(running: Running, tmp_path: Path) -> None:
+    done = mqproto("run", running.file, "-d", tmp_path / "other")
+    assert done.status == FINDING
+    assert "is taken by another program" in done.complaint
+    assert "--free-ports" in done.complaint
+
+
+@pytest.mark.parametrize(
+    "command", [("queues",), ("send", r"destination\orders", "-b", "x"), ("receive", "orders")]
+)
+def test_a_node_that_does_not_run_is_said_with_the_command_that_starts_it(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    done = in_process(*command, "-d", tmp_path)
+    assert done.status == FINDING
+    assert re.search("mqproto (run|node) three-node", done.complaint)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[node.a", "TOML"),
+        ("", "no nodes"),
+        ("[node.a]\nadress = 'x'", "did you mean 'address'"),
+        ("[node.a]\naddress = '192.0.2.1:1801'", "192.0.2.1"),
+    ],
+)
+def test_a_topology_that_cannot_be_names_the_file_and_the_place(
+    text: str, words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    done = mqproto("run", path, "-d", tmp_path / "stores")
+    assert done.status in (MISUSE, FINDING)
+    assert words in done.complaint
+
+
+def test_a_store_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
+    file = topology_file(tmp_path)
+    path = store_path(tmp_path, "sender")
+    path.write_bytes(b"a letter to my mother, which must not be overwritten" * 100)
+    before = path.read_bytes()
+    done = mqproto("run", file, "-d", tmp_path)
+    assert done.status == FINDING
+    assert "sender.sqlite" in done.complaint
+    assert path.read_bytes() == before
+
+
+def test_a_full_disk_stops_the_node_with_one_line_and_what_was_accepted_is_there(tmp_path: Path) -> None:
+    file = topology_file(tmp_path, "pair")
+    # A limit on the size of files is what a full disk looks like to SQLite, and needs no root.
+    with node(file, tmp_path, limit_bytes=1_000_000) as limited:
+        accepted = 0
+        while (done := send_to(file, tmp_path, b"x" * 100_000)).status == DONE:
+            accepted += 1
+            assert accepted < 100
+        assert "Traceback" not in done.err
+        assert limited.wait(TIMEOUT_S) == FINDING
+    assert accepted
+    said = (tmp_path / "stderr").read_text().splitlines()
+    assert said[-1].startswith("mqproto: ")
+    assert "sender.sqlite" in said[-1]
+    with node(file, tmp_path):
+        [status, _] = json.loads(mqproto("queues", "--json", "-t", file, "-d", tmp_path).out)
+        [sequence] = status["outgoing"]
+        # The last one is in doubt: its commit failed, so it must not be there.
+        assert sequence["waiting"] == accepted
+
+
+def send_to(file: Path, directory: Path, body: bytes) -> Done:
+    return in_process("send", r"destination\orders", "-", "-t", file, "-d", directory, stdin=body)
+
+
+class node:  # noqa: N801
+    """`mqproto node FILE sender` as long as the block lasts."""
+
+    def __init__(self, file: Path, directory: Path, limit_bytes: int | None = None) -> None:
+        self.command = [*COMMAND, "node", str(file), "sender", "--directory", str(directory)]
+        self.stderr = directory / "stderr"
+        self.limit_bytes = limit_bytes
+
+    def __enter__(self) -> subprocess.Popen[bytes]:
+        def limit() -> None:
+            if self.limit_bytes is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (self.limit_bytes, self.limit_bytes))
+
+        with self.stderr.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                self.command, stdout=subprocess.PIPE, stderr=stderr, preexec_fn=limit
+            )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline().startswith(b"ready"), self.stderr.read_text()
+        return self.process
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        self.process.wait(TIMEOUT_S)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+def test_decode_shows_a_packet_given_as_hex_as_a_file_or_on_stdin(tmp_path: Path) -> None:
+    packet = encode_packet(example(100))
+    (tmp_path / "packet").write_bytes(packet)
+    shown = [
+        in_process("decode", packet.hex()),
+        in_process("decode", tmp_path / "packet"),
+        mqproto("decode", "-", stdin=packet),
+        in_process("decode", "-", stdin=packet.hex(" ", 2).encode()),
+    ]
+    assert len({(done.status, done.out) for done in shown}) == 1
+    assert shown[0].status == DONE
+    assert "transactional UserMessage" in shown[0].out
+    assert "transaction.tx_sequence_number" in shown[0].out
+    assert json.loads(mqproto("decode", "--json", packet.hex()).out)["valid"] is True
+
+
+def test_decode_of_a_broken_packet_says_where_and_is_a_finding() -> None:
+    packet = bytearray(encode_packet(example(100)))
+    packet[8] += 4
+    done = mqproto("decode", packet.hex())
+    assert done.status == FINDING
+    assert "base.packet_size at byte 8" in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("frobnicate",), "No such command"),
+        (("decode",), "Missing argument"),
+        (("decode", "hello"), "neither a file nor hex"),
+        (("decode", "123"), "odd number"),
+        (("node", "three-node", "sendr"), "did you mean 'sender'"),
+        (("run", "three-nodes"), "did you mean 'three-node'"),
+        (("demo", "--input", "/nowhere"), "/nowhere"),
+        (("demo", "--count", "0"), "--count"),
+        (("demo", "--count", "1", "--capture", "/nowhere/x"), "/nowhere/x"),
+        (("send", "q", "--frobnicate"), "--frobnicate"),
+    ],
+)
+def test_misuse_is_one_line_with_what_to_do(
+    arguments: tuple[str, ...], words: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    status = run_command(list(arguments))
+    out, err = capfd.readouterr()
+    done = Done(status, out, err)
+    assert words in done.complaint
+    assert (done.status, done.out) == (MISUSE, "")
+
+
+def test_the_command_alone_shows_what_there_is(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_command([]) == MISUSE
+    assert run_command(["--help"]) == DONE
+    out, err = capfd.readouterr()
+    for command in ("demo", "run", "node", "send", "receive", "peek", "queues", "decode", "bench"):
+        assert f"\n  {command} " in out
+        assert f"\n  {command} " in err
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ZeroDivisionError("division by zero"), "a bug in mqproto: ZeroDivisionError"),
+        (OSError(28, "No space left on device", "x.log"), "x.log: No space left on device"),
+        (ExceptionGroup("", [ValueError("inner")]), "ValueError: inner"),
+    ],
+)
+def test_even_a_bug_is_one_line_unless_its_traceback_is_asked_for(
+    error: Exception, words: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("simulator.show.read_source", raising(error))
+    monkeypatch.delenv("MQPROTO_DEBUG", raising=False)
+    assert run_command(["decode", "00"]) == FINDING
+    out, err = capfd.readouterr()
+    assert words in Done(FINDING, out, err).complaint
+    assert "MQPROTO_DEBUG=1" in err
+    monkeypatch.setenv("MQPROTO_DEBUG", "1")
+    with pytest.raises(type(error)):
+        run_command(["decode", "00"])
+
+
+def raising(error: Exception) -> Callable[[str], bytes]:
+    def read_source(_: str) -> bytes:
+        raise error
+
+    return read_source
+
+
+def test_a_reader_who_has_had_enough_is_no_error() -> None:
+    packet = encode_packet(example(100)).hex()
+    command = f"{' '.join(COMMAND)} decode {packet} | head -c 1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=TIMEOUT_S, check=False)
+    assert (done.returncode, done.stderr) == (DONE, b"")
+
+
+def test_the_example_of_the_benchmarks_is_transactional() -> None:
+    assert isinstance(example().transaction, TransactionHeader)
