@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
+import time
+from bisect import bisect
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from itertools import islice
@@ -70,8 +72,15 @@ async def run_demo(
     capture = capture or folder / "demo.pcapng"
     try:
         with capture.open("wb") as file:
-            recorder = Recorder(file, comment=f"mqproto demo: {workload.description}")
-            demo = Demo(topology, folder / "nodes", workload, recorder, screen or DemoScreen(quiet=True))
+            epoch_ns = time.time_ns() - int(trio.current_time() * 1e9)
+            recorder = Recorder(
+                file,
+                comment=f"mqproto demo: {workload.description}",
+                clock=lambda: epoch_ns + int(trio.current_time() * 1e9),
+            )
+            demo = Demo(
+                topology, folder / "nodes", workload, recorder, epoch_ns, screen or DemoScreen(quiet=True)
+            )
             await demo.run()
             recorder.close()
     except OSError as error:
@@ -84,10 +93,21 @@ async def run_demo(
 
 
 class Demo:
-    """One run, from the first process to the last message."""
+    """One run, from the first process to the last message.
+
+    Args:
+        directory: of the nodes.
+        epoch_ns: what the recorder's clock shows when trio's shows 0.
+    """
 
     def __init__(
-        self, topology: Topology, directory: Path, workload: Workload, recorder: Recorder, screen: DemoScreen
+        self,
+        topology: Topology,
+        directory: Path,
+        workload: Workload,
+        recorder: Recorder,
+        epoch_ns: int,
+        screen: DemoScreen,
     ) -> None:
         self.topology = topology
         self.directory = directory
@@ -103,6 +123,7 @@ class Demo:
         self.duration_s = 0.0
         self.unsettled = 0
         self._start_s = 0.0
+        self._epoch_ns = epoch_ns
         self._statuses: dict[str, NodeStatus] = {}
         self._ended: dict[str, NodeCount] = {}
         self._all_sent = False
@@ -135,16 +156,8 @@ class Demo:
         """What came of it."""
         received = self.consumer.received
         delays = delays_ms(self.sent, received)
-        accepted_s = {message.message_id: message.at_s - self._start_s for message in self.sent}
         for outage in self.outages:
-            outage.flowed_at_s = next(
-                (
-                    message.at_s - self._start_s
-                    for message in received
-                    if accepted_s.get(message.message_id, 0) > outage.began_at_s
-                ),
-                None,
-            )
+            outage.flowed_at_s = self._flowed_at_s(outage, wire)
         return DemoReport(
             workload=self.workload.description,
             left_out=self.workload.left_out,
@@ -162,6 +175,22 @@ class Demo:
             capture=capture,
             failures=self.failures,
         )
+
+    def _flowed_at_s(self, outage: Outage, wire: WireCount) -> float | None:
+        """When messages had crossed the links of the way, one after the other, and one had been received."""
+        at_s = outage.spawned_at_s if outage.is_restart else outage.restored_at_s
+        shown = shown_addresses(self.topology)
+        here = SENDER
+        while at_s is not None and here != DESTINATION:
+            hop = self.topology.next_hop(here, DESTINATION)
+            times = wire.crossings.get((shown[here], shown[hop]), [])
+            place = bisect(times, (at_s + self._start_s) * 1e9 + self._epoch_ns)
+            at_s = (times[place] - self._epoch_ns) / 1e9 - self._start_s if place < len(times) else None
+            here = hop
+        if at_s is None:
+            return None
+        received = (message.at_s - self._start_s for message in self.consumer.received)
+        return next((received_s for received_s in received if received_s >= at_s), None)
 
     def _elapsed_s(self) -> float:
         return trio.current_time() - self._start_s

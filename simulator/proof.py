@@ -6,6 +6,7 @@ wire and not what a node says of itself.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections import Counter
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from captures.pcap import CaptureError
-from captures.streams import Stream, packets, streams
+from captures.streams import Stream, streams, timed_packets
 from mqproto.errors import UsageError, WireFormatError
 from mqproto.wire import (
     FinalAckBody,
@@ -124,6 +125,8 @@ class WireCount:
     session_acks: SessionAck packets, and those that rode on UserMessages.
     order_acks, final_acks: those that reached the queue manager that they were for.
     forwarded: packets that left a node which had not made them, each compared with the one that came.
+    crossings: when each message that is no acknowledgment crossed, by the addresses it crossed between; nanoseconds
+        since 1970, in order.
     faults: what was wrong; empty if all is well.
     """
 
@@ -134,6 +137,7 @@ class WireCount:
     order_acks: int = 0
     final_acks: int = 0
     forwarded: int = 0
+    crossings: dict[tuple[str, str], list[int]] = field(default_factory=dict, repr=False)
     faults: list[str] = field(default_factory=list)
 
 
@@ -147,37 +151,45 @@ def examine(path: str | os.PathLike[str], managers: Mapping[str, Guid]) -> WireC
         managers: by the address that the capture shows, the queue manager there.
     """
     count = WireCount()
+    # Digests take the place of packets, as a capture may be larger than memory.
     came: dict[tuple[str, Guid, int], set[bytes]] = {}
-    left: list[tuple[str, UserMessage, bytes]] = []
+    left: list[tuple[str, Guid, int, bytes]] = []
     try:
         found = streams(path)
     except CaptureError as error:
         count.faults.append(str(error))
         return count
     for stream in found:
-        for message, packet in _user_messages(stream, count):
-            source, destination = stream.source.host, stream.destination.host
+        source, destination = stream.source.host, stream.destination.host
+        for time_ns, message, packet in _user_messages(stream, count):
             user = message.user
             bare = without_session_header(packet)
-            came.setdefault((destination, user.source_queue_manager, user.message_id), set()).add(bare)
+            key = (user.source_queue_manager, user.message_id)
+            came.setdefault((destination, *key), set()).add(_digest(_passed_on(bare)))
             if managers.get(source) != user.source_queue_manager:
-                left.append((source, message, bare))
-            if managers.get(destination) == user.queue_manager_address:
-                _count_acknowledgment(message, count)
-    for host, message, packet in left:
-        user = message.user
+                left.append((source, *key, _digest(bare)))
+            acknowledgment = acknowledgment_in(message)
+            if acknowledgment is None:
+                count.crossings.setdefault((source, destination), []).append(time_ns)
+            elif managers.get(destination) == user.queue_manager_address:
+                count.order_acks += isinstance(acknowledgment, OrderAckBody)
+                count.final_acks += isinstance(acknowledgment, FinalAckBody)
+        stream.chunks.clear()
+    for times in count.crossings.values():
+        times.sort()
+    for host, manager, message_id, digest in left:
         count.forwarded += 1
-        originals = came.get((host, user.source_queue_manager, user.message_id), set())
-        if not any(_passed_on(original) == packet for original in originals):
+        originals = came.get((host, manager, message_id), set())
+        if digest not in originals:
             what = "was altered on its way" if originals else "left without having come"
-            count.faults.append(f"message {user.message_id} {what} through {host}")
+            count.faults.append(f"message {message_id} {what} through {host}")
     return count
 
 
-def _user_messages(stream: Stream, count: WireCount) -> Iterable[tuple[UserMessage, bytes]]:
-    """The UserMessages of one stream; all packets are counted."""
+def _user_messages(stream: Stream, count: WireCount) -> Iterable[tuple[int, UserMessage, bytes]]:
+    """The UserMessages of one stream, each after its time; all packets are counted."""
     try:
-        for packet in packets(stream):
+        for time_ns, packet in timed_packets(stream):
             decoded = decode_packet(packet)
             count.packets += 1
             if isinstance(decoded, SessionAck):
@@ -185,19 +197,18 @@ def _user_messages(stream: Stream, count: WireCount) -> Iterable[tuple[UserMessa
             elif isinstance(decoded, UserMessage):
                 count.user_messages += 1
                 count.riding_session_acks += decoded.session is not None
-                yield decoded, packet
+                yield time_ns, decoded, packet
     except (CaptureError, WireFormatError) as error:
         count.faults.append(f"{stream}: {error}")
 
 
-def _count_acknowledgment(message: UserMessage, count: WireCount) -> None:
-    body = acknowledgment_in(message)
-    count.order_acks += isinstance(body, OrderAckBody)
-    count.final_acks += isinstance(body, FinalAckBody)
+def _digest(packet: bytes) -> bytes:
+    return hashlib.sha256(packet).digest()
 
 
-def _passed_on(packet: bytes) -> bytes | None:
+def _passed_on(packet: bytes) -> bytes:
+    """How a packet has to leave; nothing at all after 29 hops."""
     try:
         return with_hop_counted(packet)
     except UsageError:
-        return None  # It had made 29 hops and must not leave at all.
+        return b""

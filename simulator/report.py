@@ -17,8 +17,8 @@ RESTART_LIMIT_S: Final = 2.0
 class Outage:
     """One fault, and when messages flowed again; times in seconds since the traffic began.
 
-    flowed_at_s: when the consumer had the first message that was sent after the fault had begun, and so passed what
-        had failed after it was there again; None if none came.
+    flowed_at_s: when messages had crossed each link of the way in turn, and the consumer had one, all of it after the
+        link was there again or the node's new process was spawned; None if that did not happen.
     spawned_at_s, ready_at_s: of the restarted process, where a node was killed.
     restored_at_s: when the link, or the node, was there again.
     delivered_before: messages that the consumer had when it began.
@@ -52,7 +52,7 @@ class Outage:
             return f"{what}: it never came back"
         pause_s = self.since(self.restored_at_s)
         if pause_s is None:
-            return f"{what}: no message was sent and delivered after it"
+            return f"{what}: no message came through after it"
         if self.is_restart and pause_s > RESTART_LIMIT_S:
             return f"{what}: messages flowed {pause_s:.1f} s after the restart, must be {RESTART_LIMIT_S:g} s"
         return None
@@ -116,4 +116,6 @@ class DemoReport:
 
     def as_json(self) -> dict[str, Any]:
         """All of it, for programs."""
-        return {**asdict(self), "broken": self.broken}
+        report = asdict(self)
+        del report["wire"]["crossings"]
+        return {**report, "broken": self.broken}

@@ -94,7 +94,7 @@ KILLED = Outage(
         (report_of(GOOD, wire=WireCount(forwarded=2, faults=["message 7 was altered"])), "message 7"),
         (report_of(GOOD, wire=WireCount()), "no forwarded message"),
         (report_of(GOOD, replace(KILLED, flowed_at_s=4.1)), "2.1 s after the restart"),
-        (report_of(GOOD, replace(KILLED, flowed_at_s=None)), "no message was sent and delivered after it"),
+        (report_of(GOOD, replace(KILLED, flowed_at_s=None)), "no message came through after it"),
         (report_of(GOOD, replace(KILLED, restored_at_s=None)), "never came back"),
     ],
 )
