@@ -12,11 +12,12 @@ import shutil
 import tempfile
 import time
 from bisect import bisect
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import trio
 
@@ -68,28 +69,52 @@ async def run_demo(
     topology = topology or load("demo")
     if not is_free(topology):
         topology = topology.with_free_ports()
-    folder = Path(tempfile.mkdtemp(prefix="mqproto-demo-"))
-    capture = capture or folder / "demo.pcapng"
-    try:
-        with capture.open("wb") as file:
-            epoch_ns = time.time_ns() - int(trio.current_time() * 1e9)
+    epoch_ns = time.time_ns() - int(trio.current_time() * 1e9)
+    with _temporary_folder() as folder:
+        path = capture or folder / "demo.pcapng"
+        with _created(path) as file:
             recorder = Recorder(
                 file,
                 comment=f"mqproto demo: {workload.description}",
                 clock=lambda: epoch_ns + int(trio.current_time() * 1e9),
             )
-            demo = Demo(
-                topology, folder / "nodes", workload, recorder, epoch_ns, screen or DemoScreen(quiet=True)
-            )
+            screen = screen or DemoScreen(quiet=True)
+            demo = Demo(topology, folder / "nodes", workload, recorder, epoch_ns, screen)
             await demo.run()
-            recorder.close()
+            _close(recorder, path)
+        managers = {address: topology.nodes[name].guid for name, address in shown_addresses(topology).items()}
+        report = demo.report(examine(path, managers), str(path))
+        if not report.broken:
+            shutil.rmtree(folder / "nodes")  # Otherwise the logs in it say more.
+        return report
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """A new folder, which stays if anything is left in it."""
+    folder = Path(tempfile.mkdtemp(prefix="mqproto-demo-"))
+    try:
+        yield folder
+    finally:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def _created(path: Path) -> BinaryIO:
+    try:
+        return path.open("wb")
     except OSError as error:
-        raise UsageError(f"{capture}: {error.strerror}; name another file with --capture") from None
-    managers = {address: topology.nodes[name].guid for name, address in shown_addresses(topology).items()}
-    report = demo.report(examine(capture, managers), str(capture))
-    if not report.broken:
-        shutil.rmtree(folder / "nodes")
-    return report
+        raise UsageError(f"{path}: {error.strerror}; name another file with --capture") from None
+
+
+def _close(recorder: Recorder, path: Path) -> None:
+    try:
+        recorder.close()
+    except OSError as error:
+        raise UsageError(
+            f"{path}: {error.strerror}, so the capture lacks {recorder.lost_frame_count:,} frames and proves nothing; "
+            "name a file on another disk with --capture"
+        ) from None
 
 
 class Demo:
