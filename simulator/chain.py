@@ -5,6 +5,8 @@ Two parts on the same nodes: as fast as it goes, and then so many a second. Ever
 
 from __future__ import annotations
 
+import os
+import statistics
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -33,6 +35,8 @@ WARM_UP_MESSAGES: Final = 500
 PACED_PER_S: Final = 200
 PACED_MESSAGES: Final = 1_000
 PATIENCE_S: Final = 60.0
+FLUSHES: Final = 50
+FLUSH_BYTES: Final = 64 * 1_024
 
 
 class BenchError(MqprotoError):
@@ -41,7 +45,11 @@ class BenchError(MqprotoError):
 
 @dataclass(frozen=True, slots=True)
 class ChainFigures:
-    """CPU seconds are user and system time for 1,000 messages, by process; None where the kernel does not tell."""
+    """CPU seconds are user and system time for 1,000 messages, by process; None where the kernel does not tell.
+
+    flush_ms: what the disk took, in the median, to flush 64 KiB before the run. With a window of 64 each hop waits for
+        one flush or two in 64 messages, so a figure means nothing without it.
+    """
 
     messages: int
     body_bytes: int
@@ -53,6 +61,7 @@ class ChainFigures:
     paced_cpu_s_per_1000: dict[str, float | None]
     p50_ms: float
     p99_ms: float
+    flush_ms: float
 
 
 async def bench_chain(
@@ -69,6 +78,7 @@ async def bench_chain(
     """
     topology = _topology(window)
     with tempfile.TemporaryDirectory(prefix="mqproto-bench-") as folder:
+        flush_ms = _flush_ms(folder)
         async with (
             supervised(topology, Path(folder)) as supervisor,
             connect(topology, SENDER, Path(folder)) as sender,
@@ -89,7 +99,20 @@ async def bench_chain(
         paced_cpu_s_per_1000=paced.cpu_s_per_1000,
         p50_ms=percentile(paced.delays_ms, 50),
         p99_ms=percentile(paced.delays_ms, 99),
+        flush_ms=flush_ms,
     )
+
+
+def _flush_ms(folder: str) -> float:
+    taken_s = []
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _ in range(FLUSHES):
+            file.write(bytes(FLUSH_BYTES))
+            file.flush()
+            start_s = time.perf_counter()
+            os.fsync(file.fileno())
+            taken_s.append(time.perf_counter() - start_s)
+    return 1_000 * statistics.median(taken_s)
 
 
 def _topology(window: int) -> Topology:

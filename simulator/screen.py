@@ -184,6 +184,7 @@ def _show_chain(console: Console, chain: ChainFigures) -> None:
     console.print(
         f"send to delivery at {chain.paced_per_s} a second: p50 {chain.p50_ms:.1f} ms, p99 {chain.p99_ms:.1f} ms"
     )
+    console.print(f"this disk takes {chain.flush_ms:.2f} ms to flush 64 KiB (median, before the run)")
     console.print()
 
 
