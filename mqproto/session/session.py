@@ -213,13 +213,14 @@ class Session:
                 return
             data.session_active = False
             data.timers.start(timer, self.key, now.uptime_ms + data.settings.session_cleanup_timeout_ms)
-        elif timer is Timer.SESSION_ACK_WAIT:  # 3.1.6.3
+        else:  # 3.1.6.3
+            assert timer is Timer.SESSION_ACK_WAIT
             if not data.unacknowledged and not data.unsaved:
                 data.received_ack = False
             elif not data.received_ack:
                 data.close(
                     "3.1.6.3",
-                    f"{len(data.unacknowledged)} messages wait for a session acknowledgment and nothing came for "
+                    f"{len(self.lost())} messages wait for a session acknowledgment and nothing came for "
                     f"{data.ack_wait_duration_ms} ms",
                 )
             else:

@@ -1,0 +1,363 @@
+"""Session acknowledgments, against a neighbour that counts without wrapping."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqproto.session import Session, SessionState
+from mqproto.session.acknowledgment import FLAG_COUNT, take_session_header
+from mqproto.session.data import ahead
+from mqproto.session.session import UNSAVED_LIMIT
+from mqproto.timers import Timer
+from mqproto.wire import SessionAck, SessionHeader, UserMessage
+from tests.sessions import (
+    EXPRESS,
+    NOW,
+    RECOVERABLE,
+    SETTINGS,
+    a_session,
+    acks_of,
+    an_ack,
+    an_entry,
+    later,
+    receive,
+    send,
+    sent,
+)
+
+WAIT_MS = SETTINGS.ack_wait_timeout_ms
+
+
+def positions(session: Session) -> list[int]:
+    return [entry.position for entry in session.take_completed()]
+
+
+def waits_until(session: Session) -> int | None:
+    return session.data.timers.deadline_ms(Timer.SESSION_ACK_WAIT, session.key)
+
+
+# What the neighbour has received: 3.1.5.5.1, 3.1.5.5.2
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.5.1")
+@pytest.mark.spec("[MS-MQQB] 3.1.5.5.2")
+def test_express_messages_are_done_when_received() -> None:
+    session = a_session()
+    send(session, 3, recoverable=False)
+    receive(session, an_ack(2))
+    assert positions(session) == [1, 2]
+    assert [entry.position for entry in session.lost()] == [3]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.5.3")
+@pytest.mark.spec("[MS-MQQB] 3.1.1.6.1")
+def test_recoverable_messages_are_done_only_when_saved() -> None:
+    session = a_session()
+    send(session, 3)
+    receive(session, an_ack(3))
+    assert positions(session) == []
+    assert session.has_room
+    receive(session, an_ack(3, base=1, flags=0b011))
+    assert positions(session) == [1, 2]
+    assert [entry.position for entry in session.lost()] == [3]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.5.3")
+def test_what_comes_before_the_first_flag_is_saved_too() -> None:
+    session = a_session()
+    send(session, 5)
+    receive(session, an_ack(5, base=4, flags=1))
+    assert positions(session) == [1, 2, 3, 4]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.5.3")
+def test_a_hole_in_the_flags_stays_open_until_a_later_flag_fills_it() -> None:
+    session = a_session()
+    send(session, 4)
+    receive(session, an_ack(4, base=1, flags=0b1101))
+    assert positions(session) == [1, 3, 4]
+    assert [entry.position for entry in session.lost()] == [2]
+    receive(session, an_ack(4, base=1, flags=0b1101))
+    assert positions(session) == []
+    receive(session, an_ack(4, base=1, flags=0b0010))
+    assert positions(session) == [2]
+    assert session.lost() == []
+    receive(session, an_ack(4, base=1, flags=0b1111))
+    assert positions(session) == []
+    assert session.is_open
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.5.1")
+@pytest.mark.parametrize("number", [3, 100, 0xFFFF])
+def test_an_acknowledgment_of_what_was_never_sent_or_going_back_closes_with_both_numbers(number: int) -> None:
+    session = a_session()
+    send(session, 2)
+    receive(session, an_ack(1))
+    receive(session, an_ack(number))
+    assert session.closed is not None
+    assert session.closed.section == "3.1.5.5.1"
+    assert f"message {number}" in session.closed.reason
+    assert "sent was 2" in session.closed.reason
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.5.3")
+def test_flags_for_what_was_never_sent_close_and_complete_nothing() -> None:
+    session = a_session()
+    send(session, 2)
+    receive(session, an_ack(2, base=1, flags=0b111))
+    assert session.closed is not None
+    assert session.closed.section == "3.1.5.5.3"
+    assert "recoverable message 3, the last one sent was 2" in session.closed.reason
+    assert positions(session) == []
+    assert len(session.lost()) == 2
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.5.5")
+@pytest.mark.parametrize(("user", "recoverable"), [(2, 1), (1, 0), (0, 0), (1, 2)])
+def test_counts_that_differ_close_the_session(user: int, recoverable: int) -> None:
+    session = a_session()
+    receive(session, RECOVERABLE)
+    receive(session, an_ack(0, user=user, recoverable=recoverable))
+    assert session.closed is not None
+    assert session.closed.section == "3.1.5.5.5"
+    assert f"sent {user} messages, {recoverable} of them" in session.closed.reason
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.5")
+def test_the_neighbour_may_change_its_window_with_any_header() -> None:
+    session = a_session()
+    receive(session, an_ack(0, window=1))
+    send(session, 1)
+    assert not session.has_room
+    receive(session, an_ack(1, base=1, flags=1, window=2))
+    send(session, 1)
+    assert session.has_room
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.5.5")
+@pytest.mark.spec("[MS-MQQB] 3.1.2.4")
+def test_the_ack_wait_timer_starts_with_the_first_message_and_restarts_with_each_header() -> None:
+    session = a_session()
+    send(session, 1, now=NOW)
+    send(session, 1, now=later(10))
+    assert waits_until(session) == NOW.uptime_ms + WAIT_MS
+    receive(session, an_ack(1), later(50))
+    assert waits_until(session) == later(50).uptime_ms + WAIT_MS
+    receive(session, an_ack(2, base=1, flags=0b11), later(60))
+    assert waits_until(session) == later(50).uptime_ms + WAIT_MS, "nothing waits: it runs out by itself"
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.4")
+def test_a_header_that_rides_on_a_message_counts_like_one_alone() -> None:
+    ours, theirs = a_session(), a_session(initiator=False)
+    send(ours, 1)
+    theirs.receive(b"".join(ours.take_outbox()), NOW)
+    theirs.send(an_entry(recoverable=False), NOW)
+    theirs.acknowledge()
+    (chunk,) = theirs.take_outbox()
+    assert receive(ours, chunk) == 1
+    assert positions(ours) == [1]
+    assert ours.is_open
+
+
+# What we acknowledge: 3.1.6.4, 3.1.5.8.7
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.6.4")
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.7")
+@given(kinds=st.lists(st.booleans(), max_size=100))
+def test_one_turn_acknowledges_all_that_came_with_32_recoverable_messages_to_a_header(
+    kinds: list[bool],
+) -> None:
+    session = a_session()
+    for recoverable in kinds:
+        receive(session, RECOVERABLE if recoverable else EXPRESS)
+    session.acknowledge()
+    packets = sent(session)
+    assert all(isinstance(packet, SessionAck) for packet in packets)
+    headers = acks_of(packets)
+    saved = [
+        header.recoverable_msg_ack_seq_number + bit
+        for header in headers
+        for bit in range(FLAG_COUNT)
+        if header.recoverable_msg_ack_flags >> bit & 1
+    ]
+    assert saved == list(range(1, sum(kinds) + 1))
+    assert {header.ack_sequence_number for header in headers} == ({len(kinds)} if kinds else set())
+    assert len(headers) == max(-(-sum(kinds) // FLAG_COUNT), 1 if kinds else 0)
+    session.acknowledge()
+    assert sent(session) == [], "nothing came since"
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.11")
+@pytest.mark.spec("[MS-MQQB] 3.1.7.1.3")
+def test_the_first_header_rides_on_the_last_message_and_counts_it() -> None:
+    session = a_session()
+    for _ in range(40):
+        receive(session, RECOVERABLE)
+    send(session, 2)
+    session.acknowledge()
+    packets = sent(session)
+    assert [type(packet) for packet in packets] == [UserMessage, UserMessage, SessionAck]
+    riding, alone = acks_of(packets)
+    assert (riding.ack_sequence_number, riding.recoverable_msg_ack_flags) == (40, 2**32 - 1)
+    assert (riding.user_msg_sequence_number, riding.recoverable_msg_seq_number) == (2, 2)
+    assert (alone.recoverable_msg_ack_seq_number, alone.recoverable_msg_ack_flags) == (33, 0xFF)
+    assert riding.window_size == SETTINGS.window_size
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.6.4")
+def test_a_session_that_is_not_open_acknowledges_nothing() -> None:
+    session = a_session()
+    receive(session, RECOVERABLE)
+    session.close("3.1.5.9", "a test")
+    session.acknowledge()
+    assert sent(session) == []
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.2")
+def test_a_message_is_counted_whatever_becomes_of_it_so_that_both_counts_agree() -> None:
+    session = a_session()
+    receive(session, RECOVERABLE)
+    receive(
+        session, RECOVERABLE
+    )  # The same one again: a duplicate, as far as the queue manager is concerned.
+    receive(session, an_ack(0, user=2, recoverable=2))
+    assert session.is_open
+
+
+# Counts wrap
+
+
+@given(number=st.integers(0, 2**20), lead=st.integers(0, 0xFFFF))
+def test_ahead_is_right_across_the_wrap(number: int, lead: int) -> None:
+    assert ahead((number + lead) & 0xFFFF, number & 0xFFFF) == lead
+
+
+class Neighbour:
+    """Counts what a session sends in plain integers, and answers in one of several manners."""
+
+    def __init__(self, seed: int, manner: str) -> None:
+        self.dice = random.Random(seed)
+        self.manner = manner
+        self.received = 0
+        self.numbers: list[int] = []
+        """Of the recoverable messages that it has received and not yet flagged, what it calls them."""
+        self.recoverable = 0
+        self.answered = 0
+
+    def take(self, recoverable: bool) -> None:
+        self.received += 1
+        if recoverable:
+            self.recoverable += 1
+            self.numbers.append(self.recoverable)
+
+    def headers(self) -> list[SessionHeader]:
+        """Acknowledge some of it, or all."""
+        found = [an_ack(self.received)] if self.manner == "flags later" else []
+        group = self.numbers[: self.dice.choice([1, 7, 32])] if self.manner != "all" else self.numbers
+        while group:
+            base = group[0]
+            if self.manner == "old flags again" and base > 5 and self.dice.random() < 0.3:
+                base -= self.dice.randrange(5)
+            covered = [number for number in group if number < base + FLAG_COUNT]
+            if self.manner == "holes":
+                covered = [number for number in covered if number == base or self.dice.random() < 0.7]
+            flags = 0
+            for number in range(base, covered[-1] + 1):
+                if number in covered or number < group[0]:
+                    flags |= 1 << number - base
+            found.append(an_ack(self.received, base=base, flags=flags))
+            done = set(covered)
+            self.numbers = [number for number in self.numbers if number not in done]
+            group = self.numbers if self.manner == "all" else []
+        if self.manner == "holes" and self.dice.random() < 0.5 and self.numbers:
+            # Fill the first hole by itself.
+            number = self.numbers.pop(0)
+            found.append(an_ack(self.received, base=number, flags=1))
+        return [ack.session for ack in found or [an_ack(self.received)]]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.4")
+@pytest.mark.parametrize(
+    ("manner", "total"),
+    [("all", 200_000), ("flags later", 70_000), ("holes", 70_000), ("old flags again", 70_000)],
+)
+def test_a_session_that_has_wrapped_works_like_a_new_one(manner: str, total: int) -> None:
+    session = a_session()
+    neighbour = Neighbour(1, manner)
+    dice = random.Random(manner)
+    count, completed = 0, 0
+    entries = (an_entry(n, recoverable=n % 3 != 0) for n in range(total))
+    while count < total:
+        burst = dice.choice([1, 10, 64])
+        while burst and session.has_room and count < total and len(neighbour.numbers) < 100:
+            entry = next(entries)
+            session.send(entry, NOW)
+            neighbour.take(entry.recoverable)
+            count += 1
+            burst -= 1
+        for header in neighbour.headers():
+            take_session_header(session.data, header, NOW)
+        session.take_outbox()
+        completed += len(session.take_completed())
+        assert session.closed is None, session.closed
+    for _ in range(20_000):
+        if completed == total:
+            break
+        for header in neighbour.headers():
+            take_session_header(session.data, header, NOW)
+        completed += len(session.take_completed())
+        assert session.closed is None, session.closed
+    assert completed == total
+    assert session.lost() == []
+    assert session.data.in_flight_bytes == 0
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.4")
+def test_two_sessions_talk_across_the_wrap_in_both_directions() -> None:
+    ours, theirs = a_session(), a_session(initiator=False)
+    for session, other in ((ours, theirs), (theirs, ours)):
+        session.data.message_sent_count = other.data.message_received_count = 0xFFF0
+        session.data.recoverable_message_sent_count = 0xFFFA
+        other.data.recoverable_message_received_count = other.data.last_acked_recoverable_msg_seq_number = (
+            0xFFFA
+        )
+    for turn in range(20):
+        for session, other in ((ours, theirs), (theirs, ours)):
+            send(session, 3)
+            send(session, 1, recoverable=False)
+            session.acknowledge()
+            other.receive(b"".join(session.take_outbox()), NOW)
+        assert ours.is_open, (turn, ours.closed)
+        assert theirs.is_open, (turn, theirs.closed)
+    ours.acknowledge()
+    theirs.receive(b"".join(ours.take_outbox()), NOW)
+    assert theirs.lost() == []
+    assert len(ours.lost()) <= 4
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.1")
+def test_what_is_received_and_never_saved_is_bounded_by_half_of_the_circle() -> None:
+    session = a_session()
+    for number in range(UNSAVED_LIMIT):
+        assert session.has_room, number
+        session.send(an_entry(number), NOW)
+        take_session_header(session.data, an_ack(number + 1).session, NOW)
+    assert not session.has_room
+    take_session_header(session.data, an_ack(UNSAVED_LIMIT, base=1, flags=1).session, NOW)
+    assert session.has_room
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.5.3")
+def test_a_header_without_flags_says_nothing_about_saving() -> None:
+    """By the letter its RecoverableMsgAckSeqNumber deletes; by [MS-MQMQ] 2.2.20.4 it is 0 where nothing is meant."""
+    session = a_session(SessionState.OPEN)
+    send(session, 2)
+    receive(session, an_ack(2, base=2, flags=0))
+    assert positions(session) == []
+    assert session.is_open

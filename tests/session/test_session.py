@@ -1,0 +1,312 @@
+"""A session as its queue manager sees it: states and packets, room, loss, timers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqproto.configuration import Settings
+from mqproto.session import SessionState
+from mqproto.session.session import RECEIVE
+from mqproto.timers import Timer
+from mqproto.wire import (
+    ConnectionParameters,
+    EstablishConnection,
+    Packet,
+    SessionAck,
+    UserMessage,
+    connection_parameters,
+    decode_packet,
+    encode_packet,
+    establish_connection,
+)
+from tests.sessions import (
+    NOW,
+    RECOVERABLE,
+    SETTINGS,
+    THEM,
+    US,
+    a_session,
+    an_ack,
+    an_entry,
+    later,
+    receive,
+    send,
+    sent,
+)
+
+PACKETS: dict[str, Packet] = {
+    "EstablishConnection": establish_connection(client=THEM, server=US, time_stamp_ms=0),
+    "EstablishConnection answer": establish_connection(client=US, server=THEM, time_stamp_ms=0),
+    "ConnectionParameters": connection_parameters(
+        recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64
+    ),
+    "SessionAck": an_ack(0),
+    "UserMessage": decode_packet(RECOVERABLE),
+}
+
+TABLE = """
+CONNECTING      EstablishConnection         CLOSED 3.1.5.3
+CONNECTING      EstablishConnection answer  CLOSED 3.1.5.3
+CONNECTING      ConnectionParameters        CLOSED 3.1.5.4
+CONNECTING      SessionAck                  CLOSED 3.1.5.5
+CONNECTING      UserMessage                 CLOSED 3.1.5.8
+WAITING_EC_MSG  EstablishConnection         WAITING_CP_MSG
+WAITING_EC_MSG  EstablishConnection answer  CLOSED 3.1.5.3.1
+WAITING_EC_MSG  ConnectionParameters        CLOSED 3.1.5.4
+WAITING_EC_MSG  SessionAck                  CLOSED 3.1.5.5
+WAITING_EC_MSG  UserMessage                 CLOSED 3.1.5.8
+WAITING_ECR_MSG EstablishConnection         CLOSED 3.1.5.3.2
+WAITING_ECR_MSG EstablishConnection answer  WAITING_CPR_MSG
+WAITING_ECR_MSG ConnectionParameters        CLOSED 3.1.5.4
+WAITING_ECR_MSG SessionAck                  CLOSED 3.1.5.5
+WAITING_ECR_MSG UserMessage                 CLOSED 3.1.5.8
+WAITING_CP_MSG  EstablishConnection         CLOSED 3.1.5.3
+WAITING_CP_MSG  EstablishConnection answer  CLOSED 3.1.5.3
+WAITING_CP_MSG  ConnectionParameters        OPEN
+WAITING_CP_MSG  SessionAck                  CLOSED 3.1.5.5
+WAITING_CP_MSG  UserMessage                 CLOSED 3.1.5.8
+WAITING_CPR_MSG EstablishConnection         CLOSED 3.1.5.3
+WAITING_CPR_MSG EstablishConnection answer  CLOSED 3.1.5.3
+WAITING_CPR_MSG ConnectionParameters        OPEN
+WAITING_CPR_MSG SessionAck                  CLOSED 3.1.5.5
+WAITING_CPR_MSG UserMessage                 CLOSED 3.1.5.8
+OPEN            EstablishConnection         CLOSED 3.1.5.3
+OPEN            EstablishConnection answer  CLOSED 3.1.5.3
+OPEN            ConnectionParameters        CLOSED 3.1.5.4
+OPEN            SessionAck                  OPEN
+OPEN            UserMessage                 OPEN
+CLOSED          EstablishConnection         CLOSED 3.1.5.9
+CLOSED          EstablishConnection answer  CLOSED 3.1.5.9
+CLOSED          ConnectionParameters        CLOSED 3.1.5.9
+CLOSED          SessionAck                  CLOSED 3.1.5.9
+CLOSED          UserMessage                 CLOSED 3.1.5.9
+"""
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.3.1")
+@pytest.mark.spec("[MS-MQQB] 3.1.5.3")
+@pytest.mark.spec("[MS-MQQB] 3.1.5.4")
+@pytest.mark.spec("[MS-MQQB] 3.1.5.5")
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8")
+def test_every_state_crossed_with_every_packet() -> None:
+    """A snapshot: whoever changes a rule sees here what else changed."""
+    lines = []
+    for state in SessionState:
+        for name, packet in PACKETS.items():
+            session = a_session(state)
+            if state is SessionState.CLOSED:
+                session.data.state = SessionState.OPEN
+                session.close("3.1.5.9", "a test")
+            receive(session, packet)
+            after = session.data.state.name
+            section = f" {session.closed.section}" if session.closed else ""
+            lines.append(f"{state.name:<15} {name:<27} {after}{section}")
+    assert lines == TABLE.strip().splitlines()
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.1.1")
+def test_the_table_of_rules_holds_each_internal_packet_and_the_section_that_welcomes_it() -> None:
+    assert {packet for _, packet in RECEIVE} == {EstablishConnection, ConnectionParameters, SessionAck}
+    assert {state.name: rule.section for (state, _), rule in RECEIVE.items()} == {
+        "WAITING_EC_MSG": "3.1.5.3.1",
+        "WAITING_ECR_MSG": "3.1.5.3.2",
+        "WAITING_CP_MSG": "3.1.5.4.1",
+        "WAITING_CPR_MSG": "3.1.5.4.2",
+        "OPEN": "3.1.5.5",
+    }
+
+
+# Bytes
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.1.3")
+@pytest.mark.spec("[MS-MQQB] 3.1.5.1.2")
+def test_bytes_that_form_no_packet_close_the_session_and_say_where_and_what() -> None:
+    session = a_session()
+    bad = bytearray(RECOVERABLE)
+    bad[4] ^= 0xFF
+    assert [raw for _, raw in session.receive(RECOVERABLE + bytes(bad) + RECOVERABLE, NOW)] == [RECOVERABLE]
+    assert session.closed is not None
+    assert session.closed.section == "3.1.5.1.3"
+    assert "signature at byte 4" in session.closed.reason
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.1.3")
+def test_a_whole_packet_whose_inside_is_wrong_closes_the_session_too() -> None:
+    session = a_session()
+    bad = bytearray(RECOVERABLE)
+    bad[16 + 44] |= 0x1F  # RC, which may be 29 at most
+    assert session.receive(bytes(bad), NOW) == []
+    assert session.closed is not None
+    assert "hop_count" in session.closed.reason
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.1")
+@given(junk=st.binary(max_size=300), state=st.sampled_from(list(SessionState)))
+def test_any_bytes_in_any_state_leave_the_session_as_it_is_or_closed(
+    junk: bytes, state: SessionState
+) -> None:
+    session = a_session(state)
+    assert session.receive(junk, NOW) == []
+    assert session.data.state in (state, SessionState.CLOSED)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8")
+def test_a_message_whose_header_closes_the_session_still_reaches_its_queue_and_what_follows_does_not() -> (
+    None
+):
+    """[MS-MQMQ] 2.2.20.4 says so of a wrong UserMsgSequenceNumber."""
+    session = a_session()
+    message = decode_packet(RECOVERABLE)
+    assert isinstance(message, UserMessage)
+    message.session = an_ack(0, user=9).session
+    message.base.session_header = True
+    assert receive(session, encode_packet(message) + RECOVERABLE) == 1
+    assert session.closed is not None
+    assert session.closed.section == "3.1.5.5.5"
+
+
+# Room
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.1")
+@pytest.mark.parametrize(("ours", "theirs"), [(1, 64), (64, 1), (5, 9), (9, 5)])
+def test_the_smaller_of_both_windows_bounds_what_is_unacknowledged(ours: int, theirs: int) -> None:
+    session = a_session(settings=Settings(window_size=ours), received_window_size=theirs)
+    for _ in range(min(ours, theirs)):
+        assert session.has_room
+        send(session, 1)
+    assert not session.has_room
+    receive(session, an_ack(1))
+    assert session.has_room
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.1")
+def test_bytes_in_flight_are_bounded_too_but_one_message_always_may_go() -> None:
+    session = a_session(settings=Settings(in_flight_bytes=len(RECOVERABLE) + 1))
+    send(session, 2)
+    assert not session.has_room
+    receive(session, an_ack(2))
+    assert session.has_room, "nothing is unacknowledged, though nothing is saved"
+    send(session, 1)
+    assert not session.has_room
+    receive(session, an_ack(3, base=1, flags=0b111))
+    assert session.data.in_flight_bytes == 0
+
+
+@pytest.mark.parametrize("state", [state for state in SessionState if state is not SessionState.OPEN])
+def test_only_an_open_session_has_room(state: SessionState) -> None:
+    assert not a_session(state).has_room
+
+
+# Loss
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.9")
+@pytest.mark.spec("[MS-MQQB] 3.1.1.3.1.2")
+@given(
+    kinds=st.lists(st.booleans(), max_size=20),
+    received=st.integers(0, 20),
+    saved=st.sets(st.integers(0, 19), max_size=20),
+)
+def test_what_nobody_answered_for_comes_back_once_and_in_the_order_in_which_it_was_sent(
+    kinds: list[bool], received: int, saved: set[int]
+) -> None:
+    session = a_session()
+    for number, recoverable in enumerate(kinds):
+        session.send(an_entry(number, recoverable=recoverable), NOW)
+    received = min(received, len(kinds))
+    numbers = [number for number, recoverable in enumerate(kinds) if recoverable]
+    flags = sum(1 << bit for bit in saved if bit < len(numbers))
+    receive(session, an_ack(received, base=1 if flags else 0, flags=flags))
+    done = {number for number in range(received) if not kinds[number]}
+    done |= {numbers[bit] for bit in saved if bit < len(numbers)}
+    session.close("3.1.7.3", "a test")
+    assert [entry.position for entry in session.lost()] == [n for n in range(len(kinds)) if n not in done]
+    assert {entry.position for entry in session.take_completed()} == done
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.9")
+def test_closing_stops_the_timers_keeps_what_waits_to_be_written_and_the_first_reason() -> None:
+    session = a_session()
+    send(session, 1)
+    session.close("3.1.7.3", "the first")
+    session.close("3.1.6.2", "the second")
+    assert session.closed is not None
+    assert session.closed == (7, "3.1.7.3", "the first")
+    assert session.data.timers.next_ms is None
+    assert len(sent(session)) == 1
+
+
+# Timers
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.6.2")
+@pytest.mark.spec("[MS-MQQB] 3.1.2.2")
+def test_a_session_without_messages_for_a_whole_interval_closes_and_an_active_one_does_not() -> None:
+    session = a_session()
+    receive(session, RECOVERABLE)
+    session.expired(Timer.SESSION_CLEANUP, NOW)
+    assert session.is_open
+    deadline = session.data.timers.deadline_ms(Timer.SESSION_CLEANUP, session.key)
+    assert deadline == NOW.uptime_ms + SETTINGS.session_cleanup_timeout_ms
+    session.expired(Timer.SESSION_CLEANUP, later(SETTINGS.session_cleanup_timeout_ms))
+    assert session.closed is not None
+    assert session.closed.section == "3.1.6.2"
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.6.2")
+def test_a_session_that_waits_for_an_acknowledgment_is_not_idle() -> None:
+    """By the letter it would close; the Session Ack Wait Timer closes it if nothing comes."""
+    session = a_session()
+    send(session, 1)
+    session.data.session_active = False
+    session.expired(Timer.SESSION_CLEANUP, NOW)
+    assert session.is_open
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.6.3")
+def test_the_ack_wait_timer_closes_when_nothing_came_since_it_was_last_due() -> None:
+    session = a_session()
+    send(session, 1)
+    receive(session, RECOVERABLE)
+    session.expired(Timer.SESSION_ACK_WAIT, NOW)
+    assert session.is_open
+    deadline = session.data.timers.deadline_ms(Timer.SESSION_ACK_WAIT, session.key)
+    assert deadline == NOW.uptime_ms + SETTINGS.ack_wait_timeout_ms
+    session.expired(Timer.SESSION_ACK_WAIT, later(SETTINGS.ack_wait_timeout_ms))
+    assert session.closed is not None
+    assert session.closed.section == "3.1.6.3"
+    assert "1 messages wait" in session.closed.reason
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.6.3")
+def test_the_ack_wait_timer_does_nothing_and_rests_when_nothing_waits() -> None:
+    session = a_session()
+    receive(session, RECOVERABLE)
+    session.expired(Timer.SESSION_ACK_WAIT, NOW)
+    assert session.is_open
+    assert not session.data.received_ack
+    assert not session.data.timers.runs(Timer.SESSION_ACK_WAIT, session.key)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.6.3")
+def test_messages_that_are_received_but_not_saved_keep_the_timer_running_and_are_counted() -> None:
+    session = a_session()
+    send(session, 2)
+    receive(session, an_ack(2))
+    session.expired(Timer.SESSION_ACK_WAIT, NOW)
+    session.expired(Timer.SESSION_ACK_WAIT, NOW)
+    assert session.closed is not None
+    assert "2 messages wait" in session.closed.reason
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.2.4")
+@pytest.mark.parametrize(("direct", "factor"), [(False, 1), (True, 2)])
+def test_a_direct_session_waits_twice_as_long_for_an_acknowledgment(direct: bool, factor: int) -> None:
+    session = a_session(direct=direct)
+    send(session, 1)
+    deadline = session.data.timers.deadline_ms(Timer.SESSION_ACK_WAIT, session.key)
+    assert deadline == NOW.uptime_ms + factor * SETTINGS.ack_wait_timeout_ms
