@@ -75,8 +75,12 @@ class LocalQueue:
         """An application asks for messages, now or as soon as there are some.
 
         Raises:
-            UsageError: this consumer asks already, or has not settled what it was given.
+            UsageError: this consumer asks already or has not settled what it was given, or it asks for nothing.
         """
+        if consumer.limit < 1:
+            raise UsageError(
+                f"consumer {consumer.consumer} asks for {consumer.limit} messages; ask for 1 or more"
+            )
         if consumer.consumer in self.unsettled or any(c.consumer == consumer.consumer for c in self._waiting):
             raise UsageError(
                 f"consumer {consumer.consumer} must settle queue {self.name} before it asks again"

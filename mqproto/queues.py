@@ -29,7 +29,8 @@ class QueueWindow:
         self._settings = settings
         self._ready: deque[Waiting] = deque()
         self._bytes = 0
-        self._reading = False
+        self._reading: int | None = None
+        """While a page is on its way: what `last` was when it was asked for."""
 
     def __bool__(self) -> bool:
         return bool(self._ready)
@@ -44,6 +45,11 @@ class QueueWindow:
     def complete(self) -> bool:
         """Whether nothing of the queue is on disk alone."""
         return self.read_through == self.last
+
+    @property
+    def next_position(self) -> int:
+        """The position that leaves next, or one before which nothing leaves: everything below it has left."""
+        return self._ready[0].position if self._ready else self.read_through + 1
 
     @property
     def fits(self) -> bool:
@@ -98,14 +104,15 @@ class QueueWindow:
     def wanted(self) -> ReadPage | None:
         """The page to read now, or None: the window is more than half full, all is in it, or a page is on its way."""
         half = self._settings.resident_messages // 2, self._settings.resident_bytes // 2
-        if self._reading or self.complete or len(self._ready) > half[0] or self._bytes > half[1]:
+        if self._reading is not None or self.complete or len(self._ready) > half[0] or self._bytes > half[1]:
             return None
-        self._reading = True
+        self._reading = self.last
         return ReadPage(self.queue, self.read_through, max(1, half[0]), max(1, half[1]), resend=False)
 
     def loaded(self, rows: Iterable[tuple[int, bytes, bool]]) -> None:
-        """The page that was wanted. An empty one says that the store has nothing more."""
-        self._reading = False
+        """The page that was wanted. An empty one says that the store had nothing more when it was asked for."""
+        asked_last, self._reading = self._reading, None
+        assert asked_last is not None, "no page was asked for"
         found = False
         for position, packet, final_ack in rows:
             found = True
@@ -114,4 +121,4 @@ class QueueWindow:
                 self._bytes += len(packet)
                 self.read_through = position
         if not found:
-            self.read_through = self.last
+            self.read_through = max(self.read_through, asked_last)
