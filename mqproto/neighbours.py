@@ -33,9 +33,9 @@ class Neighbour:
         self.last_failure = ""
 
     @property
-    def pending(self) -> bool:
-        """Whether anything waits to be sent."""
-        return any(queue.pending for queue in self.queues)
+    def has_messages(self) -> bool:
+        """Whether the OutgoingMessageTable has an entry: to be sent, or sent and not yet acknowledged.  3.1.1.3.1"""
+        return any(queue.count for queue in self.queues)
 
     @property
     def sequences(self) -> list[OutgoingSequence]:
@@ -46,11 +46,14 @@ class Neighbour:
 class Neighbours:
     """All sessions, and the neighbours that they serve."""
 
-    def __init__(self, identity: Guid, settings: Settings, timers: Timers, notes: list[Note]) -> None:
+    def __init__(
+        self, identity: Guid, settings: Settings, timers: Timers, writes: PendingWrites, notes: list[Note]
+    ) -> None:
         self.sessions: dict[int, Session] = {}
         self._identity = identity
         self._settings = settings
         self._timers = timers
+        self._writes = writes
         self._notes = notes
         self._by_hop: dict[NextHop, Neighbour] = {}
         self._by_queue: dict[int, Neighbour] = {}
@@ -69,7 +72,7 @@ class Neighbours:
             neighbour = self._by_hop[hop] = Neighbour(hop)
         neighbour.queues.append(queue)
         self._by_queue[queue.queue] = neighbour
-        if queue.pending:
+        if queue.count:
             self._awake[neighbour] = None
 
     def wake(self, queue: OutgoingQueue) -> None:
@@ -132,6 +135,7 @@ class Neighbours:
         del self.sessions[session.key]
         self._touched.pop(session, None)
         self._note_close(session)
+        self._complete(session)
         lost: dict[OutgoingQueue, list[InFlight]] = {}
         for entry in session.lost():
             assert isinstance(entry.origin, OutgoingQueue)
@@ -146,10 +150,10 @@ class Neighbours:
         neighbour.last_failure = session.closed.reason
         for sequence in neighbour.sequences:
             sequence.disconnected()
-        self._timers.start(
-            Timer.SESSION_RETRY_CONNECT, neighbour, now.uptime_ms + self._settings.try_connect_interval_ms
-        )
-        self._awake[neighbour] = None
+        if neighbour.has_messages:
+            self._timers.start(
+                Timer.SESSION_RETRY_CONNECT, neighbour, now.uptime_ms + self._settings.try_connect_interval_ms
+            )
 
     def _note_close(self, session: Session) -> None:
         closed = session.closed
@@ -162,12 +166,10 @@ class Neighbours:
 
     # One turn
 
-    def turn(
-        self, now: Moment, writes: PendingWrites
-    ) -> tuple[list[ReadPage], list[SendBytes], list[CloseTransport]]:
+    def turn(self, now: Moment) -> tuple[list[ReadPage], list[SendBytes], list[CloseTransport]]:
         """Settle what was acknowledged, send what may be sent, acknowledge what was received."""
         for session in list(self._touched):
-            self._settle(session, writes, now)
+            self._settle(session, now)
         reads: list[ReadPage] = []
         while self._awake:
             awake, self._awake = self._awake, {}
@@ -191,10 +193,14 @@ class Neighbours:
         connects, self._connects = self._connects, []
         return connects
 
-    def _settle(self, session: Session, writes: PendingWrites, now: Moment) -> None:
+    def _complete(self, session: Session) -> None:
+        """The messages that the neighbour has answered for leave their queues."""
         for entry in session.take_completed():
             assert isinstance(entry.origin, OutgoingQueue)
-            entry.origin.acknowledged(entry, writes)
+            entry.origin.acknowledged(entry, self._writes)
+
+    def _settle(self, session: Session, now: Moment) -> None:
+        self._complete(session)
         neighbour = self._by_session.get(session.key)
         if neighbour is None and session.is_open and session.remote_qm is not None:
             neighbour = self._adopt(session)
@@ -220,7 +226,7 @@ class Neighbours:
         """Send what the window allows, queue by queue in turns, or see that there will be a session."""
         session = neighbour.session
         if session is None:
-            if neighbour.pending and not self._timers.runs(Timer.SESSION_RETRY_CONNECT, neighbour):
+            if neighbour.has_messages and not self._timers.runs(Timer.SESSION_RETRY_CONNECT, neighbour):
                 self._connect(neighbour)
             return []
         if not session.is_open:

@@ -63,7 +63,7 @@ class QueueManager:
         self._timers = Timers()
         self._writes = PendingWrites(self._timers)
         self._notes: list[Note] = []
-        self._neighbours = Neighbours(identity, settings, self._timers, self._notes)
+        self._neighbours = Neighbours(identity, settings, self._timers, self._writes, self._notes)
         self._outbound = Outbound(
             identity, routes, settings, self._timers, self._writes, self._neighbours, state, now
         )
@@ -154,7 +154,7 @@ class QueueManager:
         A transactional consumer must `settle` before it asks again; the others have taken what they are given.
 
         Raises:
-            UsageError: there is no such queue, or the consumer has not settled.
+            UsageError: there is no such queue, the limit is below 1, or the consumer has not settled.
         """
         self._arrivals.local(queue).ask(Consumer(consumer, limit, transactional))
         self._arrivals.asked(queue)
@@ -199,7 +199,7 @@ class QueueManager:
             )
             for queue, consumer, messages in self._arrivals.hand_out(now)
         ]
-        reads, sends, closes = self._neighbours.turn(now, self._writes)
+        reads, sends, closes = self._neighbours.turn(now)
         batch = Batch(
             writes=self._writes.take(now),
             reads=[*self._arrivals.pages(), *reads],

@@ -6,7 +6,7 @@ The tests cut wires, kill nodes and let time pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -79,6 +79,7 @@ class MemoryStore:
         self.outgoing |= writes.outgoing
         self.incoming |= writes.incoming
         for identifier in writes.identifiers:
+            self.identifiers.pop((identifier.source, identifier.ordinal), None)
             self.identifiers[identifier.source, identifier.ordinal] = identifier.time_stamp_s
         if writes.identifiers_before_s is not None:
             limit = writes.identifiers_before_s
@@ -144,11 +145,19 @@ class Node:
     core: QueueManager | None = None
     received: list[UserMessage] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    cloned_from: str = ""
+    """The name of the node whose identity it has, as machines have that are copies of one image."""
+    batch_count: int = 0
+    """How many batches with something to do it has taken since it started."""
+    dies_at: int | None = None
+    """At which of them it is to be killed, once: between two instructions of the shell's loop."""
+    dies_committed: bool = False
+    """Whether that is after the commit, and before anything is sent, or before the commit."""
     wires: dict[int, Wire] = field(default_factory=dict)
 
     @property
     def guid(self) -> Guid:
-        return guid_of(self.name)
+        return guid_of(self.cloned_from or self.name)
 
     @property
     def up(self) -> QueueManager:
@@ -174,9 +183,11 @@ class Net:
         self.nodes: dict[str, Node] = {}
         self.now = START
         self.blocked: set[frozenset[str]] = set()
-        self.lossy: dict[tuple[str, str], int] = {}
+        self.watch: Callable[[str, str, bytes], None] = lambda sender, receiver, chunk: None
+        """Called with each chunk before it arrives."""
         self.traffic: list[tuple[str, str, bytes]] = []
         """Everything that crossed a wire: from, to, one chunk."""
+        self._deadlines: dict[str, int | None] = {}
 
     def add(self, name: str, *queues: QueueDeclaration, settings: Settings | None = None) -> Node:
         """A node that hosts these queues; start it with `start`."""
@@ -194,6 +205,7 @@ class Net:
         """Start nodes from their disks; all of them by default."""
         for name in names or self.nodes:
             node = self.nodes[name]
+            node.batch_count = 0
             node.core = QueueManager(
                 node.guid, node.queues, node.routes, node.settings, node.store.load(), self.now
             )
@@ -243,21 +255,47 @@ class Net:
 
     def run(self, turns: int = 10_000) -> None:
         """Carry out batches until nobody has anything to do at this instant."""
-        self._deadlines: dict[str, int | None] = {}
+        self._deadlines.clear()
         for _ in range(turns):
             busy = False
             for node in self.nodes.values():
                 if node.core is not None:
-                    batch = node.core.take(self.now)
-                    self._deadlines[node.name] = batch.deadline_ms
-                    busy |= self._carry_out(node, batch)
+                    busy |= self._turn(node, node.core)
             if not busy:
                 return
         raise AssertionError(f"still busy after {turns} turns")
 
-    def _carry_out(self, node: Node, batch: Batch) -> bool:
-        if batch.writes is not None:
+    def turn(self, name: str) -> bool:
+        """One node carries out one batch; whether there was anything to do."""
+        return self._turn(self.nodes[name], self.nodes[name].up)
+
+    def turn_together(self) -> None:
+        """All nodes take a batch before any of these is carried out."""
+        taken = [(node, node.core.take(self.now)) for node in self.nodes.values() if node.core is not None]
+        for node, batch in taken:
+            if batch.writes is not None:
+                node.store.commit(batch.writes)
+        for node, batch in taken:
+            self._carry_out(node, batch)
+
+    def _turn(self, node: Node, core: QueueManager) -> bool:
+        batch = core.take(self.now)
+        self._deadlines[node.name] = batch.deadline_ms
+        busy = bool(
+            batch.writes or batch.reads or batch.connects or batch.sends or batch.closes or batch.deliveries
+        )
+        node.batch_count += busy
+        dies = busy and node.batch_count == node.dies_at
+        if batch.writes is not None and not (dies and not node.dies_committed):
             node.store.commit(batch.writes)
+        if dies:
+            node.dies_at = None
+            self.kill(node.name)
+        else:
+            self._carry_out(node, batch)
+        return busy
+
+    def _carry_out(self, node: Node, batch: Batch) -> None:
         node.notes += batch.notes
         for page in batch.reads:
             node.up.loaded(page, node.store.read(page))
@@ -271,9 +309,6 @@ class Net:
                 self._break(wire, "closed by peer")
         for delivery in batch.deliveries:
             self._deliver(node, delivery)
-        return bool(
-            batch.writes or batch.reads or batch.connects or batch.sends or batch.closes or batch.deliveries
-        )
 
     def _connect(self, node: Node, session: int, host: str) -> None:
         peer = self.nodes.get(host)
@@ -291,6 +326,7 @@ class Net:
             return
         (peer_name,) = set(wire.ends) - {node.name}
         self.traffic.append((node.name, peer_name, data))
+        self.watch(node.name, peer_name, data)
         peer = self.nodes[peer_name]
         if peer.core is not None:
             peer.core.receive(wire.ends[peer_name], data, self.now)
@@ -316,15 +352,23 @@ class Net:
             bodies += [message.properties.message_body for message in node.received]
 
 
-def queue(name: str, identifier: int = 16, *, transactional: bool = True) -> QueueDeclaration:
+def queue(
+    name: str, identifier: int = 16, *, transactional: bool = True, public: Guid | None = None
+) -> QueueDeclaration:
     """A queue declaration."""
-    return QueueDeclaration(name, identifier, transactional)
+    return QueueDeclaration(name, identifier, transactional, public)
 
 
 def at(manager: str, identifier: int = 16) -> Destination:
     """The private queue with this identifier at a manager."""
     name = f"PRIVATE={guid_text(guid_of(manager))}\\{identifier:X}"
     return Destination(name, guid_of(manager), identifier)
+
+
+def direct(host: str, name: str = "orders") -> Destination:
+    """The private queue with this name at a host, by a direct format name."""
+    path = f"TCP:{host}\\private$\\{name}"
+    return Destination(f"DIRECT={path}", None, path, host)
 
 
 def chain(*names: str, queues: Iterable[QueueDeclaration] = (), settings: Settings | None = None) -> Net:

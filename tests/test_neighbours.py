@@ -1,0 +1,348 @@
+"""Neighbours: a session when there is something to send, and what to send on it."""
+
+from __future__ import annotations
+
+import pytest
+
+from mqproto.configuration import Settings
+from mqproto.effects import CloseTransport, OpenTransport
+from mqproto.timers import Timer
+from mqproto.wire import NULL_GUID, Guid, PacketBuffer, decode_packet, encode_packet, establish_connection
+from mqproto.wire.internal import EstablishConnection
+from tests.pair import Net, at, chain, direct, guid_of, queue
+from tests.sessions import an_ack
+
+ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
+RETRY_MS = Settings().try_connect_interval_ms
+
+
+def a_pair(settings: Settings | None = None) -> Net:
+    return chain("a", "c", queues=[ORDERS, NOTES], settings=settings)
+
+
+def sessions(net: Net, name: str) -> int:
+    return net.nodes[name].up.status().sessions_open
+
+
+def reasons(net: Net, name: str) -> list[object]:
+    return [note.facts["reason"] for note in net.nodes[name].notes if note.name == "session-closed"]
+
+
+# Connecting
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.2")
+@pytest.mark.spec("[MS-MQQB] 3.1.7.12")
+def test_there_is_no_session_until_there_is_something_to_send() -> None:
+    net = a_pair()
+    net.pass_ms(60_000)
+    assert net.traffic == []
+    net.send("a", at("c", 17), "x")
+    net.run()
+    assert sessions(net, "a") == sessions(net, "c") == 1
+    assert net.receive("c", "notes") == [b"x"]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.6.1")
+@pytest.mark.spec("[MS-MQQB] 3.1.2.3")
+def test_a_refused_connection_is_tried_again_after_each_interval() -> None:
+    net = a_pair()
+    net.kill("c")
+    net.send("a", at("c", 17), "x")
+    net.pass_ms(3 * RETRY_MS + 100)
+    assert reasons(net, "a") == ["connection refused"] * 4
+    status = net.nodes["a"].up.status().outgoing[0]
+    assert (status.state, status.last_failure) == ("disconnected", "connection refused")
+    net.start("c")
+    net.pass_ms(RETRY_MS)
+    assert net.receive("c", "notes") == [b"x"]
+    assert net.nodes["a"].up.status().outgoing[0].last_failure == ""
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.6.1")
+@pytest.mark.spec("[MS-MQQB] 3.1.5.9")
+def test_a_lost_session_is_opened_again_while_anything_waits_for_its_order_ack() -> None:
+    """All has its session acknowledgment; the OrderAck is lost with the destination's memory."""
+    net = a_pair()
+    net.send("a", at("c"), "x", transactional=True)
+    net.run()
+    net.kill("c")
+    net.start("c")
+    net.pass_ms(RETRY_MS + 30_000 + 1_000)
+    assert net.nodes["a"].up.status().outgoing[0].waiting == 0
+    assert net.receive("c", "orders") == [b"x"]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.4.1")
+def test_a_node_that_starts_connects_where_the_outgoing_table_is_not_empty() -> None:
+    net = a_pair()
+    net.send("a", at("c"), "x", transactional=True)
+    net.run()
+    net.kill("a")
+    net.start("a")
+    net.run()
+    assert sessions(net, "a") == 1
+    net.pass_ms(40_000)
+    assert net.nodes["a"].up.status().outgoing[0].waiting == 0
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.9")
+def test_a_session_that_closed_with_nothing_left_is_opened_again_at_once() -> None:
+    net = a_pair()
+    net.send("a", at("c", 17), "x")
+    net.pass_ms(700_000)
+    assert sessions(net, "a") == 0
+    net.send("a", at("c", 17), "y")
+    net.run()
+    assert net.receive("c", "notes") == [b"x", b"y"]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.6.2")
+def test_an_idle_session_closes_within_two_intervals_and_opens_for_the_next_message() -> None:
+    net = a_pair()
+    net.send("a", at("c", 17), "x")
+    net.pass_ms(599_000)
+    assert sessions(net, "a") == 1
+    net.pass_ms(2_000)
+    assert sessions(net, "a") == sessions(net, "c") == 0
+    assert any("no messages" in str(reason) for reason in reasons(net, "a") + reasons(net, "c"))
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.6.6")
+def test_a_connection_that_says_nothing_is_closed_after_the_initialization_time() -> None:
+    net = a_pair()
+    core = net.nodes["c"].up
+    core.accepted("10.0.0.66", net.now)
+    net.pass_ms(59_000)
+    assert len(core._neighbours.sessions) == 1
+    net.pass_ms(1_000)
+    assert core._neighbours.sessions == {}
+    assert "WAITING_EC_MSG" in str(reasons(net, "c")[0])
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.3.1")
+def test_incoming_connections_beyond_the_maximum_are_refused() -> None:
+    net = a_pair(Settings(maximum_sessions=2))
+    core = net.nodes["c"].up
+    keys = [core.accepted(f"10.0.0.{n}", net.now) for n in range(3)]
+    request = encode_packet(establish_connection(client=guid_of("x"), server=guid_of("c"), time_stamp_ms=0))
+    for key in keys:
+        core.receive(key, request, net.now)
+    batch = core.take(net.now)
+    answers = [decode_packet(send.chunks[0]) for send in batch.sends]
+    assert [answer.refused for answer in answers if isinstance(answer, EstablishConnection)] == [
+        False,
+        False,
+        True,
+    ]
+    assert [close.session for close in batch.closes] == [keys[2]]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.3.1")
+def test_two_nodes_with_one_identity_are_told_and_exchange_nothing() -> None:
+    net = a_pair()
+    net.add("z", NOTES).cloned_from = "a"
+    net.start("z")
+    net.send("a", direct("z", "notes"), "x")
+    net.pass_ms(100)
+    assert any("presents our own GUID" in str(reason) for reason in reasons(net, "z"))
+    assert reasons(net, "a") == ["the acceptor refused the connection"]
+    assert net.nodes["a"].up.status().outgoing[0].waiting == 1
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.3.2")
+def test_whoever_answers_under_another_identity_gets_nothing() -> None:
+    net = a_pair()
+    net.route("a", "z", "z")
+    impostor = net.add("z", queue("notes", 17, transactional=False))
+    impostor.routes = net.nodes["c"].routes
+    net.start("z")
+    net.kill("a")
+    node = net.nodes["a"]
+    hop = node.routes.managers[guid_of("z")]
+    node.routes = type(node.routes)({guid_of("c"): type(hop)(guid_of("c"), "z")}, {})
+    net.start("a")
+    net.send("a", at("c", 17), "secret")
+    net.pass_ms(20_000)
+    assert not any(b"secret" in chunk for _, _, chunk in net.traffic)
+    assert len(reasons(net, "a")) >= 3
+
+
+# Two sessions, one session
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.10")
+def test_both_sides_may_connect_at_once_and_everything_arrives() -> None:
+    net = Net()
+    for name in "ac":
+        net.add(name, ORDERS, NOTES)
+    net.route("a", "c", "c")
+    net.route("c", "a", "a")
+    net.start()
+    for number in range(10):
+        net.send("a", at("c"), str(number), transactional=True)
+        net.send("c", at("a"), str(number), transactional=True)
+    net.turn_together()
+    net.pass_ms(2_000)
+    for name in "ac":
+        assert net.receive(name, "orders") == [str(number).encode() for number in range(10)]
+        assert net.nodes[name].up.status().outgoing[0].waiting == 0
+    assert sessions(net, "a") == sessions(net, "c") == 2
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.2")
+def test_what_goes_back_uses_the_session_that_the_neighbour_opened() -> None:
+    net = a_pair()
+    net.send("a", at("c"), "x", transactional=True)
+    net.pass_ms(1_000)
+    assert sessions(net, "a") == sessions(net, "c") == 1
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.2")
+def test_when_our_own_session_breaks_the_neighbours_serves_at_the_next_try() -> None:
+    net = Net()
+    for name in "ac":
+        net.add(name, ORDERS, NOTES)
+    net.route("a", "c", "c")
+    net.route("c", "a", "a")
+    net.start()
+    net.send("a", at("c", 17), "x")
+    net.send("c", at("a", 17), "x")
+    net.turn_together()
+    net.run()
+    assert sessions(net, "a") == 2
+    ours = next(iter(net.nodes["a"].up._neighbours._by_session))
+    net.blocked.add(frozenset("ac"))
+    net._break(net.nodes["a"].wires[ours], "reset")
+    net.send("a", at("c", 17), "y", recoverable=True)
+    net.pass_ms(RETRY_MS + 100)
+    assert sessions(net, "a") == 1
+    assert b"y" in net.receive("c", "notes")
+
+
+def test_two_hops_to_one_manager_do_not_take_one_session_for_both() -> None:
+    net = a_pair()
+    node = net.nodes["a"]
+    hop = node.routes.managers[guid_of("c")]
+    other = type(hop)(guid_of("c"), "c", 1_802)
+    node.routes = type(node.routes)(node.routes.managers, {"c": other})
+    net.start()
+    net.send("c", at("a", 99), "x")  # c opens a session to a, which serves one of the two hops.
+    net.run()
+    net.send("a", at("c", 17), "routed")
+    net.send("a", direct("c", "notes"), "direct")
+    net.run()
+    assert sorted(net.receive("c", "notes")) == [b"direct", b"routed"]
+    assert sessions(net, "a") == 2
+
+
+# Loss
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.3")
+@pytest.mark.spec("[MS-MQQB] 3.1.7.1.6")
+def test_what_was_on_its_way_when_the_session_broke_goes_again_in_order() -> None:
+    net = a_pair()
+    net.send("a", at("c", 17), "first")
+    net.run()
+    for number in range(5):
+        net.send("a", at("c", 17), str(number))
+    core = net.nodes["a"].up
+    batch = core.take(net.now)
+    assert batch.sends
+    net.cut("a", "c")  # The bytes never arrive.
+    net.pass_ms(RETRY_MS)
+    assert net.receive("c", "notes") == [b"first", b"0", b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.5.3")
+def test_an_acknowledgment_that_came_just_before_the_session_broke_still_counts() -> None:
+    """Both are fed in one turn: the message must neither be counted for ever nor sent again."""
+    net = a_pair()
+    net.send("a", at("c", 17), "x")
+    net.run()
+    net.send("a", at("c", 17), "y", recoverable=True)
+    core = net.nodes["a"].up
+    batch = core.take(net.now)
+    assert batch.writes is not None
+    net.nodes["a"].store.commit(batch.writes)
+    (send,) = batch.sends
+    core.receive(send.session, encode_packet(an_ack(2, base=1, flags=1)), net.now)
+    core.lost(send.session, "connection reset", net.now)
+    net.pass_ms(2_000)
+    assert [q.waiting for q in core.status().outgoing] == [0]
+    assert net.nodes["a"].store.messages == {}
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.6.3")
+def test_a_neighbour_that_acknowledges_nothing_loses_the_session() -> None:
+    net = a_pair()
+    net.send("a", at("c", 17), "x")
+    net.run()
+    net.send("a", at("c", 17), "y", recoverable=True)
+    core = net.nodes["a"].up
+    core.take(net.now)  # It leaves, and nothing comes back.
+    net.pass_ms(45_000)
+    assert any("session acknowledgment" in str(reason) for reason in reasons(net, "a"))
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.4.2")
+def test_a_manager_that_stops_closes_every_session_and_writes_what_could_have_waited() -> None:
+    net = a_pair()
+    net.send("a", at("c", 17), "x", recoverable=True)
+    net.run()
+    core = net.nodes["a"].up
+    core.stop(net.now)
+    batch = core.take(net.now)
+    assert [type(close) for close in batch.closes] == [CloseTransport]
+    assert batch.closes[0].section == "3.1.4.2"
+    assert batch.writes is not None
+    assert batch.writes.removals
+
+
+def test_what_happens_to_an_unknown_session_is_no_error() -> None:
+    net = a_pair()
+    core = net.nodes["a"].up
+    core.opened(99, net.now)
+    core.lost(99, "gone", net.now)
+    core.receive(99, b"x", net.now)
+    core._neighbours.expired(Timer.SESSION_ACK_WAIT, 99, net.now)
+    assert core.take(net.now).closes == []
+
+
+# Turns
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.16")
+def test_queues_to_one_neighbour_take_turns() -> None:
+    net = chain("a", "b", "c", queues=[ORDERS, NOTES], settings=Settings(window_size=64))
+    net.blocked.add(frozenset("ab"))
+    for number in range(100):
+        net.send("a", at("c"), f"t{number}", transactional=True)
+        net.send("a", at("c", 17), f"r{number}", recoverable=True)
+    net.run()
+    net.blocked.clear()
+    net.pass_ms(RETRY_MS)
+    order = [chunk for here, there, chunk in net.traffic if (here, there) == ("a", "b")]
+    first = next(chunk for chunk in order if b"t0" in chunk)
+    raw = PacketBuffer().feed(first)
+    assert sum(b"t" in packet[-4:] for packet in raw) == sum(b"r" in packet[-4:] for packet in raw) == 32
+
+
+def test_a_connect_names_the_host_and_port_of_the_hop() -> None:
+    net = a_pair()
+    net.send("a", direct("10.9.9.9"), "x")
+    assert net.nodes["a"].up.take(net.now).connects == [OpenTransport(1, "10.9.9.9", 1801)]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.2.3")
+def test_a_request_for_a_direct_name_leaves_the_manager_open() -> None:
+    net = a_pair()
+    net.send("a", direct("10.9.9.9"), "x")
+    (connect,) = net.nodes["a"].up.take(net.now).connects
+    net.nodes["a"].up.opened(connect.session, net.now)
+    (send,) = net.nodes["a"].up.take(net.now).sends
+    request = decode_packet(send.chunks[0])
+    assert isinstance(request, EstablishConnection)
+    server: Guid = request.server_guid
+    assert server == NULL_GUID
