@@ -104,6 +104,8 @@ class Sending:
             UsageError: it cannot be sent like this; nothing has changed.
         """
         draft.check()
+        if destination.manager is None and destination.host is None:
+            raise UsageError(f"{destination.name} names neither a queue manager nor a host")
         if destination.manager == self._identity:
             self._arrivals.check_local(destination.queue, transactional=draft.transactional)
             return self._deliver_here(destination, draft, now)

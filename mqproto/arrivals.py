@@ -14,8 +14,16 @@ from mqproto.moment import Moment
 from mqproto.outbound import Outbound
 from mqproto.pending import PendingWrites
 from mqproto.timers import Timers
-from mqproto.transfer.acknowledgments import make_final_ack, make_order_ack
-from mqproto.transfer.incoming import IncomingSequence, ReplyTo, Verdict
+from mqproto.transfer.acknowledgments import make_final_ack, make_order_ack, reply_to_sender
+from mqproto.transfer.incoming import (
+    IncomingSequence,
+    ReplyTo,
+    SequenceKey,
+    Verdict,
+    held_name,
+    key_of_held,
+    sequence_key,
+)
 from mqproto.wire import (
     NULL_GUID,
     FinalAckBody,
@@ -62,7 +70,7 @@ class Arrivals:
         self.queues: dict[str, LocalQueue] = {}
         self._by_wire_name: dict[QueueName, LocalQueue] = {}
         self._by_number: dict[int, LocalQueue] = {}
-        self.sequences: dict[tuple[Guid, int], IncomingSequence] = {}
+        self.sequences: dict[SequenceKey, IncomingSequence] = {}
         self._asked: dict[LocalQueue, None] = {}
         self._asked_pages: dict[LocalQueue, None] = {}
         for declaration in declarations:
@@ -84,6 +92,7 @@ class Arrivals:
         if declaration.public is not None:
             self._by_wire_name[declaration.public] = queue
         self._by_number[number] = queue
+        self._asked[queue] = None  # A first page is read, so that a peek sees what the store has.
 
     def local(self, name: str) -> LocalQueue:
         """A local queue by its name.
@@ -168,7 +177,8 @@ class Arrivals:
             if message.final_ack:
                 received = decode_packet(message.packet)
                 assert isinstance(received, UserMessage)
-                self._send_final_ack(received, MessageClass.ACK_RECEIVE, now)
+                sequence = self.sequences[sequence_key(received, queue.queue)]
+                self._send_final_ack(received, MessageClass.ACK_RECEIVE, sequence.reply_to, now)
 
     def pages(self) -> list[ReadPage]:
         """The pages of local queues to read now."""
@@ -199,7 +209,9 @@ class Arrivals:
                 self._order_ack(acknowledgment, user.source_queue_manager, now)
                 return
             if isinstance(acknowledgment, FinalAckBody):
-                self._final_ack(acknowledgment, message.properties.message_class, now)
+                self._final_ack(
+                    acknowledgment, message.properties.message_class, user.source_queue_manager, now
+                )
                 return
         queue = self._addressed(user.destination_queue)
         if queue is None:
@@ -237,22 +249,15 @@ class Arrivals:
         }
         self._notes.append(Note("message-refused", facts))
         if message.transaction is not None:
-            self._send_final_ack(message, message_class, now, peer)
+            self._send_final_ack(message, message_class, reply_to_sender(message, peer), now)
 
     def _send_final_ack(
-        self, message: UserMessage, message_class: MessageClass, now: Moment, peer: str | None = None
+        self, message: UserMessage, message_class: MessageClass, reply_to: ReplyTo, now: Moment
     ) -> None:
-        reply_to = self._reply_to(message, peer)
         ack = make_final_ack(
             message, message_class, reply_to, self._identity, self._outbound.next_message_id(), now
         )
         self._outbound.acknowledge(ack, reply_to)
-
-    def _reply_to(self, message: UserMessage, peer: str | None) -> ReplyTo:
-        """Where the acknowledgments of a message go: by a direct name if it came by one, else by its sender's GUID."""
-        source = message.user.source_queue_manager
-        direct = isinstance(message.user.destination_queue, str) and peer is not None
-        return ReplyTo(source, peer if direct else None)
 
     # Transactional messages at their destination
 
@@ -263,8 +268,8 @@ class Arrivals:
         header = message.transaction
         assert header is not None
         user = message.user
-        sequence = self._sequence(user.source_queue_manager, queue, now)
-        sequence.reply_to = self._reply_to(message, peer)
+        sequence = self._sequence(message, queue, now)
+        sequence.reply_to = reply_to_sender(message, peer)
         verdict = sequence.judge(header, len(packet))
         if verdict is Verdict.ACCEPT:
             packet = without_session_header(packet)
@@ -292,16 +297,14 @@ class Arrivals:
         for held in stale:
             self._writes.later.remove(sequence.held_queue, held.position, held.position)
 
-    def _sequence(self, source: Guid, queue: LocalQueue, now: Moment) -> IncomingSequence:
-        key = (source, queue.queue)
+    def _sequence(self, message: UserMessage, queue: LocalQueue, now: Moment) -> IncomingSequence:
+        key = sequence_key(message, queue.queue)
         sequence = self.sequences.get(key)
         if sequence is None:
             held_queue = self._outbound.next_queue()
-            self._writes.now.queues.append(
-                QueueRow(held_queue, QueueKind.HELD, held_name(source, queue.queue))
-            )
+            self._writes.now.queues.append(QueueRow(held_queue, QueueKind.HELD, held_name(key)))
             sequence = self.sequences[key] = IncomingSequence(
-                source, queue.queue, held_queue, self._settings, self._timers, now
+                message.user.source_queue_manager, queue.queue, held_queue, self._settings, self._timers, now
             )
         return sequence
 
@@ -337,22 +340,32 @@ class Arrivals:
         elif sequence.order_ack(number, now, self._writes):
             self._outbound.resume(sequence)
 
-    def _final_ack(self, body: FinalAckBody, message_class: int, now: Moment) -> None:
-        """One of our messages was received by an application, or refused for good.  3.1.5.7"""
-        sequence = self._outbound.sequence_by_time_stamp(body.tx_sequence_id.time_stamp)
-        if sequence is None or body.source_guid != self._identity:
-            self._note_stray("FinalAck", body, body.source_guid)
+    def _final_ack(self, body: FinalAckBody, message_class: int, source: Guid, now: Moment) -> None:
+        """One of our messages was received by an application, or refused for good.  3.1.5.7
+
+        Only the destination may say so; for a message that went too far, whoever stopped it.
+        """
+        identifier, number = body.tx_sequence_id, body.tx_sequence_number
+        sequence = self._outbound.sequence_by_time_stamp(identifier.time_stamp)
+        if sequence is None or body.source_guid != self._identity or identifier > sequence.identifier:
+            self._note_stray("FinalAck", body, source)
+            return
+        current = identifier == sequence.identifier
+        foreign = sequence.destination_manager not in (None, source)
+        if (current and not sequence.was_sent(number)) or (
+            foreign and message_class != MessageClass.NACK_HOP_COUNT_EXCEEDED
+        ):
+            self._note_stray("FinalAck", body, source)
             return
         self._writes.force()
-        current = body.tx_sequence_id == sequence.identifier and sequence.was_sent(body.tx_sequence_number)
         if message_class == MessageClass.ACK_RECEIVE:
             if current:
-                sequence.order_ack(body.tx_sequence_number, now, self._writes)
+                sequence.order_ack(number, now, self._writes)
         else:
             facts: dict[str, str | int] = {"queue": sequence.name, "message_id": body.message_id}
             self._notes.append(Note("message-refused-by-destination", {**facts, "class": message_class}))
             if current:
-                sequence.withdraw(body.tx_sequence_number, self._writes)
+                sequence.withdraw(number, self._writes)
         if sequence.final_queue:
             self._writes.later.remove(sequence.final_queue, body.message_id, body.message_id)
         self._outbound.resume(sequence)
@@ -368,19 +381,21 @@ class Arrivals:
     # After a restart
 
     def _restore_sequences(self, state: StoredState, now: Moment) -> None:
-        held_queues = {stored.name: stored.queue for stored in state.queues if stored.kind is QueueKind.HELD}
+        keys = {
+            stored.queue: key_of_held(stored.name) for stored in state.queues if stored.kind is QueueKind.HELD
+        }
         by_number: dict[int, IncomingSequence] = {}
         for row in state.incoming:
-            held_queue = held_queues[held_name(row.source, row.queue)]
-            sequence = IncomingSequence(row.source, row.queue, held_queue, self._settings, self._timers, now)
+            key = keys[row.queue]
+            sequence = IncomingSequence(row.source, key[1], row.queue, self._settings, self._timers, now)
             sequence.restore(row)
-            self.sequences[row.source, row.queue] = by_number[held_queue] = sequence
-        for key, packet in state.held:
-            number = key // message_key(1, 0)
+            self.sequences[key] = by_number[row.queue] = sequence
+        for stored_key, packet in state.held:
+            number = stored_key // message_key(1, 0)
             message = decode_packet(packet)
             assert isinstance(message, UserMessage)
             assert message.transaction is not None
-            position = key - message_key(number, 0)
+            position = stored_key - message_key(number, 0)
             by_number[number].restore_held(message.transaction, packet, message.user.message_id, position)
 
 
@@ -390,8 +405,3 @@ def asks_final_ack(message: UserMessage) -> bool:
     return transaction is not None and (
         transaction.final_ack or user.journal_negative or user.journal_positive
     )
-
-
-def held_name(source: Guid, queue: int) -> str:
-    """The name in the store of the queue of messages held from one source for one queue."""
-    return f"{guid_text(source)}/{queue}"

@@ -37,7 +37,8 @@ class QueueKind(StrEnum):
     FINAL = "final"
     """AwaitingFinalACKTable: had their OrderAck, wait for their FinalAck. Position: the MessageID."""
     HELD = "held"
-    """Came early, behind a gap. Name: source queue manager and queue."""
+    """What came early, behind a gap, of one incoming sequence. Name: source queue manager, number of the local queue,
+    and how the sender names it."""
 
 
 class QueueRow(NamedTuple):
@@ -75,7 +76,8 @@ class OutgoingRow(NamedTuple):
 
 
 class IncomingRow(NamedTuple):
-    """One incoming sequence: the last message accepted from `source` for `queue`.  [MS-MQDMPR] 3.1.1.5"""
+    """One incoming sequence: the last message accepted from `source`; `queue` is the number of its HELD queue.
+    [MS-MQDMPR] 3.1.1.5"""
 
     source: Guid
     queue: int
@@ -174,6 +176,7 @@ class StoredState:
     outgoing: list[OutgoingRow] = field(default_factory=list)
     incoming: list[IncomingRow] = field(default_factory=list)
     identifiers: list[IdentifierRow] = field(default_factory=list)
+    """The oldest first."""
     counters: dict[str, int] = field(default_factory=dict)
 
 

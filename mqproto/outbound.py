@@ -132,12 +132,17 @@ class Outbound:
         queue.registered = True
 
     def acknowledge(self, message: UserMessage, reply_to: ReplyTo) -> None:
-        """Send an OrderAck or a FinalAck on its way.  3.1.7.17"""
+        """Send an OrderAck or a FinalAck on its way.  3.1.7.17
+
+        An OrderAck that has no way to go is dropped; the sender's resend asks for another.
+        """
         if reply_to.direct_host is not None:
             queue = self.towards_host(reply_to.direct_host, reply_to.manager)
         else:
             queue = self.towards_manager(reply_to.manager)
         recoverable = message.user.recoverable
+        if not recoverable and self._neighbours.of_queue(queue) is None:
+            return
         self.put(
             queue, encode_packet(message), message.user.message_id, recoverable=recoverable, final_ack=False
         )

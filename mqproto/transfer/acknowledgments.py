@@ -20,6 +20,12 @@ ORDER_QUEUE: Final = 4
 """PrivateQueueIdentifier of order_queue$ on every queue manager."""
 
 
+def reply_to_sender(message: UserMessage, peer: str) -> ReplyTo:
+    """Where the acknowledgments of a message go: by a direct name if it came by one, else by its sender's GUID."""
+    user = message.user
+    return ReplyTo(user.source_queue_manager, peer if isinstance(user.destination_queue, str) else None)
+
+
 def order_queue_of(reply_to: ReplyTo) -> tuple[Guid, int | str]:
     """QueueManagerAddress and DestinationQueue that lead to the order queue of a message's sender.  3.1.7.17
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import TypeAlias
 
 from mqproto.configuration import Settings
 from mqproto.effects import IncomingRow
 from mqproto.moment import Moment
 from mqproto.timers import Timer, Timers
-from mqproto.wire import TransactionHeader, TxSequenceId
-from mqproto.wire.guid import Guid
+from mqproto.wire import QueueName, TransactionHeader, TxSequenceId, UserMessage
+from mqproto.wire.guid import Guid, guid_from_text, guid_text
 
 
 def comes_next(header: TransactionHeader, last_id: TxSequenceId, last_number: int) -> bool:
@@ -20,6 +21,35 @@ def comes_next(header: TransactionHeader, last_id: TxSequenceId, last_number: in
     if header.tx_sequence_id == last_id:
         return previous <= last_number < number
     return header.tx_sequence_id > last_id and previous == 0
+
+
+SequenceKey: TypeAlias = tuple[Guid, int, QueueName]
+"""What tells incoming sequences apart: source queue manager, number of the local queue, its name in the packets."""
+
+
+def sequence_key(message: UserMessage, queue: int) -> SequenceKey:
+    """The incoming sequence that a message for the local queue with this number belongs to.  [MS-MQDMPR] 3.1.1.5"""
+    user = message.user
+    return user.source_queue_manager, queue, user.destination_queue
+
+
+def held_name(key: SequenceKey) -> str:
+    """The name in the store of the queue of what one sequence holds; it tells all of the sequence's key."""
+    source, queue, name = key
+    if isinstance(name, bytes):
+        name = f"{{{guid_text(name)}}}"
+    return f"{guid_text(source)}/{queue}/{name}"
+
+
+def key_of_held(stored_name: str) -> SequenceKey:
+    """The key that `held_name` was given."""
+    source, queue, name = stored_name.split("/", 2)
+    key: QueueName = name
+    if name.startswith("{"):
+        key = guid_from_text(name)
+    elif name.isdecimal():
+        key = int(name)
+    return guid_from_text(source), int(queue), key
 
 
 class Verdict(Enum):
@@ -57,9 +87,10 @@ class ReplyTo:
 
 
 class IncomingSequence:
-    """The messages of one source queue manager for one of our queues.  [MS-MQDMPR] 3.1.1.5
+    """The messages of one source queue manager for one of our queues under one of its names.  [MS-MQDMPR] 3.1.1.5
 
-    It outlives sessions, restarts and routes, so it is keyed by source and queue, not by session.
+    It outlives sessions, restarts and routes, so it is keyed by these three, not by session. A sender counts apart
+    what goes to one queue by a private and by a direct format name, so the name belongs to the key.
     """
 
     def __init__(
@@ -174,7 +205,7 @@ class IncomingSequence:
         """What must survive process and node failures."""
         return IncomingRow(
             self.source,
-            self.queue,
+            self.held_queue,
             self.identifier.time_stamp,
             self.identifier.ordinal,
             self.number,

@@ -53,11 +53,6 @@ class OutgoingQueue:
         self.count += 1
         self.window.append(message)
 
-    @property
-    def pending(self) -> bool:
-        """Whether anything is left to be sent, in memory or on disk."""
-        return self.has_next or not self.window.complete
-
     def take(self, now: Moment) -> InFlight:
         """The message to send next."""
         return self._in_flight(self.window.pop())
@@ -115,10 +110,8 @@ class OutgoingSequence(OutgoingQueue):
         self.destination_manager = destination_manager
         self.identifier = TxSequenceId(ordinal=1, time_stamp=time_stamp)
         self.base = self._last
-        self.next_number = 1
         self.last_ack = 0
         self.saved_through = self._last
-        self.sent_through = self._last
         self.final_queue = 0
         """Where messages go that had their OrderAck and wait for their FinalAck; 0 until one asks for it."""
         self.final_asked = bool(stored and stored.final_ack_count)
@@ -134,7 +127,6 @@ class OutgoingSequence(OutgoingQueue):
         self._resends: deque[Waiting] = deque()
         self._resend_after = 0
         self._resend_through = 0
-        self._resend_limit = 0
         self._resend_reading = False
 
     # What the operator sees: OutgoingTransferInfo, [MS-MQDMPR] 3.1.1.4
@@ -157,6 +149,11 @@ class OutgoingSequence(OutgoingQueue):
     # Sending
 
     @property
+    def sent_through(self) -> int:
+        """The position before the one that is sent next; none up to it waits to be sent for the first time."""
+        return self.window.next_position - 1
+
+    @property
     def has_next(self) -> bool:
         return bool(self._resends) or bool(self.window)
 
@@ -164,11 +161,14 @@ class OutgoingSequence(OutgoingQueue):
         """Identifier, number and previous number for the message that joins next.  3.1.7.1.3
 
         Numbers are given when a message is accepted from its application, not when it is first sent: what is on disk
-        is what will be on the wire, also after a crash.
+        is what will be on the wire, also after a crash. Nothing changes until the message joins.
         """
-        number = self.next_number
-        self.next_number += 1
-        return self.identifier, number, self._previous(number)
+        return self.identifier, self.next_number, self._previous(self.next_number)
+
+    @property
+    def next_number(self) -> int:
+        """OutgoingTxSequenceNumber."""
+        return self._last - self.base + 1
 
     def _previous(self, number: int) -> int:
         """The number of the message before, leaving out those that were withdrawn.  3.1.7.1.3"""
@@ -180,6 +180,11 @@ class OutgoingSequence(OutgoingQueue):
     def _is_hole(self, number: int) -> bool:
         return number in self._holes
 
+    def _is_kept(self, position: int) -> bool:
+        """Whether the message at a position still waits for its OrderAck."""
+        number = position - self.base
+        return number > self.last_ack and not self._is_hole(number)
+
     def take(self, now: Moment) -> InFlight:
         if not self._timers.runs(Timer.TRANSACTIONAL_ACK_WAIT, self):
             self._await_order_ack(now)
@@ -189,7 +194,6 @@ class OutgoingSequence(OutgoingQueue):
             self.resend_count += 1
             return entry
         message = self.window.pop()
-        self.sent_through = message.position
         self._sent_ceiling = max(self._sent_ceiling, message.position)
         return InFlight(
             self, message.position, self._bridged(message), recoverable=True, final_ack=message.final_ack
@@ -208,10 +212,11 @@ class OutgoingSequence(OutgoingQueue):
             writes.changed(self, urgent=False)
 
     def returned(self, entries: Iterable[InFlight]) -> None:
-        again = [e for e in entries if e.position - self.base > self.last_ack and not e.resent]
-        self.window.give_back(Waiting(e.position, e.packet, e.final_ack, stored=True) for e in again)
-        if again:
-            self.sent_through = again[0].position - 1
+        self.window.give_back(
+            Waiting(entry.position, entry.packet, entry.final_ack, stored=True)
+            for entry in entries
+            if not entry.resent and self._is_kept(entry.position)
+        )
 
     # Acknowledgments
 
@@ -241,13 +246,11 @@ class OutgoingSequence(OutgoingQueue):
         self._holes = self._holes[withdrawn:]
         self.count -= number - self.last_ack - withdrawn
         self.last_ack = number
-        self.sent_through = max(self.sent_through, last)
         self.saved_through = max(self.saved_through, last)
         self.window.forget_through(last)
         while self._resends and self._resends[0].position <= last:
             self._resends.popleft()
         self._resend_after = max(self._resend_after, last)
-        self._resend_limit = last + self._settings.resend_batch
         self.resend_interval_index = 0
         self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
         if self.sent_through > last:
@@ -276,8 +279,7 @@ class OutgoingSequence(OutgoingQueue):
         self.identifier = TxSequenceId(
             ordinal=self.identifier.ordinal + 1, time_stamp=self.identifier.time_stamp
         )
-        self.base = self.sent_through = self.saved_through = self._last
-        self.next_number = 1
+        self.base = self.saved_through = self._last
         self.last_ack = 0
         self.final_asked = False
         self._sent_ceiling = self._last
@@ -299,7 +301,14 @@ class OutgoingSequence(OutgoingQueue):
         self._resends.clear()
         self._resend_after = self.base + self.last_ack
         self._resend_through = self.sent_through
-        self._resend_limit = self._resend_after + self._settings.resend_batch
+
+    @property
+    def _resend_end(self) -> int:
+        """The position up to which a resend goes before the next OrderAck: `resend_batch` messages that are kept."""
+        end = self.base + self.last_ack + self._settings.resend_batch
+        for hole in self._holes:
+            end += self.base + hole <= end
+        return min(end, self._resend_through, self.sent_through)
 
     def connected(self, now: Moment) -> None:
         """A session to the next hop is open: what was sent before and never acknowledged is watched again.  3.1.3.2
@@ -319,7 +328,7 @@ class OutgoingSequence(OutgoingQueue):
 
     def pages(self) -> Iterable[ReadPage]:
         yield from super().pages()
-        through = min(self._resend_through, self._resend_limit, self.sent_through)
+        through = self._resend_end
         if not self._resend_reading and not self._resends and self._resend_after < through:
             self._resend_reading = True
             count = min(through - self._resend_after, max(1, self._settings.resident_messages // 2))
@@ -332,9 +341,11 @@ class OutgoingSequence(OutgoingQueue):
             super().loaded(page, rows)
             return
         self._resend_reading = False
-        through = min(self._resend_through, self._resend_limit, self.sent_through)
+        if page.after != self._resend_after:
+            return  # What was to be resent has changed since: the page begins at the wrong place.
+        through = self._resend_end
         for position, packet, final_ack in rows:
-            if self._resend_after < position <= through:
+            if position <= through and self._is_kept(position):
                 self._resends.append(Waiting(position, packet, final_ack, stored=True))
         self._resend_after = self._resends[-1].position if self._resends else max(self._resend_after, through)
 
@@ -354,14 +365,18 @@ class OutgoingSequence(OutgoingQueue):
         )
 
     def restore(self, row: OutgoingRow, gaps: Iterable[tuple[int, int]], first: int) -> None:
-        """Continue where a row left off; gaps are the positions missing between the first message and the last."""
+        """Continue where a row left off; gaps are the positions missing between the first message and the last.
+
+        What is missing, there or at either end, was withdrawn.
+        """
         self.identifier = TxSequenceId(ordinal=row.ordinal, time_stamp=row.time_stamp)
-        self.base, self.next_number, self.last_ack = row.base, row.next_number, row.last_ack
-        self._last = row.base + row.next_number - 1
-        self.saved_through = self.sent_through = max(row.saved_through, row.base + row.last_ack)
+        self.base, self.last_ack = row.base, row.last_ack
+        last_kept, self._last = self._last, row.base + row.next_number - 1
+        self.saved_through = max(row.saved_through, row.base + row.last_ack)
         self._sent_ceiling = self._last
         self.window = QueueWindow(
             self.queue, self._settings, read_through=self.saved_through, last=self._last
         )
-        missing = [(row.base + row.last_ack + 1, first - 1), *gaps] if self.count else []
+        ends = [(row.base + row.last_ack + 1, first - 1), (last_kept + 1, self._last)]
+        missing = [ends[0], *gaps, ends[1]] if self.count else []
         self._holes = [position - row.base for low, high in missing for position in range(low, high + 1)]

@@ -1,0 +1,222 @@
+"""All that leaves: queues and sequences by destination, numbers that are never given twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from mqproto.configuration import Settings
+from mqproto.effects import QueueKind
+from mqproto.outbound import MESSAGE_ID_BLOCK, host_of
+from mqproto.routing import NextHop, Routes
+from mqproto.wire import Guid
+from tests.pair import Net, at, chain, direct, guid_of, queue
+
+ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
+
+
+def a_pair(settings: Settings | None = None) -> Net:
+    return chain("a", "c", queues=[ORDERS, NOTES], settings=settings)
+
+
+# Numbers
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.3")
+@pytest.mark.spec("[MS-MQQB] 3.1.7.1.1")
+def test_message_ids_count_up_and_are_never_given_twice_however_often_the_node_crashes() -> None:
+    net = a_pair()
+    given: list[int] = []
+    for _ in range(5):
+        given += [net.send("a", at("c", 17), "x") for _ in range(3)]
+        net.run()
+        net.kill("a")
+        net.start("a")
+    assert given[:3] == [1, 2, 3]
+    assert given == sorted(set(given))
+    assert given[3] == MESSAGE_ID_BLOCK + 1, "what was left of a block is not used"
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.3")
+def test_message_ids_roll_over_at_32_bits() -> None:
+    net = a_pair()
+    outbound = net.nodes["a"].up._outbound
+    outbound._next_message_id = outbound._message_id_ceiling = 2**32 - 1
+    assert [outbound.next_message_id() for _ in range(3)] == [2**32 - 1, 0, 1]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.3.1")
+def test_each_sequence_has_a_time_stamp_of_its_own_above_all_before_it() -> None:
+    net = a_pair()
+    for identifier in (16, 18, 19):
+        net.send("a", at("c", identifier), "x", transactional=True)
+    net.run()
+    net.kill("a")
+    net.start("a")
+    net.send("a", at("c", 20), "x", transactional=True)
+    net.run()
+    stamps = [row.time_stamp for row in net.nodes["a"].store.outgoing.values()]
+    assert stamps == sorted(set(stamps))
+    assert stamps[0] == net.now.utc_s
+
+
+# Queues and their way
+
+
+def test_what_has_no_way_waits_until_there_is_one() -> None:
+    net = a_pair()
+    node = net.nodes["a"]
+    known, node.routes = node.routes, Routes()
+    net.start("a")
+    net.send("a", at("c"), "one", transactional=True)
+    net.send("a", at("c", 17), "two", recoverable=True)
+    net.pass_ms(60_000)
+    assert {q.state for q in node.up.status().outgoing} == {"no route"}
+    net.kill("a")
+    node.routes = known
+    net.start("a")
+    net.pass_ms(1_000)
+    assert net.receive("c", "orders") == [b"one"]
+    assert net.receive("c", "notes") == [b"two"]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.17")
+def test_an_order_ack_without_a_way_is_dropped_and_a_final_ack_waits() -> None:
+    net = a_pair()
+    node = net.nodes["c"]
+    node.routes = Routes()
+    net.start("c")
+    net.send("a", at("c"), "one", transactional=True, final_ack=True)
+    net.pass_ms(1_000)
+    net.receive("c", "orders")
+    net.pass_ms(1_000)
+    assert [q.waiting for q in node.up.status().outgoing] == [1]
+    assert node.store.waiting(QueueKind.OUTGOING) == 1
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.3.2")
+@pytest.mark.parametrize("by_manager", [False, True])
+def test_a_direct_name_calls_its_host_also_after_a_restart(by_manager: bool) -> None:
+    """`a` knows no route by that host name, or only that a manager is behind it."""
+    net = a_pair()
+    node = net.nodes["a"]
+    node.routes = Routes(managers=node.routes.managers)
+    net.start("a")
+    destination = direct("c")
+    if by_manager:
+        destination = type(destination)(destination.name, guid_of("c"), destination.queue, "c")
+    net.blocked.add(frozenset("ac"))
+    net.send("a", destination, "one", transactional=True)
+    net.send(
+        "a",
+        type(destination)("x", destination.manager, r"TCP:c\private$\notes", "c"),
+        "two",
+        recoverable=True,
+    )
+    net.pass_ms(100)
+    net.kill("a")
+    net.start("a")
+    net.blocked.clear()
+    net.pass_ms(20_000)
+    assert net.receive("c", "orders") == [b"one"]
+    assert net.receive("c", "notes") == [b"two"]
+    assert sum(q.waiting for q in node.up.status().outgoing) == 0
+
+
+def test_a_host_without_a_route_belongs_to_the_manager_that_its_destination_names() -> None:
+    net = a_pair()
+    node = net.nodes["a"]
+    node.routes = Routes()
+    net.start("a")
+    outbound = node.up._outbound
+    assert outbound._hop_to_host("c", guid_of("c")) == NextHop(guid_of("c"), "c")
+    assert outbound._hop_to_host("c", None) == NextHop(None, "c")
+
+
+@pytest.mark.parametrize(
+    ("name", "host"),
+    [
+        (r"DIRECT=TCP:10.0.0.7\private$\q", "10.0.0.7"),
+        (r"DIRECT=OS:server\q", "server"),
+        ("PRIVATE=00000000-0000-0000-0000-000000000000\\10", None),
+        ("PUBLIC=00000000-0000-0000-0000-000000000000", None),
+    ],
+)
+def test_the_host_of_a_direct_format_name(name: str, host: str | None) -> None:
+    assert host_of(name) == host
+
+
+# Memory
+
+
+def in_memory(net: Net, name: str) -> int:
+    """How many messages all windows of a node hold."""
+    core = net.nodes[name].up
+    outgoing = sum(len(q.window) for q in core._outbound)
+    return outgoing + sum(len(q.window) for q in core._arrivals.queues.values())
+
+
+@pytest.mark.parametrize("kind", ["transactional", "recoverable", "express"])
+def test_a_backlog_of_5000_costs_disk_and_not_memory(kind: str) -> None:
+    settings = Settings(resident_messages=16, window_size=16)
+    net = chain("a", "b", "c", queues=[ORDERS, NOTES], settings=settings)
+    net.blocked.add(frozenset("ab"))
+    total = 5_000
+    destination = at("c", 16 if kind == "transactional" else 17)
+    for number in range(total):
+        flags = {} if kind == "express" else {kind: True}
+        net.send("a", destination, str(number), **flags)
+        if number % 500 == 0:
+            net.run()
+    net.run()
+    assert in_memory(net, "a") <= 16
+    assert len(net.nodes["a"].store.messages) >= total - 16, "express ones too, where memory is short"
+    peak = 0
+
+    def look(sender: str, receiver: str, chunk: bytes) -> None:
+        nonlocal peak
+        peak = max(peak, *(in_memory(net, name) for name in net.nodes))
+
+    net.watch = look
+    net.blocked.clear()
+    net.pass_ms(30_000)
+    assert peak <= 3 * 16 + 32, "a window for each queue, and what a lost session gives back"
+    name = "orders" if kind == "transactional" else "notes"
+    assert net.receive("c", name, 100) == [str(number).encode() for number in range(total)]
+    net.pass_ms(5_000)
+    assert all(not node.store.messages for node in net.nodes.values())
+
+
+def test_express_messages_do_not_touch_the_disk_while_memory_suffices() -> None:
+    net = a_pair()
+    net.blocked.add(frozenset("ac"))
+    commits = net.nodes["a"].store.commit_count
+    for _ in range(20):
+        net.send("a", at("c", 17), "x")
+    net.run()
+    assert net.nodes["a"].store.commit_count == commits + 1, "the block of message identifiers"
+    assert net.nodes["a"].store.messages == {}
+
+
+def test_express_messages_may_be_lost_in_a_crash_and_what_was_spilled_to_disk_is_not() -> None:
+    net = a_pair(Settings(resident_messages=2))
+    net.blocked.add(frozenset("ac"))
+    for number in range(5):
+        net.send("a", at("c", 17), str(number))
+    net.run()
+    net.kill("a")
+    net.blocked.clear()
+    net.start("a")
+    net.pass_ms(1_000)
+    assert net.receive("c", "notes") == [b"2", b"3", b"4"]
+
+
+def test_queue_numbers_are_not_used_twice_and_towards_guids_the_name_tells_the_manager() -> None:
+    net = a_pair()
+    manager: Guid = guid_of("c")
+    outbound = net.nodes["a"].up._outbound
+    first, second = outbound.towards_manager(manager), outbound.towards_host("c")
+    assert outbound.towards_manager(manager) is first
+    assert outbound.towards_host("c") is second
+    assert first.queue != second.queue
+    assert outbound.queue(first.queue) is first
+    assert outbound.queue(99) is None
