@@ -71,7 +71,7 @@ class Settings:
     def resend_timer_table_ms(self) -> tuple[int, ...]:
         """ResendTimerTable: three short, three medium, three long, one final.  [MS-MQQB] 3.1.3.1"""
         short, medium, long, final = (
-            round(1_000 * seconds)
+            max(1, round(1_000 * seconds))
             for seconds in (
                 self.resend_timeouts_short_s,
                 self.resend_timeouts_medium_s,
