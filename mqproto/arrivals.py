@@ -30,6 +30,8 @@ from mqproto.wire import (
     MessageClass,
     OrderAckBody,
     QueueName,
+    TransactionHeader,
+    UserHeader,
     UserMessage,
     acknowledgment_in,
     decode_packet,
@@ -38,6 +40,8 @@ from mqproto.wire import (
 )
 from mqproto.wire.guid import Guid, guid_text
 
+FINAL_ACK: Final = TransactionHeader.final_ack.mask
+JOURNALS: Final = UserHeader.journal_negative.mask | UserHeader.journal_positive.mask
 HOP_LIMIT: Final = 0x1D
 """RC, the count of queue managers that have forwarded a message, goes no higher.  [MS-MQMQ] 2.2.19.2"""
 
@@ -401,7 +405,5 @@ class Arrivals:
 
 def asks_final_ack(message: UserMessage) -> bool:
     """Whether the sender waits for a FinalAck.  2.2.5, 3.1.7.2.2"""
-    user, transaction = message.user, message.transaction
-    return transaction is not None and (
-        transaction.final_ack or user.journal_negative or user.journal_positive
-    )
+    transaction = message.transaction
+    return transaction is not None and bool(transaction.flags & FINAL_ACK or message.user.flags & JOURNALS)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -25,6 +25,7 @@ from mqproto.effects import (
     FinalAckKept,
     IdentifierRow,
     IncomingRow,
+    MessageRow,
     OutgoingRow,
     QueueKind,
     ReadPage,
@@ -215,8 +216,7 @@ class Store:
             run_many(UPSERT_QUEUE, writes.queues)
         if writes.messages:
             run_many(INSERT_MESSAGE, writes.messages)
-            for key, packet, _, final_ack in writes.messages:
-                tally.add(key, 1, len(packet), final_ack)
+            tally.add_messages(writes.messages)
         for final in writes.finals:
             self._keep_for_final_ack(final, tally)
         for old, new in writes.moves:
@@ -360,6 +360,12 @@ class Store:
 
 class _Tally(dict[int, list[int]]):
     """By how much a transaction changes each queue: its count, size and count of final acknowledgments."""
+
+    def add_messages(self, messages: list[MessageRow]) -> None:
+        """What comes in; most of it, at one node, goes to one queue."""
+        for queue, rows in groupby(messages, lambda row: row[0] >> POSITION_BITS):
+            sizes, finals = zip(*((len(packet), final_ack) for _, packet, _, final_ack in rows), strict=True)
+            self.add(message_key(queue, 0), len(sizes), sum(sizes), sum(finals))
 
     def add(self, key: int, count: int, size_bytes: int, final_ack_count: int) -> None:
         changes = self.setdefault(key >> POSITION_BITS, [0, 0, 0])

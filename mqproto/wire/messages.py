@@ -73,14 +73,20 @@ def user_message(
         message_id=message_id,
         destination_queue=destination,
     )
-    hosts = (source, destination_manager)
     user.destination_type = _queue_type(destination, PRIVATE_ON_DESTINATION)
-    user.admin_queue, user.admin_type = _nearest_name(admin_queue, *hosts)
-    user.response_queue, user.response_type = _nearest_name(response_queue, *hosts)
-    user.recoverable = recoverable or transaction is not None
-    user.has_transaction = transaction is not None
-    user.journal_negative = journal_negative
-    user.journal_positive = journal_positive
+    # Most messages have little of the rest, and setting a bit costs more than asking whether to.
+    if admin_queue is not None:
+        user.admin_queue, user.admin_type = _nearest_name(admin_queue, source, destination_manager)
+    if response_queue is not None:
+        user.response_queue, user.response_type = _nearest_name(response_queue, source, destination_manager)
+    if recoverable or transaction is not None:
+        user.recoverable = True
+    if transaction is not None:
+        user.has_transaction = True
+    if journal_negative:
+        user.journal_negative = True
+    if journal_positive:
+        user.journal_positive = True
     return UserMessage(
         base=BaseHeader(flags=priority, time_to_reach_queue_s=time_to_reach_queue_s),
         user=user,
