@@ -89,8 +89,9 @@ class OutgoingSequence(OutgoingQueue):
     kept belongs to the current one.
 
     A resend sends what is kept anew, in order, `resend_batch` messages at a time: the next ones leave when an OrderAck
-    has told that these arrived. By the letter of 3.1.6.5 all go at once; with a destination that is down and a
-    backlog, each time-out would then fill the disks on the way with copies.
+    has told that these arrived, and the resend ends when one tells of more than that. By the letter of 3.1.6.5 all go
+    at once; with a destination that is down and a backlog, each time-out would then fill the disks on the way with
+    copies.
     """
 
     kind = QueueKind.SEQUENCE
@@ -127,6 +128,7 @@ class OutgoingSequence(OutgoingQueue):
         self._resends: deque[Waiting] = deque()
         self._resend_after = 0
         self._resend_through = 0
+        self._resent_through = 0
         self._resend_reading = False
 
     # What the operator sees: OutgoingTransferInfo, [MS-MQDMPR] 3.1.1.4
@@ -190,6 +192,7 @@ class OutgoingSequence(OutgoingQueue):
             self._await_order_ack(now)
         if self._resends:
             message = self._resends.popleft()
+            self._resent_through = message.position
             entry = InFlight(self, message.position, self._bridged(message), recoverable=True, resent=True)
             self.resend_count += 1
             return entry
@@ -248,9 +251,10 @@ class OutgoingSequence(OutgoingQueue):
         self.last_ack = number
         self.saved_through = max(self.saved_through, last)
         self.window.forget_through(last)
+        if last > self._resent_through:
+            self._end_resend()  # More has arrived than was sent again: the first copies were only late.
         while self._resends and self._resends[0].position <= last:
             self._resends.popleft()
-        self._resend_after = max(self._resend_after, last)
         self.resend_interval_index = 0
         self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
         if self.sent_through > last:
@@ -284,8 +288,7 @@ class OutgoingSequence(OutgoingQueue):
         self.final_asked = False
         self._sent_ceiling = self._last
         self._holes.clear()
-        self._resends.clear()
-        self._resend_through = 0
+        self._end_resend()
         self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
 
     # Resending
@@ -299,8 +302,12 @@ class OutgoingSequence(OutgoingQueue):
         self.resend_interval_index = min(self.resend_interval_index + 1, len(table) - 1)
         self._await_order_ack(now)
         self._resends.clear()
-        self._resend_after = self.base + self.last_ack
+        self._resend_after = self._resent_through = self.base + self.last_ack
         self._resend_through = self.sent_through
+
+    def _end_resend(self) -> None:
+        self._resends.clear()
+        self._resend_through = 0
 
     @property
     def _resend_end(self) -> int:
@@ -323,8 +330,7 @@ class OutgoingSequence(OutgoingQueue):
     def disconnected(self) -> None:
         """There is no session: nothing can be resent, and nothing is late."""
         self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
-        self._resends.clear()
-        self._resend_through = 0
+        self._end_resend()
 
     def pages(self) -> Iterable[ReadPage]:
         yield from super().pages()

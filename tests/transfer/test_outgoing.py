@@ -379,12 +379,28 @@ def test_a_resend_goes_a_batch_at_a_time_and_on_when_an_order_ack_tells_that_it_
 @pytest.mark.spec("[MS-MQQB] 3.1.6.5")
 def test_a_resend_leaves_out_what_an_order_ack_covers_meanwhile() -> None:
     sender = Sender(Settings())
-    for _ in range(4):
+    for _ in range(6):
         sender.put()
     sender.take_numbers()
     sender.expire()
+    sender.take(3)
     sender.order_ack(2)
-    assert sender.take_numbers() == [3, 4]
+    assert sender.take_numbers() == [4, 5, 6]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.6.5")
+def test_a_resend_ends_when_an_order_ack_tells_of_more_than_was_sent_again() -> None:
+    """The first copies were late and not lost: a backlog that drains is not sent a second time."""
+    sender = Sender(Settings())
+    for _ in range(6):
+        sender.put()
+    sender.take_numbers()
+    sender.expire()
+    sender.take(2)
+    sender.order_ack(3)
+    assert sender.take_numbers() == []
+    sender.expire()
+    assert sender.take_numbers() == [4, 5, 6]
 
 
 def test_a_page_that_a_newer_time_out_has_overtaken_is_read_again_from_the_start() -> None:
