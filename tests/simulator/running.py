@@ -48,10 +48,14 @@ class Log(io.StringIO):
 
     async def line(self, event: str) -> dict[str, Any]:
         """The last line about an event, as soon as there is one."""
-        while not self.lines(event):
+        return (await self.at_least(1, event))[-1]
+
+    async def at_least(self, count: int, event: str) -> list[dict[str, Any]]:
+        """All lines about an event, as soon as there are so many."""
+        while len(self.lines(event)) < count:
             self._written = trio.Event()
             await self._written.wait()
-        return self.lines(event)[-1]
+        return self.lines(event)
 
 
 @asynccontextmanager

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
 import socket
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,16 +16,39 @@ import trio
 from mqproto.applications import Draft
 from mqproto.effects import Writes
 from mqproto.errors import UsageError
-from mqproto.wire import Guid, encode_packet, establish_connection
+from mqproto.wire import NULL_GUID, Guid, connection_parameters, encode_packet, establish_connection
 from simulator import places
 from simulator.client import Client, InDoubt, connect
 from simulator.node import run_node
 from simulator.storage import Store, StoreError
 from simulator.topology import Topology, load
+from tests.examples import EVERY_PACKET
 from tests.simulator.running import DESTINATION, Log, NodeProcess, processes, running
 
 ORDERS = r".\private$\orders"
 STRANGER = Guid(b"a stranger's guid"[:16])
+SHAKE_HANDS = encode_packet(
+    establish_connection(client=STRANGER, server=NULL_GUID, time_stamp_ms=0)
+) + encode_packet(
+    connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
+)
+
+
+def spoilt(dice: random.Random) -> bytes:
+    """A packet of any kind with a few bytes overwritten, its end cut off, or something put in."""
+    packet = bytearray(dice.choice(EVERY_PACKET))
+    for _ in range(dice.randint(1, 4)):
+        at = dice.randrange(len(packet))
+        match dice.randrange(4):
+            case 0:
+                packet[at : at + 4] = dice.choice([b"\xff" * 4, bytes(4), b"\xff\xff\xff\x7f"])
+            case 1:
+                packet[at:at] = dice.randbytes(dice.randint(1, 9))
+            case 2:
+                del packet[max(at, 16) :]
+            case _:
+                packet[at] = dice.randrange(256)
+    return bytes(packet)
 
 
 @pytest.fixture
@@ -119,6 +143,39 @@ async def test_garbage_closes_its_connection_with_a_reason_and_nothing_else(
         assert (closed["section"], closed["peer"]) == ("3.1.5.1.3", "127.0.0.1")
         assert closed["reason"].startswith("base.version_number at byte 0 is 0x47, must be 0x10")
         await client.send(r".\private$\notes", b"still here")
+
+
+async def test_a_thousand_hostile_packets_close_a_thousand_sessions_each_with_a_reason(
+    chain: Topology, tmp_path: Path
+) -> None:
+    """Each stranger shakes hands properly, then sends one packet that a seed has spoilt, whole or in pieces."""
+    dice = random.Random(2026)
+    hostile = [spoilt(dice) for _ in range(1_000)]
+    log = Log()
+    address = chain.nodes["destination"].address
+    async with (
+        running(chain, "destination", tmp_path, log),
+        connect(chain, "destination", tmp_path) as client,
+    ):
+        await client.send(r".\private$\notes", b"before")
+        places_left = trio.CapacityLimiter(20)
+
+        async def attack(packet: bytes) -> None:
+            async with places_left, await trio.open_tcp_stream(*address) as stranger:
+                await stranger.send_all(SHAKE_HANDS)
+                await stranger.send_all(packet)
+                await stranger.send_eof()
+                with suppress(trio.BrokenResourceError):  # The node may close while we have more to say.
+                    assert [len(chunk) async for chunk in stranger]
+
+        async with trio.open_nursery() as nursery:
+            for packet in hostile:
+                nursery.start_soon(attack, packet)
+        closed = await log.at_least(len(hostile), "session-closed")
+        assert all(line["section"] and line["reason"] for line in closed)
+        refused = [line for line in closed if line["section"] == "3.1.5.1.3"]
+        assert len(refused) > len(hostile) // 3, "too few of the packets were wrong in themselves"
+        assert [message.body for message in await client.receive("notes", limit=10)] == [b"before"]
 
 
 async def test_a_refusal_reaches_the_peer_before_its_connection_is_closed(
