@@ -1,1 +1,43 @@
-"""The binary protocol of Microsoft Message Queuing, [MS-MQQB]: no sockets, no clock, no disk."""
+"""The binary protocol of Microsoft Message Queuing, [MS-MQQB]: no sockets, no clock, no disk.
+
+`QueueManager` is the core of a node: it is fed what happened, and `take` gives back one `Batch` of what is to be done.
+`mqproto.wire` has the packets, `mqproto.formatname` the names of queues, `mqproto.testing` strategies for both.
+"""
+
+from mqproto.applications import Destination, Draft
+from mqproto.configuration import Settings
+from mqproto.effects import Batch, StoredState, Writes
+from mqproto.errors import FormatNameError, MqprotoError, UsageError, WireFormatError
+from mqproto.formatname import parse_format_name, parse_path_name, parse_queue_name
+from mqproto.localqueues import QueueDeclaration
+from mqproto.moment import Moment
+from mqproto.queuemanager import QueueManager
+from mqproto.routing import NextHop, Routes
+from mqproto.session import Session
+from mqproto.wire import PacketBuffer, decode_packet, encode_packet, inspect_packet
+
+__all__ = [
+    "Batch",
+    "Destination",
+    "Draft",
+    "FormatNameError",
+    "Moment",
+    "MqprotoError",
+    "NextHop",
+    "PacketBuffer",
+    "QueueDeclaration",
+    "QueueManager",
+    "Routes",
+    "Session",
+    "Settings",
+    "StoredState",
+    "UsageError",
+    "WireFormatError",
+    "Writes",
+    "decode_packet",
+    "encode_packet",
+    "inspect_packet",
+    "parse_format_name",
+    "parse_path_name",
+    "parse_queue_name",
+]
