@@ -14,7 +14,7 @@ from mqproto.moment import Moment
 from mqproto.outbound import Outbound
 from mqproto.pending import PendingWrites
 from mqproto.timers import Timers
-from mqproto.transfer.acknowledgments import make_final_ack, make_order_ack, reply_to_sender
+from mqproto.transfer.acknowledgments import make_final_ack, make_order_ack
 from mqproto.transfer.incoming import (
     IncomingSequence,
     ReplyTo,
@@ -253,7 +253,7 @@ class Arrivals:
         }
         self._notes.append(Note("message-refused", facts))
         if message.transaction is not None:
-            self._send_final_ack(message, message_class, reply_to_sender(message, peer), now)
+            self._send_final_ack(message, message_class, self._outbound.reply_to(message, peer), now)
 
     def _send_final_ack(
         self, message: UserMessage, message_class: MessageClass, reply_to: ReplyTo, now: Moment
@@ -273,7 +273,7 @@ class Arrivals:
         assert header is not None
         user = message.user
         sequence = self._sequence(message, queue, now)
-        sequence.reply_to = reply_to_sender(message, peer)
+        sequence.reply_to = self._outbound.reply_to(message, peer)
         verdict = sequence.judge(header, len(packet))
         if verdict is Verdict.ACCEPT:
             packet = without_session_header(packet)

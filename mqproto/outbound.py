@@ -11,6 +11,7 @@ from mqproto.neighbours import Neighbours
 from mqproto.pending import PendingWrites
 from mqproto.routing import NextHop, Routes
 from mqproto.timers import Timers
+from mqproto.transfer.acknowledgments import reply_to_sender
 from mqproto.transfer.incoming import ReplyTo
 from mqproto.transfer.outgoing import OutgoingQueue, OutgoingSequence
 from mqproto.wire import NULL_GUID, UserMessage, encode_packet
@@ -130,6 +131,19 @@ class Outbound:
     def _register(self, queue: OutgoingQueue) -> None:
         self._writes.now.queues.append(QueueRow(queue.queue, queue.kind, queue.name))
         queue.registered = True
+
+    def reply_to(self, message: UserMessage, peer: str) -> ReplyTo:
+        """Where the acknowledgments of a message go: by a direct name only if that can lead to its sender.
+
+        Whoever receives a direct name without its owner's GUID is meant by it (3.1.5.8.5). So where several queue
+        managers share the address that the message came from, only the GUID tells them apart.
+        """
+        reply_to = reply_to_sender(message, peer)
+        if reply_to.direct_host is None or self._routes.to_host(peer).manager == reply_to.manager:
+            return reply_to
+        return (
+            reply_to if self._routes.to_manager(reply_to.manager) is None else ReplyTo(reply_to.manager, None)
+        )
 
     def acknowledge(self, message: UserMessage, reply_to: ReplyTo) -> None:
         """Send an OrderAck or a FinalAck on its way.  3.1.7.17

@@ -132,6 +132,23 @@ def test_a_host_without_a_route_belongs_to_the_manager_that_its_destination_name
     assert outbound._hop_to_host("c", None) == NextHop(None, "c")
 
 
+@pytest.mark.spec("[MS-MQQB] 3.1.7.17")
+def test_acknowledgments_go_by_guid_where_the_address_of_a_direct_name_is_shared() -> None:
+    """Whoever receives a direct name is meant by it, so the node between the two would take them for its own."""
+    net = chain("a", "b", "c", queues=[ORDERS])
+    net.route("a", "c", "c")
+    net.route("c", "a", "b")
+    node = net.nodes["c"]
+    node.routes = Routes(managers=node.routes.managers)  # `c` cannot tell who calls from there.
+    net.start("c")
+    net.send("a", direct("c"), "one", transactional=True, final_ack=True)
+    net.pass_ms(2_000)
+    assert net.receive("c", "orders") == [b"one"]
+    net.pass_ms(5_000)
+    assert net.nodes["a"].store.messages == {}
+    assert net.nodes["b"].up.status().forwarded > 0
+
+
 @pytest.mark.parametrize(
     ("name", "host"),
     [
