@@ -239,6 +239,7 @@ RoundsOption = Annotated[int, typer.Option(min=1, help="Rounds; the median count
 MessagesOption = Annotated[
     int, typer.Option("--messages", "-m", min=1, help="How many go through the chain at full speed.")
 ]
+RunsOption = Annotated[int, typer.Option(min=1, help="Runs of the chain at full speed; the median counts.")]
 WindowOption = Annotated[int, typer.Option(min=1, max=32_767, help="WindowSize of every session.")]
 BodyOption = Annotated[int, typer.Option("--body-bytes", min=0, max=1_000_000)]
 
@@ -252,41 +253,75 @@ def bench_codec(rounds: RoundsOption = 51, as_json: JsonOption = False) -> int:
 @bench.command("chain")
 def bench_chain(
     messages: MessagesOption = 30_000,
+    runs: RunsOption = 3,
     window: WindowOption = 64,
     body_bytes: BodyOption = 1_024,
     as_json: JsonOption = False,
 ) -> int:
     """Three node processes, every message on disk before it is acknowledged."""
-    return _bench(as_json, messages=messages, window=window, body_bytes=body_bytes)
+    return _bench(as_json, messages=messages, runs=runs, window=window, body_bytes=body_bytes)
+
+
+@bench.command("backlog")
+def bench_backlog(
+    messages: Annotated[
+        int, typer.Option("--messages", "-m", min=1, help="How many wait for the destination.")
+    ] = 100_000,
+    as_json: JsonOption = False,
+) -> int:
+    """The destination is down, messages pile up, it comes back. Status 1 if a node needs over 150 MB."""
+    return _bench(as_json, backlog=messages)
 
 
 @bench.command("all")
 def bench_all(
     rounds: RoundsOption = 51,
     messages: MessagesOption = 30_000,
+    runs: RunsOption = 3,
     window: WindowOption = 64,
     body_bytes: BodyOption = 1_024,
+    backlog: Annotated[
+        int, typer.Option("--backlog", min=1, help="How many wait for the destination.")
+    ] = 100_000,
     as_json: JsonOption = False,
 ) -> int:
-    """Both."""
-    return _bench(as_json, rounds=rounds, messages=messages, window=window, body_bytes=body_bytes)
+    """All of them: codec, chain and backlog."""
+    return _bench(
+        as_json,
+        rounds=rounds,
+        messages=messages,
+        runs=runs,
+        window=window,
+        body_bytes=body_bytes,
+        backlog=backlog,
+    )
 
 
 def _bench(
-    as_json: bool, *, rounds: int = 0, messages: int = 0, window: int = 64, body_bytes: int = 1_024
+    as_json: bool,
+    *,
+    rounds: int = 0,
+    messages: int = 0,
+    runs: int = 3,
+    window: int = 64,
+    body_bytes: int = 1_024,
+    backlog: int = 0,
 ) -> int:
+    from simulator import backlog as waiting
     from simulator import bench, chain, screen
 
     figures: dict[str, Any] = {"machine": bench.machine()}
     if rounds:
         figures["codec"] = bench.bench_codec(rounds)
     if messages:
-        figures["chain"] = _run(partial(chain.bench_chain, messages, window, body_bytes))
+        figures["chain"] = _run(partial(chain.bench_chain, messages, window, body_bytes, runs=runs))
+    if backlog:
+        figures["backlog"] = _run(partial(waiting.bench_backlog, backlog))
     if as_json:
         _print_json(screen.figures_as_json(figures))
     else:
         screen.show_figures(figures)
-    return DONE
+    return FINDING if "backlog" in figures and figures["backlog"].over_limit else DONE
 
 
 def main() -> NoReturn:

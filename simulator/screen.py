@@ -18,6 +18,7 @@ from rich.table import Table
 from simulator.report import DemoReport, NodeCount, Outage
 
 if TYPE_CHECKING:
+    from simulator.backlog import BacklogFigures
     from simulator.bench import CodecFigures
     from simulator.chain import ChainFigures
 
@@ -155,6 +156,8 @@ def show_figures(figures: Mapping[str, Any]) -> None:
         _show_codec(console, figures["codec"])
     if "chain" in figures:
         _show_chain(console, figures["chain"])
+    if "backlog" in figures:
+        _show_backlog(console, figures["backlog"])
     console.print(
         f"on {', '.join(f'{name} {value}' for name, value in figures['machine'].items())}", markup=False
     )
@@ -177,6 +180,11 @@ def _show_chain(console: Console, chain: ChainFigures) -> None:
         f"chain of {len(chain.cpu_s_per_1000) - 1}, bodies of {chain.body_bytes:,} bytes, window {chain.window}: "
         f"[bold]{chain.messages_per_s:,.0f} messages a second[/]"
     )
+    runs = chain.runs_messages_per_s
+    console.print(
+        f"{len(runs)} runs of {chain.messages:,} messages: "
+        f"min {min(runs):,.0f}, median {chain.messages_per_s:,.0f}, max {max(runs):,.0f}"
+    )
     table = plain_table("CPU seconds per 1,000", "at full speed", f"at {chain.paced_per_s} a second")
     for name in chain.cpu_s_per_1000:
         table.add_row(name, _cpu(chain.cpu_s_per_1000[name]), _cpu(chain.paced_cpu_s_per_1000[name]))
@@ -186,6 +194,35 @@ def _show_chain(console: Console, chain: ChainFigures) -> None:
     )
     console.print(f"this disk takes {chain.flush_ms:.2f} ms to flush 64 KiB (median, before the run)")
     console.print()
+
+
+def _show_backlog(console: Console, backlog: BacklogFigures) -> None:
+    console.print(
+        f"backlog of {backlog.messages:,} messages, bodies of {backlog.body_bytes:,} bytes, "
+        f"window {backlog.window}: drained at [bold]{backlog.messages_per_s:,.0f} messages a second[/]"
+    )
+    table = plain_table("resident memory", "all waiting", "peak")
+    for name, peak_bytes in backlog.peak_bytes.items():
+        waiting = _megabytes(backlog.resident_bytes[name]) if name in backlog.resident_bytes else "down"
+        table.add_row(name, waiting, _megabytes(peak_bytes))
+    console.print(table)
+    console.print(f"accepted in {backlog.accept_s:.1f} s, resends {backlog.resent:,}")
+    console.print(
+        f"after the destination was ready again: first message {backlog.first_message_s:.2f} s, "
+        f"last {backlog.drain_s:.1f} s"
+    )
+    limit = _megabytes(backlog.limit_bytes)
+    for name in backlog.over_limit:
+        console.print(f"[bold red]over the limit of {limit}:[/] {name}")
+    if not backlog.over_limit:
+        unknown = [name for name, peak_bytes in backlog.peak_bytes.items() if peak_bytes is None]
+        told = f"unknown of {', '.join(unknown)}" if unknown else "none"
+        console.print(f"nodes over the limit of {limit}: {told}")
+    console.print()
+
+
+def _megabytes(value: int | None) -> str:
+    return "unknown" if value is None else f"{value / 1e6:.0f} MB"
 
 
 def _cpu(value: float | None) -> str:

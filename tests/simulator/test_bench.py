@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import json
+import statistics
 
 import pytest
 
+from simulator import backlog, chain
+from simulator.backlog import BacklogFigures
 from simulator.bench import bench_codec, machine
-from simulator.chain import bench_chain
-from simulator.cli import DONE, run_command
+from simulator.chain import BenchError, ChainFigures, bench_chain, check_delivery
+from simulator.cli import DONE, FINDING, run_command
+from simulator.proof import Received, Sent
 
 
 def test_the_codec_is_measured_against_the_layouts_it_is_generated_from() -> None:
@@ -19,11 +23,95 @@ def test_the_codec_is_measured_against_the_layouts_it_is_generated_from() -> Non
 
 
 async def test_the_chain_is_measured_with_every_message_checked() -> None:
-    figures = await bench_chain(messages=1_000, window=32, body_bytes=10, paced_messages=40)
-    assert figures.messages_per_s > 0
+    figures = await bench_chain(messages=300, window=32, body_bytes=10, paced_messages=40, runs=3)
+    assert len(figures.runs_messages_per_s) == 3
+    assert min(figures.runs_messages_per_s) > 0
+    assert figures.messages_per_s == statistics.median(figures.runs_messages_per_s)
     assert 0 < figures.p50_ms <= figures.p99_ms
     assert list(figures.cpu_s_per_1000) == ["destination", "intermediate", "sender", "client"]
     assert (figures.window, figures.body_bytes) == (32, 10)
+
+
+SENT = [Sent(number, b"", 0.0) for number in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ([0, 2], "1 messages lost"),
+        ([0, 1, 1, 2], "1 messages delivered more than once"),
+        ([0, 2, 1], "1 messages out of order"),
+        ([0, 1, 2, 3], "1 messages never sent"),
+    ],
+)
+def test_no_figure_is_given_of_messages_that_did_not_arrive_as_they_should(
+    numbers: list[int], words: str
+) -> None:
+    check_delivery(SENT, [Received(number, b"", 0.0) for number in range(3)], count=3)
+    with pytest.raises(BenchError, match=words):
+        check_delivery(SENT, [Received(number, b"", 0.0) for number in numbers], count=3)
+
+
+def test_no_figure_is_given_if_fewer_messages_were_sent_than_asked_for() -> None:
+    with pytest.raises(BenchError, match="of 4 messages 3 were sent"):
+        check_delivery(SENT, [Received(number, b"", 0.0) for number in range(3)], count=4)
+
+
+CHAIN = ChainFigures(
+    messages=300,
+    body_bytes=1_024,
+    window=64,
+    messages_per_s=2_000,
+    runs_messages_per_s=[3_000, 1_000, 2_000],
+    cpu_s_per_1000={"sender": 0.02, "client": None},
+    paced_per_s=200,
+    paced_messages=1_000,
+    paced_cpu_s_per_1000={"sender": 0.5, "client": None},
+    p50_ms=4,
+    p99_ms=9,
+    flush_ms=1,
+)
+BACKLOG = BacklogFigures(
+    messages=100,
+    body_bytes=1_024,
+    window=64,
+    accept_s=1,
+    drain_s=1,
+    messages_per_s=100,
+    first_message_s=0.1,
+    resent=0,
+    resident_bytes={"sender": 5},
+    peak_bytes={"sender": 7},
+    limit_bytes=6,
+)
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_all_benchmarks_run_one_after_the_other_and_a_finding_of_one_is_a_finding(
+    as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[object] = []
+
+    async def measured_chain(messages: int, window: int, body_bytes: int, runs: int) -> ChainFigures:
+        asked.append((messages, window, body_bytes, runs))
+        return CHAIN
+
+    async def measured_backlog(messages: int) -> BacklogFigures:
+        asked.append(messages)
+        return BACKLOG
+
+    monkeypatch.setattr(chain, "bench_chain", measured_chain)
+    monkeypatch.setattr(backlog, "bench_backlog", measured_backlog)
+    options = ["--rounds", "1", "-m", "300", "--runs", "5", "--backlog", "100"]
+    assert run_command(["bench", "all", *options, *(["--json"] if as_json else [])]) == FINDING
+    assert asked == [(300, 64, 1_024, 5), 100]
+    out = capsys.readouterr().out
+    if as_json:
+        shown = json.loads(out)
+        assert list(shown) == ["machine", "codec", "chain", "backlog"]
+        assert shown["chain"]["runs_messages_per_s"] == [3_000, 1_000, 2_000]
+    else:
+        assert "3 runs of 300 messages: min 1,000, median 2,000, max 3,000" in out
 
 
 @pytest.mark.parametrize("as_json", [True, False])
