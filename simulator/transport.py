@@ -15,7 +15,7 @@ from mqproto.effects import CloseTransport, OpenTransport, SendBytes
 from mqproto.errors import UsageError
 from mqproto.queuemanager import QueueManager
 from simulator.clock import Clock
-from simulator.connection import Connection, end_of
+from simulator.connection import READ_BYTES, Connection, end_of
 from simulator.turns import Turns
 
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -145,16 +145,21 @@ class Transports:
         while True:
             await connection.readable()
             await self._turns.room()
-            try:
-                data = connection.read()
-            except OSError as error:
-                return end_of(error)
-            if data is None:
-                continue
-            if not data:
-                return end_of(None)
-            self._core.receive(session, data, self._clock.now())
-            await self._turns.fed(size_bytes=len(data))
+            size_bytes = 0
+            # While the core works on one piece the next arrives, and the two then share a commit.
+            while size_bytes < READ_BYTES:
+                try:
+                    data = connection.read()
+                except OSError as error:
+                    return end_of(error)
+                if data is None or (size_bytes and not data):
+                    break
+                if not data:
+                    return end_of(None)
+                self._core.receive(session, data, self._clock.now())
+                size_bytes += len(data)
+            if size_bytes:
+                await self._turns.fed(size_bytes=size_bytes)
 
     def _lost(self, session: int, reason: str) -> None:
         self._core.lost(session, reason, self._clock.now())
