@@ -20,6 +20,7 @@ from typing import BinaryIO, Final
 import trio
 
 from mqproto.errors import MqprotoError
+from simulator import places
 from simulator.topology import Topology
 from simulator.views import Address, as_toml, seen_by
 
@@ -91,9 +92,7 @@ class Supervisor:
         self.directory = directory
         self.running: dict[str, NodeProcess] = {}
         self._detours = detours or {}
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for name in topology.nodes:
-            self.topology_file(name).write_text(as_toml(seen_by(topology, name, self._detours)), "utf-8")
+        places.make(directory)
 
     def topology_file(self, name: str) -> Path:
         """The topology as one node sees it."""
@@ -106,6 +105,9 @@ class Supervisor:
             NodeError: it ended instead, or was not ready within 30 s.
         """
         log = self.directory / f"{name}.log"
+        # Somebody else may have tried to run a topology here since, and left files that tell of other ports.
+        seen = as_toml(seen_by(self.topology, name, self._detours))
+        self.topology_file(name).write_text(seen, "utf-8")
         command = [sys.executable, "-m", "simulator.cli", "node", str(self.topology_file(name)), name]
         command += ["--directory", str(self.directory), "--supervised"]
         spawned_s = trio.current_time()

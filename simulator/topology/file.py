@@ -127,7 +127,7 @@ def load(name_or_path: str | Path) -> Topology:
     name = str(name_or_path)
     if name not in shipped():
         raise TopologyError(
-            f"no topology is called {name!r}; {nearest(name, shipped())} A file of your own ends in .toml"
+            f"no topology is called {name!r}; {nearest(name, shipped())}; a file of your own ends in .toml"
         )
     file = f"{name}.toml"
     return parse((resources.files("simulator") / "topologies" / file).read_text("utf-8"), file)
