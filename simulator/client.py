@@ -10,6 +10,7 @@ async with connect(load("three-node"), "destination") as client:
 
 from __future__ import annotations
 
+import shlex
 import socket
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -95,7 +96,10 @@ async def connect(topology: Topology, name: str, directory: Path | None = None) 
     """
     node = topology.node_named(name)
     path = places.socket_path(directory or places.default_directory(topology), node.name)
-    async with connect_to(path, f"mqproto node {topology.name} {node.name}", node.name) as client:
+    command = f"mqproto node {topology.name} {node.name}"
+    if directory is not None and directory != places.default_directory(topology):
+        command += f" --directory {shlex.quote(str(directory))}"
+    async with connect_to(path, command, node.name) as client:
         yield client
 
 

@@ -271,7 +271,8 @@ async def test_a_node_that_does_not_run_is_said_with_the_command_that_starts_it(
         async with connect(topology, "destination", tmp_path):
             pass
     assert str(raised.value) == (
-        "node destination is not running: start it with `mqproto node three-node destination`"
+        "node destination is not running: start it with "
+        f"`mqproto node three-node destination --directory {tmp_path}`"
     )
 
 
