@@ -179,7 +179,9 @@ def receive(
 @app.command()
 def peek(
     queue: Annotated[str, typer.Argument(help=r"Such as 'destination\orders'.")],
-    count: Annotated[int, typer.Option("--count", "-c", min=1, help="At most so many messages.")] = 1,
+    count: Annotated[
+        int, typer.Option("--count", "-c", min=1, max=500, help="At most so many messages.")
+    ] = 1,
     topology: TopologyOption = "three-node",
     node: NodeOption = None,
     directory: DirectoryOption = None,
@@ -353,7 +355,10 @@ def run_command(arguments: list[str]) -> int:
         return FINDING
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit) as end:
+        if isinstance(end, SystemExit) and not isinstance(end.__context__, BrokenPipeError):
+            raise
+        # Typer makes an exit with status 1 of it.
         # Whoever read our output has had enough; Python would complain again when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE

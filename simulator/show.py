@@ -46,7 +46,8 @@ FLAG_WORDS: Final = {
 }
 PAYLOAD: Final = ("message_body", "extension_data", "unread", "trailing")
 """Fields that hold whatever their sender likes, so sixteen bytes of them are no GUID."""
-_HEX: Final = re.compile(rb"(?:0x)?[0-9a-fA-F\s:,]*")
+_HEX: Final = re.compile(rb"[0-9a-fA-F\s:,]*")
+_PREFIX: Final = re.compile(rb"\b0[xX]")
 _DUMP_LINE: Final = re.compile(
     rb"^\s*[0-9a-fA-F]{4,8}:?\s{1,3}((?:[0-9a-fA-F]{2,4}\s{1,2}){1,16})", re.MULTILINE
 )
@@ -66,13 +67,17 @@ def read_source(source: str) -> bytes:
             with path.open("rb") as file:
                 return as_bytes(file.read(INPUT_LIMIT_BYTES + 1), source)
     except OSError as error:
-        if _HEX.fullmatch(source.encode("utf-8", "surrogateescape")) is None:
+        if not _is_hex(source.encode("utf-8", "surrogateescape")):
             raise UsageError(f"{source}: {error.strerror}; name a file, or give the packet in hex") from None
-    if _HEX.fullmatch(source.encode("utf-8", "surrogateescape")) is None:
+    if not _is_hex(source.encode("utf-8", "surrogateescape")):
         raise UsageError(
             f"{source!r} is neither a file nor hex; give one packet's bytes, or - to read them from stdin"
         )
     return as_bytes(source.encode("ascii"), "the argument")
+
+
+def _is_hex(data: bytes) -> bool:
+    return _HEX.fullmatch(_PREFIX.sub(b"", data)) is not None
 
 
 def as_bytes(data: bytes, where: str) -> bytes:
@@ -87,12 +92,12 @@ def as_bytes(data: bytes, where: str) -> bytes:
         )
     if not data.strip():
         raise UsageError(f"{where} is empty; give one packet's bytes, as they are or in hex")
-    if _HEX.fullmatch(data.strip()) is None:
+    if not _is_hex(data):
         lines = _DUMP_LINE.findall(data)
         if not lines or not data.isascii():
             return data
         data = b"".join(lines)
-    digits = re.sub(rb"^0x|[\s:,]", b"", data.strip())
+    digits = re.sub(rb"[\s:,]", b"", _PREFIX.sub(b"", data))
     try:
         return binascii.unhexlify(digits)
     except binascii.Error:

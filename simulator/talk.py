@@ -22,6 +22,7 @@ from simulator import places
 from simulator.client import NodeUnreachable, ReceivedMessage, connect
 from simulator.screen import plain_table, wide_console
 from simulator.topology import Topology, load
+from simulator.topology.errors import nearest
 from simulator.workload import BODY_LIMIT_BYTES
 
 TRANSACTION_LIMIT: Final = 500
@@ -95,6 +96,8 @@ async def send(
     """
     topology = place.topology
     at = topology.node_named(node).name if node else next(iter(topology.nodes))
+    if _is_bare(queue):
+        queue = f"{_host(place, None, queue)}\\{queue}"
     declared = topology.resolve(queue, at=at).queue
     takes_transactional = declared is not None and declared.transactional
     transactional = takes_transactional if options.transactional is None else options.transactional
@@ -132,6 +135,8 @@ async def receive(
         UsageError: the queue is unknown, or another node's.
         NodeUnreachable: the node is not running.
     """
+    if not commit and count > TRANSACTION_LIMIT:
+        raise UsageError(f"--rollback gives back one transaction: at most {TRANSACTION_LIMIT}, not {count:,}")
     found = 0
     async with connect(place.topology, _host(place, node, queue), place.directory) as client:
         while found < count:
@@ -165,7 +170,7 @@ def _host(place: Place, node: str | None, queue: str) -> str:
     """The node that was asked for, else the one that hosts the queue."""
     if node:
         return place.topology.node_named(node).name
-    if not {"\\", "=", ":"} & set(queue):
+    if _is_bare(queue):
         hosts = [
             host.name
             for host in place.topology.nodes.values()
@@ -173,7 +178,16 @@ def _host(place: Place, node: str | None, queue: str) -> str:
         ]
         if len(hosts) == 1:
             return hosts[0]
+        if hosts:
+            raise UsageError(f"{queue} is on {' and '.join(hosts)}: write {hosts[0]}\\{queue}")
+        known = [name for host in place.topology.nodes.values() for name in host.queues]
+        raise UsageError(f"no node has a queue {queue!r}; {nearest(queue, known)}")
     return place.topology.resolve(queue, at=None).node.name
+
+
+def _is_bare(queue: str) -> bool:
+    """Whether it is a queue's name alone, without its node."""
+    return bool(queue) and not {"\\", "/", "=", ":", ";"} & set(queue)
 
 
 def show_message(message: ReceivedMessage, *, as_json: bool) -> None:
@@ -182,8 +196,16 @@ def show_message(message: ReceivedMessage, *, as_json: bool) -> None:
         print(json.dumps(message_as_json(message), ensure_ascii=False))
     else:
         sys.stdout.flush()
-        sys.stdout.buffer.write(message.body + b"\n")
+        body = _on_a_terminal(message.body) if sys.stdout.isatty() else message.body
+        sys.stdout.buffer.write(body + b"\n")
         sys.stdout.buffer.flush()
+
+
+def _on_a_terminal(body: bytes) -> bytes:
+    """The body with escapes for what is not text, which could put a terminal out of order."""
+    text = body.decode("utf-8", "backslashreplace")
+    shown = (char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)
+    return "".join(shown).encode("utf-8")
 
 
 def message_as_json(message: ReceivedMessage) -> dict[str, Any]:

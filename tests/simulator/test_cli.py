@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from mqproto.wire import TransactionHeader, encode_packet
+from simulator import talk
 from simulator.bench import example
 from simulator.cli import DONE, FINDING, MISUSE, run_command
 from simulator.places import store_path
@@ -63,6 +64,7 @@ def in_process(*arguments: str | Path, stdin: bytes = b"") -> Done:
     """The same without a new process, which takes half a second each."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
+        patch.delenv("COLUMNS", raising=False)
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), "utf-8"))
         status = run_command([str(argument) for argument in arguments])
     written = [stream.buffer.getvalue().decode() for stream in (out, err)]
@@ -163,6 +165,33 @@ def test_queues_shows_every_queue_of_every_node(running: Running) -> None:
     assert nodes[1]["forwarded"] >= 1
 
 
+def test_a_bare_name_is_enough_where_one_node_has_such_a_queue(running: Running) -> None:
+    assert running("send", "notes", "-b", "short").status == DONE
+    assert running("receive", "notes", "--timeout", "20").out == "short\n"
+    assert "did you mean 'orders'" in running("send", "ordres", "-b", "x").complaint
+
+
+def test_what_a_closed_pipe_did_not_take_stays_in_the_queue(running: Running) -> None:
+    running("send", r"destination\orders", "-", "--lines", stdin=(b"x" * 999 + b"\n") * 300)
+    running("receive", "orders", "--rollback", "--timeout", "20")
+    command = " ".join([*COMMAND, "receive", "orders", "-c", "300", "-t", str(running.file)])
+    command += f" -d {running.directory} | head -c 1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=TIMEOUT_S, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (DONE, b"x", b"")
+    rest = running("receive", "orders", "-c", "300", "--timeout", "2").out.splitlines()
+    assert len(rest) >= 1, "the transaction that met the closed pipe was rolled back"
+
+
+def test_a_second_run_of_a_topology_leaves_the_first_as_it_is(running: Running) -> None:
+    again = topology_file(running.directory.parent, "pair")
+    again.write_text(as_toml(load(str(running.file)).with_free_ports()), "utf-8")
+    assert "stop that one first" in mqproto("run", again, "-d", running.directory).complaint
+    # What it left behind tells of other ports; a node that starts again must not follow it.
+    os.kill(pid_of(running.directory / "intermediate.toml"), signal.SIGKILL)
+    running("send", r"destination\orders", "-b", "through")
+    assert running("receive", "orders", "--timeout", "20").out == "through\n"
+
+
 def test_a_node_that_is_killed_is_started_again(running: Running) -> None:
     status = json.loads(running("queues", "--json").out)[2]
     assert status["running"]
@@ -191,6 +220,8 @@ def pid_of(word: Path) -> int:
         (("send", r"destination\ordres", "-b", "x"), "did you mean 'orders'"),
         (("send", r"nowhere\orders", "-b", "x"), "no node 'nowhere'"),
         (("send", r"destination\orders"), "give one body"),
+        (("receive", "orders", "--rollback", "-c", "501"), "at most 500"),
+        (("peek", "orders", "-c", "501"), "less than or equal to 500"),
         (("send", r"destination\orders", "-b", "x", "--no-transactional"), "is transactional"),
         (("send", r"destination\notes", "-b", "x", "--transactional"), "is not transactional"),
         (("send", r"destination\orders", "--file", "/nowhere"), "No such file"),
@@ -325,6 +356,7 @@ def test_decode_shows_a_packet_given_as_hex_as_a_file_or_on_stdin(tmp_path: Path
         in_process("decode", tmp_path / "packet"),
         mqproto("decode", "-", stdin=packet),
         in_process("decode", "-", stdin=packet.hex(" ", 2).encode()),
+        in_process("decode", "-", stdin=" ".join(f"0x{byte:02x}" for byte in packet).encode()),
     ]
     assert len({(done.status, done.out) for done in shown}) == 1
     assert shown[0].status == DONE
@@ -409,6 +441,10 @@ def test_a_reader_who_has_had_enough_is_no_error() -> None:
     command = f"{' '.join(COMMAND)} decode {packet} | head -c 1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=TIMEOUT_S, check=False)
     assert (done.returncode, done.stderr) == (DONE, b"")
+
+
+def test_on_a_terminal_a_body_that_is_no_text_is_shown_with_escapes() -> None:
+    assert talk._on_a_terminal(b"a\tb\x1b[2J\xff\xc3\xb6") == b"a\tb\\x1b[2J\\xff\xc3\xb6"
 
 
 def test_the_example_of_the_benchmarks_is_transactional() -> None:
