@@ -119,7 +119,7 @@ def load(name_or_path: str | Path) -> Topology:
     path = Path(name_or_path)
     if path.suffix == ".toml":
         try:
-            text = path.read_text("utf-8")
+            text = path.read_text("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
             raise TopologyError(f"{path}: {reason}; or name a shipped one: {', '.join(shipped())}") from None

@@ -150,6 +150,10 @@ class Topology:
     _hops: Mapping[tuple[str, str], str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if not re.fullmatch(r"[^./\\\0][^/\\\0]{0,62}", self.name):  # A folder of stores is called so.
+            raise TopologyError(
+                f"name {self.name!r}: a topology's name has up to 63 characters, no slash, no dot first"
+            )
         nodes = self.nodes.values()
         proxies = ((link.proxy, f"the proxy of {link.first}") for link in self.links if link.proxy)
         queues = (

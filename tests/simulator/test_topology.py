@@ -271,6 +271,7 @@ def test_an_unknown_manager_is_answered_with_the_known_ones() -> None:
             f"{SMALL}[[fault]]\nat_s = 1\naction = 'kill'\nbetween = ['a', 'b']",
             "kill befalls a node, not a link; name the node",
         ),
+        ("name = '../elsewhere'\n" + SMALL, "name '../elsewhere': a topology's name has up to 63 characters"),
         (
             f"{SMALL}[[fault]]\nat_s = 1\naction = 'cut'",
             "a fault befalls either a node or, with between, a link; name one of them",
