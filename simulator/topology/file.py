@@ -5,7 +5,7 @@ name = "pair"                                   # by default the file's name
 description = "Two queue managers."
 
 [node.sender]                                   # guid and address = "host:port" may be given
-[node.destination.queue.orders]                 # id, public, quota_kb and journal may be given
+[node.destination.queue.orders]                 # id and public may be given
 transactional = true
 
 [[link]]
@@ -85,8 +85,6 @@ class _Queue(msgspec.Struct):
     transactional: bool = False
     id: Annotated[int, msgspec.Meta(ge=FIRST_IDENTIFIER, lt=2**32)] | None = None
     public: str | bool = False
-    quota_kb: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    journal: bool = False
 
 
 class _Link(msgspec.Struct):
@@ -193,8 +191,6 @@ def _queues(topology: str, node: str, tables: Mapping[str, Table]) -> dict[str, 
             identifier=next(free) if entry.id is None else entry.id,
             transactional=entry.transactional,
             public=public,
-            quota_kb=entry.quota_kb,
-            journal=entry.journal,
         )
     return queues
 
@@ -262,6 +258,6 @@ def _convert(table: Table, kind: type[Entry], where: str) -> Entry:
     try:
         return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
-        # msgspec says: Expected `int`, got `str` - at `$.quota_kb`
+        # msgspec says: Expected `int`, got `str` - at `$.id`
         reason, _, key = str(error).replace("`", "").partition(" - at $")
         raise TopologyError(f"{where}{key}: {reason[0].lower()}{reason[1:]}".lstrip(".:")) from None

@@ -35,15 +35,12 @@ class QueueDeclaration:
 
     identifier: its number within the node, from 16 upward; the second half of its private format name.
     public: its GUID in the directory, for a queue that is addressed as PUBLIC=.
-    quota_kb: the size at which it takes no more messages; None for no limit.
     """
 
     name: str
     identifier: int
     transactional: bool = False
     public: Guid | None = None
-    quota_kb: int | None = None
-    journal: bool = False
 
     def __post_init__(self) -> None:
         try:
@@ -86,11 +83,11 @@ class Node:
         """The queue of that name, in any case; a TopologyError if there is none."""
         return self.queues[_find(name, self.queues, f"{self.name} has no queue")]
 
-    def format_name(self, queue: QueueDeclaration, *, journal: bool = False) -> PublicName | PrivateName:
+    def format_name(self, queue: QueueDeclaration) -> PublicName | PrivateName:
         """The name that carries this node's GUID or the queue's own, so that messages to it can be routed."""
         if queue.public is not None:
-            return PublicName(queue.public, journal)
-        return PrivateName(self.guid, queue.identifier, journal)
+            return PublicName(queue.public)
+        return PrivateName(self.guid, queue.identifier)
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,6 @@ def _local(node: Node, local: LocalName) -> Destination:
 
 
 def _declared(node: Node, queue: QueueDeclaration, journal: bool) -> Destination:
-    if journal and not queue.journal:
-        raise TopologyError(f"{queue.name} of {node.name} keeps no journal; set journal = true")
-    return Destination(node, queue, node.format_name(queue, journal=journal))
+    if journal:
+        raise TopologyError(f"{queue.name};journal: the simulator keeps no journals; name the queue")
+    return Destination(node, queue, node.format_name(queue))

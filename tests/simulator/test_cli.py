@@ -64,7 +64,6 @@ def in_process(*arguments: str | Path, stdin: bytes = b"") -> Done:
     """The same without a new process, which takes half a second each."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
-        patch.delenv("COLUMNS", raising=False)
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), "utf-8"))
         status = run_command([str(argument) for argument in arguments])
     written = [stream.buffer.getvalue().decode() for stream in (out, err)]

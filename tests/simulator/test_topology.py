@@ -147,7 +147,7 @@ def test_what_a_person_types_is_found(text: str, node: str, queue: str | None, n
 def test_a_queue_is_numbered_from_sixteen_past_numbers_that_are_taken() -> None:
     topology = parse(
         "[node.a.queue.p]\nid = 17\n[node.a.queue.q]\n[node.a.queue.r]\n"
-        f'[node.a.queue.s]\npublic = "{GUID_TEXT}"\njournal = true\n[node.a.queue.t]\npublic = true',
+        f'[node.a.queue.s]\npublic = "{GUID_TEXT}"\n[node.a.queue.t]\npublic = true',
         "t.toml",
     )
     assert [queue.identifier for queue in topology.nodes["a"].queues.values()] == [17, 16, 18, 19, 20]
@@ -155,7 +155,6 @@ def test_a_queue_is_numbered_from_sixteen_past_numbers_that_are_taken() -> None:
     public = PublicName(guid_from_text(GUID_TEXT))
     assert topology.resolve(r"a\s").format_name == public
     assert topology.resolve(str(public)).queue == topology.nodes["a"].queues["s"]
-    assert topology.resolve(r"a\s;journal").format_name == PublicName(public.guid, journal=True)
     assert isinstance(topology.resolve(r"a\t").format_name, PublicName)
     machine = MachineName(topology.nodes["a"].guid, SystemQueue.DEADLETTER)
     assert topology.resolve(str(machine)).format_name == machine
@@ -169,7 +168,7 @@ def test_a_queue_is_numbered_from_sixteen_past_numbers_that_are_taken() -> None:
         (r"destinaton\orders", "three-node has no node 'destinaton'; did you mean 'destination'?"),
         (r"host\orders", "three-node has no node 'host'; there is sender, intermediate, destination"),
         (r".\replies", ". is the node one is at, and that is not said here; write the node's name"),
-        (r"destination\orders;journal", "orders of destination keeps no journal; set journal = true"),
+        (r"destination\orders;journal", "orders;journal: the simulator keeps no journals; name the queue"),
         (r"destination\orders;later", "orders;later: the simulator has no subqueues; name the queue"),
         (r"sender\system$;dead", "no system$;dead exists; there is JOURNAL, DEADLETTER, DEADXACT"),
         (
@@ -211,8 +210,7 @@ def test_an_unknown_manager_is_answered_with_the_known_ones() -> None:
         ("", "there are no nodes; begin with [node.sender]"),
         ("[nodes.a]", "unknown key 'nodes'; did you mean 'node'?"),
         ("[node.a]\nadress = 'x'", "node.a: unknown key 'adress'; did you mean 'address'?"),
-        ("[node.a.queue.q]\nquota_kb = 'x'", "node.a.queue.q.quota_kb: expected int | null, got str"),
-        ("[node.a.queue.q]\nquota_kb = 0", "node.a.queue.q.quota_kb: expected int >= 1"),
+        ("[node.a.queue.q]\nid = 'x'", "node.a.queue.q.id: expected int | null, got str"),
         ("[node.a.queue.q]\nid = 4", "node.a.queue.q.id: expected int >= 16"),
         (
             "[node.a.queue.q]\npublic = 'x'",
