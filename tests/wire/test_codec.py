@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import os
 import random
 import time
+import tracemalloc
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -136,6 +139,30 @@ def test_mutated_and_random_packets_decode_or_are_refused_by_both_codecs_alike()
     assert 0.05 * ROUNDS < accepted < 0.95 * ROUNDS, (
         "the accidents are too mild or too harsh to test anything"
     )
+
+
+def test_hostile_packets_grow_no_memory_whatever_they_announce() -> None:
+    """Neither while one is decoded, by much more than its own size, nor from one to the next."""
+    rng = random.Random(7)
+    hostile = [accidents(rng, rng.choice(EVERY_PACKET)) for _ in range(ROUNDS // 5)]
+    tracemalloc.start()
+    try:
+        for data in hostile:
+            tracemalloc.reset_peak()
+            held = tracemalloc.get_traced_memory()[0]
+            with suppress(WireFormatError):
+                decode_packet(data)
+            assert tracemalloc.get_traced_memory()[1] - held < 128 * 1024 + 8 * len(data), data.hex()
+        # The same again: what is made once, such as the words of a refusal, has been made.
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        for data in hostile:
+            with suppress(WireFormatError):
+                decode_packet(data)
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] - before < 16 * 1024
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("data", EVERY_PACKET)
