@@ -282,7 +282,7 @@ class Arrivals:
                 self._release(sequence, queue)
         elif verdict is Verdict.HOLD:
             packet = without_session_header(packet)
-            held = sequence.hold(header, packet, user.message_id)
+            held = sequence.hold(header, packet)
             key = message_key(sequence.held_queue, held.position)
             self._writes.put(MessageRow(key, packet, user.message_id, asks_final_ack(message)))
         self._writes.changed(sequence, urgent=verdict is Verdict.ACCEPT)
@@ -400,7 +400,7 @@ class Arrivals:
             assert isinstance(message, UserMessage)
             assert message.transaction is not None
             position = stored_key - message_key(number, 0)
-            by_number[number].restore_held(message.transaction, packet, message.user.message_id, position)
+            by_number[number].restore_held(message.transaction, packet, position)
 
 
 def asks_final_ack(message: UserMessage) -> bool:

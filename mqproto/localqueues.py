@@ -66,11 +66,6 @@ class LocalQueue:
         self.count += 1
         self.window.append(message)
 
-    def append_stored(self, position: int) -> None:
-        """A message has come here inside the store."""
-        self.count += 1
-        self.window.append_stored(position)
-
     def ask(self, consumer: Consumer) -> None:
         """An application asks for messages, now or as soon as there are some.
 

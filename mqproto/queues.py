@@ -68,10 +68,6 @@ class QueueWindow:
             self.read_through = message.position
         self.last = message.position
 
-    def append_stored(self, position: int) -> None:
-        """A message joins at the end whose packet only the store has."""
-        self.last = position
-
     def pop(self) -> Waiting:
         """The next message leaves the window."""
         message = self._ready.popleft()

@@ -107,7 +107,4 @@ def test_pages_are_read_for_who_waits_and_once_for_a_peek() -> None:
     (page,) = found.pages()
     assert page.after == 11
     assert found.next_position() == 16
-    found.append_stored(16)
-    assert found.count == 6
-    assert found.window.last == 16
     assert found.name == "orders"

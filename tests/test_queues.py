@@ -33,18 +33,15 @@ class AWindowAgainstAList(RuleBasedStateMachine):
         writes.remove(QUEUE, position, position)
         self.store.commit(writes)
 
-    @rule(size=st.integers(1, 60), express=st.booleans(), elsewhere=st.booleans())
-    def join(self, size: int, express: bool, elsewhere: bool) -> None:
+    @rule(size=st.integers(1, 60), express=st.booleans())
+    def join(self, size: int, express: bool) -> None:
         self.last += 1
         packet = bytes([self.last % 256]) * size
-        stored = elsewhere or not express or not self.window.fits
+        stored = not express or not self.window.fits
         if stored:
             row = MessageRow(message_key(QUEUE, self.last), packet, self.last, False)
             self.store.commit(Writes(messages=[row]))
-        if elsewhere:
-            self.window.append_stored(self.last)
-        else:
-            self.window.append(Waiting(self.last, packet, False, stored))
+        self.window.append(Waiting(self.last, packet, False, stored))
         self.waiting.append(self.last)
 
     @precondition(lambda self: self.window)
@@ -162,6 +159,6 @@ def test_a_page_asks_for_half_of_the_window_and_only_when_half_of_it_is_free() -
 def test_an_empty_page_tells_only_of_what_was_there_when_it_was_asked_for() -> None:
     window = QueueWindow(QUEUE, SETTINGS, last=2)
     assert window.wanted() is not None
-    window.append_stored(3)
+    window.append(Waiting(3, b"x", False, stored=True))
     window.loaded([])
     assert window.wanted() == ReadPage(QUEUE, 2, 2, 50, resend=False)

@@ -72,7 +72,6 @@ class Held:
     header: TransactionHeader
     packet: bytes
     position: int
-    message_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +119,6 @@ class IncomingSequence:
         """How many messages wait behind a gap."""
         return len(self._held)
 
-    @property
-    def missing_after(self) -> int:
-        """The number of the last message accepted; what comes next is what the held ones wait for."""
-        return self.number
-
     def judge(self, header: TransactionHeader, size_bytes: int) -> Verdict:
         """Decide, and take the message into the account if it is accepted.  3.1.5.8.6
 
@@ -147,18 +141,18 @@ class IncomingSequence:
             return Verdict.OVERFLOW
         return Verdict.HOLD
 
-    def hold(self, header: TransactionHeader, packet: bytes, message_id: int) -> Held:
+    def hold(self, header: TransactionHeader, packet: bytes) -> Held:
         """Keep a message that was judged HOLD; the caller stores it at the position given back."""
         self._last_held_position += 1
-        held = Held(header, packet, self._last_held_position, message_id)
+        held = Held(header, packet, self._last_held_position)
         self._keep(held)
         self.held_count_total += 1
         return held
 
-    def restore_held(self, header: TransactionHeader, packet: bytes, message_id: int, position: int) -> None:
+    def restore_held(self, header: TransactionHeader, packet: bytes, position: int) -> None:
         """A message that was held when the node stopped."""
         self._last_held_position = max(self._last_held_position, position)
-        self._keep(Held(header, packet, position, message_id))
+        self._keep(Held(header, packet, position))
 
     def _keep(self, held: Held) -> None:
         key = (held.header.tx_sequence_id, held.header.tx_sequence_number)

@@ -134,11 +134,6 @@ class OutgoingSequence(OutgoingQueue):
     # What the operator sees: OutgoingTransferInfo, [MS-MQDMPR] 3.1.1.4
 
     @property
-    def no_ack_count(self) -> int:
-        """EodNoAckCount: messages for which no OrderAck has come."""
-        return self.count
-
-    @property
     def resend_interval_ms(self) -> int:
         """EodResendInterval."""
         return self._settings.resend_timer_table_ms[self.resend_interval_index]

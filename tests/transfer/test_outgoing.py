@@ -201,11 +201,11 @@ def test_an_order_ack_removes_up_to_its_number_and_says_when_the_next_resend_is(
     sender.pass_ms(700)
     assert sender.order_ack(3)
     sequence = sender.sequence
-    assert (sequence.no_ack_count, sequence.last_ack, sequence.last_ack_count) == (2, 3, 1)
+    assert (sequence.count, sequence.last_ack, sequence.last_ack_count) == (2, 3, 1)
     assert sequence.resend_at_ms == sender.now.uptime_ms + 30_000
     assert not sender.order_ack(3), "nothing new"
     assert not sender.order_ack(1), "going back"
-    assert (sequence.no_ack_count, sequence.last_ack, sequence.last_ack_count) == (2, 3, 3)
+    assert (sequence.count, sequence.last_ack, sequence.last_ack_count) == (2, 3, 3)
     assert sender.order_ack(5)
     assert sequence.resend_at_ms is None
 
@@ -531,7 +531,7 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
             return
         verdict = self.destination.judge(header, len(entry.packet))
         if verdict is Verdict.HOLD:
-            self.destination.hold(header, entry.packet, 0)
+            self.destination.hold(header, entry.packet)
         elif verdict is Verdict.ACCEPT:
             self.accepted.append(key)
             for held in self.destination.release()[0]:
