@@ -4,8 +4,9 @@
 `mqproto.wire` has the packets, `mqproto.formatname` the names of queues, `mqproto.testing` strategies for both.
 """
 
-from mqproto.applications import Destination, Draft
+from mqproto.applications import Draft
 from mqproto.configuration import Settings
+from mqproto.destinations import Destination
 from mqproto.effects import Batch, StoredState, Writes
 from mqproto.errors import FormatNameError, MqprotoError, UsageError, WireFormatError
 from mqproto.formatname import parse_format_name, parse_path_name, parse_queue_name

@@ -1,54 +1,62 @@
-"""What an application hands in.  [MS-MQQB] 3.1.7.11, 3.1.7.1.3"""
+"""What applications hand in.  [MS-MQQB] 3.1.7.11, 3.1.7.1.3"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
-from mqproto.arrivals import Arrivals
-from mqproto.errors import UsageError
+from mqproto.configuration import Settings
+from mqproto.destinations import Destination
+from mqproto.endings import Ending, Place
+from mqproto.errors import FormatNameError, UsageError
+from mqproto.expiration import Expiration
+from mqproto.formatname import DirectName, PrivateName, PublicName, parse_format_name
+from mqproto.localqueues import LocalQueue, LocalQueues
 from mqproto.moment import Moment
 from mqproto.outbound import Outbound
 from mqproto.pending import PendingWrites
-from mqproto.transfer.outgoing import OutgoingSequence
+from mqproto.transfer.incoming import asks_final_ack
 from mqproto.wire import (
-    NULL_GUID,
+    INFINITE,
+    MessageClass,
+    PrivateQueueFormatName,
+    QueueName,
     TransactionHeader,
     TxSequenceId,
+    UserMessage,
     encode_packet,
     user_message,
 )
+from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
 from mqproto.wire.guid import Guid
+from mqproto.wire.properties import MessagePropertiesHeader
 
 LABEL_LIMIT: Final = 249
 """Characters of a label, without the NUL that ends it.  [MS-MQMQ] 2.2.19.3"""
 PACKET_LIMIT_BYTES: Final = 0x00400000
 HEADROOM_BYTES: Final = 2_048
 """Room for all headers of a message that we send, so that the size of its body tells whether it fits."""
-INFINITE: Final = 0xFFFFFFFF
-FIRST_AND_LAST: Final = TransactionHeader.first.mask | TransactionHeader.last.mask
+NAME_ROOM: Final = 300
+"""The longest name of an administration or response queue, in characters; two of them fit the headroom."""
+TRANSACTION_LIMIT: Final = 10_000
+"""Messages in one transaction: they are written in one commit."""
 
-
-@dataclass(frozen=True, slots=True)
-class Destination:
-    """Where a message goes.
-
-    name: the canonical format name; one sequence of transactional messages belongs to each.
-    manager: the queue manager that hosts the queue; None when only a direct format name leads there.
-    queue: as it stands in the UserHeader: a private queue's identifier, a public queue's GUID, or the text of a direct
-        format name without `DIRECT=`.
-    host: the host that a direct format name calls, else None.
-    """
-
-    name: str
-    manager: Guid | None
-    queue: int | Guid | str
-    host: str | None = None
+ACKNOWLEDGE_ARRIVAL: Final = MessagePropertiesHeader.acknowledge_arrival.mask
+ACKNOWLEDGE_RECEIPT: Final = MessagePropertiesHeader.acknowledge_receipt.mask
+REPORT_NO_ARRIVAL: Final = MessagePropertiesHeader.report_no_arrival.mask
+REPORT_NO_RECEIPT: Final = MessagePropertiesHeader.report_no_receipt.mask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A message as an application writes it."""
+    """A message as an application writes it.
+
+    admin_queue, response_queue: format names; empty for none.
+    acknowledgments: what the administration queue hears of: ACKNOWLEDGE_ARRIVAL and the three beside it.
+    trace_queue: the GUID of the public queue that report messages go to, or None.
+    """
 
     body: bytes
     label: str = ""
@@ -64,6 +72,10 @@ class Draft:
     journal_negative: bool = False
     journal_positive: bool = False
     final_ack: bool = False
+    admin_queue: str = ""
+    response_queue: str = ""
+    acknowledgments: int = 0
+    trace_queue: bytes | None = None
 
     def check(self) -> None:
         """See that a packet can carry it.
@@ -85,116 +97,227 @@ class Draft:
             raise UsageError(f"priority {self.priority}: must be 0 to 7")
         if len(self.correlation_id) != 20:
             raise UsageError(f"the correlation id has {len(self.correlation_id)} bytes, must have 20")
+        for what, seconds in (
+            ("time_to_reach_queue_s", self.time_to_reach_queue_s),
+            ("time_to_be_received_s", self.time_to_be_received_s),
+        ):
+            if not 0 <= seconds <= INFINITE:
+                raise UsageError(f"{what} is {seconds}: must be 0 to {INFINITE}, which is for ever")
+        if not 0 <= self.acknowledgments <= 0xF:
+            raise UsageError(f"acknowledgments is {self.acknowledgments:#x}: four bits there are")
+        if self.acknowledgments and not self.admin_queue:
+            raise UsageError("acknowledgments are asked for and no admin_queue: name one")
+        if self.trace_queue is not None and len(self.trace_queue) != 16:
+            raise UsageError(f"trace_queue has {len(self.trace_queue)} bytes: a GUID has 16")
+        queue_name(self.admin_queue)
+        queue_name(self.response_queue)
+
+
+@lru_cache(maxsize=1_000)
+def queue_name(text: str) -> QueueName:
+    """A format name as a UserHeader's AdminQueue or ResponseQueue; None for the empty text.
+
+    Raises:
+        UsageError: no acknowledgment and no answer can go to such a name.
+    """
+    if not text:
+        return None
+    try:
+        name = parse_format_name(text)
+    except FormatNameError as error:
+        raise UsageError(str(error)) from None
+    if len(text) > NAME_ROOM:
+        raise UsageError(f"{text[:40]}... has {len(text)} characters; at most {NAME_ROOM} fit")
+    match name:
+        case PrivateName(journal=False):
+            return PrivateQueueFormatName(name.manager, name.identifier)
+        case PublicName(journal=False):
+            return name.guid
+        case DirectName(read_only=False):
+            return name.wire_text
+    raise UsageError(f"{text}: name one public, private or direct queue")
+
+
+def number_in(header: TransactionHeader, identifier: TxSequenceId, number: int, previous: int) -> None:
+    """Give a message its place in its sequence.  [MS-MQMQ] 2.2.20.5"""
+    header.tx_sequence_id = identifier
+    header.tx_sequence_number = number
+    header.previous_tx_sequence_number = previous
 
 
 class Sending:
     """Applications' messages on their way into the queues."""
 
-    def __init__(self, identity: Guid, outbound: Outbound, arrivals: Arrivals, writes: PendingWrites) -> None:
+    def __init__(
+        self,
+        identity: Guid,
+        settings: Settings,
+        writes: PendingWrites,
+        endings: list[Ending],
+        outbound: Outbound,
+        queues: LocalQueues,
+        expiration: Expiration,
+    ) -> None:
         self._identity = identity
-        self._outbound = outbound
-        self._arrivals = arrivals
+        self._settings = settings
         self._writes = writes
-        self._transaction = 0
+        self._endings = endings
+        self._outbound = outbound
+        self._queues = queues
+        self._expiration = expiration
+        self.stored_bytes = 0
+        """What the store held when the last batch was committed."""
 
-    def enqueue(self, destination: Destination, draft: Draft, now: Moment) -> int:
-        """Number a message, build its packet once, and put it where it waits.
+    def enqueue(
+        self, messages: Sequence[tuple[Destination, Draft]], now: Moment, *, together: bool = True
+    ) -> list[int]:
+        """Number messages, build their packets once, and put them where they wait.
+
+        together: whether those of them that are transactional are one transaction, or one each.
 
         Raises:
-            UsageError: it cannot be sent like this; nothing has changed.
+            UsageError: one of them cannot be sent like this; nothing has changed.
         """
+        if len(messages) > TRANSACTION_LIMIT:
+            raise UsageError(f"{len(messages):,} messages at once; at most {TRANSACTION_LIMIT:,} are taken")
+        size_bytes = self.stored_bytes
+        for destination, draft in messages:
+            size_bytes += self._check(destination, draft)
+        if size_bytes > self._settings.quota_bytes:
+            raise UsageError(
+                f"the store would hold more than quota_bytes = {self._settings.quota_bytes:,}: receive or purge "
+                "something first"
+            )
+        transactional = [number for number, (_, draft) in enumerate(messages) if draft.transactional]
+        ordinals = [self._outbound.next_message_id() for _ in messages]
+        for number, (destination, draft) in enumerate(messages):
+            header = None
+            if draft.transactional:
+                header = TransactionHeader()
+                first, last = (transactional[0], transactional[-1]) if together else (number, number)
+                header.first, header.last = number == first, number == last
+                header.identifier = ordinals[first] & 0xFFFFF  # Unique at this node, as MessageIDs are.
+                header.final_ack = draft.final_ack
+            self._send(destination, draft, header, ordinals[number], now)
+        return ordinals
+
+    def _check(self, destination: Destination, draft: Draft) -> int:
+        """See that a message can be sent; its size in bytes, about."""
         draft.check()
         if destination.manager is None and destination.host is None:
             raise UsageError(f"{destination.name} names neither a queue manager nor a host")
+        size_bytes = len(draft.body) + len(draft.extension)
         if destination.manager == self._identity:
-            self._arrivals.check_local(destination.queue, transactional=draft.transactional)
-            return self._deliver_here(destination, draft, now)
-        if draft.transactional:
-            return self._send_transactional(destination, draft, now)
-        message_id = self._outbound.next_message_id()
-        packet = self._packet(destination, draft, message_id, None, now)
-        if destination.host is not None:
-            queue = self._outbound.towards_host(destination.host, destination.manager)
-        else:
-            assert destination.manager is not None
-            queue = self._outbound.towards_manager(destination.manager)
-        self._outbound.put(queue, packet, message_id, recoverable=draft.recoverable, final_ack=False)
-        return message_id
+            queue = self._here(destination)
+            if queue.declaration.transactional != draft.transactional:
+                kind = "transactional" if queue.declaration.transactional else "not transactional"
+                raise UsageError(f"queue {queue.name} is {kind}; send it such messages only")
+            if not queue.has_room(size_bytes + HEADROOM_BYTES):
+                raise UsageError(
+                    f"queue {queue.name} is full: its quota is {queue.declaration.quota_bytes:,} bytes"
+                )
+        return size_bytes
 
-    def _send_transactional(self, destination: Destination, draft: Draft, now: Moment) -> int:
+    def _here(self, destination: Destination) -> LocalQueue:
+        queue = self._queues.addressed(destination.queue)
+        if queue is None:
+            raise UsageError(f"no queue {destination.queue!r} here")
+        return queue
+
+    def _send(
+        self,
+        destination: Destination,
+        draft: Draft,
+        header: TransactionHeader | None,
+        message_id: int,
+        now: Moment,
+    ) -> None:
+        if destination.manager == self._identity:
+            self._deliver_here(destination, draft, header, message_id, now)
+        elif header is not None:
+            self._send_transactional(destination, draft, header, message_id, now)
+        else:
+            packet = encode_packet(self._message(destination, draft, message_id, None, now))
+            queue = self._outbound.towards(destination, draft.priority)
+            expires_s = reach_deadline_s(packet)
+            self._outbound.put(queue, packet, message_id, recoverable=draft.recoverable, expires_s=expires_s)
+            self._expiration.expect(expires_s, now)
+
+    def _send_transactional(
+        self, destination: Destination, draft: Draft, header: TransactionHeader, message_id: int, now: Moment
+    ) -> None:
         sequence = self._outbound.sequence_to(destination.name, destination.manager, destination.host, now)
-        final_ack = draft.final_ack or draft.journal_negative or draft.journal_positive
-        message_id = self._outbound.next_message_id()
-        header = self._transaction_header(sequence, draft)
-        packet = self._packet(destination, draft, message_id, header, now)
+        number_in(header, *sequence.number_next())
+        message = self._message(destination, draft, message_id, header, now)
+        final_ack = asks_final_ack(message)
         if final_ack:
             self._outbound.final_queue_of(sequence)
             sequence.final_asked = True
-        self._outbound.put(sequence, packet, message_id, recoverable=True, final_ack=final_ack)
-        self._writes.changed(sequence, urgent=True)
-        return message_id
-
-    def _deliver_here(self, destination: Destination, draft: Draft, now: Moment) -> int:
-        """The destination is ours: no session, no sequence, straight into the queue."""
-        message_id = self._outbound.next_message_id()
-        header = None
-        if draft.transactional:
-            header = self._header(TxSequenceId(ordinal=1, time_stamp=0), max(message_id, 1), 0, draft)
-        packet = self._packet(destination, draft, message_id, header, now)
-        recoverable = draft.recoverable or draft.transactional
-        self._arrivals.insert(destination.queue, packet, message_id, recoverable=recoverable)
-        return message_id
-
-    def _transaction_header(self, sequence: OutgoingSequence, draft: Draft) -> TransactionHeader:
-        identifier, number, previous = sequence.number_next()
-        return self._header(identifier, number, previous, draft)
-
-    def _header(
-        self, identifier: TxSequenceId, number: int, previous: int, draft: Draft
-    ) -> TransactionHeader:
-        """Each message is a transaction of its own: its first and its last.  [MS-MQMQ] 2.2.20.5"""
-        self._transaction = (self._transaction + 1) & 0xFFFFF
-        header = TransactionHeader(
-            flags=FIRST_AND_LAST,
-            tx_sequence_id=identifier,
-            tx_sequence_number=number,
-            previous_tx_sequence_number=previous,
+        packet = encode_packet(message)
+        expires_s = reach_deadline_s(packet)
+        self._outbound.put(
+            sequence, packet, message_id, recoverable=True, final_ack=final_ack, expires_s=expires_s
         )
-        header.identifier = self._transaction
-        if draft.final_ack:
-            header.final_ack = True
-        return header
+        self._expiration.expect(expires_s, now)
+        self._writes.changed(sequence, urgent=True)
 
-    def _packet(
+    def _deliver_here(
+        self,
+        destination: Destination,
+        draft: Draft,
+        header: TransactionHeader | None,
+        message_id: int,
+        now: Moment,
+    ) -> None:
+        """The destination is ours: no session, no sequence, straight into the queue."""
+        if header is not None:
+            number_in(header, TxSequenceId(ordinal=1, time_stamp=0), max(message_id, 1), 0)
+        message = self._message(destination, draft, message_id, header, now)
+        packet = encode_packet(message)
+        expires_s = receive_deadline_s(packet)
+        queue = self._here(destination)
+        queue.insert(
+            packet,
+            message_id,
+            self._writes,
+            priority=message.base.priority,
+            recoverable=message.user.recoverable,
+            expires_s=expires_s,
+        )
+        self._queues.stir(queue)
+        self._expiration.expect(expires_s, now)
+        if draft.acknowledgments or (draft.journal_positive and not draft.transactional):
+            self._endings.append(Ending(packet, MessageClass.ACK_REACH_QUEUE, Place.AT_DESTINATION))
+
+    def _message(
         self,
         destination: Destination,
         draft: Draft,
         message_id: int,
         header: TransactionHeader | None,
         now: Moment,
-    ) -> bytes:
-        direct = destination.host is not None
-        return encode_packet(
-            user_message(
-                source=self._identity,
-                destination_manager=NULL_GUID
-                if direct or destination.manager is None
-                else destination.manager,
-                destination=destination.queue,
-                message_id=message_id,
-                sent_time_s=now.utc_s,
-                body=draft.body,
-                label=draft.label,
-                recoverable=draft.recoverable,
-                transaction=header,
-                priority=0 if header is not None else draft.priority,
-                time_to_reach_queue_s=draft.time_to_reach_queue_s,
-                time_to_be_received_s=draft.time_to_be_received_s,
-                extension=draft.extension,
-                body_type=draft.body_type,
-                application_tag=draft.application_tag,
-                correlation_id=draft.correlation_id,
-                journal_negative=draft.journal_negative,
-                journal_positive=draft.journal_positive,
-            )
+    ) -> UserMessage:
+        return user_message(
+            source=self._identity,
+            destination_manager=destination.address,
+            destination=destination.queue,
+            message_id=message_id,
+            sent_time_s=now.utc_s,
+            body=draft.body,
+            label=draft.label,
+            recoverable=draft.recoverable,
+            transaction=header,
+            priority=0 if header is not None else draft.priority,
+            time_to_reach_queue_s=draft.time_to_reach_queue_s,
+            time_to_be_received_s=draft.time_to_be_received_s,
+            extension=draft.extension,
+            body_type=draft.body_type,
+            application_tag=draft.application_tag,
+            correlation_id=draft.correlation_id,
+            journal_negative=draft.journal_negative,
+            journal_positive=draft.journal_positive,
+            admin_queue=queue_name(draft.admin_queue),
+            response_queue=queue_name(draft.response_queue),
+            acknowledgments=draft.acknowledgments,
+            trace_queue=Guid(draft.trace_queue) if draft.trace_queue is not None else None,
         )

@@ -42,6 +42,13 @@ class Settings:
     """How many entries the MessageIDHistoryTable has at most."""
     remove_duplicate_cleanup_ms: int = 1_800_000
 
+    send_insecure_nacks: bool = False
+    """SendInsecureNacks: whether an administration queue is told that a queue does not exist, say.  5.1"""
+    quota_bytes: int = 8 * 2**30
+    """QueueManagerQuota: what may be on disk. Beyond it nothing more is accepted, from applications and neighbours."""
+    journal_quota_bytes: int = 2**40
+    """JournalQuota, for the journal and each dead-letter queue; what has no room there is dropped."""
+
     maximum_sessions: int = 1_000
     """Incoming connections beyond this many are refused."""
     held_messages_limit: int = 4_096
@@ -64,7 +71,7 @@ class Settings:
         if not 1 <= self.window_size <= 32_767:
             raise UsageError(f"window_size = {self.window_size}: must be 1 to 32767")
         for setting in fields(self):
-            if getattr(self, setting.name) <= 0:
+            if setting.type != "bool" and getattr(self, setting.name) <= 0:
                 raise UsageError(f"{setting.name} = {getattr(self, setting.name)}: must be more than 0")
 
     @property

@@ -12,7 +12,7 @@ So nothing is acknowledged, forwarded or handed out before it is on disk.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Final, NamedTuple
 
 from mqproto.wire.guid import Guid
@@ -39,14 +39,22 @@ class QueueKind(StrEnum):
     HELD = "held"
     """What came early, behind a gap, of one incoming sequence. Name: source queue manager, number of the local queue,
     and how the sender names it."""
+    ORDER = "order"
+    """order_queue$: FinalAcks that came and were not acted upon yet."""
 
 
 class QueueRow(NamedTuple):
-    """A queue that exists from now on. `queue` is its number in the store, 1 to 2**22."""
+    """A queue that exists from now on. `queue` is its number in the store, 1 to 2**22.
+
+    A local or an outgoing queue is one of these for each priority that its messages have.
+    """
 
     queue: int
     kind: QueueKind
     name: str
+    priority: int = 0
+    on_hold: bool = False
+    """Whether an operator has paused it."""
 
 
 class MessageRow(NamedTuple):
@@ -57,6 +65,8 @@ class MessageRow(NamedTuple):
     message_id: int
     final_ack: bool
     """Whether it is kept for a FinalAck after its OrderAck."""
+    expires_s: int | None = None
+    """After this second, UTC, it is to be looked at: its time may be over."""
 
 
 class OutgoingRow(NamedTuple):
@@ -73,6 +83,8 @@ class OutgoingRow(NamedTuple):
     last_ack: int
     saved_through: int
     """The highest position that the next hop has acknowledged; messages after it are sent anew after a restart."""
+    sent_ceiling: int
+    """No message after this position has ever been sent."""
 
 
 class IncomingRow(NamedTuple):
@@ -86,6 +98,8 @@ class IncomingRow(NamedTuple):
     number: int
     reject_count: int
     last_access_s: int
+    reply_host: str
+    """The host that acknowledgments go to by a direct format name; empty if they go by the source's GUID."""
 
 
 class IdentifierRow(NamedTuple):
@@ -115,10 +129,12 @@ class Writes:
     queues: list[QueueRow] = field(default_factory=list)
     messages: list[MessageRow] = field(default_factory=list)
     finals: list[FinalAckKept] = field(default_factory=list)
-    moves: list[tuple[int, int]] = field(default_factory=list)
-    """A message's old key and its new one."""
+    moves: list[tuple[int, int, int | None]] = field(default_factory=list)
+    """A message's old key, its new one, and its `expires_s` from now on."""
     removals: list[tuple[int, int]] = field(default_factory=list)
     """Keys from first to last, both included; keys without a message are no error."""
+    lasting: list[int] = field(default_factory=list)
+    """Keys of messages that have no `expires_s` any more; keys without a message are no error."""
     outgoing: dict[int, OutgoingRow] = field(default_factory=dict)
     incoming: dict[tuple[Guid, int], IncomingRow] = field(default_factory=dict)
     identifiers: list[IdentifierRow] = field(default_factory=list)
@@ -143,6 +159,7 @@ class Writes:
             or self.finals
             or self.moves
             or self.removals
+            or self.lasting
             or self.outgoing
             or self.incoming
             or self.identifiers
@@ -157,6 +174,8 @@ class StoredQueue(NamedTuple):
     queue: int
     kind: QueueKind
     name: str
+    priority: int
+    on_hold: bool
     message_count: int
     size_bytes: int
     first: int
@@ -166,11 +185,12 @@ class StoredQueue(NamedTuple):
 
 @dataclass(slots=True)
 class StoredState:
-    """All that a queue manager must know of its store when it starts; messages stay on disk, but for the held ones."""
+    """All that a queue manager must know of its store when it starts. Messages stay on disk, but for those that it
+    keeps in memory as long as they wait."""
 
     queues: list[StoredQueue] = field(default_factory=list)
-    held: list[tuple[int, bytes]] = field(default_factory=list)
-    """Key and packet of each message in a HELD queue."""
+    resident: list[tuple[int, bytes]] = field(default_factory=list)
+    """Key and packet of each message in a HELD or ORDER queue."""
     gaps: list[tuple[int, int]] = field(default_factory=list)
     """Ranges of keys, first and last included, that are missing between the first and the last of a SEQUENCE queue."""
     outgoing: list[OutgoingRow] = field(default_factory=list)
@@ -178,6 +198,18 @@ class StoredState:
     identifiers: list[IdentifierRow] = field(default_factory=list)
     """The oldest first."""
     counters: dict[str, int] = field(default_factory=dict)
+
+
+class ReadBy(Enum):
+    """Who asked for a page, and will be given it."""
+
+    WINDOW = auto()
+    """The queue, which hands on its messages in order."""
+    RESEND = auto()
+    """A sequence that sends messages again."""
+    OUTCOME = auto()
+    """A FinalAck, for the one message that it decides."""
+    PURGE = auto()
 
 
 class ReadPage(NamedTuple):
@@ -190,8 +222,16 @@ class ReadPage(NamedTuple):
     after: int
     limit_messages: int
     limit_bytes: int
-    resend: bool
-    """Whose page it is: the resend's or that of the queue's own window."""
+    reader: ReadBy
+
+
+class ReadExpired(NamedTuple):
+    """Asks for the messages with the lowest `expires_s`, in that order, at most so many.
+
+    The answer is `QueueManager.loaded(page, rows)` with rows of (key, packet, final_ack).
+    """
+
+    limit_messages: int
 
 
 class Waiting(NamedTuple):
@@ -228,9 +268,9 @@ class CloseTransport(NamedTuple):
 
 
 class Received(NamedTuple):
-    """One message handed to an application; `position` is its name until it is settled."""
+    """One message handed to an application; `key` is its name while it is in the queue."""
 
-    position: int
+    key: int
     packet: bytes
 
 
@@ -257,7 +297,7 @@ class Batch:
     """Everything decided since the last `take`; see the module for the order to carry it out."""
 
     writes: Writes | None = None
-    reads: list[ReadPage] = field(default_factory=list)
+    reads: list[ReadPage | ReadExpired] = field(default_factory=list)
     connects: list[OpenTransport] = field(default_factory=list)
     sends: list[SendBytes] = field(default_factory=list)
     closes: list[CloseTransport] = field(default_factory=list)

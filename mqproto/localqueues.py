@@ -1,16 +1,42 @@
-"""The queues that applications receive from.  [MS-MQDMPR] 3.1.1.2"""
+"""The queues that applications receive from, journals and dead-letter queues among them.  [MS-MQDMPR] 3.1.1.2"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple
 
 from mqproto.configuration import Settings
-from mqproto.effects import ReadPage, StoredQueue, Waiting
+from mqproto.effects import QueueKind, ReadPage, Received, StoredQueue, StoredState, Waiting
+from mqproto.endings import Ending, Place
 from mqproto.errors import UsageError
-from mqproto.queues import QueueWindow
+from mqproto.moment import Moment
+from mqproto.pending import PendingWrites
+from mqproto.queues import Lane
+from mqproto.wire import MessageClass, QueueName, UserHeader
+from mqproto.wire.glance import receive_deadline_s, user_flags
 from mqproto.wire.guid import Guid
+
+
+class SystemQueue(StrEnum):
+    """The queues that each queue manager has of its own. Applications receive from them; only it sends there."""
+
+    JOURNAL = "system$;journal"
+    """SystemJournalQueue: messages that we sent with JP set and that arrived."""
+    DEADLETTER = "system$;deadletter"
+    """SystemDeadletterQueue: messages with JN set that ended here, and are not transactional."""
+    DEADXACT = "system$;deadxact"
+    """SystemTransactionalDeadletterQueue: our own transactional messages with JN set that ended anywhere."""
+
+
+JOURNAL_SUFFIX: Final = ";journal"
+"""What follows a queue's name in the name of its journal.  [MS-MQMQ] 2.1.1"""
+HEARD_OF: Final = (
+    UserHeader.journal_negative.mask | UserHeader.journal_positive.mask | UserHeader.admin_type.mask
+)
+"""Of UserHeader.Flags: without these and a FinalAck, nothing follows from a message being received."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +45,17 @@ class QueueDeclaration:
 
     identifier: PrivateQueueIdentifier, by which routed messages name it; 1 to 2**32 - 1, and 4 is the order queue's.
     public: its GUID in the directory, if it has one.
+    quota_bytes: what its messages may take in all; a message beyond that is refused.
+    journal: whether what applications receive from it is copied to its journal, up to `journal_quota_bytes`.
     """
 
     name: str
     identifier: int
     transactional: bool = False
     public: Guid | None = None
+    quota_bytes: int | None = None
+    journal: bool = False
+    journal_quota_bytes: int | None = None
 
 
 @dataclass(slots=True)
@@ -36,35 +67,128 @@ class Consumer:
     transactional: bool
 
 
+class Handed(NamedTuple):
+    """A message with the lane that it came from."""
+
+    lane: Lane
+    message: Waiting
+
+    @property
+    def received(self) -> Received:
+        """As an application is given it."""
+        return Received(self.lane.key(self.message.position), self.message.packet)
+
+
 class LocalQueue:
-    """A queue of ours: messages in order, some of them handed out and not yet settled."""
+    """A queue of ours: messages by priority and in order, some of them handed out and not yet settled.
+
+    `queue` is the store's number of its lane for priority 0, which is always there.
+    """
 
     def __init__(
-        self, declaration: QueueDeclaration, queue: int, settings: Settings, stored: StoredQueue | None
+        self,
+        declaration: QueueDeclaration,
+        settings: Settings,
+        next_queue: Callable[[], int],
+        stored: Iterable[StoredQueue],
     ) -> None:
         self.declaration = declaration
-        self.queue = queue
-        self.count = stored.message_count if stored else 0
-        first, last = (stored.first, stored.last) if stored else (0, 0)
-        self.window = QueueWindow(queue, settings, read_through=max(first - 1, 0), last=last)
-        self.unsettled: dict[int, list[Waiting]] = {}
+        self.count = 0
+        self.size_bytes = 0
+        self.unsettled: dict[int, list[Handed]] = {}
+        self._settings = settings
+        self._next_queue = next_queue
+        self._lanes: dict[int, Lane] = {}
         self._waiting: deque[Consumer] = deque()
-        self._last = last
+        self._purging: dict[Lane, int] = {}
+        for known in stored:
+            self._open(
+                Lane(known.queue, QueueKind.LOCAL, self.name, settings, known, priority=known.priority)
+            )
+            self.count += known.message_count
+            self.size_bytes += known.size_bytes
+        self.queue = self.lane(0).queue
 
     @property
     def name(self) -> str:
         """The queue's name, without a host or `private$`."""
         return self.declaration.name
 
-    def next_position(self) -> int:
-        """The position of the message that joins next."""
-        self._last += 1
-        return self._last
+    @property
+    def lanes(self) -> Iterable[Lane]:
+        """The lanes that there are, the highest priority first."""
+        return self._lanes.values()
 
-    def append(self, message: Waiting) -> None:
-        """A message has reached its destination."""
+    def lane(self, priority: int) -> Lane:
+        """The lane of a priority, opened when it is first needed."""
+        lane = self._lanes.get(priority)
+        if lane is None:
+            lane = Lane(self._next_queue(), QueueKind.LOCAL, self.name, self._settings, priority=priority)
+            self._open(lane)
+        return lane
+
+    def _open(self, lane: Lane) -> None:
+        self._lanes[lane.priority] = lane
+        self._lanes = dict(sorted(self._lanes.items(), reverse=True))
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether a message of this size keeps within the queue's quota."""
+        quota = self.declaration.quota_bytes
+        return quota is None or self.size_bytes + size_bytes <= quota
+
+    def insert(
+        self,
+        packet: bytes,
+        message_id: int,
+        writes: PendingWrites,
+        *,
+        priority: int,
+        recoverable: bool,
+        final_ack: bool = False,
+        expires_s: int | None = None,
+    ) -> None:
+        """A message has reached its destination.  3.1.5.8.8"""
         self.count += 1
-        self.window.append(message)
+        self.size_bytes += len(packet)
+        self.lane(priority).join(
+            packet, message_id, writes, recoverable=recoverable, final_ack=final_ack, expires_s=expires_s
+        )
+
+    def insert_held(
+        self, key: int, packet: bytes, writes: PendingWrites, *, final_ack: bool, expires_s: int | None
+    ) -> None:
+        """A transactional message that the store has already, behind a gap that is closed now."""
+        self.count += 1
+        self.size_bytes += len(packet)
+        self.lane(0).join_from(key, packet, writes, final_ack=final_ack, expires_s=expires_s)
+
+    def _left(self, handed: Handed, writes: PendingWrites) -> None:
+        """A message is in the queue no more."""
+        lane, message = handed
+        self.count -= 1
+        self.size_bytes -= len(message.packet)
+        if message.stored:
+            writes.now.remove(lane.queue, message.position, message.position)
+
+    def _end(
+        self, handed: Handed, message_class: MessageClass, writes: PendingWrites, endings: list[Ending]
+    ) -> None:
+        """A message leaves the queue for the reason that its class gives.  3.1.7.2
+
+        Of most messages that are received nobody wants to hear; they are not looked at again.
+        """
+        self._left(handed, writes)
+        message = handed.message
+        if (
+            message_class == MessageClass.ACK_RECEIVE
+            and not message.final_ack
+            and not self.declaration.journal
+            and not user_flags(message.packet) & HEARD_OF
+        ):
+            return
+        endings.append(Ending(handed.message.packet, message_class, Place.IN_QUEUE, self.name))
+
+    # Applications receive
 
     def ask(self, consumer: Consumer) -> None:
         """An application asks for messages, now or as soon as there are some.
@@ -82,27 +206,48 @@ class LocalQueue:
             )
         self._waiting.append(consumer)
 
-    def hand_out(self) -> Iterator[tuple[Consumer, list[Waiting]]]:
+    def hand_out(
+        self, now: Moment, writes: PendingWrites, endings: list[Ending]
+    ) -> Iterator[tuple[Consumer, list[Handed]]]:
         """Give what is there to those who wait, first come, first served."""
-        while self._waiting and self.window:
-            consumer = self._waiting.popleft()
-            count = min(consumer.limit, len(self.window))
-            messages = [self.window.pop() for _ in range(count)]
+        while self._waiting:
+            consumer = self._waiting[0]
+            handed: list[Handed] = []
+            while len(handed) < consumer.limit and (lane := self._first()) is not None:
+                one = Handed(lane, lane.window.pop())
+                if is_over(one.message.packet, now):
+                    self._end(one, MessageClass.NACK_RECEIVE_TIMEOUT, writes, endings)
+                else:
+                    handed.append(one)
+            if not handed:
+                return
+            self._waiting.popleft()
             if consumer.transactional:
-                self.unsettled[consumer.consumer] = messages
+                self.unsettled[consumer.consumer] = handed
             else:
-                self.count -= count
-            yield consumer, messages
+                for one in handed:
+                    self._end(one, MessageClass.ACK_RECEIVE, writes, endings)
+            yield consumer, handed
 
-    def commit(self, consumer: int) -> list[Waiting]:
-        """The messages are the application's; the caller removes them from the store.
+    def _first(self) -> Lane | None:
+        """The lane whose turn it is: none if a higher one has messages that are still to be read."""
+        for lane in self._lanes.values():
+            if lane.window:
+                return lane
+            if not lane.window.complete:
+                return None
+        return None
+
+    def settle(
+        self, consumer: int, message_class: MessageClass, writes: PendingWrites, endings: list[Ending]
+    ) -> None:
+        """The messages that an application was given leave the queue: received, or rejected for good.
 
         Raises:
             UsageError: nothing was handed out to this consumer.
         """
-        messages = self._settled(consumer)
-        self.count -= len(messages)
-        return messages
+        for one in self._settled(consumer):
+            self._end(one, message_class, writes, endings)
 
     def roll_back(self, consumer: int) -> None:
         """The messages go back to where they were.
@@ -110,9 +255,13 @@ class LocalQueue:
         Raises:
             UsageError: nothing was handed out to this consumer.
         """
-        self.window.give_back(self._settled(consumer))
+        by_lane: dict[Lane, list[Waiting]] = {}
+        for lane, message in self._settled(consumer):
+            by_lane.setdefault(lane, []).append(message)
+        for lane, messages in by_lane.items():
+            lane.window.give_back(messages)
 
-    def _settled(self, consumer: int) -> list[Waiting]:
+    def _settled(self, consumer: int) -> list[Handed]:
         try:
             return self.unsettled.pop(consumer)
         except KeyError:
@@ -124,9 +273,170 @@ class LocalQueue:
         if consumer in self.unsettled:
             self.roll_back(consumer)
 
+    def peek(self, limit: int) -> list[Received]:
+        """The first messages, at most as many as are in memory."""
+        messages = (Handed(lane, message) for lane in self._lanes.values() for message in lane.window)
+        return [handed.received for handed, _ in zip(messages, range(limit), strict=False)]
+
+    # Messages that leave unreceived
+
+    def take_out(self, key: int, writes: PendingWrites) -> bytes | None:
+        """One message leaves the queue, if it is in memory: its packet."""
+        for lane in self._lanes.values():
+            position = key - lane.key(0)
+            if 0 < position <= lane.window.last:
+                message = lane.window.forget(position)
+                if message is not None:
+                    self._left(Handed(lane, message), writes)
+                    return message.packet
+        return None
+
+    def let_go(self, now: Moment, writes: PendingWrites, endings: list[Ending]) -> None:
+        """The messages in memory that were purged or whose time is over leave."""
+        for lane in self._lanes.values():
+            purged = self._purging.get(lane, 0)
+            for message in list(lane.window):
+                if message.position <= purged:
+                    message_class = MessageClass.NACK_Q_PURGED
+                elif is_over(message.packet, now):
+                    message_class = MessageClass.NACK_RECEIVE_TIMEOUT
+                else:
+                    continue
+                lane.window.forget(message.position)
+                self._end(Handed(lane, message), message_class, writes, endings)
+            if purged and lane.window.read_through >= purged and not self._is_out(lane, purged):
+                del self._purging[lane]
+
+    def _is_out(self, lane: Lane, position: int) -> bool:
+        """Whether a consumer has a message of a lane up to a position, and may give it back."""
+        return any(
+            one.lane is lane and one.message.position <= position
+            for handed in self.unsettled.values()
+            for one in handed
+        )
+
+    def let_go_on_disk(
+        self,
+        lane: Lane,
+        position: int,
+        packet: bytes,
+        now: Moment,
+        writes: PendingWrites,
+        endings: list[Ending],
+    ) -> bool:
+        """The same for a message that only the store has, if it is over; whether it was."""
+        if not lane.window.read_through < position <= lane.window.last or not is_over(packet, now):
+            return False
+        message = Waiting(position, packet, final_ack=False, stored=True)
+        self._end(Handed(lane, message), MessageClass.NACK_RECEIVE_TIMEOUT, writes, endings)
+        return True
+
+    def purge(self) -> None:
+        """All that is in the queue now is to leave it; what consumers have not settled, if they give it back."""
+        for lane in self._lanes.values():
+            if lane.window.last:
+                self._purging[lane] = lane.window.last
+
+    @property
+    def purging(self) -> bool:
+        """Whether messages are still to leave."""
+        return bool(self._purging)
+
     def pages(self) -> Iterable[ReadPage]:
         """The pages to read now: none while nobody asks and something is at hand for a peek."""
-        if self.window and not self._waiting:
-            return ()
-        page = self.window.wanted()
-        return (page,) if page else ()
+        for lane in self._lanes.values():
+            if not lane.window or self._waiting or lane in self._purging:
+                page = lane.window.wanted()
+                if page is not None:
+                    yield page
+
+
+def is_over(packet: bytes, now: Moment) -> bool:
+    """Whether nobody may receive a message any more.  [MS-MQMQ] 2.2.19.2"""
+    deadline_s = receive_deadline_s(packet)
+    return deadline_s is not None and now.utc_s > deadline_s
+
+
+class LocalQueues:
+    """All queues of a queue manager, by every name that a packet or an application has for them."""
+
+    def __init__(
+        self,
+        declarations: Iterable[QueueDeclaration],
+        settings: Settings,
+        writes: PendingWrites,
+        next_queue: Callable[[], int],
+        state: StoredState,
+    ) -> None:
+        self._settings = settings
+        self._writes = writes
+        self._next_queue = next_queue
+        self._by_name: dict[str, LocalQueue] = {}
+        self._by_wire_name: dict[QueueName, LocalQueue] = {}
+        self._stirred: dict[LocalQueue, None] = {}
+        self._stored: dict[str, list[StoredQueue]] = {}
+        for stored in state.queues:
+            if stored.kind is QueueKind.LOCAL:
+                self._stored.setdefault(stored.name, []).append(stored)
+        for declaration in declarations:
+            queue = self._declare(declaration)
+            self._by_wire_name[declaration.identifier] = queue
+            self._by_wire_name[declaration.name.lower()] = queue
+            if declaration.public is not None:
+                self._by_wire_name[declaration.public] = queue
+            if declaration.journal:
+                name = declaration.name + JOURNAL_SUFFIX
+                self._declare(QueueDeclaration(name, 0, quota_bytes=declaration.journal_quota_bytes))
+        for name in SystemQueue:
+            self._declare(QueueDeclaration(name, 0, quota_bytes=settings.journal_quota_bytes))
+
+    def _declare(self, declaration: QueueDeclaration) -> LocalQueue:
+        queue = LocalQueue(
+            declaration, self._settings, self._next_queue, self._stored.get(declaration.name, ())
+        )
+        queue.lane(0).register(self._writes)
+        self._by_name[declaration.name.lower()] = queue
+        self._stirred[queue] = None  # A first page is read, so that a peek sees what the store has.
+        return queue
+
+    def __iter__(self) -> Iterator[LocalQueue]:
+        return iter(self._by_name.values())
+
+    def named(self, name: str) -> LocalQueue:
+        """A queue by its name.
+
+        Raises:
+            UsageError: there is none; the text lists those that there are.
+        """
+        queue = self._by_name.get(name.lower())
+        if queue is None:
+            known = ", ".join(queue.name for queue in self) or "none"
+            raise UsageError(f"no queue {name} here; there are: {known}")
+        return queue
+
+    def journal_of(self, name: str) -> LocalQueue | None:
+        """The journal of a queue, if it has one."""
+        return self._by_name.get(name.lower() + JOURNAL_SUFFIX)
+
+    def addressed(self, destination: QueueName) -> LocalQueue | None:
+        """The queue that a UserHeader names.  3.1.5.8.5"""
+        if isinstance(destination, str):
+            destination = destination.partition("\\")[2].lower().removeprefix("private$\\")
+        return self._by_wire_name.get(destination)
+
+    def of_lane(self, number: int) -> tuple[LocalQueue, Lane] | None:
+        """The queue with a lane of this number in the store, and that lane."""
+        for queue in self:
+            for lane in queue.lanes:
+                if lane.queue == number:
+                    return queue, lane
+        return None
+
+    def stir(self, queue: LocalQueue) -> None:
+        """Something happened to a queue: it is looked at in this turn."""
+        self._stirred[queue] = None
+
+    def take_stirred(self) -> list[LocalQueue]:
+        """The queues to look at."""
+        stirred, self._stirred = self._stirred, {}
+        return list(stirred)

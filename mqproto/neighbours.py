@@ -9,16 +9,22 @@ from typing import Final
 
 from mqproto.configuration import Settings
 from mqproto.effects import CloseTransport, Note, OpenTransport, ReadPage, SendBytes
+from mqproto.endings import Ending, Place
 from mqproto.moment import Moment
 from mqproto.pending import PendingWrites
 from mqproto.routing import NextHop
 from mqproto.session import InFlight, Session
 from mqproto.timers import Timer, Timers
 from mqproto.transfer.outgoing import OutgoingQueue, OutgoingSequence
+from mqproto.wire import MessageClass, UserHeader
+from mqproto.wire.glance import is_traced, user_flags
 from mqproto.wire.guid import Guid, guid_text
 
 TURN: Final = 32
 """How many messages one queue sends before the next queue to the same neighbour has its turn."""
+
+JOURNALED: Final = UserHeader.journal_positive.mask | UserHeader.has_transaction.mask
+"""Of UserHeader.Flags: one with the first and without the second is journaled when a neighbour has it.  3.1.5.5.4"""
 
 
 class Neighbour:
@@ -35,7 +41,16 @@ class Neighbour:
     @property
     def has_messages(self) -> bool:
         """Whether the OutgoingMessageTable has an entry: to be sent, or sent and not yet acknowledged.  3.1.1.3.1"""
-        return any(queue.count for queue in self.queues)
+        return any(queue.count and not queue.on_hold for queue in self.queues)
+
+    @property
+    def sending(self) -> list[OutgoingQueue]:
+        """The queues with something to send; of those to one destination, that with the highest priority."""
+        first: dict[str, OutgoingQueue] = {}
+        for queue in self.queues:
+            if queue.has_next:
+                first.setdefault(queue.name, queue)
+        return list(first.values())
 
     @property
     def sequences(self) -> list[OutgoingSequence]:
@@ -47,7 +62,13 @@ class Neighbours:
     """All sessions, and the neighbours that they serve."""
 
     def __init__(
-        self, identity: Guid, settings: Settings, timers: Timers, writes: PendingWrites, notes: list[Note]
+        self,
+        identity: Guid,
+        settings: Settings,
+        timers: Timers,
+        writes: PendingWrites,
+        notes: list[Note],
+        endings: list[Ending],
     ) -> None:
         self.sessions: dict[int, Session] = {}
         self._identity = identity
@@ -55,6 +76,7 @@ class Neighbours:
         self._timers = timers
         self._writes = writes
         self._notes = notes
+        self._endings = endings
         self._by_hop: dict[NextHop, Neighbour] = {}
         self._by_queue: dict[int, Neighbour] = {}
         self._by_session: dict[int, Neighbour] = {}
@@ -62,6 +84,7 @@ class Neighbours:
         self._touched: dict[Session, None] = {}
         self._next_key = 1
         self._connects: list[OpenTransport] = []
+        self._traced: list[tuple[bytes, str]] = []
 
     # Queues and their way
 
@@ -71,6 +94,7 @@ class Neighbours:
         if neighbour is None:
             neighbour = self._by_hop[hop] = Neighbour(hop)
         neighbour.queues.append(queue)
+        neighbour.queues.sort(key=lambda queue: -queue.priority)
         self._by_queue[queue.queue] = neighbour
         if queue.count:
             self._awake[neighbour] = None
@@ -188,6 +212,11 @@ class Neighbours:
                 self._forget(session, now)
         return reads, sends, closes
 
+    def take_traced(self) -> list[tuple[bytes, str]]:
+        """The traced messages that were sent, and the hosts that they were sent to."""
+        traced, self._traced = self._traced, []
+        return traced
+
     def take_connects(self) -> list[OpenTransport]:
         """The transports to open now."""
         connects, self._connects = self._connects, []
@@ -198,6 +227,8 @@ class Neighbours:
         for entry in session.take_completed():
             assert isinstance(entry.origin, OutgoingQueue)
             entry.origin.acknowledged(entry, self._writes)
+            if user_flags(entry.packet) & JOURNALED == UserHeader.journal_positive.mask:
+                self._endings.append(Ending(entry.packet, MessageClass.ACK_REACH_QUEUE, Place.ELSEWHERE))
 
     def _settle(self, session: Session, now: Moment) -> None:
         self._complete(session)
@@ -231,16 +262,26 @@ class Neighbours:
             return []
         if not session.is_open:
             return []
-        sending = [queue for queue in neighbour.queues if queue.has_next]
-        while sending and session.has_room:
+        while session.has_room and (sending := neighbour.sending):
             for queue in sending:
                 for _ in range(TURN):
                     if not (queue.has_next and session.has_room):
                         break
-                    session.send(queue.take(now), now)
-            sending = [queue for queue in sending if queue.has_next]
+                    self._send_next(queue, session, now)
         self._touched[session] = None
         return [page for queue in neighbour.queues for page in queue.pages()]
+
+    def _send_next(self, queue: OutgoingQueue, session: Session, now: Moment) -> None:
+        """Send the next message of a queue, unless its time is over.  3.1.7.1"""
+        message = queue.take(now, self._writes)
+        if isinstance(message, InFlight):
+            session.send(message, now)
+            if is_traced(message.packet):
+                self._traced.append((message.packet, session.data.remote_address))
+        else:
+            self._endings.append(
+                Ending(message.packet, MessageClass.NACK_REACH_QUEUE_TIMEOUT, Place.ON_THE_WAY)
+            )
 
     def _connect(self, neighbour: Neighbour) -> None:
         """Open a session to a neighbour, or use one that it has opened.  3.1.5.2"""
@@ -273,6 +314,13 @@ class Neighbours:
         if session is not None:
             session.expired(timer, now)
             self._touched[session] = None
+
+    def hold(self, queue: OutgoingQueue) -> None:
+        """A queue is paused: the neighbour is told of a window of one.  3.1.7.13"""
+        neighbour = self._by_queue.get(queue.queue)
+        if neighbour is not None and neighbour.session is not None and neighbour.session.is_open:
+            neighbour.session.pause()
+            self._touched[neighbour.session] = None
 
     def close_all(self, reason: str, now: Moment) -> None:
         """The queue manager stops.  3.1.4.2"""

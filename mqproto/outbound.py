@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from mqproto.configuration import Settings
-from mqproto.effects import MessageRow, QueueKind, QueueRow, StoredQueue, StoredState, Waiting, message_key
+from mqproto.destinations import Destination
+from mqproto.effects import QueueKind, QueueRow, StoredQueue, StoredState, message_key
 from mqproto.moment import Moment
 from mqproto.neighbours import Neighbours
 from mqproto.pending import PendingWrites
@@ -19,6 +20,8 @@ from mqproto.wire.guid import Guid, guid_from_text, guid_text
 
 MESSAGE_ID_BLOCK = 65_536
 """MessageIDs are set aside in the store in blocks: after a crash, what is left of one is never used."""
+
+ORDER_SUFFIX = "\\order_queue$"
 
 
 class Outbound:
@@ -42,8 +45,7 @@ class Outbound:
         self._writes = writes
         self._neighbours = neighbours
         self._queues: dict[int, OutgoingQueue] = {}
-        self._by_manager: dict[Guid, OutgoingQueue] = {}
-        self._by_host: dict[str, OutgoingQueue] = {}
+        self._by_name: dict[tuple[str, int], OutgoingQueue] = {}
         self._sequences: dict[str, OutgoingSequence] = {}
         self._by_time_stamp: dict[int, OutgoingSequence] = {}
         self._finals: dict[str, int] = {}
@@ -85,20 +87,26 @@ class Outbound:
     def __iter__(self) -> Iterator[OutgoingQueue]:
         return iter(self._queues.values())
 
-    def towards_manager(self, manager: Guid) -> OutgoingQueue:
-        """The queue of what is neither kept for an OrderAck nor for us, by destination queue manager."""
-        queue = self._by_manager.get(manager)
-        if queue is None:
-            queue = self._new_queue(guid_text(manager), self._routes.to_manager(manager))
-            self._by_manager[manager] = queue
-        return queue
+    def towards_manager(self, manager: Guid, priority: int, *, order: bool = False) -> OutgoingQueue:
+        """The queue of what is neither kept for an OrderAck nor for us, by destination queue manager.
 
-    def towards_host(self, host: str, manager: Guid | None = None) -> OutgoingQueue:
+        order: it is for the order queue there, and does not wait behind messages with a higher priority than its own.
+        """
+        name = guid_text(manager) + ORDER_SUFFIX * order
+        return self._queue(name, priority, lambda: self._routes.to_manager(manager))
+
+    def towards_host(
+        self, host: str, priority: int, manager: Guid | None = None, *, order: bool = False
+    ) -> OutgoingQueue:
         """The same for direct format names, by the host that they name."""
-        queue = self._by_host.get(host)
-        if queue is None:
-            queue = self._by_host[host] = self._new_queue(host, self._hop_to_host(host, manager))
-        return queue
+        return self._queue(host + ORDER_SUFFIX * order, priority, lambda: self._hop_to_host(host, manager))
+
+    def towards(self, destination: Destination, priority: int) -> OutgoingQueue:
+        """The queue of what goes to a destination without a transaction."""
+        if destination.host is not None:
+            return self.towards_host(destination.host, priority, destination.manager)
+        assert destination.manager is not None
+        return self.towards_manager(destination.manager, priority)
 
     def _hop_to_host(self, host: str, manager: Guid | None) -> NextHop:
         hop = self._routes.to_host(host)
@@ -106,31 +114,61 @@ class Outbound:
             hop = self._routes.to_manager(manager) or NextHop(manager, host, hop.port)
         return hop
 
-    def _new_queue(self, name: str, hop: NextHop | None) -> OutgoingQueue:
-        return self._add(OutgoingQueue(self.next_queue(), name, self._settings), hop)
-
-    def _add(self, queue: OutgoingQueue, hop: NextHop | None) -> OutgoingQueue:
-        self._queues[queue.queue] = queue
-        if hop is not None:
-            self._neighbours.attach(queue, hop)
+    def _queue(self, name: str, priority: int, hop: Callable[[], NextHop | None]) -> OutgoingQueue:
+        queue = self._by_name.get((name, priority))
+        if queue is None:
+            queue = OutgoingQueue(self.next_queue(), name, self._settings, priority=priority)
+            self._add(queue, hop())
+            self._take_over_hold(queue)
         return queue
 
-    def put(
-        self, queue: OutgoingQueue, packet: bytes, message_id: int, *, recoverable: bool, final_ack: bool
-    ) -> None:
-        """A message joins a queue; it is stored if it must survive a crash, or if memory is short."""
-        position = queue.next_position()
-        stored = recoverable or not queue.window.fits
-        if stored:
-            if not queue.registered:
-                self._register(queue)
-            self._writes.put(MessageRow(message_key(queue.queue, position), packet, message_id, final_ack))
-        queue.append(Waiting(position, packet, final_ack, stored))
+    def _take_over_hold(self, queue: OutgoingQueue) -> None:
+        """One that an operator has paused is paused in all its priorities."""
+        if any(other.on_hold for other in self.named(queue.name)):
+            self.hold(queue, on_hold=True)
+
+    def _add(self, queue: OutgoingQueue, hop: NextHop | None) -> None:
+        self._queues[queue.queue] = queue
+        if not isinstance(queue, OutgoingSequence):
+            self._by_name[queue.name, queue.priority] = queue
+        if hop is not None:
+            self._neighbours.attach(queue, hop)
+
+    def named(self, name: str) -> list[OutgoingQueue]:
+        """The queues and the sequence with this name, one for each priority."""
+        return [queue for queue in self if queue.name.lower() == name.lower()]
+
+    def hold(self, queue: OutgoingQueue, *, on_hold: bool) -> None:
+        """Pause a queue, or resume it; it stays so over restarts.  3.1.7.13, 3.1.7.14"""
+        queue.on_hold = on_hold
+        queue.registered = True
+        self._writes.now.queues.append(QueueRow(queue.queue, queue.kind, queue.name, queue.priority, on_hold))
         self._neighbours.wake(queue)
 
-    def _register(self, queue: OutgoingQueue) -> None:
-        self._writes.now.queues.append(QueueRow(queue.queue, queue.kind, queue.name))
-        queue.registered = True
+    def put(
+        self,
+        queue: OutgoingQueue,
+        packet: bytes,
+        message_id: int,
+        *,
+        recoverable: bool,
+        final_ack: bool = False,
+        expires_s: int | None = None,
+    ) -> None:
+        """A message joins a queue."""
+        queue.join(
+            packet,
+            message_id,
+            self._writes,
+            recoverable=recoverable,
+            final_ack=final_ack,
+            expires_s=expires_s,
+        )
+        self._neighbours.wake(queue)
+
+    def has_way(self, queue: OutgoingQueue) -> bool:
+        """Whether there is a next hop for it."""
+        return self._neighbours.of_queue(queue) is not None
 
     def reply_to(self, message: UserMessage, peer: str) -> ReplyTo:
         """Where the acknowledgments of a message go: by a direct name only if that can lead to its sender.
@@ -150,19 +188,17 @@ class Outbound:
 
         An OrderAck that has no way to go is dropped; the sender's resend asks for another.
         """
+        priority = message.base.priority
         if reply_to.direct_host is not None:
-            queue = self.towards_host(reply_to.direct_host, reply_to.manager)
+            queue = self.towards_host(reply_to.direct_host, priority, reply_to.manager, order=True)
         else:
-            queue = self.towards_manager(reply_to.manager)
+            queue = self.towards_manager(reply_to.manager, priority, order=True)
         recoverable = message.user.recoverable
-        if not recoverable and self._neighbours.of_queue(queue) is None:
-            return
-        self.put(
-            queue, encode_packet(message), message.user.message_id, recoverable=recoverable, final_ack=False
-        )
+        if recoverable or self.has_way(queue):
+            self.put(queue, encode_packet(message), message.user.message_id, recoverable=recoverable)
 
-    def resume(self, queue: OutgoingQueue) -> None:
-        """An acknowledgment came: the rest of a resend may go."""
+    def wake(self, queue: OutgoingQueue) -> None:
+        """Something may be sent, or read: an acknowledgment came, or messages left."""
         self._neighbours.wake(queue)
 
     # Sequences
@@ -175,7 +211,7 @@ class Outbound:
         sequence = OutgoingSequence(
             self.next_queue(), name, manager, self._next_time_stamp(now), self._settings, self._timers, now
         )
-        self._register(sequence)
+        sequence.register(self._writes)
         return self._add_sequence(sequence, host)
 
     def _add_sequence(self, sequence: OutgoingSequence, host: str | None) -> OutgoingSequence:
@@ -185,9 +221,7 @@ class Outbound:
             hop = self._hop_to_host(host, manager)
         self._sequences[sequence.name] = sequence
         self._by_time_stamp[sequence.identifier.time_stamp] = sequence
-        self._queues[sequence.queue] = sequence
-        if hop is not None:
-            self._neighbours.attach(sequence, hop)
+        self._add(sequence, hop)
         return sequence
 
     def sequence_by_time_stamp(self, time_stamp: int) -> OutgoingSequence | None:
@@ -235,13 +269,14 @@ class Outbound:
                 self._add_sequence(sequence, host_of(stored.name))
 
     def _restore_queue(self, stored: StoredQueue) -> None:
-        queue = OutgoingQueue(stored.queue, stored.name, self._settings, stored)
+        queue = OutgoingQueue(stored.queue, stored.name, self._settings, stored, priority=stored.priority)
+        name = stored.name.removesuffix(ORDER_SUFFIX)
         try:
-            manager = guid_from_text(stored.name)
+            manager = guid_from_text(name)
         except ValueError:
-            self._by_host[stored.name] = self._add(queue, self._hop_to_host(stored.name, None))
+            self._add(queue, self._hop_to_host(name, None))
         else:
-            self._by_manager[manager] = self._add(queue, self._routes.to_manager(manager))
+            self._add(queue, self._routes.to_manager(manager))
 
 
 def host_of(format_name: str) -> str | None:

@@ -7,34 +7,58 @@ It decides; it never waits. The shell feeds it all that has happened, takes one 
     core.lost(session, reason, now)        a transport broke, or could not be opened
     core.receive(session, data, now)       bytes arrived
     core.tick(now)                         a deadline passed
+    core.stored(size_bytes)                a batch was committed
     core.loaded(page, rows, now)           a page of a queue was read
-    core.enqueue(destination, draft, now)  an application sends
+    core.enqueue(messages, now)            an application sends
     core.consume / settle / abandon        an application receives, commits or rolls back, goes away
+    core.purge / send_back / hold          an operator deletes, returns dead letters, pauses a queue
     core.take(now) -> Batch                everything decided since the last take
 
 The parts: `neighbours` has the sessions and what to send on them, `arrivals` decides what becomes of a message that
-came, `transfer` has the sequences, `localqueues` what applications receive.
+came, `transfer` has the sequences, `confirmations` takes their acknowledgments, `localqueues` has what applications
+receive, `expiration` finds what is over, and `outcomes` does what follows when a message ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from mqproto.applications import Destination, Draft, Sending
-from mqproto.arrivals import Arrivals
+from mqproto.applications import Draft, Sending
+from mqproto.arrivals import Arrivals, NoRoomError
 from mqproto.configuration import Settings
-from mqproto.effects import Batch, Delivery, Note, ReadPage, Received, StoredState
+from mqproto.confirmations import Confirmations
+from mqproto.deadletters import DeadLetters
+from mqproto.destinations import Destination
+from mqproto.effects import (
+    Batch,
+    CloseTransport,
+    Delivery,
+    Note,
+    ReadBy,
+    ReadExpired,
+    ReadPage,
+    Received,
+    SendBytes,
+    StoredState,
+)
+from mqproto.endings import Ending
+from mqproto.errors import UsageError
+from mqproto.expiration import Expiration
 from mqproto.identifiers import MessageIdHistory
-from mqproto.localqueues import Consumer, QueueDeclaration
+from mqproto.localqueues import Consumer, LocalQueues, QueueDeclaration
 from mqproto.moment import Moment
 from mqproto.neighbours import Neighbour, Neighbours
 from mqproto.outbound import Outbound
+from mqproto.outcomes import Outcomes
 from mqproto.pending import PendingWrites
+from mqproto.purges import Purges
 from mqproto.routing import Routes
 from mqproto.status import NodeStatus, describe
 from mqproto.timers import Timer, Timers
-from mqproto.transfer.incoming import IncomingSequence
+from mqproto.tracing import Tracing
+from mqproto.transfer.incoming import IncomingSequence, SequenceKey
 from mqproto.transfer.outgoing import OutgoingSequence
+from mqproto.wire import MessageClass
 from mqproto.wire.guid import Guid
 
 
@@ -60,27 +84,45 @@ class QueueManager:
         now: Moment,
     ) -> None:
         self.identity = identity
-        self._timers = Timers()
-        self._writes = PendingWrites(self._timers)
+        self._timers = timers = Timers()
+        self._writes = writes = PendingWrites(timers)
         self._notes: list[Note] = []
-        self._neighbours = Neighbours(identity, settings, self._timers, self._writes, self._notes)
-        self._outbound = Outbound(
-            identity, routes, settings, self._timers, self._writes, self._neighbours, state, now
+        self._endings: list[Ending] = []
+        notes, endings = self._notes, self._endings
+        self._sequences: dict[SequenceKey, IncomingSequence] = {}
+        sequences = self._sequences
+        self._neighbours = Neighbours(identity, settings, timers, writes, notes, endings)
+        self._outbound = Outbound(identity, routes, settings, timers, writes, self._neighbours, state, now)
+        self._queues = LocalQueues(queues, settings, writes, self._outbound.next_queue, state)
+        self._history = MessageIdHistory(settings, timers, state.identifiers, now)
+        self._outcomes = Outcomes(
+            identity, routes, settings, writes, notes, self._outbound, self._queues, sequences
         )
-        self._history = MessageIdHistory(settings, self._timers, state.identifiers, now)
+        self._tracing = Tracing(self._outcomes)
+        self._expiration = Expiration(timers, writes, endings, self._outbound, self._queues)
+        self._confirmations = Confirmations(identity, writes, notes, endings, self._outbound, state)
         self._arrivals = Arrivals(
             identity,
-            queues,
             settings,
-            self._timers,
-            self._writes,
-            self._notes,
+            timers,
+            writes,
+            notes,
+            endings,
             self._outbound,
+            self._queues,
             self._history,
+            self._confirmations,
+            self._expiration,
+            self._tracing,
+            sequences,
             state,
             now,
         )
-        self._sending = Sending(identity, self._outbound, self._arrivals, self._writes)
+        self._sending = Sending(
+            identity, settings, writes, endings, self._outbound, self._queues, self._expiration
+        )
+        self._purges = Purges(writes, endings)
+        self._dead_letters = DeadLetters(identity, routes, writes, self._queues, self._sending)
 
     # Transports
 
@@ -102,7 +144,13 @@ class QueueManager:
         if found is None or found.closed is not None:
             return
         for message, packet in found.receive(data, now):
-            self._arrivals.arrived(message, packet, found.data.remote_address, now)
+            try:
+                self._arrivals.arrived(message, packet, found.data.remote_address, now)
+            except NoRoomError:
+                found.close(
+                    "3.1.5.8.8", "the store holds as much as quota_bytes allows: receive or purge something"
+                )
+                break
         self._neighbours.touched(found)
 
     # Time and the store
@@ -122,31 +170,51 @@ class QueueManager:
                 self._arrivals.order_ack_due(owner, now)
             elif timer is Timer.MESSAGE_ID_HISTORY_CLEANUP:
                 self._history.clean_up(now, self._writes)
+            elif timer is Timer.EXPIRATION:
+                self._expiration.due(now)
             else:
                 assert timer is Timer.LAZY_WRITES
                 self._writes.force()
 
-    def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> None:
-        """The answer to a ReadPage: rows of (position, packet, final_ack) in order of position."""
-        queue = self._outbound.queue(page.queue)
-        if queue is not None:
-            queue.loaded(page, rows)
-            self._neighbours.wake(queue)
+    def stored(self, size_bytes: int) -> None:
+        """A batch was committed, or the store opened: what the messages in it take now."""
+        self._arrivals.stored_bytes = self._sending.stored_bytes = size_bytes
+
+    def loaded(self, page: ReadPage | ReadExpired, rows: list[tuple[int, bytes, bool]], now: Moment) -> None:
+        """The answer to one of a batch's reads; rows as it says."""
+        if isinstance(page, ReadExpired):
+            self._expiration.loaded(rows, now)
+        elif page.reader is ReadBy.OUTCOME:
+            self._confirmations.loaded(page, rows)
+        elif page.reader is ReadBy.PURGE:
+            self._purges.loaded(page, rows)
         else:
-            self._arrivals.loaded(page, rows)
+            queue = self._outbound.queue(page.queue)
+            if queue is not None:
+                queue.loaded(page, rows)
+                self._neighbours.wake(queue)
+            else:
+                found = self._queues.of_lane(page.queue)
+                assert found is not None, f"no queue {page.queue} asked for a page"
+                found[1].window.loaded(rows)
+                self._queues.stir(found[0])
 
     # Applications
 
-    def enqueue(self, destination: Destination, draft: Draft, now: Moment) -> int:
-        """An application sends a message; it is accepted once the next batch's writes are committed.
+    def enqueue(
+        self, messages: Sequence[tuple[Destination, Draft]], now: Moment, *, together: bool = True
+    ) -> list[int]:
+        """An application sends messages; they are accepted once the next batch's writes are committed, all or none.
+
+        together: whether those of them that are transactional are one transaction, or one each.
 
         Returns:
-            The message's ordinal, unique among all that this queue manager sends.
+            The messages' ordinals, unique among all that this queue manager sends.
 
         Raises:
-            UsageError: the message cannot be sent like this; nothing has changed.
+            UsageError: one of them cannot be sent like this; nothing has changed.
         """
-        return self._sending.enqueue(destination, draft, now)
+        return self._sending.enqueue(messages, now, together=together)
 
     def consume(self, consumer: int, queue: str, limit: int, *, transactional: bool) -> None:
         """An application asks for up to `limit` messages; a Delivery comes as soon as there is one.
@@ -156,8 +224,9 @@ class QueueManager:
         Raises:
             UsageError: there is no such queue, the limit is below 1, or the consumer has not settled.
         """
-        self._arrivals.local(queue).ask(Consumer(consumer, limit, transactional))
-        self._arrivals.asked(queue)
+        local = self._queues.named(queue)
+        local.ask(Consumer(consumer, limit, transactional))
+        self._queues.stir(local)
 
     def settle(self, consumer: int, queue: str, now: Moment, *, commit: bool) -> None:
         """A transactional consumer commits what it was given, or rolls it back.
@@ -165,12 +234,30 @@ class QueueManager:
         Raises:
             UsageError: it was given nothing.
         """
-        self._arrivals.settle(consumer, queue, now, commit=commit)
+        local = self._queues.named(queue)
+        if commit:
+            local.settle(consumer, MessageClass.ACK_RECEIVE, self._writes, self._endings)
+        else:
+            local.roll_back(consumer)
+            self._expiration.look_again(now)
+        self._queues.stir(local)
 
-    def abandon(self, consumer: int, queue: str) -> None:
+    def reject(self, consumer: int, queue: str) -> None:
+        """A transactional consumer refuses what it was given for good: class MQMSG_CLASS_NACK_RECEIVE_REJECTED.
+
+        Raises:
+            UsageError: it was given nothing.
+        """
+        local = self._queues.named(queue)
+        local.settle(consumer, MessageClass.NACK_RECEIVE_REJECTED, self._writes, self._endings)
+        self._queues.stir(local)
+
+    def abandon(self, consumer: int, queue: str, now: Moment) -> None:
         """A consumer is gone; what it did not settle goes back to where it was."""
-        self._arrivals.local(queue).abandon(consumer)
-        self._arrivals.asked(queue)
+        local = self._queues.named(queue)
+        local.abandon(consumer)
+        self._expiration.look_again(now)
+        self._queues.stir(local)
 
     def peek(self, queue: str, limit: int) -> list[Received]:
         """The first messages of a queue, which stay there; at most as many as are in memory.
@@ -178,11 +265,61 @@ class QueueManager:
         Raises:
             UsageError: there is no such queue.
         """
-        window = self._arrivals.local(queue).window
-        return [
-            Received(message.position, message.packet)
-            for message, _ in zip(window, range(limit), strict=False)
-        ]
+        return self._queues.named(queue).peek(limit)
+
+    # Operators
+
+    def purge(self, queue: str, now: Moment) -> int:
+        """Delete all that is in a local or an outgoing queue now; dead letters and acknowledgments follow as asked for.
+
+        Messages that a consumer has not settled go if it gives them back.
+
+        Returns:
+            How many messages are to go; it takes a while if most of them are on disk.
+
+        Raises:
+            UsageError: there is no such queue.
+        """
+        outgoing = self._outbound.named(queue)
+        if outgoing:
+            count = sum(one.count for one in outgoing)
+            for one in outgoing:
+                self._purges.begin(one)
+            return count
+        local = self._queues.named(queue)
+        local.purge()
+        self._queues.stir(local)
+        return local.count
+
+    def send_back(self, queue: str, keys: Sequence[int] | None, now: Moment) -> int:
+        """Send dead letters, or journaled messages, to where they were going once more, as new messages.
+
+        Args:
+            queue: a dead-letter queue or a journal.
+            keys: which of its messages, as `peek` names them; None for all that `peek` shows.
+
+        Returns:
+            How many were sent; the others have no destination any more, or are not there.
+
+        Raises:
+            UsageError: there is no such queue, or it is another.
+        """
+        return self._dead_letters.send_back(queue, keys, now)
+
+    def hold(self, queue: str, *, on_hold: bool) -> None:
+        """Pause an outgoing queue, or resume it; it stays so over restarts.  3.1.7.13, 3.1.7.14
+
+        Raises:
+            UsageError: there is no such outgoing queue.
+        """
+        outgoing = self._outbound.named(queue)
+        if not outgoing:
+            known = ", ".join(sorted({one.name for one in self._outbound})) or "none"
+            raise UsageError(f"no outgoing queue {queue} here; there are: {known}")
+        for one in outgoing:
+            self._outbound.hold(one, on_hold=on_hold)
+            if on_hold:
+                self._neighbours.hold(one)
 
     def stop(self, now: Moment) -> None:
         """Close all sessions and write what could have waited; one more batch is to be carried out.  3.1.4.2"""
@@ -193,16 +330,35 @@ class QueueManager:
 
     def take(self, now: Moment) -> Batch:
         """Everything decided since the last call."""
-        deliveries = [
-            Delivery(
-                consumer, queue.name, [Received(message.position, message.packet) for message in messages]
-            )
-            for queue, consumer, messages in self._arrivals.hand_out(now)
-        ]
-        reads, sends, closes = self._neighbours.turn(now)
+        deliveries: list[Delivery] = []
+        reads: list[ReadPage | ReadExpired] = []
+        sends: list[SendBytes] = []
+        closes: list[CloseTransport] = []
+        while True:
+            for queue in self._queues.take_stirred():
+                if queue.purging:
+                    queue.let_go(now, self._writes, self._endings)
+                deliveries += [
+                    Delivery(consumer.consumer, queue.name, [one.received for one in handed])
+                    for consumer, handed in queue.hand_out(now, self._writes, self._endings)
+                ]
+                reads += queue.pages()
+            turn = self._neighbours.turn(now)
+            reads += turn[0]
+            sends += turn[1]
+            closes += turn[2]
+            self._tracing.sent(self._neighbours.take_traced(), now)
+            if not self._endings:
+                break
+            endings = self._endings.copy()
+            self._endings.clear()
+            self._outcomes.follow(endings, now)
+        reads += self._confirmations.pages()
+        reads += self._purges.pages()
+        reads += self._expiration.pages()
         batch = Batch(
             writes=self._writes.take(now),
-            reads=[*self._arrivals.pages(), *reads],
+            reads=reads,
             connects=self._neighbours.take_connects(),
             sends=sends,
             closes=closes,
@@ -215,4 +371,12 @@ class QueueManager:
 
     def status(self) -> NodeStatus:
         """What waits where, for people."""
-        return describe(self._neighbours, self._outbound, self._arrivals, self._history)
+        return describe(
+            self._neighbours,
+            self._outbound,
+            self._queues,
+            self._sequences,
+            self._arrivals,
+            self._history,
+            self._outcomes,
+        )

@@ -12,7 +12,17 @@ from collections.abc import Iterable, Iterator
 from heapq import merge
 
 from mqproto.configuration import Settings
-from mqproto.effects import ReadPage, Waiting
+from mqproto.effects import (
+    MessageRow,
+    QueueKind,
+    QueueRow,
+    ReadBy,
+    ReadPage,
+    StoredQueue,
+    Waiting,
+    message_key,
+)
+from mqproto.pending import PendingWrites
 
 
 class QueueWindow:
@@ -89,13 +99,14 @@ class QueueWindow:
             self.pop()
         self.read_through = max(self.read_through, min(position, self.last))
 
-    def forget(self, position: int) -> None:
-        """One message leaves the queue without a use."""
+    def forget(self, position: int) -> Waiting | None:
+        """One message leaves the queue without a use; None if it is not in memory."""
         for message in self._ready:
             if message.position == position:
                 self._ready.remove(message)
                 self._bytes -= len(message.packet)
-                return
+                return message
+        return None
 
     def wanted(self) -> ReadPage | None:
         """The page to read now, or None: the window is more than half full, all is in it, or a page is on its way."""
@@ -103,7 +114,7 @@ class QueueWindow:
         if self._reading is not None or self.complete or len(self._ready) > half[0] or self._bytes > half[1]:
             return None
         self._reading = self.last
-        return ReadPage(self.queue, self.read_through, max(1, half[0]), max(1, half[1]), resend=False)
+        return ReadPage(self.queue, self.read_through, max(1, half[0]), max(1, half[1]), ReadBy.WINDOW)
 
     def loaded(self, rows: Iterable[tuple[int, bytes, bool]]) -> None:
         """The page that was wanted. An empty one says that the store had nothing more when it was asked for."""
@@ -118,3 +129,72 @@ class QueueWindow:
                 self.read_through = position
         if not found:
             self.read_through = max(self.read_through, asked_last)
+
+
+class Lane:
+    """One queue of the store: its positions and its window. A queue with priorities has a lane for each.
+
+    queue: its number in the store.
+    registered: whether the store knows it; one that only ever had express messages need not be there.
+    """
+
+    def __init__(
+        self,
+        queue: int,
+        kind: QueueKind,
+        name: str,
+        settings: Settings,
+        stored: StoredQueue | None = None,
+        *,
+        priority: int = 0,
+    ) -> None:
+        self.queue = queue
+        self.kind = kind
+        self.name = name
+        self.priority = priority
+        self.registered = stored is not None
+        first, last = (stored.first, stored.last) if stored else (0, 0)
+        self.window = QueueWindow(queue, settings, read_through=max(first - 1, 0), last=last)
+        self._last = last
+
+    @property
+    def last_position(self) -> int:
+        """The position of the message that joined last."""
+        return self._last
+
+    def key(self, position: int) -> int:
+        """The store's key of the message at a position."""
+        return message_key(self.queue, position)
+
+    def register(self, writes: PendingWrites) -> None:
+        """See that the store knows the queue."""
+        if not self.registered:
+            writes.now.queues.append(QueueRow(self.queue, self.kind, self.name, self.priority))
+            self.registered = True
+
+    def join(
+        self,
+        packet: bytes,
+        message_id: int,
+        writes: PendingWrites,
+        *,
+        recoverable: bool,
+        final_ack: bool = False,
+        expires_s: int | None = None,
+    ) -> None:
+        """A message joins at the end; it is stored if it must survive a crash, or if memory is short."""
+        self._last += 1
+        stored = recoverable or not self.window.fits
+        if stored:
+            self.register(writes)
+            writes.put(MessageRow(self.key(self._last), packet, message_id, final_ack, expires_s))
+        self.window.append(Waiting(self._last, packet, final_ack, stored))
+
+    def join_from(
+        self, key: int, packet: bytes, writes: PendingWrites, *, final_ack: bool, expires_s: int | None
+    ) -> None:
+        """A message joins at the end that the store has already, under another key."""
+        self._last += 1
+        self.register(writes)
+        writes.now.moves.append((key, self.key(self._last), expires_s))
+        self.window.append(Waiting(self._last, packet, final_ack, stored=True))

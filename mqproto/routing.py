@@ -32,10 +32,14 @@ class Routes:
 
     managers: the next hop to each queue manager that can be reached.
     hosts: the neighbour behind an address or a computer name of direct format names, where it is known.
+    own_hosts: the addresses and names, in lower case, that mean this queue manager itself.
+    publics: the queue manager that hosts each public queue.
     """
 
     managers: Mapping[Guid, NextHop] = field(default_factory=dict)
     hosts: Mapping[str, NextHop] = field(default_factory=dict)
+    own_hosts: frozenset[str] = frozenset()
+    publics: Mapping[Guid, Guid] = field(default_factory=dict)
 
     def to_manager(self, manager: Guid) -> NextHop | None:
         """The next hop on the way to a queue manager, or None if there is no way."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mqproto.arrivals import Arrivals
 from mqproto.identifiers import MessageIdHistory
+from mqproto.localqueues import LocalQueues
 from mqproto.neighbours import Neighbours
 from mqproto.outbound import Outbound
+from mqproto.outcomes import Outcomes
+from mqproto.transfer.incoming import IncomingSequence, SequenceKey
 from mqproto.transfer.outgoing import OutgoingQueue, OutgoingSequence
 
 
@@ -20,6 +24,8 @@ class LocalStatus:
     waiting: int
     unsettled: int
     held: int
+    size_bytes: int = 0
+    quota_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,7 @@ class OutgoingStatus:
     """A queue on its way out. For a sequence, `waiting` are the messages without an OrderAck."""
 
     name: str
+    priority: int
     sequence: bool
     waiting: int
     next_hop: str
@@ -46,6 +53,7 @@ class NodeStatus:
     sessions_open: int = 0
     forwarded: int = 0
     refused: int = 0
+    expired: int = 0
     duplicates: int = 0
     held_ever: int = 0
     overflowed: int = 0
@@ -53,13 +61,19 @@ class NodeStatus:
 
 
 def describe(
-    neighbours: Neighbours, outbound: Outbound, arrivals: Arrivals, history: MessageIdHistory
+    neighbours: Neighbours,
+    outbound: Outbound,
+    queues: LocalQueues,
+    sequences: Mapping[SequenceKey, IncomingSequence],
+    arrivals: Arrivals,
+    history: MessageIdHistory,
+    outcomes: Outcomes,
 ) -> NodeStatus:
     """Look at all parts of a queue manager; nothing changes."""
     held: dict[int, int] = {}
-    for sequence in arrivals.sequences.values():
+    for sequence in sequences.values():
         held[sequence.queue] = held.get(sequence.queue, 0) + sequence.held_count
-    incoming = arrivals.sequences.values()
+    incoming = sequences.values()
     return NodeStatus(
         local=[
             LocalStatus(
@@ -68,13 +82,16 @@ def describe(
                 queue.count,
                 sum(len(messages) for messages in queue.unsettled.values()),
                 held.get(queue.queue, 0),
+                queue.size_bytes,
+                queue.declaration.quota_bytes,
             )
-            for queue in arrivals.queues.values()
+            for queue in queues
         ],
         outgoing=[_outgoing(queue, neighbours) for queue in outbound],
         sessions_open=sum(session.is_open for session in neighbours.sessions.values()),
         forwarded=arrivals.forwarded_count,
         refused=arrivals.refused_count,
+        expired=outcomes.expired_count,
         duplicates=history.duplicate_count + sum(sequence.duplicate_count for sequence in incoming),
         held_ever=sum(sequence.held_count_total for sequence in incoming),
         overflowed=sum(sequence.overflow_count for sequence in incoming),
@@ -85,7 +102,9 @@ def describe(
 def _outgoing(queue: OutgoingQueue, neighbours: Neighbours) -> OutgoingStatus:
     neighbour = neighbours.of_queue(queue)
     sequence = queue if isinstance(queue, OutgoingSequence) else None
-    if neighbour is None:
+    if queue.on_hold:
+        state = "on hold"
+    elif neighbour is None:
         state = "no route"
     elif neighbour.session is None:
         state = "disconnected"
@@ -93,6 +112,7 @@ def _outgoing(queue: OutgoingQueue, neighbours: Neighbours) -> OutgoingStatus:
         state = "connected" if neighbour.session.is_open else "connecting"
     return OutgoingStatus(
         name=queue.name,
+        priority=queue.priority,
         sequence=sequence is not None,
         waiting=queue.count,
         next_hop=str(neighbour.hop) if neighbour else "",

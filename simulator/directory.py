@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from mqproto.applications import Destination
+from mqproto.destinations import Destination
 from mqproto.errors import UsageError
 from mqproto.formatname import DirectName, PrivateName, PublicName
 from mqproto.localqueues import QueueDeclaration

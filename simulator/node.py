@@ -59,6 +59,7 @@ class Node:
         self.core = QueueManager(
             node.guid, directory.queues, directory.routes, node.settings, store.load(), clock.now()
         )
+        self.core.stored(store.size_bytes)
         buffer = read_buffer()
         self._transports = Transports(
             self.core, self._turns, clock, node.host, node.settings.maximum_sessions, buffer
@@ -120,8 +121,9 @@ class Node:
         if batch.writes is not None:
             # One transaction with one flush, for all that arrived since the last.
             self._store.commit(batch.writes)
+            self.core.stored(self._store.size_bytes)
         for page in batch.reads:
-            self.core.loaded(page, self._store.read(page))
+            self.core.loaded(page, self._store.read(page), self._clock.now())
         for connect in batch.connects:
             self._transports.open(connect)
         for send in batch.sends:

@@ -14,10 +14,11 @@ from typing import Final
 
 import trio
 
-from mqproto.applications import INFINITE, Draft
+from mqproto.applications import Draft
 from mqproto.effects import Delivery, Received
 from mqproto.errors import FormatNameError, UsageError
 from mqproto.queuemanager import QueueManager
+from mqproto.wire import INFINITE
 from simulator import control
 from simulator.clock import Clock
 from simulator.connection import Connection
@@ -172,7 +173,7 @@ class Service:
     def abandon(self, consumer: Consumer) -> None:
         """Nobody wants its messages any more; those that it was given go back."""
         consumer.patience.cancel()
-        self.core.abandon(consumer.number, consumer.queue)
+        self.core.abandon(consumer.number, consumer.queue, self.clock.now())
         self._forget(consumer)
         self.turns.wake()
 
@@ -280,9 +281,8 @@ class Client:
             _check(draft)
             if draft.transactional is not drafts[0].transactional:
                 raise UsageError("messages sent together are all transactional or none is")
-        # The core may still refuse the destination. It does so at the first message, so nothing is half done.
-        now = service.clock.now()
-        ordinals = [service.core.enqueue(destination, draft, now) for draft in drafts]
+        messages = [(destination, draft) for draft in drafts]
+        ordinals = service.core.enqueue(messages, service.clock.now(), together=False)
         service.turns.count(messages=len(drafts))
         return control.Sent(ordinals)
 

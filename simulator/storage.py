@@ -28,6 +28,7 @@ from mqproto.effects import (
     MessageRow,
     OutgoingRow,
     QueueKind,
+    ReadExpired,
     ReadPage,
     StoredQueue,
     StoredState,
@@ -105,12 +106,15 @@ class Store:
         self._remove_duplicate_size = remove_duplicate_size
         self._untrimmed = 0
         self._usable = True
+        self.size_bytes = 0
+        """What all messages take, without what SQLite needs for them."""
         with self._explained(), ExitStack() as undo:
             self._lock = undo.enter_context(closing(_locked(path)))
             self._db = undo.enter_context(
                 closing(sqlite3.connect(path, timeout=BUSY_S, isolation_level=None))
             )
             self._set_up(node)
+            [(self.size_bytes,)] = self._rows("SELECT coalesce(sum(size_bytes), 0) FROM queue")
             undo.pop_all()
 
     def __enter__(self) -> Self:
@@ -134,10 +138,10 @@ class Store:
         """
         with self._explained():
             queues = [self._stored_queue(*row) for row in self._rows("SELECT * FROM queue ORDER BY queue")]
-            held = [
+            resident = [
                 row
                 for queue in queues
-                if queue.kind is QueueKind.HELD
+                if queue.kind in (QueueKind.HELD, QueueKind.ORDER)
                 for row in self._rows(
                     "SELECT key, packet FROM message WHERE key BETWEEN ? AND ? ORDER BY key",
                     keys_of(queue.queue),
@@ -149,7 +153,7 @@ class Store:
             )
             return StoredState(
                 queues=queues,
-                held=held,
+                resident=resident,
                 gaps=[
                     gap for queue in queues if queue.kind is QueueKind.SEQUENCE for gap in self._gaps(queue)
                 ],
@@ -159,12 +163,22 @@ class Store:
                 counters=dict(self._rows("SELECT name, value FROM counter")),
             )
 
-    def read(self, page: ReadPage) -> list[tuple[int, bytes, bool]]:
-        """The messages that `page` asks for, as (position, packet, final_ack).
+    def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
+        """The messages that are asked for, as (position, packet, final_ack), or with their key for those that expire.
 
         Raises:
             StoreError: the file cannot be read.
         """
+        if isinstance(page, ReadExpired):
+            with self._explained():
+                return [
+                    (key, packet, bool(final_ack))
+                    for key, packet, final_ack in self._rows(
+                        "SELECT key, packet, final_ack FROM message WHERE expires_s IS NOT NULL"
+                        " ORDER BY expires_s, key LIMIT ?",
+                        (page.limit_messages,),
+                    )
+                ]
         rows: list[tuple[int, bytes, bool]] = []
         size_bytes = 0
         _, last = keys_of(page.queue)
@@ -193,11 +207,13 @@ class Store:
                 f"{self.path}: it failed before: start the node again; nothing acknowledged is lost"
             )
         with self._explained():
+            size_bytes = self.size_bytes
             try:
                 self._db.execute("BEGIN IMMEDIATE")
                 self._apply(writes)
                 self._db.execute("COMMIT")
             except BaseException as error:
+                self.size_bytes = size_bytes
                 self._roll_back(error)
                 raise
 
@@ -219,10 +235,12 @@ class Store:
             tally.add_messages(writes.messages)
         for final in writes.finals:
             self._keep_for_final_ack(final, tally)
-        for old, new in writes.moves:
-            self._move(old, new, tally)
+        for old, new, expires_s in writes.moves:
+            self._move(old, new, expires_s, tally)
         for first, last in joined(writes.removals):
             self._remove(first, last, tally)
+        if writes.lasting:
+            run_many("UPDATE message SET expires_s = NULL WHERE key = ?", [(key,) for key in writes.lasting])
         self._write_tally(tally)
         if writes.outgoing:
             run_many(UPSERT_OUTGOING, writes.outgoing.values())
@@ -244,15 +262,17 @@ class Store:
         )
         if count:
             kept = message_key(final.final_queue, 0)
-            self._db.execute(f"UPDATE message SET key = ? | message_id WHERE {chosen}", (kept, *keys))
+            self._db.execute(
+                f"UPDATE message SET key = ? | message_id, expires_s = NULL WHERE {chosen}", (kept, *keys)
+            )
             tally.add(final.first, -count, -size_bytes, -count)
             tally.add(kept, count, size_bytes, count)
 
-    def _move(self, old: int, new: int, tally: _Tally) -> None:
+    def _move(self, old: int, new: int, expires_s: int | None, tally: _Tally) -> None:
         found = self._rows("SELECT length(packet), final_ack FROM message WHERE key = ?", (old,))
         assert found, f"message {old:#x} is to move to {new:#x}, but is not in the store"
         [(size_bytes, final_ack)] = found
-        self._db.execute("UPDATE message SET key = ? WHERE key = ?", (new, old))
+        self._db.execute("UPDATE message SET key = ?, expires_s = ? WHERE key = ?", (new, expires_s, old))
         tally.add(old, -1, -size_bytes, -final_ack)
         tally.add(new, 1, size_bytes, final_ack)
 
@@ -270,6 +290,7 @@ class Store:
 
     def _write_tally(self, tally: _Tally) -> None:
         for queue, changes in tally.items():
+            self.size_bytes += changes[1]
             done = self._db.execute(
                 "UPDATE queue SET message_count = message_count + ?, size_bytes = size_bytes + ?,"
                 " final_ack_count = final_ack_count + ? WHERE queue = ?",
@@ -289,7 +310,15 @@ class Store:
             )
 
     def _stored_queue(
-        self, queue: int, kind: str, name: str, message_count: int, size_bytes: int, final_ack_count: int
+        self,
+        queue: int,
+        kind: str,
+        name: str,
+        priority: int,
+        on_hold: int,
+        message_count: int,
+        size_bytes: int,
+        final_ack_count: int,
     ) -> StoredQueue:
         chosen = "SELECT key FROM message WHERE key BETWEEN ? AND ? ORDER BY key"
         [(first, last)] = self._rows(
@@ -300,7 +329,16 @@ class Store:
         )
         first, last = ((first or 0) & LAST_POSITION, (last or 0) & LAST_POSITION)
         return StoredQueue(
-            queue, QueueKind(kind), name, message_count, size_bytes, first, last, final_ack_count
+            queue,
+            QueueKind(kind),
+            name,
+            priority,
+            bool(on_hold),
+            message_count,
+            size_bytes,
+            first,
+            last,
+            final_ack_count,
         )
 
     def _gaps(self, queue: StoredQueue) -> Iterator[tuple[int, int]]:
@@ -364,7 +402,9 @@ class _Tally(dict[int, list[int]]):
     def add_messages(self, messages: list[MessageRow]) -> None:
         """What comes in; most of it, at one node, goes to one queue."""
         for queue, rows in groupby(messages, lambda row: row[0] >> POSITION_BITS):
-            sizes, finals = zip(*((len(packet), final_ack) for _, packet, _, final_ack in rows), strict=True)
+            sizes, finals = zip(
+                *((len(packet), final_ack) for _, packet, _, final_ack, _ in rows), strict=True
+            )
             self.add(message_key(queue, 0), len(sizes), sum(sizes), sum(finals))
 
     def add(self, key: int, count: int, size_bytes: int, final_ack_count: int) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from mqproto.effects import POSITION_BITS, IncomingRow, OutgoingRow, QueueRow, message_key
 
 APPLICATION_ID: Final = int.from_bytes(b"mqpr")
-LAYOUT: Final = 1
+LAYOUT: Final = 2
 """The file's user_version. A change of SCHEMA raises it."""
 
 LAST_POSITION: Final = 2**POSITION_BITS - 1
@@ -30,21 +30,25 @@ CREATE TABLE node (guid BLOB PRIMARY KEY) WITHOUT ROWID;
 
 CREATE TABLE queue (
     queue INTEGER PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL,
+    priority INTEGER NOT NULL, on_hold INTEGER NOT NULL,
     message_count INTEGER NOT NULL DEFAULT 0,
     size_bytes INTEGER NOT NULL DEFAULT 0,
     final_ack_count INTEGER NOT NULL DEFAULT 0,
-    UNIQUE (kind, name)
+    UNIQUE (kind, name, priority)
 );
 CREATE TABLE message (
-    key INTEGER PRIMARY KEY, packet BLOB NOT NULL, message_id INTEGER NOT NULL, final_ack INTEGER NOT NULL
+    key INTEGER PRIMARY KEY, packet BLOB NOT NULL, message_id INTEGER NOT NULL, final_ack INTEGER NOT NULL,
+    expires_s INTEGER
 );
+CREATE INDEX message_expiry ON message (expires_s) WHERE expires_s IS NOT NULL;
 CREATE TABLE outgoing_sequence (
     queue INTEGER PRIMARY KEY, manager BLOB NOT NULL, time_stamp INTEGER NOT NULL, ordinal INTEGER NOT NULL,
-    base INTEGER NOT NULL, next_number INTEGER NOT NULL, last_ack INTEGER NOT NULL, saved_through INTEGER NOT NULL
+    base INTEGER NOT NULL, next_number INTEGER NOT NULL, last_ack INTEGER NOT NULL, saved_through INTEGER NOT NULL,
+    sent_ceiling INTEGER NOT NULL
 );
 CREATE TABLE incoming_sequence (
     source BLOB NOT NULL, queue INTEGER NOT NULL, time_stamp INTEGER NOT NULL, ordinal INTEGER NOT NULL,
-    number INTEGER NOT NULL, reject_count INTEGER NOT NULL, last_access_s INTEGER NOT NULL,
+    number INTEGER NOT NULL, reject_count INTEGER NOT NULL, last_access_s INTEGER NOT NULL, reply_host TEXT NOT NULL,
     PRIMARY KEY (source, queue)
 ) WITHOUT ROWID;
 CREATE TABLE message_id (
@@ -54,7 +58,7 @@ CREATE TABLE message_id (
 CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 
 CREATE VIEW waiting AS
-    SELECT queue, kind, name, message_count AS messages, size_bytes AS bytes FROM queue WHERE message_count > 0;
+    SELECT queue, kind, name, priority, message_count AS messages, size_bytes AS bytes FROM queue WHERE message_count > 0;
 CREATE VIEW messages AS
     SELECT queue.kind, queue.name, key & {LAST_POSITION} AS position, message_id, length(packet) AS bytes, packet
     FROM queue JOIN message ON key BETWEEN queue << {POSITION_BITS} AND queue << {POSITION_BITS} | {LAST_POSITION};
@@ -81,7 +85,7 @@ UPSERT_QUEUE: Final = _upsert("queue", QueueRow._fields, "queue")
 UPSERT_OUTGOING: Final = _upsert("outgoing_sequence", OutgoingRow._fields, "queue")
 UPSERT_INCOMING: Final = _upsert("incoming_sequence", IncomingRow._fields, "source, queue")
 UPSERT_COUNTER: Final = _upsert("counter", ("name", "value"), "name")
-INSERT_MESSAGE: Final = "INSERT INTO message (key, packet, message_id, final_ack) VALUES (?, ?, ?, ?)"
+INSERT_MESSAGE: Final = "INSERT INTO message VALUES (?, ?, ?, ?, ?)"
 REPLACE_IDENTIFIER: Final = "REPLACE INTO message_id (source, ordinal, time_stamp_s) VALUES (?, ?, ?)"
 """A known identifier gets a new row, and that the highest `arrival`: it is the newest again."""
 

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from mqproto.applications import Destination, Draft
+from mqproto.applications import Draft
 from mqproto.configuration import Settings
+from mqproto.destinations import Destination
 from mqproto.effects import (
     POSITION_BITS,
     Batch,
@@ -23,6 +24,7 @@ from mqproto.effects import (
     OutgoingRow,
     QueueKind,
     QueueRow,
+    ReadExpired,
     ReadPage,
     StoredQueue,
     StoredState,
@@ -54,7 +56,6 @@ class MemoryStore:
         """Apply a transaction in the order that `Writes` promises."""
         self.commit_count += 1
         for queue in writes.queues:
-            assert queue.queue not in self.queues
             self.queues[queue.queue] = queue
         for message in writes.messages:
             assert message.key not in self.messages
@@ -66,9 +67,9 @@ class MemoryStore:
             ]:
                 row = self.messages.pop(key)
                 target = message_key(final.final_queue, row.message_id)
-                self.messages[target] = row._replace(key=target)
-        for old, new in writes.moves:
-            self.messages[new] = self.messages.pop(old)._replace(key=new)
+                self.messages[target] = row._replace(key=target, expires_s=None)
+        for old, new, expires_s in writes.moves:
+            self.messages[new] = self.messages.pop(old)._replace(key=new, expires_s=expires_s)
         for first, last in writes.removals:
             if last - first < len(self.messages):
                 for key in range(first, last + 1):
@@ -76,6 +77,9 @@ class MemoryStore:
             else:
                 for key in [k for k in self.messages if first <= k <= last]:
                     del self.messages[key]
+        for key in writes.lasting:
+            if key in self.messages:
+                self.messages[key] = self.messages[key]._replace(expires_s=None)
         self.outgoing |= writes.outgoing
         self.incoming |= writes.incoming
         for identifier in writes.identifiers:
@@ -86,8 +90,12 @@ class MemoryStore:
             self.identifiers = {k: t for k, t in self.identifiers.items() if t >= limit}
         self.counters |= writes.counters
 
-    def read(self, page: ReadPage) -> list[tuple[int, bytes, bool]]:
-        """One page of a queue."""
+    def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
+        """One page of a queue, or the messages that expire first."""
+        if isinstance(page, ReadExpired):
+            ends = [(row.expires_s, row.key) for row in self.messages.values() if row.expires_s is not None]
+            found = [self.messages[key] for _, key in sorted(ends)[: page.limit_messages]]
+            return [(row.key, row.packet, row.final_ack) for row in found]
         rows: list[tuple[int, bytes, bool]] = []
         size = 0
         low, high = message_key(page.queue, page.after), message_key(page.queue + 1, 0)
@@ -112,16 +120,24 @@ class MemoryStore:
             queues.append(StoredQueue(*row, len(keys), sum(map(len, packets)), first, last, finals))
             if row.kind is QueueKind.SEQUENCE:
                 gaps += [(a + 1, b - 1) for a, b in pairwise(keys) if b > a + 1]
-        held = {row.queue for row in self.queues.values() if row.kind is QueueKind.HELD}
+        whole = (QueueKind.HELD, QueueKind.ORDER)
+        resident = {row.queue for row in self.queues.values() if row.kind in whole}
         return StoredState(
             queues=queues,
-            held=[(k, m.packet) for k, m in sorted(self.messages.items()) if k >> POSITION_BITS in held],
+            resident=[
+                (k, m.packet) for k, m in sorted(self.messages.items()) if k >> POSITION_BITS in resident
+            ],
             gaps=gaps,
             outgoing=list(self.outgoing.values()),
             incoming=list(self.incoming.values()),
             identifiers=[IdentifierRow(s, o, t) for (s, o), t in self.identifiers.items()],
             counters=dict(self.counters),
         )
+
+    @property
+    def size_bytes(self) -> int:
+        """What all messages take."""
+        return sum(len(row.packet) for row in self.messages.values())
 
     def waiting(self, kind: QueueKind) -> int:
         """How many messages all queues of a kind have on disk."""
@@ -233,7 +249,9 @@ class Net:
     def send(self, at: str, destination: Destination, body: bytes | str, **draft: object) -> int:
         """An application at a node sends a message."""
         data = body.encode() if isinstance(body, str) else body
-        return self.nodes[at].up.enqueue(destination, Draft(body=data, **draft), self.now)  # type: ignore[arg-type]
+        message = (destination, Draft(body=data, **draft))  # type: ignore[arg-type]
+        [ordinal] = self.nodes[at].up.enqueue([message], self.now)
+        return ordinal
 
     def pass_ms(self, milliseconds: int) -> None:
         """Let time pass, stopping at each deadline on the way."""
@@ -275,6 +293,7 @@ class Net:
         for node, batch in taken:
             if batch.writes is not None:
                 node.store.commit(batch.writes)
+                node.up.stored(node.store.size_bytes)
         for node, batch in taken:
             self._carry_out(node, batch)
 
@@ -288,6 +307,7 @@ class Net:
         dies = busy and node.batch_count == node.dies_at
         if batch.writes is not None and not (dies and not node.dies_committed):
             node.store.commit(batch.writes)
+            core.stored(node.store.size_bytes)
         if dies:
             node.dies_at = None
             self.kill(node.name)
@@ -298,7 +318,7 @@ class Net:
     def _carry_out(self, node: Node, batch: Batch) -> None:
         node.notes += batch.notes
         for page in batch.reads:
-            node.up.loaded(page, node.store.read(page))
+            node.up.loaded(page, node.store.read(page), self.now)
         for connect in batch.connects:
             self._connect(node, connect.session, connect.host)
         for send in batch.sends:
@@ -346,7 +366,7 @@ class Net:
             node.up.consume(1, queue, limit, transactional=False)
             self.run()
             if not node.received:
-                node.up.abandon(1, queue)
+                node.up.abandon(1, queue, self.now)
                 self.run()
                 return bodies
             bodies += [message.properties.message_body for message in node.received]

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.applications import HEADROOM_BYTES, INFINITE, LABEL_LIMIT, PACKET_LIMIT_BYTES, Destination, Draft
+from mqproto.applications import HEADROOM_BYTES, INFINITE, LABEL_LIMIT, PACKET_LIMIT_BYTES, Draft
+from mqproto.destinations import Destination
 from mqproto.errors import UsageError
 from mqproto.wire import UserMessage, decode_packet
 from tests.pair import Net, at, chain, direct, guid_of, queue

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mqproto.applications import Destination
+from mqproto.destinations import Destination
 from mqproto.arrivals import HOP_LIMIT
 from mqproto.configuration import Settings
 from mqproto.effects import QueueKind

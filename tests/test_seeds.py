@@ -43,7 +43,7 @@ class WatchedStore(MemoryStore):
 
     def commit(self, writes: Writes) -> None:
         super().commit(writes)
-        for key in [row.key for row in writes.messages] + [new for _, new in writes.moves]:
+        for key in [row.key for row in writes.messages] + [new for _, new, _ in writes.moves]:
             row = self.messages.get(key)
             if row is not None and self.queues[key >> POSITION_BITS].kind is QueueKind.LOCAL:
                 self.accepted.add(row.packet[-16:])
@@ -179,7 +179,7 @@ class Storm:
         if not self.is_up("c"):
             return False
         if not bodies:
-            node.up.abandon(consumer, name)
+            node.up.abandon(consumer, name, self.net.now)
             return False
         node.up.settle(consumer, name, self.net.now, commit=commit)
         before = node.store.commit_count

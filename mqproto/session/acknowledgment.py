@@ -68,6 +68,26 @@ def acknowledge(data: SessionData) -> None:
             data.send(session_ack(header))
 
 
+def say_paused(data: SessionData) -> None:
+    """A queue towards the neighbour is on hold: a SessionAck with a window of one, and nothing new in it.  3.1.7.13
+
+    What was received and is not yet on disk is acknowledged after the commit as ever, with our window.
+    """
+    data.send(
+        session_ack(
+            SessionHeader(
+                ack_sequence_number=data.message_received_count - data.unacked_received_msg_count & 0xFFFF,
+                recoverable_msg_ack_seq_number=0,
+                recoverable_msg_ack_flags=0,
+                user_msg_sequence_number=data.message_sent_count,
+                recoverable_msg_seq_number=data.recoverable_message_sent_count,
+                window_size=1,
+            )
+        )
+    )
+    data.session_active = False
+
+
 def take_session_ack(data: SessionData, packet: SessionAck, now: Moment) -> None:
     """A session acknowledgment that travels alone.  3.1.5.5"""
     take_session_header(data, packet.session, now)

@@ -13,6 +13,7 @@ from mqproto.session.acknowledgment import (
     acknowledge,
     count_received,
     count_sent,
+    say_paused,
     take_session_ack,
     take_session_header,
 )
@@ -174,6 +175,10 @@ class Session:
         count_sent(self.data, entry, now)
         self.data.last_message_index = len(self.data.outbox)
         self.data.outbox.append(entry.packet)
+
+    def pause(self) -> None:
+        """Say that a queue towards the neighbour is on hold.  3.1.7.13"""
+        say_paused(self.data)
 
     def acknowledge(self) -> None:
         """Acknowledge all that was received; the outbox leaves only after the commit."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from mqproto.configuration import Settings
 from mqproto.effects import IncomingRow
 from mqproto.moment import Moment
 from mqproto.timers import Timer, Timers
-from mqproto.wire import QueueName, TransactionHeader, TxSequenceId, UserMessage
+from mqproto.wire import QueueName, TransactionHeader, TxSequenceId, UserHeader, UserMessage
 from mqproto.wire.guid import Guid, guid_from_text, guid_text
 
 
@@ -21,6 +21,16 @@ def comes_next(header: TransactionHeader, last_id: TxSequenceId, last_number: in
     if header.tx_sequence_id == last_id:
         return previous <= last_number < number
     return header.tx_sequence_id > last_id and previous == 0
+
+
+FINAL_ACK: Final = TransactionHeader.final_ack.mask
+JOURNALS: Final = UserHeader.journal_negative.mask | UserHeader.journal_positive.mask
+
+
+def asks_final_ack(message: UserMessage) -> bool:
+    """Whether the sender waits for a FinalAck.  2.2.5, 3.1.7.2.2"""
+    transaction = message.transaction
+    return transaction is not None and bool(transaction.flags & FINAL_ACK or message.user.flags & JOURNALS)
 
 
 SequenceKey: TypeAlias = tuple[Guid, int, QueueName]
@@ -205,6 +215,7 @@ class IncomingSequence:
             self.number,
             self.reject_count,
             self.last_access_s,
+            self.reply_to.direct_host or "",
         )
 
     def restore(self, row: IncomingRow) -> None:
@@ -213,3 +224,4 @@ class IncomingSequence:
         self.number = row.number
         self.reject_count = row.reject_count
         self.last_access_s = row.last_access_s
+        self.reply_to = ReplyTo(row.source, row.reply_host or None)

@@ -7,59 +7,121 @@ a message stays on disk until the destination's OrderAck.
 
 from __future__ import annotations
 
-from bisect import insort
 from collections import deque
 from collections.abc import Iterable
+from typing import Final
 
 from mqproto.configuration import Settings
-from mqproto.effects import FinalAckKept, OutgoingRow, QueueKind, ReadPage, StoredQueue, Waiting, message_key
+from mqproto.effects import (
+    FinalAckKept,
+    OutgoingRow,
+    QueueKind,
+    ReadBy,
+    ReadPage,
+    StoredQueue,
+    Waiting,
+    message_key,
+)
 from mqproto.moment import Moment
 from mqproto.pending import PendingWrites
-from mqproto.queues import QueueWindow
+from mqproto.queues import Lane, QueueWindow
 from mqproto.session import InFlight
 from mqproto.timers import Timer, Timers
+from mqproto.transfer.holes import Holes
 from mqproto.wire import TxSequenceId, with_previous_number
-from mqproto.wire.glance import is_recoverable
+from mqproto.wire.glance import is_recoverable, is_transactional, reach_deadline_s
 from mqproto.wire.guid import NULL_GUID, Guid
 
+CEILING_BLOCK: Final = 256
+"""By how much the stored ceiling of what was sent runs ahead, so that not every send has to wait for a commit."""
 
-class OutgoingQueue:
-    """Messages on their way to one destination, in order of arrival.  [MS-MQDMPR] 3.1.1.3"""
 
-    kind = QueueKind.OUTGOING
+class OutgoingQueue(Lane):
+    """Messages of one priority on their way to one destination, in order of arrival.  [MS-MQDMPR] 3.1.1.3"""
 
-    def __init__(self, queue: int, name: str, settings: Settings, stored: StoredQueue | None = None) -> None:
-        self.queue = queue
-        self.name = name
-        self.registered = stored is not None
-        """Whether the store knows the queue; one that only ever had express messages need not be in it."""
+    def __init__(
+        self,
+        queue: int,
+        name: str,
+        settings: Settings,
+        stored: StoredQueue | None = None,
+        *,
+        priority: int = 0,
+        kind: QueueKind = QueueKind.OUTGOING,
+    ) -> None:
+        super().__init__(queue, kind, name, settings, stored, priority=priority)
         self.count = stored.message_count if stored else 0
-        first, last = (stored.first, stored.last) if stored else (0, 0)
-        self.window = QueueWindow(queue, settings, read_through=max(first - 1, 0), last=last)
-        self._last = last
+        self.on_hold = stored is not None and stored.on_hold
+        """State OnHold: nothing is sent until it is resumed.  3.1.7.13"""
 
     @property
     def has_next(self) -> bool:
         """Whether a message may be sent now."""
-        return bool(self.window)
+        return bool(self.window) and not self.on_hold
 
-    def next_position(self) -> int:
-        """The position of the message that joins next."""
-        self._last += 1
-        return self._last
-
-    def append(self, message: Waiting) -> None:
-        """A message joins the queue."""
+    def join(
+        self,
+        packet: bytes,
+        message_id: int,
+        writes: PendingWrites,
+        *,
+        recoverable: bool,
+        final_ack: bool = False,
+        expires_s: int | None = None,
+    ) -> None:
         self.count += 1
-        self.window.append(message)
+        super().join(
+            packet, message_id, writes, recoverable=recoverable, final_ack=final_ack, expires_s=expires_s
+        )
 
-    def take(self, now: Moment) -> InFlight:
-        """The message to send next."""
-        return self._in_flight(self.window.pop())
-
-    def _in_flight(self, message: Waiting) -> InFlight:
+    def take(self, now: Moment, writes: PendingWrites) -> InFlight | Waiting:
+        """The message to send next; or, as it lies here, one whose time is over: it has left the queue.  3.1.7.1.2"""
+        message = self.window.pop()
+        if self._is_over(message, now):
+            self.remove(message, writes)
+            return message
         position, packet, final_ack, stored = message
         return InFlight(self, position, packet, is_recoverable(packet), final_ack, stored)
+
+    def _is_over(self, message: Waiting, now: Moment) -> bool:
+        """Whether a message expires here. Transactional ones of others pass: only their destination can tell whether it
+        had them before, and their sender waits for its word."""
+        deadline_s = reach_deadline_s(message.packet)
+        return deadline_s is not None and now.utc_s > deadline_s and not is_transactional(message.packet)
+
+    def remove(self, message: Waiting, writes: PendingWrites) -> None:
+        """A message that was never sent leaves the queue."""
+        self.count -= 1
+        if message.stored:
+            writes.now.remove(self.queue, message.position, message.position)
+
+    def expired(self, now: Moment, writes: PendingWrites) -> list[bytes]:
+        """Those in memory whose time is over leave; their packets."""
+        over = [message for message in self.window if self._is_over(message, now)]
+        for message in over:
+            self.window.forget(message.position)
+            self.remove(message, writes)
+        return [message.packet for message in over]
+
+    def expired_on_disk(self, position: int, packet: bytes, now: Moment, writes: PendingWrites) -> bool:
+        """Whether a message that only the store has is over; it has left the queue then."""
+        if position <= self.window.read_through or position > self.window.last:
+            return False
+        message = Waiting(position, packet, final_ack=False, stored=True)
+        if not self._is_over(message, now):
+            return False
+        self.remove(message, writes)
+        return True
+
+    def delete(self, position: int, writes: PendingWrites) -> bool:
+        """A message leaves unsent, if it is here; whether it was. One that the neighbour may have is not."""
+        message = self.window.forget(position)
+        if message is None:
+            if not self.window.read_through < position <= self.window.last:
+                return False
+            message = Waiting(position, b"", final_ack=False, stored=True)
+        self.remove(message, writes)
+        return True
 
     def acknowledged(self, entry: InFlight, writes: PendingWrites) -> None:
         """The neighbour has the message, and has saved it if it is recoverable: it is the neighbour's now.  3.1.5.5"""
@@ -94,8 +156,6 @@ class OutgoingSequence(OutgoingQueue):
     copies.
     """
 
-    kind = QueueKind.SEQUENCE
-
     def __init__(
         self,
         queue: int,
@@ -107,7 +167,7 @@ class OutgoingSequence(OutgoingQueue):
         now: Moment,
         stored: StoredQueue | None = None,
     ) -> None:
-        super().__init__(queue, name, settings, stored)
+        super().__init__(queue, name, settings, stored, kind=QueueKind.SEQUENCE)
         self.destination_manager = destination_manager
         self.identifier = TxSequenceId(ordinal=1, time_stamp=time_stamp)
         self.base = self._last
@@ -121,8 +181,9 @@ class OutgoingSequence(OutgoingQueue):
         self.last_ack_count = 0
         self.resend_interval_index = 0
         self.resend_count = 0
-        self._holes: list[int] = []
+        self._holes = Holes()
         self._sent_ceiling = self._last
+        self._stored_ceiling = self._last
         self._settings = settings
         self._timers = timers
         self._resends: deque[Waiting] = deque()
@@ -152,7 +213,7 @@ class OutgoingSequence(OutgoingQueue):
 
     @property
     def has_next(self) -> bool:
-        return bool(self._resends) or bool(self.window)
+        return (bool(self._resends) or bool(self.window)) and not self.on_hold
 
     def number_next(self) -> tuple[TxSequenceId, int, int]:
         """Identifier, number and previous number for the message that joins next.  3.1.7.1.3
@@ -169,33 +230,49 @@ class OutgoingSequence(OutgoingQueue):
 
     def _previous(self, number: int) -> int:
         """The number of the message before, leaving out those that were withdrawn.  3.1.7.1.3"""
-        number -= 1
-        while number > self.last_ack and self._is_hole(number):
-            number -= 1
-        return number
-
-    def _is_hole(self, number: int) -> bool:
-        return number in self._holes
+        return max(self._holes.before(number), self.last_ack)
 
     def _is_kept(self, position: int) -> bool:
         """Whether the message at a position still waits for its OrderAck."""
         number = position - self.base
-        return number > self.last_ack and not self._is_hole(number)
+        return number > self.last_ack and number not in self._holes
 
-    def take(self, now: Moment) -> InFlight:
-        if not self._timers.runs(Timer.TRANSACTIONAL_ACK_WAIT, self):
-            self._await_order_ack(now)
+    def take(self, now: Moment, writes: PendingWrites) -> InFlight | Waiting:
         if self._resends:
+            self._see_to_timer(now)
             message = self._resends.popleft()
             self._resent_through = message.position
             entry = InFlight(self, message.position, self._bridged(message), recoverable=True, resent=True)
             self.resend_count += 1
             return entry
         message = self.window.pop()
+        if self._is_over(message, now):
+            self.remove(message, writes)
+            return message
+        self._see_to_timer(now)
         self._sent_ceiling = max(self._sent_ceiling, message.position)
+        if self._sent_ceiling > self._stored_ceiling:
+            self._stored_ceiling = self._sent_ceiling + CEILING_BLOCK
+            writes.changed(self, urgent=True)
         return InFlight(
             self, message.position, self._bridged(message), recoverable=True, final_ack=message.final_ack
         )
+
+    def _is_over(self, message: Waiting, now: Moment) -> bool:
+        """Whether a message expires here: only if it was never sent. Else its destination may have it, and must say."""
+        if message.position <= self._sent_ceiling:
+            return False
+        deadline_s = reach_deadline_s(message.packet)
+        return deadline_s is not None and now.utc_s > deadline_s
+
+    def remove(self, message: Waiting, writes: PendingWrites) -> None:
+        self.withdraw(message.position - self.base, writes, decided=True)
+
+    def delete(self, position: int, writes: PendingWrites) -> bool:
+        if not self._is_kept(position):
+            return False
+        self.withdraw(position - self.base, writes, decided=True)
+        return True
 
     def _bridged(self, message: Waiting) -> bytes:
         """The packet, its PreviousTxSequenceNumber set over the gap that withdrawn messages left."""
@@ -222,6 +299,10 @@ class OutgoingSequence(OutgoingQueue):
         """Whether a message with this number may have reached the destination; after a restart, any may have."""
         return 0 < number <= self._sent_ceiling - self.base
 
+    def _see_to_timer(self, now: Moment) -> None:
+        if not self._timers.runs(Timer.TRANSACTIONAL_ACK_WAIT, self):
+            self._await_order_ack(now)
+
     def _await_order_ack(self, now: Moment) -> None:
         """Messages are out: their OrderAck is awaited from now on.  3.1.2.6"""
         self._timers.start(Timer.TRANSACTIONAL_ACK_WAIT, self, now.uptime_ms + self.resend_interval_ms)
@@ -240,8 +321,7 @@ class OutgoingSequence(OutgoingQueue):
             first_key, last_key = message_key(self.queue, first), message_key(self.queue, last)
             writes.later.finals.append(FinalAckKept(first_key, last_key, self.final_queue))
         writes.later.remove(self.queue, first, last)
-        withdrawn = sum(1 for hole in self._holes if hole <= number)
-        self._holes = self._holes[withdrawn:]
+        withdrawn = self._holes.drop_through(number)
         self.count -= number - self.last_ack - withdrawn
         self.last_ack = number
         self.saved_through = max(self.saved_through, last)
@@ -258,15 +338,22 @@ class OutgoingSequence(OutgoingQueue):
         writes.changed(self, urgent=False)
         return True
 
-    def withdraw(self, number: int, writes: PendingWrites) -> None:
-        """The destination refused one message for good: it leaves, and the next one bridges the gap.  3.1.5.7"""
-        if number <= self.last_ack or self._is_hole(number):
+    def withdraw(self, number: int, writes: PendingWrites, *, decided: bool = False) -> None:
+        """One message leaves before its OrderAck, and the next one bridges the gap.  3.1.5.7, 3.1.7.1.3
+
+        decided: its outcome is known here. Else, if it asked for a FinalAck, it goes on to `final_queue`, where its
+            outcome finds it.
+        """
+        if number <= self.last_ack or number in self._holes:
             return
         position = self.base + number
-        insort(self._holes, number)
+        self._holes.add(number, number)
         self.count -= 1
         self.window.forget(position)
         self._resends = deque(message for message in self._resends if message.position != position)
+        if self.final_asked and not decided:
+            key = self.key(position)
+            writes.now.finals.append(FinalAckKept(key, key, self.final_queue))
         writes.later.remove(self.queue, position, position)
         self._begin_anew_if_empty()
         writes.changed(self, urgent=False)
@@ -308,8 +395,10 @@ class OutgoingSequence(OutgoingQueue):
     def _resend_end(self) -> int:
         """The position up to which a resend goes before the next OrderAck: `resend_batch` messages that are kept."""
         end = self.base + self.last_ack + self._settings.resend_batch
-        for hole in self._holes:
-            end += self.base + hole <= end
+        for first, last in self._holes:
+            if self.base + first > end:
+                break
+            end += last - first + 1
         return min(end, self._resend_through, self.sent_through)
 
     def connected(self, now: Moment) -> None:
@@ -334,11 +423,11 @@ class OutgoingSequence(OutgoingQueue):
             self._resend_reading = True
             count = min(through - self._resend_after, max(1, self._settings.resident_messages // 2))
             yield ReadPage(
-                self.queue, self._resend_after, count, self._settings.resident_bytes // 2, resend=True
+                self.queue, self._resend_after, count, self._settings.resident_bytes // 2, ReadBy.RESEND
             )
 
     def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> None:
-        if not page.resend:
+        if page.reader is not ReadBy.RESEND:
             super().loaded(page, rows)
             return
         self._resend_reading = False
@@ -363,6 +452,7 @@ class OutgoingSequence(OutgoingQueue):
             self.next_number,
             self.last_ack,
             self.saved_through,
+            self._stored_ceiling,
         )
 
     def restore(self, row: OutgoingRow, gaps: Iterable[tuple[int, int]], first: int) -> None:
@@ -374,10 +464,12 @@ class OutgoingSequence(OutgoingQueue):
         self.base, self.last_ack = row.base, row.last_ack
         last_kept, self._last = self._last, row.base + row.next_number - 1
         self.saved_through = max(row.saved_through, row.base + row.last_ack)
-        self._sent_ceiling = self._last
+        self._stored_ceiling = row.sent_ceiling
+        self._sent_ceiling = min(row.sent_ceiling, self._last)
         self.window = QueueWindow(
             self.queue, self._settings, read_through=self.saved_through, last=self._last
         )
         ends = [(row.base + row.last_ack + 1, first - 1), (last_kept + 1, self._last)]
-        missing = [ends[0], *gaps, ends[1]] if self.count else []
-        self._holes = [position - row.base for low, high in missing for position in range(low, high + 1)]
+        for low, high in [ends[0], *gaps, ends[1]] if self.count else []:
+            if low <= high:
+                self._holes.add(low - row.base, high - row.base)

@@ -32,12 +32,13 @@ from mqproto.wire.multiqueue import (
 from mqproto.wire.packets import Packet, UserMessage
 from mqproto.wire.patch import (
     with_hop_counted,
+    with_message_class,
     with_previous_number,
     with_session_header,
     without_session_header,
 )
 from mqproto.wire.ping import Ping, decode_ping, encode_ping
-from mqproto.wire.properties import MessageIdentifier, MessagePropertiesHeader
+from mqproto.wire.properties import MessageIdentifier, MessagePropertiesHeader, message_identifier
 from mqproto.wire.security import ProviderInfo, SecurityHeader
 from mqproto.wire.session import SessionHeader
 from mqproto.wire.soap import SoapHeader
@@ -92,10 +93,12 @@ __all__ = [
     "guid_from_text",
     "guid_text",
     "inspect_packet",
+    "message_identifier",
     "order_ack",
     "session_ack",
     "user_message",
     "with_hop_counted",
+    "with_message_class",
     "with_previous_number",
     "with_session_header",
     "without_session_header",

@@ -27,6 +27,7 @@ build_user_message = builder(user_message_packet, INTERPRETED)
 read_session_header = reader(session_header)
 build_session_header = builder(session_header)
 transaction_offset = finder(user_message_packet, "transaction")
+properties_offset = finder(user_message_packet, "properties")
 _read_internal: Final = {kind: reader(record) for kind, record in INTERNAL_PACKETS.items()}
 _build_internal: Final[dict[type, Callable[[Any], bytes]]] = {
     record.kind: builder(record) for record in INTERNAL_PACKETS.values()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from construct import Int16ul, this
 
@@ -10,6 +11,8 @@ from mqproto.wire.guid import Guid
 from mqproto.wire.layout import Layout, Must
 from mqproto.wire.parts import Octets, When
 from mqproto.wire.record import Bits, Record
+
+PUBLIC_TRACE_QUEUE: Final = 1
 
 
 @dataclass(slots=True)
@@ -32,6 +35,6 @@ debug_header = Record(
         "flags" / Int16ul,
         Must("flags", _queue_type <= 1, "0 or 1", part="queue_type", value=_queue_type),
         "reserved" / Int16ul,
-        "queue_identifier" / When(_queue_type == 1, Octets(16)),
+        "queue_identifier" / When(_queue_type == PUBLIC_TRACE_QUEUE, Octets(16)),
     ),
 )

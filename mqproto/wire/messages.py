@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mqproto.errors import UsageError
 from mqproto.wire.base import DEFAULT_PRIORITY, INFINITE, BaseHeader
+from mqproto.wire.debug import PUBLIC_TRACE_QUEUE, DebugHeader
 from mqproto.wire.guid import NULL_GUID, Guid
 from mqproto.wire.packets import UserMessage
 from mqproto.wire.properties import MessagePropertiesHeader
@@ -45,6 +46,7 @@ def user_message(
     admin_queue: QueueName = None,
     response_queue: QueueName = None,
     acknowledgments: int = 0,
+    trace_queue: Guid | None = None,
 ) -> UserMessage:
     """A message as its sender first sends it, without a SessionHeader.  [MS-MQMQ] 2.2.20
 
@@ -60,6 +62,7 @@ def user_message(
         priority: 0 to 7; by default 3, and 0 for a transactional message, which must not have another.
         admin_queue, response_queue: a number is a private queue at the source.
         acknowledgments: MessagePropertiesHeader.Flags, which ask for administration acknowledgments.
+        trace_queue: the public queue that report messages go to, wherever the message comes by.
     """
     if priority is None:
         priority = 0 if transaction is not None else DEFAULT_PRIORITY
@@ -87,8 +90,14 @@ def user_message(
         user.journal_negative = True
     if journal_positive:
         user.journal_positive = True
+    base = BaseHeader(flags=priority, time_to_reach_queue_s=time_to_reach_queue_s)
+    debug = None
+    if trace_queue is not None:
+        base.trace = base.debug_header = True
+        debug = DebugHeader(flags=PUBLIC_TRACE_QUEUE, queue_identifier=trace_queue)
     return UserMessage(
-        base=BaseHeader(flags=priority, time_to_reach_queue_s=time_to_reach_queue_s),
+        base=base,
+        debug=debug,
         user=user,
         transaction=transaction,
         properties=MessagePropertiesHeader(

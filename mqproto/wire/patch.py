@@ -11,7 +11,8 @@ from typing import Final
 
 from mqproto.errors import UsageError
 from mqproto.wire.base import BaseHeader, base_header
-from mqproto.wire.codec import build_session_header, transaction_offset
+from mqproto.wire.codec import build_session_header, properties_offset, transaction_offset
+from mqproto.wire.properties import message_properties_header
 from mqproto.wire.session import SessionHeader
 from mqproto.wire.transaction import transaction_header
 from mqproto.wire.user import MAXIMUM_HOP_COUNT, UserHeader, user_header
@@ -19,12 +20,14 @@ from mqproto.wire.user import MAXIMUM_HOP_COUNT, UserHeader, user_header
 _head = struct.Struct(base_header.struct_format("flags", "packet_size"))
 _base_flags = struct.Struct("<H")
 _number = struct.Struct("<I")
+_class = struct.Struct("<H")
 
 _BASE_FLAGS: Final = base_header.offset_of("flags")
 _AFTER_BASE_FLAGS: Final = _BASE_FLAGS + _base_flags.size
 _HOPS: Final = base_header.sizeof() + user_header.offset_of("flags")  # RC is in the first byte of the word
 _HOP_MASK: Final = UserHeader.hop_count.mask
 _PREVIOUS: Final = transaction_header.offset_of("previous_tx_sequence_number")
+_CLASS: Final = message_properties_header.offset_of("message_class")
 _SESSION: Final = BaseHeader.session_header.mask
 _INTERNAL: Final = BaseHeader.internal.mask
 
@@ -81,3 +84,13 @@ def with_previous_number(packet: bytes, number: int) -> bytes:
         raise UsageError("the message has no TransactionHeader, and so no PreviousTxSequenceNumber")
     offset += _PREVIOUS
     return b"".join((packet[:offset], _number.pack(number), packet[offset + _number.size :]))
+
+
+def with_message_class(packet: bytes, message_class: int) -> bytes:
+    """A UserMessage of another class, as it lies in a dead-letter queue: the class says why.  [MS-MQMQ] 2.2.18.1.6
+
+    Args:
+        message_class: 16 bits.
+    """
+    offset = properties_offset(packet) + _CLASS
+    return b"".join((packet[:offset], _class.pack(message_class), packet[offset + _class.size :]))

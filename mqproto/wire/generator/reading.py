@@ -195,7 +195,7 @@ def reader(record: Record[Any], interpreted: tuple[Record[Any], ...] = ()) -> Ca
 
 
 def finder(record: Record[Any], name: str) -> Callable[[bytes], int]:
-    """A function of a valid packet's bytes that returns where an optional header begins, or -1 without it."""
+    """A function of a valid packet's bytes that returns where a header begins, or -1 without it."""
     used: set[str] = set()
     for _ in range(2):  # once to learn which fields lead there, once to read those alone
         writer = Reader((), used)
@@ -206,7 +206,9 @@ def finder(record: Record[Any], name: str) -> Callable[[bytes], int]:
                 break
             writer.part(bare(part), (), part.name or "")
         writer.arrive()
-        writer.emit(f"return at if {writer.words(bare(part).condition, ())} else -1")
+        header = bare(part)
+        there = f" if {writer.words(header.condition, ())} else -1" if isinstance(header, When) else ""
+        writer.emit(f"return at{there}")
         used = writer.used
     return writer.finish("data")
 

@@ -1,0 +1,54 @@
+"""Where messages go: what a format name means to a queue manager.  [MS-MQQB] 3.1.7.4"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mqproto.formatname import DirectName, FormatName, PrivateName, PublicName
+from mqproto.formatname.wire import destination_from_wire
+from mqproto.routing import Routes
+from mqproto.wire import NULL_GUID, UserMessage
+from mqproto.wire.guid import Guid
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a message goes.
+
+    name: the canonical format name; one sequence of transactional messages belongs to each.
+    manager: the queue manager that hosts the queue; None when only a direct format name leads there.
+    queue: as it stands in the UserHeader: a private queue's identifier, a public queue's GUID, or the text of a direct
+        format name without `DIRECT=`.
+    host: the host that a direct format name calls, else None.
+    """
+
+    name: str
+    manager: Guid | None
+    queue: int | Guid | str
+    host: str | None = None
+
+    @property
+    def address(self) -> Guid:
+        """QueueManagerAddress: null for direct format names.  [MS-MQMQ] 2.2.19.2"""
+        return NULL_GUID if self.host is not None or self.manager is None else self.manager
+
+
+def destination_of(name: FormatName, routes: Routes, identity: Guid) -> Destination | None:
+    """What a format name means at the queue manager `identity`; None for one that cannot be sent to from here."""
+    match name:
+        case PrivateName(journal=False):
+            return Destination(str(name), name.manager, name.identifier)
+        case PublicName(journal=False) if name.guid in routes.publics:
+            return Destination(str(name), routes.publics[name.guid], name.guid)
+        case DirectName(read_only=False):
+            host = name.address.lower()
+            manager = identity if host in routes.own_hosts else routes.to_host(host).manager
+            return Destination(str(name), manager, name.wire_text, host)
+    return None
+
+
+def destination_in(message: UserMessage, routes: Routes, identity: Guid) -> Destination | None:
+    """Where a message was going; None if no name can be made of it."""
+    user = message.user
+    name = destination_from_wire(user.destination_type, user.destination_queue, user.queue_manager_address)
+    return None if name is None else destination_of(name, routes, identity)

@@ -1,0 +1,35 @@
+"""How messages end: received, refused, expired, deleted. What follows from it is in outcomes.py."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import NamedTuple
+
+from mqproto.transfer.incoming import ReplyTo
+
+
+class Place(Enum):
+    """Where a message was when its way ended."""
+
+    ON_THE_WAY = auto()
+    """Here, on its way to somewhere else: in an outgoing queue, or just arrived."""
+    AT_DESTINATION = auto()
+    """Just arrived, and not let into the queue that it is for."""
+    IN_QUEUE = auto()
+    """In the local queue that it was for."""
+    ELSEWHERE = auto()
+    """Our own message, at its destination or on the way; its FinalAck or session acknowledgment told us."""
+
+
+class Ending(NamedTuple):
+    """One message whose way ended here, or whose end we were told of.
+
+    queue: the name of the local queue that it was in, or else empty.
+    reply_to: where a FinalAck would go, if it is transactional and another's.
+    """
+
+    packet: bytes
+    message_class: int
+    place: Place
+    queue: str = ""
+    reply_to: ReplyTo | None = None
