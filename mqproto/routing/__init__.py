@@ -1,0 +1,21 @@
+"""Who comes next on the way to a queue manager.
+
+nexthops.py has what a queue manager is told: its `Routes`. The rest computes them from what a directory knows:
+enterprise.py has the records, costs.py the cheapest ways between sites, router.py the rules of [MS-MQBR] 3.1.5.
+"""
+
+from mqproto.routing.enterprise import LINK_COSTS, Enterprise, Machine, RoutingLink, Site
+from mqproto.routing.nexthops import MSMQ_PORT, NextHop, Routes
+from mqproto.routing.router import Router
+
+__all__ = [
+    "LINK_COSTS",
+    "MSMQ_PORT",
+    "Enterprise",
+    "Machine",
+    "NextHop",
+    "Router",
+    "Routes",
+    "RoutingLink",
+    "Site",
+]

@@ -1,0 +1,61 @@
+"""The cheapest ways from a site to all others: the RoutingTable of a site gate.  [MS-MQBR] 3.1.1.2, 3.1.3.1"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from mqproto.routing.enterprise import RoutingLink
+
+
+class Way(NamedTuple):
+    """The cheapest way to a destination site, whose identifier is the table's key.
+
+    cost: the sum of its links' costs.
+    next_sites: NextHopSiteID. Of several cheapest ways the specification selects one; here are the first sites of
+        all of them, in the order of the links, so that there is another where the first cannot be reached.
+    """
+
+    cost: int
+    next_sites: tuple[str, ...]
+
+
+def routing_table(roots: Collection[str], links: Iterable[RoutingLink]) -> dict[str, Way]:
+    """The way from the nearest of some sites to each other site that links connect them with, by Dijkstra's algorithm.
+
+    Args:
+        roots: the sites that the ways begin in; a gate of two sites is in both at no cost.
+        links: passable both ways; every cost is above 0.
+    """
+    edges: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
+    for link in links:
+        edges[link.site1].append((link.site2, link.actual_cost))
+        edges[link.site2].append((link.site1, link.actual_cost))
+
+    costs = dict.fromkeys(roots, 0)
+    # No link is free, so a site's set is complete before the site is visited, and may be handed on.
+    first_sites: defaultdict[str, set[str]] = defaultdict(set)
+    visited: set[str] = set()
+    queue = [(0, root) for root in costs]
+    while queue:
+        cost, site = heappop(queue)
+        if site in visited:
+            continue
+        visited.add(site)
+        for other, step in edges[site]:
+            total = cost + step
+            if other not in costs or total < costs[other]:
+                costs[other] = total
+                first_sites[other].clear()
+                heappush(queue, (total, other))
+            if total == costs[other]:
+                first_sites[other] |= first_sites[site] or {other}
+
+    around = dict.fromkeys(other for root in roots for other, _ in edges[root])
+    return {
+        site: Way(cost, tuple(first for first in around if first in first_sites[site]))
+        for site, cost in costs.items()
+        if cost
+    }

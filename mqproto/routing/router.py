@@ -1,0 +1,68 @@
+"""Next hops by sites, routing servers and link costs.  [MS-MQBR] 3.1.5.1 to 3.1.5.3"""
+
+from __future__ import annotations
+
+from mqproto.routing.costs import routing_table
+from mqproto.routing.enterprise import Enterprise, Machine
+
+
+class Router:
+    """Who comes next, as one queue manager of an enterprise sees it.
+
+    Following next hops always ends, at the destination if sites and links connect both: each site gate hands a
+    message to a site that is nearer to the destination's, and no other queue manager hands one back.
+
+    Args:
+        enterprise: what the directory knows; a change of it asks for a new router.
+        local: the identifier of the queue manager that asks.
+    """
+
+    def __init__(self, enterprise: Enterprise, local: str) -> None:
+        self._enterprise = enterprise
+        self._source = enterprise.machine(local)
+        self._gated = enterprise.gated_sites_of(self._source) if self._source is not None else ()
+        self._table = routing_table(self._gated, enterprise.links) if self._gated else {}
+
+    def next_hops(self, destination: str) -> tuple[str, ...]:
+        """GetNextHops: the queue managers that a message may be handed to, the preferred first.  [MS-MQBR] 3.1.5.1
+
+        There is none, which is an empty answer, if one of the two is unknown, no way leads there, or the message has
+        arrived.
+        """
+        source, target = self._source, self._enterprise.machine(destination)
+        if source is None or target is None or source is target:
+            return ()
+        if source.routing_server:
+            return self._from_routing_server(source, target)
+        if source.out_routing_servers:
+            return source.out_routing_servers
+        if source.shares_site_with(target):
+            return _entrance(target)
+        return self._enterprise.routing_servers_of(source)
+
+    def _from_routing_server(self, source: Machine, target: Machine) -> tuple[str, ...]:
+        """GetNextHopsForRouter, and what GetNextHopsForSiteGate has in common with it.  [MS-MQBR] 3.1.5.2, 3.1.5.3"""
+        if source.identifier in target.in_routing_servers:
+            return (target.identifier,)
+        if source.shares_site_with(target):
+            return _entrance(target)
+        if self._gated:
+            return self._from_site_gate(target)
+        return self._enterprise.site_gates_of(source)
+
+    def _from_site_gate(self, target: Machine) -> tuple[str, ...]:
+        """GetNextHopsForSiteGate, for a destination in other sites: the gates of the next one.  [MS-MQBR] 3.1.5.3
+
+        Of a destination's sites the specification takes the one that the table happens to list last; we take the
+        nearest.
+        """
+        ways = [self._table[site] for site in target.sites if site in self._table]
+        least = min((way.cost for way in ways), default=0)
+        next_sites = (site for way in ways if way.cost == least for site in way.next_sites)
+        gates = (gate for site in next_sites for gate in self._enterprise.site_gates_for(site))
+        return tuple(dict.fromkeys(gates))
+
+
+def _entrance(target: Machine) -> tuple[str, ...]:
+    """Who takes what is for a queue manager from within its site: its in-routing servers, or itself."""
+    return target.in_routing_servers or (target.identifier,)
