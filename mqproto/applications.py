@@ -15,7 +15,7 @@ from mqproto.expiration import Expiration
 from mqproto.formatname import DirectName, PrivateName, PublicName, parse_format_name
 from mqproto.localqueues import LocalQueue, LocalQueues
 from mqproto.moment import Moment
-from mqproto.outbound import Outbound
+from mqproto.outbound import TRANSACTION_LIMIT, Outbound
 from mqproto.pending import PendingWrites
 from mqproto.transfer.incoming import asks_final_ack
 from mqproto.wire import (
@@ -40,8 +40,6 @@ HEADROOM_BYTES: Final = 2_048
 """Room for all headers of a message that we send, so that the size of its body tells whether it fits."""
 NAME_ROOM: Final = 300
 """The longest name of an administration or response queue, in characters; two of them fit the headroom."""
-TRANSACTION_LIMIT: Final = 10_000
-"""Messages in one transaction: they are written in one commit."""
 
 ACKNOWLEDGE_ARRIVAL: Final = MessagePropertiesHeader.acknowledge_arrival.mask
 ACKNOWLEDGE_RECEIPT: Final = MessagePropertiesHeader.acknowledge_receipt.mask
@@ -216,6 +214,10 @@ class Sending:
                 raise UsageError(
                     f"queue {queue.name} is full: its quota is {queue.declaration.quota_bytes:,} bytes"
                 )
+        elif draft.transactional and self._outbound.is_full(destination.name):
+            raise UsageError(
+                f"the sequence to {destination.name} has used up its numbers: wait until its messages are acknowledged"
+            )
         return size_bytes
 
     def _here(self, destination: Destination) -> LocalQueue:

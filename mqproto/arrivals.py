@@ -42,7 +42,7 @@ HOP_LIMIT: Final = 0x1D
 
 
 class NoRoomError(Exception):
-    """The store is as large as it may be: the session is closed, and the sender keeps the message.  3.1.5.8.8"""
+    """A message cannot be taken without harm to others: the session is closed, and its sender keeps it.  3.1.5.8.8"""
 
 
 class Arrivals:
@@ -89,14 +89,16 @@ class Arrivals:
         """A UserMessage came from a neighbour at address `peer`.  3.1.5.8
 
         Raises:
-            NoRoomError: it would take the store beyond QueueManagerQuota.
+            NoRoomError: it would take the store beyond QueueManagerQuota, or begin one sequence too many.
         """
         user = message.user
         if (
             self.stored_bytes + len(packet) > self._settings.quota_bytes
             and not message.properties.message_class
         ):
-            raise NoRoomError
+            raise NoRoomError(
+                f"the store holds as much as quota_bytes = {self._settings.quota_bytes:,} allows: receive or purge"
+            )
         if message.transaction is None and self._history.is_duplicate(
             user.source_queue_manager, user.message_id, now, self._writes, recoverable=user.recoverable
         ):
@@ -244,6 +246,8 @@ class Arrivals:
         key = sequence_key(message, queue.queue)
         sequence = self._sequences.get(key)
         if sequence is None:
+            if len(self._sequences) >= self._settings.maximum_sequences:
+                raise NoRoomError(f"{len(self._sequences):,} senders are known, which is maximum_sequences")
             held_queue = self._outbound.next_queue()
             self._writes.now.queues.append(QueueRow(held_queue, QueueKind.HELD, held_name(key)))
             sequence = self._sequences[key] = IncomingSequence(

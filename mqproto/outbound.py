@@ -21,6 +21,10 @@ from mqproto.wire.guid import Guid, guid_from_text, guid_text
 MESSAGE_ID_BLOCK = 65_536
 """MessageIDs are set aside in the store in blocks: after a crash, what is left of one is never used."""
 
+TRANSACTION_LIMIT = 10_000
+"""Messages in one transaction: they are written in one commit."""
+LAST_NUMBER = 0xFFFFFFFE
+"""The highest TxSequenceNumber that a later message can name as its previous one.  [MS-MQMQ] 2.2.20.5"""
 ORDER_SUFFIX = "\\order_queue$"
 
 
@@ -223,6 +227,11 @@ class Outbound:
         self._by_time_stamp[sequence.identifier.time_stamp] = sequence
         self._add(sequence, hop)
         return sequence
+
+    def is_full(self, name: str) -> bool:
+        """Whether a sequence has no number left; it begins anew when all its messages are acknowledged."""
+        sequence = self._sequences.get(name)
+        return sequence is not None and sequence.next_number > LAST_NUMBER - TRANSACTION_LIMIT
 
     def sequence_by_time_stamp(self, time_stamp: int) -> OutgoingSequence | None:
         """The sequence whose TxSequenceIDs have this TimeStamp."""

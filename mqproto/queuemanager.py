@@ -146,10 +146,8 @@ class QueueManager:
         for message, packet in found.receive(data, now):
             try:
                 self._arrivals.arrived(message, packet, found.data.remote_address, now)
-            except NoRoomError:
-                found.close(
-                    "3.1.5.8.8", "the store holds as much as quota_bytes allows: receive or purge something"
-                )
+            except NoRoomError as error:
+                found.close("3.1.5.8.8", str(error))
                 break
         self._neighbours.touched(found)
 

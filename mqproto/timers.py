@@ -12,6 +12,8 @@ from typing import Any
 class Timer(Enum):
     """What a deadline is for, with the section that says what happens at it."""
 
+    __hash__ = object.__hash__  # Enum's own hashes the name each time, and timers are started per message.
+
     SESSION_INITIALIZATION = "3.1.6.6"
     SESSION_CLEANUP = "3.1.6.2"
     SESSION_RETRY_CONNECT = "3.1.6.1"

@@ -58,7 +58,8 @@ CREATE TABLE message_id (
 CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 
 CREATE VIEW waiting AS
-    SELECT queue, kind, name, priority, message_count AS messages, size_bytes AS bytes FROM queue WHERE message_count > 0;
+    SELECT queue, kind, name, priority, message_count AS messages, size_bytes AS bytes
+    FROM queue WHERE message_count > 0;
 CREATE VIEW messages AS
     SELECT queue.kind, queue.name, key & {LAST_POSITION} AS position, message_id, length(packet) AS bytes, packet
     FROM queue JOIN message ON key BETWEEN queue << {POSITION_BITS} AND queue << {POSITION_BITS} | {LAST_POSITION};

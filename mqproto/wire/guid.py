@@ -6,6 +6,7 @@ A packet carries up to five of them, so they stay bytes inside the program; only
 from __future__ import annotations
 
 import uuid
+from functools import lru_cache
 from typing import Final, NewType
 
 Guid = NewType("Guid", bytes)
@@ -24,6 +25,7 @@ def guid_from_text(text: str) -> Guid:
     return Guid(uuid.UUID(text).bytes_le)
 
 
+@lru_cache(maxsize=4_096)
 def guid_text(guid: Guid) -> str:
     """The GUID as the specifications print it: upper case, no braces."""
     return str(uuid.UUID(bytes_le=guid)).upper()
