@@ -106,9 +106,10 @@ class Expiration:
                 if gone:
                     self._end(packet)
             if not gone:
-                # It is in memory, with a consumer or with the next hop, and is looked at when it comes back; or only
-                # its destination can tell. The store need not name it again.
+                # It is in memory, or it comes back there from a consumer or the next hop, and is looked at there; or
+                # only its destination can tell. The store need not name it again.
                 self._writes.later.lasting.append(key)
+                self.expect(now.utc_s, now)
         else:
             self._read = len(rows) == PAGE
         if self._read:

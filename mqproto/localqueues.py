@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain
 from typing import Final, NamedTuple
 
 from mqproto.configuration import Settings
@@ -101,6 +102,7 @@ class LocalQueue:
         self._lanes: dict[int, Lane] = {}
         self._waiting: deque[Consumer] = deque()
         self._purging: dict[Lane, int] = {}
+        self._purge_class = MessageClass.NACK_Q_PURGED
         for known in stored:
             self._open(
                 Lane(known.queue, QueueKind.LOCAL, self.name, settings, known, priority=known.priority)
@@ -297,7 +299,7 @@ class LocalQueue:
             purged = self._purging.get(lane, 0)
             for message in list(lane.window):
                 if message.position <= purged:
-                    message_class = MessageClass.NACK_Q_PURGED
+                    message_class = self._purge_class
                 elif is_over(message.packet, now):
                     message_class = MessageClass.NACK_RECEIVE_TIMEOUT
                 else:
@@ -331,8 +333,14 @@ class LocalQueue:
         self._end(Handed(lane, message), MessageClass.NACK_RECEIVE_TIMEOUT, writes, endings)
         return True
 
-    def purge(self) -> None:
+    @property
+    def is_in_use(self) -> bool:
+        """Whether an application waits for a message, or has some that it has not settled."""
+        return bool(self._waiting or self.unsettled)
+
+    def purge(self, message_class: MessageClass = MessageClass.NACK_Q_PURGED) -> None:
         """All that is in the queue now is to leave it; what consumers have not settled, if they give it back."""
+        self._purge_class = message_class
         for lane in self._lanes.values():
             if lane.window.last:
                 self._purging[lane] = lane.window.last
@@ -373,6 +381,7 @@ class LocalQueues:
         self._next_queue = next_queue
         self._by_name: dict[str, LocalQueue] = {}
         self._by_wire_name: dict[QueueName, LocalQueue] = {}
+        self._deleted: list[LocalQueue] = []
         self._stirred: dict[LocalQueue, None] = {}
         self._stored: dict[str, list[StoredQueue]] = {}
         for stored in state.queues:
@@ -388,7 +397,7 @@ class LocalQueues:
                 name = declaration.name + JOURNAL_SUFFIX
                 self._declare(QueueDeclaration(name, 0, quota_bytes=declaration.journal_quota_bytes))
         for name in SystemQueue:
-            self._declare(QueueDeclaration(name, 0, quota_bytes=settings.journal_quota_bytes))
+            self._declare(QueueDeclaration(name.value, 0, quota_bytes=settings.journal_quota_bytes))
 
     def _declare(self, declaration: QueueDeclaration) -> LocalQueue:
         queue = LocalQueue(
@@ -400,7 +409,7 @@ class LocalQueues:
         return queue
 
     def __iter__(self) -> Iterator[LocalQueue]:
-        return iter(self._by_name.values())
+        return chain(self._by_name.values(), self._deleted)
 
     def named(self, name: str) -> LocalQueue:
         """A queue by its name.
@@ -410,7 +419,7 @@ class LocalQueues:
         """
         queue = self._by_name.get(name.lower())
         if queue is None:
-            known = ", ".join(queue.name for queue in self) or "none"
+            known = ", ".join(queue.name for queue in self._by_name.values()) or "none"
             raise UsageError(f"no queue {name} here; there are: {known}")
         return queue
 
@@ -423,6 +432,22 @@ class LocalQueues:
         if isinstance(destination, str):
             destination = destination.partition("\\")[2].lower().removeprefix("private$\\")
         return self._by_wire_name.get(destination)
+
+    def delete(self, queue: LocalQueue) -> None:
+        """A queue is here no more; its messages end, and whoever sends to it is told so.  [MS-MQDMPR] 3.1.7.1.4
+
+        Raises:
+            UsageError: it is the system's, or an application uses it.
+        """
+        if queue.name in set(SystemQueue) or queue.name.endswith(JOURNAL_SUFFIX):
+            raise UsageError(f"{queue.name} belongs to the system and cannot be deleted; purge it")
+        if queue.is_in_use:
+            raise UsageError(f"an application receives from {queue.name}: stop it first")
+        del self._by_name[queue.name.lower()]
+        self._by_wire_name = {name: other for name, other in self._by_wire_name.items() if other is not queue}
+        queue.purge(MessageClass.NACK_Q_DELETED)
+        self._deleted = [other for other in self._deleted if other.count] + [queue]
+        self.stir(queue)
 
     def of_lane(self, number: int) -> tuple[LocalQueue, Lane] | None:
         """The queue with a lane of this number in the store, and that lane."""

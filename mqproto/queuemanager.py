@@ -289,6 +289,19 @@ class QueueManager:
         self._queues.stir(local)
         return local.count
 
+    def delete(self, queue: str) -> int:
+        """Delete a local queue and all that is in it. It is there again, and empty, when the node is started with it.
+
+        Returns:
+            How many messages are to go.
+
+        Raises:
+            UsageError: there is no such queue, it is the system's, or an application uses it.
+        """
+        local = self._queues.named(queue)
+        self._queues.delete(local)
+        return local.count
+
     def send_back(self, queue: str, keys: Sequence[int] | None, now: Moment) -> int:
         """Send dead letters, or journaled messages, to where they were going once more, as new messages.
 
