@@ -146,7 +146,7 @@ def test_two_nodes_with_one_identity_are_told_and_exchange_nothing() -> None:
     net.send("a", direct("z", "notes"), "x")
     net.pass_ms(100)
     assert any("presents our own GUID" in str(reason) for reason in reasons(net, "z"))
-    assert reasons(net, "a") == ["the acceptor refused the connection"]
+    assert ["presents our own GUID" in str(reason) for reason in reasons(net, "a")] == [True]
     assert net.nodes["a"].up.status().outgoing[0].waiting == 1
 
 

@@ -64,21 +64,26 @@ def answer_connection(data: SessionData, packet: EstablishConnection, now: Momen
 
 def confirm_connection(data: SessionData, packet: EstablishConnection, now: Moment) -> None:
     """The acceptor answered: propose parameters, or close.  3.1.5.3.2"""
-    if packet.refused:
-        data.close("3.1.5.3.2", "the acceptor refused the connection")
-        return
     expected = data.remote_qm or packet.server_guid
-    if (packet.client_guid, packet.server_guid) != (data.local_qm, expected):
-        data.close(
-            "3.1.5.3.2",
+    fault = None
+    if packet.server_guid == data.local_qm:
+        fault = f"the acceptor presents our own GUID {guid_text(data.local_qm)}: give one of the two a new identity"
+    elif packet.refused and packet.server_guid != expected:
+        fault = (
+            f"the acceptor refused the connection: we asked for queue manager {guid_text(expected)}, "
+            f"it is {guid_text(packet.server_guid)}"
+        )
+    elif packet.refused:
+        fault = "the acceptor refused the connection"
+    elif (packet.client_guid, packet.server_guid) != (data.local_qm, expected):
+        fault = (
             f"the answer is from queue manager {guid_text(packet.server_guid)} to {guid_text(packet.client_guid)}, "
-            f"expected {guid_text(expected)} to {guid_text(data.local_qm)}",
+            f"expected {guid_text(expected)} to {guid_text(data.local_qm)}"
         )
-        return
-    if packet.server_guid in (data.local_qm, NULL_GUID):
-        data.close(
-            "3.1.5.3.2", f"the acceptor presents {guid_text(packet.server_guid)}, our own GUID or none"
-        )
+    elif packet.server_guid == NULL_GUID:
+        fault = "the acceptor presents the null GUID"
+    if fault is not None:
+        data.close("3.1.5.3.2", fault)
         return
     data.remote_qm = packet.server_guid
 

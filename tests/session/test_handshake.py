@@ -144,11 +144,14 @@ def test_the_round_trip_is_right_when_the_time_stamp_wraps_on_the_way(start: int
 @pytest.mark.parametrize(
     ("answer", "remote_qm", "why"),
     [
-        (an_answer(refused=True), THEM, "refused"),
+        (an_answer(refused=True), THEM, "the acceptor refused the connection"),
+        (an_answer(refused=True, server=OTHER), THEM, "we asked for queue manager"),
+        (an_answer(refused=True, server=US), THEM, "our own GUID"),
+        (an_answer(refused=True, server=NULL_GUID), None, "the acceptor refused the connection"),
         (an_answer(server=OTHER), THEM, "expected"),
         (an_answer(client=OTHER), THEM, "expected"),
         (an_answer(server=US), None, "our own GUID"),
-        (an_answer(server=NULL_GUID), None, "or none"),
+        (an_answer(server=NULL_GUID), None, "null GUID"),
     ],
 )
 def test_an_answer_that_is_not_what_we_asked_for_closes(
