@@ -31,6 +31,11 @@ class Settings:
     try_connect_interval_ms: int = 5_000
     """Session Retry Connect Timer: from a failed or lost session to the next try."""
 
+    ping: bool = False
+    """Whether neighbours are asked by a Ping before they are called, and Pings answered: note <7>, <10>. Off as in
+    Windows since Vista, which does neither by default; Windows Server 2003 and older always do both. While it is on,
+    a neighbour that does not answer is not called."""
+
     order_ack_timeout_ms: int = 500
     maximum_order_ack_delay_s: float = 10
     resend_timeouts_short_s: float = 30

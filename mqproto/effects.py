@@ -4,7 +4,7 @@ The shell carries a batch out in this order, and needs no other rule:
 
 1. `writes`, if there are any, in one transaction with one flush;
 2. `reads`: each page goes back with `QueueManager.loaded`;
-3. `connects`, `sends`, `closes`, `deliveries`.
+3. `pings`, `connects`, `sends`, `closes`, `deliveries`.
 
 So nothing is acknowledged, forwarded or handed out before it is on disk.
 """
@@ -252,6 +252,19 @@ class OpenTransport(NamedTuple):
     port: int
 
 
+class SendPing(NamedTuple):
+    """Send this datagram to a UDP port, from a port that is not our ping port.  [MS-MQQB] 2.1.2
+
+    Whatever comes back from there goes to `QueueManager.ping_answered`; if it cannot be sent, call
+    `QueueManager.lost`. When a second has passed, nothing is waited for any more.
+    """
+
+    session: int
+    host: str
+    port: int
+    datagram: bytes
+
+
 class SendBytes(NamedTuple):
     """Bytes to write to a session's transport, in order."""
 
@@ -298,6 +311,7 @@ class Batch:
 
     writes: Writes | None = None
     reads: list[ReadPage | ReadExpired] = field(default_factory=list)
+    pings: list[SendPing] = field(default_factory=list)
     connects: list[OpenTransport] = field(default_factory=list)
     sends: list[SendBytes] = field(default_factory=list)
     closes: list[CloseTransport] = field(default_factory=list)

@@ -12,6 +12,7 @@ from mqproto.effects import CloseTransport, Note, OpenTransport, ReadPage, SendB
 from mqproto.endings import Ending, Place
 from mqproto.moment import Moment
 from mqproto.pending import PendingWrites
+from mqproto.ping import Pings, answer_ping
 from mqproto.routing import NextHop
 from mqproto.session import InFlight, Session
 from mqproto.timers import Timer, Timers
@@ -85,6 +86,7 @@ class Neighbours:
         self._next_key = 1
         self._connects: list[OpenTransport] = []
         self._traced: list[tuple[bytes, str]] = []
+        self.pings = Pings(identity, timers)
 
     # Queues and their way
 
@@ -126,6 +128,20 @@ class Neighbours:
             session.opened(now)
             self._touched[session] = None
 
+    def pinged(self, datagram: bytes) -> bytes | None:
+        """Somebody asks whether a session would be accepted: what to answer.  3.1.7.7"""
+        accepting = len(self.sessions) < self._settings.maximum_sessions
+        return answer_ping(datagram, self._identity, accepting=accepting)
+
+    def ping_answered(self, key: int, datagram: bytes) -> None:
+        """A datagram came from where we sent a Ping.  3.1.7.8"""
+        session = self.sessions.get(key)
+        if session is not None:
+            connect = self.pings.answered(session, datagram)
+            if connect is not None:
+                self._connects.append(connect)
+            self._touched[session] = None
+
     def lost(self, key: int, reason: str, now: Moment) -> None:
         """A transport broke or could not be opened.  3.1.7.3"""
         session = self.sessions.get(key)
@@ -158,6 +174,7 @@ class Neighbours:
         assert session.closed is not None
         del self.sessions[session.key]
         self._touched.pop(session, None)
+        self.pings.forget(session.key)
         self._note_close(session)
         self._complete(session)
         lost: dict[OutgoingQueue, list[InFlight]] = {}
@@ -258,7 +275,7 @@ class Neighbours:
         session = neighbour.session
         if session is None:
             if neighbour.has_messages and not self._timers.runs(Timer.SESSION_RETRY_CONNECT, neighbour):
-                self._connect(neighbour)
+                self._connect(neighbour, now)
             return []
         if not session.is_open:
             return []
@@ -283,7 +300,7 @@ class Neighbours:
                 Ending(message.packet, MessageClass.NACK_REACH_QUEUE_TIMEOUT, Place.ON_THE_WAY)
             )
 
-    def _connect(self, neighbour: Neighbour) -> None:
+    def _connect(self, neighbour: Neighbour, now: Moment) -> None:
         """Open a session to a neighbour, or use one that it has opened.  3.1.5.2"""
         for session in self.sessions.values():
             if (
@@ -300,7 +317,11 @@ class Neighbours:
         session = self._new_session(initiator=True, remote_qm=hop.manager, host=hop.host, direct=direct)
         neighbour.session = session
         self._by_session[session.key] = neighbour
-        self._connects.append(OpenTransport(session.key, hop.host, hop.port))
+        connect = OpenTransport(session.key, hop.host, hop.port)
+        if self._settings.ping:
+            self.pings.ask(connect, hop.ping_address, now)  # 3.1.5.2.2
+        else:
+            self._connects.append(connect)
 
     # Timers
 
@@ -312,7 +333,10 @@ class Neighbours:
         """A session's timer is due."""
         session = self.sessions.get(key)
         if session is not None:
-            session.expired(timer, now)
+            if timer is Timer.PING_RESPONSE:
+                self.pings.expired(session)
+            else:
+                session.expired(timer, now)
             self._touched[session] = None
 
     def hold(self, queue: OutgoingQueue) -> None:

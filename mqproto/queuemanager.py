@@ -3,6 +3,8 @@
 It decides; it never waits. The shell feeds it all that has happened, takes one batch, commits its writes, then sends:
 
     core.accepted(host, now)               a neighbour has connected
+    core.pinged(datagram)                  somebody asks whether he may; gives back what to answer
+    core.ping_answered(session, data)      a datagram came from where we asked
     core.opened(session, now)              a transport that we asked for is open
     core.lost(session, reason, now)        a transport broke, or could not be opened
     core.receive(session, data, now)       bytes arrived
@@ -137,6 +139,17 @@ class QueueManager:
     def lost(self, session: int, reason: str, now: Moment) -> None:
         """The transport broke, the peer closed it, or it could not be opened. An unknown session is no error."""
         self._neighbours.lost(session, reason, now)
+
+    def pinged(self, datagram: bytes) -> bytes | None:
+        """A datagram came to our ping port: what to send back to where it came from, or None.  3.1.7.7
+
+        This changes nothing, so there is no batch to take afterwards.
+        """
+        return self._neighbours.pinged(datagram)
+
+    def ping_answered(self, session: int, datagram: bytes) -> None:
+        """A datagram came from where a SendPing went. One that is no response to it is ignored.  3.1.7.8"""
+        self._neighbours.ping_answered(session, datagram)
 
     def receive(self, session: int, data: bytes | bytearray | memoryview, now: Moment) -> None:
         """Bytes arrived. Those of a session that is closed already are dropped."""
@@ -370,6 +383,7 @@ class QueueManager:
         batch = Batch(
             writes=self._writes.take(now),
             reads=reads,
+            pings=self._neighbours.pings.take(),
             connects=self._neighbours.take_connects(),
             sends=sends,
             closes=closes,

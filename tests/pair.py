@@ -26,6 +26,7 @@ from mqproto.effects import (
     QueueRow,
     ReadExpired,
     ReadPage,
+    SendPing,
     StoredQueue,
     StoredState,
     Writes,
@@ -301,7 +302,13 @@ class Net:
         batch = core.take(self.now)
         self._deadlines[node.name] = batch.deadline_ms
         busy = bool(
-            batch.writes or batch.reads or batch.connects or batch.sends or batch.closes or batch.deliveries
+            batch.writes
+            or batch.reads
+            or batch.pings
+            or batch.connects
+            or batch.sends
+            or batch.closes
+            or batch.deliveries
         )
         node.batch_count += busy
         dies = busy and node.batch_count == node.dies_at
@@ -319,6 +326,8 @@ class Net:
         node.notes += batch.notes
         for page in batch.reads:
             node.up.loaded(page, node.store.read(page), self.now)
+        for ping in batch.pings:
+            self._ping(node, ping)
         for connect in batch.connects:
             self._connect(node, connect.session, connect.host)
         for send in batch.sends:
@@ -329,6 +338,15 @@ class Net:
                 self._break(wire, "closed by peer")
         for delivery in batch.deliveries:
             self._deliver(node, delivery)
+
+    def _ping(self, node: Node, ping: SendPing) -> None:
+        """The request and its response, unless nobody hears it."""
+        peer = self.nodes.get(ping.host)
+        if peer is None or peer.core is None or frozenset((node.name, ping.host)) in self.blocked:
+            return
+        response = peer.core.pinged(ping.datagram) if peer.settings.ping else None
+        if response is not None:
+            node.up.ping_answered(ping.session, response)
 
     def _connect(self, node: Node, session: int, host: str) -> None:
         peer = self.nodes.get(host)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from mqproto.configuration import Settings
@@ -22,6 +24,7 @@ def test_the_defaults_are_those_of_windows() -> None:
     assert settings.try_connect_interval_ms == 5_000
     assert settings.order_ack_timeout_ms == 500
     assert settings.maximum_order_ack_delay_s == 10
+    assert settings.ping is False
     assert settings.remove_duplicate_size == 10_000
     assert settings.remove_duplicate_cleanup_ms == 30 * 60 * 1_000
 
@@ -50,7 +53,7 @@ def test_no_entry_of_the_resend_table_is_so_short_that_time_would_stand_still() 
         ("resident_messages", -1),
     ],
 )
-def test_a_value_out_of_range_is_refused_by_name_and_value(name: str, value: int) -> None:
+def test_a_value_out_of_range_is_refused_by_name_and_value(name: str, value: Any) -> None:
     with pytest.raises(UsageError, match=rf"{name} = {value}"):
         Settings(**{name: value})
 
@@ -64,5 +67,5 @@ def test_a_value_out_of_range_is_refused_by_name_and_value(name: str, value: int
         ("window_size", 32_767),
     ],
 )
-def test_the_limits_themselves_are_allowed(name: str, value: int) -> None:
+def test_the_limits_themselves_are_allowed(name: str, value: Any) -> None:
     assert getattr(Settings(**{name: value}), name) == value

@@ -5,12 +5,13 @@ enterprise.py has the records, costs.py the cheapest ways between sites, router.
 """
 
 from mqproto.routing.enterprise import LINK_COSTS, Enterprise, Machine, RoutingLink, Site
-from mqproto.routing.nexthops import MSMQ_PORT, NextHop, Routes
+from mqproto.routing.nexthops import MSMQ_PORT, PING_PORT, NextHop, Routes
 from mqproto.routing.router import Router
 
 __all__ = [
     "LINK_COSTS",
     "MSMQ_PORT",
+    "PING_PORT",
     "Enterprise",
     "Machine",
     "NextHop",

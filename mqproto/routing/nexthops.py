@@ -9,6 +9,8 @@ from typing import Final
 from mqproto.wire.guid import Guid
 
 MSMQ_PORT: Final = 1801
+PING_PORT: Final = 3527
+"""The UDP port to which Pings go.  2.1.2"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +18,18 @@ class NextHop:
     """A neighbour: whom we call, and where.  3.1.1.3.1.3
 
     manager: its queue manager's GUID; None when only a direct format name told us of it.
+    ping: the address and UDP port at which it answers Pings, if not port 3527 of `host`.
     """
 
     manager: Guid | None
     host: str
     port: int = MSMQ_PORT
+    ping: tuple[str, int] | None = None
+
+    @property
+    def ping_address(self) -> tuple[str, int]:
+        """Where it is pinged."""
+        return self.ping or (self.host, PING_PORT)
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"

@@ -208,6 +208,11 @@ def _settings(tables: Mapping[str, Table]) -> Settings:
             if key not in known:
                 raise TopologyError(f"{where}: unknown setting {key!r}; {nearest(key, known)}")
             whole = known[key].type in ("int", int)
+            if known[key].type in ("bool", bool):
+                if not isinstance(value, bool):
+                    raise TopologyError(f"{where}.{key}: {value!r} is neither true nor false")
+                values[key] = value
+                continue
             # A bool is an int to Python and never meant as one.
             if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
                 raise TopologyError(f"{where}.{key}: {value!r} is no {'whole ' if whole else ''}number")

@@ -250,6 +250,7 @@ def test_an_unknown_manager_is_answered_with_the_known_ones() -> None:
             "settings: unknown setting 'window_sise'; did you mean 'window_size'?",
         ),
         (f"{SMALL}[settings]\nwindow_size = true", "settings.window_size: True is no whole number"),
+        (f"{SMALL}[settings]\nping = 1", "settings.ping: 1 is neither true nor false"),
         (f"{SMALL}[settings]\nwindow_size = 1.5", "settings.window_size: 1.5 is no whole number"),
         (
             f"{SMALL}[settings]\nmaximum_order_ack_delay_s = inf",
