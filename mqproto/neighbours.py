@@ -133,14 +133,16 @@ class Neighbours:
         accepting = len(self.sessions) < self._settings.maximum_sessions
         return answer_ping(datagram, self._identity, accepting=accepting)
 
-    def ping_answered(self, key: int, datagram: bytes) -> None:
-        """A datagram came from where we sent a Ping.  3.1.7.8"""
+    def ping_answered(self, key: int, datagram: bytes) -> bool:
+        """A datagram came from where we sent a Ping; whether that decided anything.  3.1.7.8"""
         session = self.sessions.get(key)
-        if session is not None:
-            connect = self.pings.answered(session, datagram)
-            if connect is not None:
-                self._connects.append(connect)
-            self._touched[session] = None
+        if session is None:
+            return False
+        connect = self.pings.answered(session, datagram)
+        if connect is not None:
+            self._connects.append(connect)
+        self._touched[session] = None
+        return connect is not None or session.closed is not None
 
     def lost(self, key: int, reason: str, now: Moment) -> None:
         """A transport broke or could not be opened.  3.1.7.3"""

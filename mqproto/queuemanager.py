@@ -147,9 +147,9 @@ class QueueManager:
         """
         return self._neighbours.pinged(datagram)
 
-    def ping_answered(self, session: int, datagram: bytes) -> None:
-        """A datagram came from where a SendPing went. One that is no response to it is ignored.  3.1.7.8"""
-        self._neighbours.ping_answered(session, datagram)
+    def ping_answered(self, session: int, datagram: bytes) -> bool:
+        """A datagram came from where a SendPing went; whether it was the response. Any other is ignored.  3.1.7.8"""
+        return self._neighbours.ping_answered(session, datagram)
 
     def receive(self, session: int, data: bytes | bytearray | memoryview, now: Moment) -> None:
         """Bytes arrived. Those of a session that is closed already are dropped."""

@@ -9,7 +9,7 @@ from mqproto.destinations import Destination
 from mqproto.errors import UsageError
 from mqproto.formatname import DirectName, PrivateName, PublicName
 from mqproto.localqueues import QueueDeclaration
-from mqproto.routing import NextHop, Routes
+from mqproto.routing import PING_PORT, NextHop, Routes
 from mqproto.wire.guid import Guid
 from simulator.topology import Node, Topology, TopologyError
 
@@ -35,6 +35,7 @@ class Directory:
             QueueDeclaration(queue.name, queue.identifier, queue.transactional, queue.public)
             for queue in node.queues.values()
         ]
+        self.ping_ports = {other.ping_address[1] for other in topology.nodes.values()}
         self._by_name = {queue.name.lower(): queue.name for queue in self.queues}
         self._known: dict[str, Destination] = {}
 
@@ -108,14 +109,20 @@ def _routes(topology: Topology, node: Node) -> Routes:
     for other in others:
         try:
             hop = topology.next_hop(node.name, other.name)
-            managers[other.guid] = NextHop(topology.nodes[hop].guid, *topology.dial_address(node.name, hop))
+            managers[other.guid] = _hop(topology.nodes[hop], *topology.dial_address(node.name, hop))
         except TopologyError:
             pass  # No way leads there; what is sent there waits, and the status says "no route".
         try:
             straight = topology.dial_address(node.name, other.name)
         except TopologyError:
             straight = other.address
-        hosts[other.name.lower()] = NextHop(other.guid, *straight)
+        hosts[other.name.lower()] = _hop(other, *straight)
         if uses[other.host] == 1:
             hosts[other.host.lower()] = hosts[other.name.lower()]
     return Routes(managers, hosts)
+
+
+def _hop(node: Node, host: str, port: int) -> NextHop:
+    """A neighbour that is called at this address; datagrams go to the node itself, whatever proxy stands there."""
+    ping = node.ping_address
+    return NextHop(node.guid, host, port, None if ping == (host, PING_PORT) else ping)

@@ -30,6 +30,7 @@ from simulator.clock import Clock
 from simulator.connection import read_buffer
 from simulator.directory import Directory
 from simulator.log import node_log
+from simulator.pings import Pings
 from simulator.service import Service
 from simulator.storage import Store, StoreError
 from simulator.topology import Topology
@@ -65,6 +66,7 @@ class Node:
             self.core, self._turns, clock, node.host, node.settings.maximum_sessions, buffer
         )
         self._service = Service(self.core, directory, self._turns, clock, buffer)
+        self._pings = Pings(self.core, self._turns, clock, node.host, directory.ping_ports)
 
     def stop(self) -> None:
         """Take in nothing more, carry out what was decided, and end."""
@@ -75,13 +77,15 @@ class Node:
         self,
         neighbours: socket.socket,
         clients: socket.socket,
+        pings: socket.socket | None = None,
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serve both until `stop`.
+        """Serve all of them until `stop`.
 
         Args:
             neighbours, clients: sockets that listen.
+            pings: the ping port, if the node has ping on.
 
         Raises:
             ExceptionGroup: of a StoreError, if the disk fails. Nothing of the batch that it failed in was said to
@@ -90,10 +94,13 @@ class Node:
         async with trio.open_nursery() as nursery:
             await nursery.start(self._transports.run, neighbours)
             await nursery.start(self._service.run, clients)
+            if pings is not None:
+                await nursery.start(self._pings.run, pings)
             task_status.started()
             await self.pump()
             self._transports.stop()
             self._service.stop()
+            self._pings.stop()
 
     async def pump(self) -> None:
         """Feed, commit, send, until the node stops."""
@@ -124,6 +131,8 @@ class Node:
             self.core.stored(self._store.size_bytes)
         for page in batch.reads:
             self.core.loaded(page, self._store.read(page), self._clock.now())
+        for ping in batch.pings:
+            self._pings.ask(ping)
         for connect in batch.connects:
             self._transports.open(connect)
         for send in batch.sends:
@@ -168,15 +177,23 @@ async def run_node(
         path = places.store_path(directory, node.name)
         store = held.enter_context(Store(path, node.guid, node.settings.remove_duplicate_size))
         neighbours = held.enter_context(closing(listen(*node.address, allow_remote=allow_remote)))
+        pings = None
+        if node.settings.ping:
+            pings = listen(*node.ping_address, kind=socket.SOCK_DGRAM, allow_remote=allow_remote)
+            held.enter_context(closing(pings))
         clients = held.enter_context(_listening_for_clients(places.socket_path(directory, node.name)))
         running = Node(Directory(topology, node), store, lines, clock)
         lines.info(
-            "started", address=f"{node.host}:{node.port}", manager=guid_text(node.guid), store=str(path)
+            "started",
+            address=f"{node.host}:{node.port}",
+            ping="off" if pings is None else "{}:{}".format(*node.ping_address),
+            manager=guid_text(node.guid),
+            store=str(path),
         )
         try:
             with _plain_errors():
                 async with trio.open_nursery() as nursery:
-                    await nursery.start(running.run, neighbours, clients)
+                    await nursery.start(running.run, neighbours, clients, pings)
                     task_status.started(running)
         except StoreError as error:
             lines.error("failed", reason=str(error))

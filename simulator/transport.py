@@ -99,7 +99,7 @@ class Transports:
             try:
                 opened = await dial(order.host, order.port, self._source)
             except OSError as error:
-                reason = _refusal(error, where)
+                reason = refusal(error, where)
         del self._scopes[order.session]
         if opened is None:
             self._lost(order.session, reason)
@@ -169,25 +169,30 @@ class Transports:
 # Sockets
 
 
-def listen(host: str, port: int, *, allow_remote: bool = False) -> socket.socket:
-    """Listen for neighbours.
+def listen(
+    host: str, port: int, *, kind: socket.SocketKind = socket.SOCK_STREAM, allow_remote: bool = False
+) -> socket.socket:
+    """Listen for neighbours: for their connections, or for datagrams.
 
     Raises:
         UsageError: the address cannot be had; the text says what to do.
     """
-    where = f"{host}:{port}"
+    is_stream = kind == socket.SOCK_STREAM
+    where = f"{host}:{port}" if is_stream else f"{host}:{port} (UDP)"
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=kind)[0]
     except OSError:
         raise UsageError(f"no computer is called {host}: give the node an address") from None
     if not allow_remote and not ipaddress.ip_address(address[0]).is_loopback:
         raise UsageError(f"{where} can be reached from outside: ask for that with --allow-remote")
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(family, kind)
     try:
         listener.setblocking(False)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_stream:  # For datagrams it would let two programs have one port.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(BACKLOG)
+        if is_stream:
+            listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         trouble = {
@@ -214,13 +219,15 @@ async def accept(listener: socket.socket) -> tuple[socket.socket, str]:
             return accepted, address[0] if address else ""
 
 
-async def dial(host: str, port: int, source: str) -> socket.socket:
-    """Connect, from our own address if both are on loopback.
+async def dial(
+    host: str, port: int, source: str, kind: socket.SocketKind = socket.SOCK_STREAM
+) -> socket.socket:
+    """Connect, from our own address if both are on loopback. Only the peer's datagrams reach a connected UDP socket.
 
     Raises:
         OSError: there is nobody, or no such host.
     """
-    family, kind, _, _, address = (await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
+    family, _, _, _, address = (await trio.socket.getaddrinfo(host, port, type=kind))[0]
     connecting = socket.socket(family, kind)
     try:
         connecting.setblocking(False)
@@ -245,7 +252,8 @@ def _on_loopback(address: str) -> bool:
         return False
 
 
-def _refusal(error: OSError, where: str) -> str:
+def refusal(error: OSError, where: str) -> str:
+    """Why nobody was reached, in words."""
     if isinstance(error, socket.gaierror):
         return f"no computer is found under {where}"
     if error.errno == errno.ECONNREFUSED:

@@ -23,11 +23,11 @@ def seen_by(topology: Topology, name: str, detours: Mapping[tuple[str, str], Add
     Args:
         detours: by (who connects, to whom): the address to connect to.
     """
-    nodes = {
-        other: replace(node, host=host, port=port)
-        for other, node in topology.nodes.items()
-        for host, port in [detours.get((name, other), node.address)]
-    }
+    nodes = dict(topology.nodes)
+    for (frm, to), (host, port) in detours.items():
+        if frm == name:
+            # Datagrams take no detour: each is pinged where it is.
+            nodes[to] = replace(nodes[to], host=host, port=port, ping=nodes[to].ping_address)
     links = tuple(replace(link, proxy=None) for link in topology.links)
     return replace(topology, nodes=nodes, links=links)
 
@@ -52,7 +52,10 @@ def _lines(topology: Topology) -> Iterator[str]:
 
 def _node(node: Node) -> Iterator[str]:
     yield from _table(
-        f"[node.{node.name}]", guid=guid_text(node.guid), address=_address(node.host, node.port)
+        f"[node.{node.name}]",
+        guid=guid_text(node.guid),
+        address=_address(node.host, node.port),
+        ping=_address(*node.ping) if node.ping else None,
     )
     for queue in node.queues.values():
         yield from _table(

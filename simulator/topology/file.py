@@ -4,7 +4,7 @@
 name = "pair"                                   # by default the file's name
 description = "Two queue managers."
 
-[node.sender]                                   # guid and address = "host:port" may be given
+[node.sender]                                   # guid, address = "host:port" and ping = "host:port" may be given
 [node.destination.queue.orders]                 # id and public may be given
 transactional = true
 
@@ -45,6 +45,7 @@ import msgspec
 
 from mqproto.configuration import Settings
 from mqproto.errors import UsageError
+from mqproto.routing import PING_PORT
 from mqproto.wire.guid import Guid, guid_from_text
 from simulator.topology.errors import TopologyError, nearest
 from simulator.topology.model import (
@@ -77,6 +78,7 @@ class _File(msgspec.Struct):
 class _Node(msgspec.Struct):
     guid: str | None = None
     address: str | None = None
+    ping: str | None = None
     queue: dict[str, Table] = {}
     settings: Table = {}
 
@@ -171,6 +173,7 @@ def _node(topology: str, number: int, name: str, entry: _Node, common: Table) ->
         guid=_guid(entry.guid, f"{where}.guid") if entry.guid else _derived(topology, name),
         host=host,
         port=port,
+        ping=_address(entry.ping, f"{where}.ping", PING_PORT) if entry.ping else None,
         queues=_queues(topology, name, entry.queue),
         settings=_settings({"settings": common, f"{where}.settings": entry.settings}),
     )
@@ -225,11 +228,11 @@ def _settings(tables: Mapping[str, Table]) -> Settings:
         raise TopologyError(f"settings: {error}") from None
 
 
-def _address(text: str, where: str) -> tuple[str, int]:
+def _address(text: str, where: str, default_port: int = DEFAULT_PORT) -> tuple[str, int]:
     """`host`, `host:port` or `[::1]:port`."""
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
-        host, port = text, str(DEFAULT_PORT)
+        host, port = text, str(default_port)
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65_536):
         raise TopologyError(f"{where}: {text!r} has no port from 1 to 65535; write host:port")
     bracketed = host.startswith("[") and host.endswith("]")

@@ -19,6 +19,7 @@ from mqproto.configuration import Settings
 from mqproto.errors import FormatNameError
 from mqproto.formatname import PrivateName, PublicName, Scope, parse_queue_name
 from mqproto.formatname.path import LocalName
+from mqproto.routing import PING_PORT
 from mqproto.wire.guid import NULL_GUID, Guid
 from simulator.topology.errors import TopologyError, nearest, refuse_twins
 from simulator.topology.resolve import Destination, resolve
@@ -53,12 +54,16 @@ class QueueDeclaration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One queue manager: its name is its computer's."""
+    """One queue manager: its name is its computer's.
+
+    ping: where it answers Pings, if its settings have that on and it is not UDP port 3527 of `host`.
+    """
 
     name: str
     guid: Guid
     host: str
     port: int = DEFAULT_PORT
+    ping: tuple[str, int] | None = None
     queues: Mapping[str, QueueDeclaration] = field(default_factory=dict)
     settings: Settings = field(default_factory=Settings)
 
@@ -78,6 +83,11 @@ class Node:
     def address(self) -> tuple[str, int]:
         """Where it listens."""
         return self.host, self.port
+
+    @property
+    def ping_address(self) -> tuple[str, int]:
+        """The address and UDP port at which it answers Pings."""
+        return self.ping or (self.host, PING_PORT)
 
     def queue(self, name: str) -> QueueDeclaration:
         """The queue of that name, in any case; a TopologyError if there is none."""
@@ -160,6 +170,8 @@ class Topology:
         refuse_twins("have one GUID", ((node.guid, node.name) for node in nodes))
         refuse_twins("have one address", chain(((node.address, node.name) for node in nodes), proxies))
         refuse_twins("have one public GUID", queues)
+        pinged = ((node.ping_address, node.name) for node in nodes if node.settings.ping)
+        refuse_twins("answer pings at one address, which ping = 'host:port' sets", pinged)
 
         neighbours: dict[str, list[str]] = {name: [] for name in self.nodes}
         for link in self.links:
@@ -231,22 +243,23 @@ class Topology:
         return resolve(self, parse_queue_name(text), at)
 
     def with_free_ports(self) -> Topology:
-        """The same on 127.0.0.1, each node and proxy at a port that was free a moment ago.
+        """The same on 127.0.0.1, each node and proxy at a port that was free a moment ago, for pings as well.
 
         For machines that have no 127.0.0.2, such as macOS, or something else at port 1801.
         """
         with ExitStack() as held:
 
-            def free() -> tuple[str, int]:
-                listener = held.enter_context(socket.socket())
+            def free(kind: int = socket.SOCK_STREAM) -> tuple[str, int]:
+                listener = held.enter_context(socket.socket(type=kind))
                 listener.bind(("127.0.0.1", 0))
                 return "127.0.0.1", int(listener.getsockname()[1])
 
             # All are held until all are chosen, so that none is chosen twice.
             addresses = {name: free() for name in self.nodes}
+            pings = {name: free(socket.SOCK_DGRAM) for name in self.nodes}
             links = tuple(replace(link, proxy=free()) if link.proxy else link for link in self.links)
         nodes = {
-            name: replace(node, host=addresses[name][0], port=addresses[name][1])
+            name: replace(node, host=addresses[name][0], port=addresses[name][1], ping=pings[name])
             for name, node in self.nodes.items()
         }
         return replace(self, nodes=nodes, links=links)

@@ -18,7 +18,7 @@ SENDER, INTERMEDIATE, DESTINATION = THREE.nodes.values()
 
 def hop(topology: Topology, name: str) -> NextHop:
     node = topology.nodes[name]
-    return NextHop(node.guid, node.host, node.port)
+    return NextHop(node.guid, node.host, node.port, node.ping)
 
 
 def hosts(topology: Topology, name: str) -> Mapping[str, NextHop]:
@@ -43,7 +43,7 @@ def test_a_proxy_is_called_in_place_of_the_neighbour_behind_it() -> None:
     proxy = ("127.0.0.9", 2000)
     links = (Link("sender", "intermediate", proxy), Link("intermediate", "destination"))
     topology = replace(THREE, links=links)
-    there = NextHop(INTERMEDIATE.guid, *proxy)
+    there = NextHop(INTERMEDIATE.guid, *proxy, ping=(INTERMEDIATE.host, 3527))
     assert Directory(topology, SENDER).routes.to_manager(DESTINATION.guid) == there
     assert Directory(topology, SENDER).routes.to_host("intermediate") == there
     assert Directory(topology, INTERMEDIATE).routes.to_manager(SENDER.guid) == hop(topology, "sender")

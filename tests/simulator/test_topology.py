@@ -233,6 +233,11 @@ def test_an_unknown_manager_is_answered_with_the_known_ones() -> None:
             "node.a: '::1' is no address; write host:port, an IPv6 host in brackets",
         ),
         (
+            "[settings]\nping = true\n[node.a]\naddress = 'h:1'\n[node.b]\naddress = 'h:2'",
+            "a and b answer pings at one address, which ping = 'host:port' sets; change one",
+        ),
+        ("[node.a]\nping = 'h:0'", "node.a.ping: 'h:0' has no port from 1 to 65535; write host:port"),
+        (
             "[node.a.queue.q]\npublic='{0}'\n[node.b.queue.r]\npublic='{0}'",
             "q and r have one public GUID; change one",
         ),

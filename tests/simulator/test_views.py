@@ -34,5 +34,6 @@ def test_each_node_finds_its_neighbours_behind_the_detours_and_itself_where_it_i
     assert sender.dial_address("sender", "intermediate") == ("127.0.0.9", 9)
     assert intermediate.dial_address("intermediate", "sender") == ("127.0.0.8", 8)
     assert intermediate.dial_address("intermediate", "destination") == topology.nodes["destination"].address
+    assert sender.nodes["intermediate"].ping_address == topology.nodes["intermediate"].ping_address
     assert sender.nodes["sender"] == topology.nodes["sender"]
     assert same(sender) == sender

@@ -1,0 +1,117 @@
+"""Pings over UDP: requests to neighbours, and answers to whoever asks.  [MS-MQQB] 2.1.2
+
+The two have sockets of their own, since a request and a response look alike. An answer is no larger than its request,
+goes to nobody who seems to ask from a ping port, and no more than some 3,000 leave in a second.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Final
+
+import trio
+
+from mqproto.effects import SendPing
+from mqproto.ping import PING_RESPONSE_MS
+from mqproto.queuemanager import QueueManager
+from mqproto.routing import PING_PORT
+from mqproto.wire.ping import ping_packet
+from simulator.clock import Clock
+from simulator.transport import dial, refusal
+from simulator.turns import Turns
+
+READ_BYTES: Final = ping_packet.sizeof() + 1
+"""One byte more than a Ping has, so that a longer datagram is seen to be one."""
+ROUND: Final = 32
+"""How many requests are answered before the node does anything else."""
+PAUSE_S: Final = 0.01
+"""How long the next ones then wait, and are dropped where the kernel has no room for more."""
+
+
+class Pings:
+    """The ping port of a node, and the requests that it sends.
+
+    Args:
+        core: knows what to ask and to answer.
+        source: our own address; requests leave from it if they go to loopback.
+        ping_ports: those of the nodes we know. Whoever seems to ask from one is forged: an answer would be answered,
+            and that answer too.
+    """
+
+    def __init__(
+        self, core: QueueManager, turns: Turns, clock: Clock, source: str, ping_ports: Collection[int]
+    ) -> None:
+        self._core = core
+        self._turns = turns
+        self._clock = clock
+        self._source = source
+        self._ping_ports = {PING_PORT, *ping_ports}
+        self._scope = trio.CancelScope()
+
+    async def run(
+        self, listener: socket.socket, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Answer what comes to this socket, and ask what `ask` is told to, until `stop`."""
+        with self._scope:
+            async with trio.open_nursery() as self._nursery:
+                task_status.started()
+                await self._answer(listener)
+
+    def stop(self) -> None:
+        """The core has closed the sessions that wait for a response."""
+        self._scope.cancel()
+
+    # The acceptor
+
+    async def _answer(self, listener: socket.socket) -> None:
+        while True:
+            await trio.lowlevel.wait_readable(listener)
+            if self._answer_some(listener):
+                await trio.sleep(PAUSE_S)
+
+    def _answer_some(self, listener: socket.socket) -> bool:
+        """Answer what has come, up to ROUND requests; whether there may be more."""
+        for _ in range(ROUND):
+            try:
+                datagram, address = listener.recvfrom(READ_BYTES)
+            except BlockingIOError:
+                return False
+            except OSError:  # Of an earlier answer, on systems that tell.
+                continue
+            response = self._core.pinged(datagram) if address[1] not in self._ping_ports else None
+            if response is not None:
+                with suppress(OSError):  # Who cannot be answered asks again.
+                    listener.sendto(response, address)
+        return True
+
+    # The initiator
+
+    def ask(self, order: SendPing) -> None:
+        """Send a request, and hand the core what comes back while it waits."""
+        self._nursery.start_soon(self._ask, order)
+
+    async def _ask(self, order: SendPing) -> None:
+        try:
+            with trio.move_on_after(PING_RESPONSE_MS / 1_000):
+                asking = await dial(order.host, order.port, self._source, socket.SOCK_DGRAM)
+                with asking:
+                    asking.send(order.datagram)
+                    await self._hear(order, asking)
+        except OSError as error:
+            where = f"{order.host}:{order.port} (UDP)"
+            refused = error.errno == errno.ECONNREFUSED
+            reason = f"nobody answers pings at {where}" if refused else refusal(error, where)
+            self._core.lost(order.session, reason, self._clock.now())
+            self._turns.wake()
+
+    async def _hear(self, order: SendPing, asking: socket.socket) -> None:
+        """Until the core has heard what it waits for; it ignores the rest."""
+        while True:
+            await trio.lowlevel.wait_readable(asking)
+            with suppress(BlockingIOError):
+                if self._core.ping_answered(order.session, asking.recv(READ_BYTES)):
+                    self._turns.wake()
+                    return

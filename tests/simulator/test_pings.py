@@ -1,0 +1,176 @@
+"""Pings with real sockets: who is asked, who is answered, and who is not."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from mqproto.errors import UsageError
+from mqproto.wire import Guid, Ping, decode_ping, encode_ping
+from simulator.client import connect
+from simulator.node import run_node
+from simulator.pings import PAUSE_S, ROUND
+from simulator.topology import Topology, load
+from tests.simulator.running import DESTINATION, Log, running
+
+STRANGER = Guid(b"a stranger's guid"[:16])
+
+
+def pinging(*names: str) -> Topology:
+    """sender, intermediate, destination at free ports; those named have ping on."""
+    topology = load("three-node").with_free_ports()
+    nodes = {
+        name: replace(node, settings=replace(node.settings, ping=name in names))
+        for name, node in topology.nodes.items()
+    }
+    return replace(topology, nodes=nodes)
+
+
+def a_request(cookie: int, *, manager: Guid = STRANGER) -> bytes:
+    return encode_ping(Ping(cookie=cookie, qm_guid=manager))
+
+
+@pytest.fixture
+def stranger() -> Iterator[socket.socket]:
+    """A socket of somebody whom no topology has."""
+    with socket.socket(type=socket.SOCK_DGRAM) as stranger:
+        stranger.bind(("127.0.0.1", 0))
+        stranger.setblocking(False)
+        yield stranger
+
+
+async def hear(stranger: socket.socket) -> Ping:
+    """The next response."""
+    await trio.lowlevel.wait_readable(stranger)
+    return decode_ping(stranger.recv(100))
+
+
+async def test_a_chain_of_nodes_that_ping_delivers(tmp_path: Path) -> None:
+    chain = pinging("sender", "intermediate", "destination")
+    async with AsyncExitStack() as nodes:
+        for name in chain.nodes:
+            await nodes.enter_async_context(running(chain, name, tmp_path))
+        sender = await nodes.enter_async_context(connect(chain, "sender", tmp_path))
+        destination = await nodes.enter_async_context(connect(chain, "destination", tmp_path))
+        await sender.send(DESTINATION, b"asked for", transactional=True)
+        async with destination.transaction("orders", timeout_s=20) as [message]:
+            assert message.body == b"asked for"
+
+
+async def test_a_neighbour_that_answers_no_ping_is_not_called_until_it_does(tmp_path: Path) -> None:
+    """Nobody has the port at first, then somebody who is silent, then the neighbour itself."""
+    chain = pinging("sender", "intermediate")
+    address = chain.nodes["intermediate"].ping_address
+    log = Log()
+    async with running(chain, "sender", tmp_path, log), connect(chain, "sender", tmp_path) as client:
+        await client.send(DESTINATION, b"waits", transactional=True)
+        nobody = await log.line("session-closed")
+        where = "{}:{} (UDP)".format(*address)
+        assert nobody["reason"] == f"nobody answers pings at {where}"
+        with closing(socket.socket(type=socket.SOCK_DGRAM)) as silent:
+            silent.bind(address)
+            silent.setblocking(False)
+            while (await log.line("session-closed"))["section"] != "3.1.6.8":
+                await log.at_least(len(log.lines("session-closed")) + 1, "session-closed")
+        async with running(chain, "intermediate", tmp_path):
+            await log.line("session-open")
+
+
+async def test_a_node_answers_with_its_guid_and_only_what_is_a_ping(
+    tmp_path: Path, stranger: socket.socket
+) -> None:
+    chain = pinging("sender")
+    node = chain.nodes["sender"]
+    malformed = [
+        b"",
+        b"\0",
+        a_request(1)[:-1],
+        a_request(2) + b"\0",
+        a_request(3) * 2,
+        b"\0" * 24,
+        bytes(65_000),
+    ]
+    async with running(chain, "sender", tmp_path):
+        for datagram in [*malformed, a_request(7), a_request(8, manager=node.guid)]:
+            stranger.sendto(datagram, node.ping_address)
+        assert await hear(stranger) == Ping(cookie=7, qm_guid=node.guid)
+        refusal = await hear(stranger)
+        assert (refusal.cookie, refusal.refused) == (8, True)
+
+
+async def test_nothing_is_sent_to_a_ping_port_since_it_would_be_answered(
+    tmp_path: Path, stranger: socket.socket
+) -> None:
+    chain = pinging("sender")
+    node, other = chain.nodes["sender"], chain.nodes["destination"]
+    async with running(chain, "sender", tmp_path):
+        with closing(socket.socket(type=socket.SOCK_DGRAM)) as forged:
+            forged.bind(other.ping_address)
+            forged.setblocking(False)
+            forged.sendto(a_request(1), node.ping_address)
+            stranger.sendto(a_request(2), node.ping_address)
+            assert (await hear(stranger)).cookie == 2
+            with pytest.raises(BlockingIOError):
+                forged.recv(100)
+
+
+async def test_a_flood_is_answered_a_round_at_a_time(
+    tmp_path: Path, stranger: socket.socket, mock_clock: MockClock
+) -> None:
+    chain = pinging("sender")
+    node = chain.nodes["sender"]
+    async with running(chain, "sender", tmp_path):
+        for cookie in range(2 * ROUND):
+            stranger.sendto(a_request(cookie), node.ping_address)
+        heard = [(await hear(stranger)).cookie for _ in range(ROUND)]
+        await wait_all_tasks_blocked()
+        with pytest.raises(BlockingIOError):
+            stranger.recv(100)
+        mock_clock.jump(PAUSE_S)
+        heard += [(await hear(stranger)).cookie for _ in range(ROUND)]
+    assert heard == list(range(2 * ROUND))
+
+
+async def test_a_node_without_ping_has_no_ping_port(tmp_path: Path, stranger: socket.socket) -> None:
+    chain = pinging()
+    async with running(chain, "sender", tmp_path):
+        stranger.connect(chain.nodes["sender"].ping_address)
+        stranger.send(a_request(1))
+        await trio.lowlevel.wait_readable(stranger)
+        with pytest.raises(ConnectionRefusedError):
+            stranger.recv(100)
+
+
+async def test_a_node_that_stops_does_not_wait_for_responses(
+    tmp_path: Path, stranger: socket.socket, mock_clock: MockClock
+) -> None:
+    """The clock stands still, so the second that a response may take never passes."""
+    chain = pinging("sender")
+    silent = replace(chain.nodes["intermediate"], ping=stranger.getsockname())
+    chain = replace(chain, nodes={**chain.nodes, "intermediate": silent})
+    async with running(chain, "sender", tmp_path), connect(chain, "sender", tmp_path) as client:
+        await client.send(DESTINATION, b"waits", transactional=True)
+        await trio.lowlevel.wait_readable(stranger)
+    assert mock_clock.current_time() == 0
+
+
+async def test_a_ping_port_that_is_taken_or_reached_from_outside_is_refused_in_one_line(
+    tmp_path: Path,
+) -> None:
+    chain = pinging("sender")
+    host, port = chain.nodes["sender"].ping_address
+    with closing(socket.socket(type=socket.SOCK_DGRAM)) as other:
+        other.bind((host, port))
+        with pytest.raises(UsageError, match=rf"^{host}:{port} \(UDP\) is taken by another program"):
+            await run_node(chain, "sender", tmp_path, log=Log())
+    outside = replace(chain.nodes["sender"], ping=("0.0.0.0", port))
+    chain = replace(chain, nodes={**chain.nodes, "sender": outside})
+    with pytest.raises(UsageError, match="--allow-remote"):
+        await run_node(chain, "sender", tmp_path, log=Log())
