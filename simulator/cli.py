@@ -237,6 +237,38 @@ def decode(
     return DONE if inspection.is_valid else FINDING
 
 
+@app.command()
+def probe(
+    host: Annotated[str, typer.Argument(help="HOST, HOST:PORT or [IPv6]:PORT; TCP port 1801 by default.")],
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=0.1, max=600, help="Seconds that it may take in all.")
+    ] = 5,
+    ping_port: Annotated[int, typer.Option(min=1, max=65_535, help="The UDP port to ping.")] = 3_527,
+    as_json: JsonOption = False,
+) -> int:
+    """Is this MSMQ, and what does it say? Begins a session, pings, sends no message. Status 1 if it is not.
+
+    \b
+    $ mqproto probe 127.0.0.2
+    127.0.0.2:1801: MSMQ, accepts a session
+      queue manager   07E424EB-0E22-5A45-A7B4-D76CCF04E594
+      round trip      0.9 ms, connected in 0.2 ms
+      window          64 messages
+      timeouts        acknowledges after 500 ms, gives up after 20,000 ms
+      flags           0x0210, server class
+      ping, UDP 3527  nobody listens
+    """
+    from simulator import probe as asking
+
+    host, port = asking.target(host)
+    report = _run(partial(asking.probe, host, port, ping_port=ping_port, timeout_s=timeout_s))
+    if as_json:
+        _print_json(asking.as_json(report))
+    else:
+        print("\n".join(asking.as_lines(report)))
+    return DONE if report.is_msmq else FINDING
+
+
 RoundsOption = Annotated[int, typer.Option(min=1, help="Rounds; the median counts.")]
 MessagesOption = Annotated[
     int, typer.Option("--messages", "-m", min=1, help="How many go through the chain at full speed.")

@@ -167,13 +167,13 @@ def _topology(table: Table, default_name: str) -> Topology:
 
 def _node(topology: str, number: int, name: str, entry: _Node, common: Table) -> Node:
     where = f"node.{name}"
-    host, port = _address(entry.address or f"127.0.0.{number}", where)
+    host, port = read_address(entry.address or f"127.0.0.{number}", where)
     return Node(
         name=name,
         guid=_guid(entry.guid, f"{where}.guid") if entry.guid else _derived(topology, name),
         host=host,
         port=port,
-        ping=_address(entry.ping, f"{where}.ping", PING_PORT) if entry.ping else None,
+        ping=read_address(entry.ping, f"{where}.ping", PING_PORT) if entry.ping else None,
         queues=_queues(topology, name, entry.queue),
         settings=_settings({"settings": common, f"{where}.settings": entry.settings}),
     )
@@ -199,7 +199,7 @@ def _queues(topology: str, node: str, tables: Mapping[str, Table]) -> dict[str, 
 
 
 def _link(entry: _Link, where: str) -> Link:
-    return Link(*entry.between, _address(entry.proxy, where) if entry.proxy else None)
+    return Link(*entry.between, read_address(entry.proxy, where) if entry.proxy else None)
 
 
 def _settings(tables: Mapping[str, Table]) -> Settings:
@@ -228,8 +228,12 @@ def _settings(tables: Mapping[str, Table]) -> Settings:
         raise TopologyError(f"settings: {error}") from None
 
 
-def _address(text: str, where: str, default_port: int = DEFAULT_PORT) -> tuple[str, int]:
-    """`host`, `host:port` or `[::1]:port`."""
+def read_address(text: str, where: str, default_port: int = DEFAULT_PORT) -> tuple[str, int]:
+    """`host`, `host:port` or `[::1]:port`; `where` is what an error calls it.
+
+    Raises:
+        TopologyError: it is none of these.
+    """
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         host, port = text, str(default_port)
