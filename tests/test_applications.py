@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.applications import HEADROOM_BYTES, INFINITE, LABEL_LIMIT, PACKET_LIMIT_BYTES, Draft
+from mqproto.applications import HEADROOM_BYTES, LABEL_LIMIT, PACKET_LIMIT_BYTES, Draft
 from mqproto.destinations import Destination
 from mqproto.errors import UsageError
-from mqproto.wire import UserMessage, decode_packet
+from mqproto.wire import INFINITE, UserMessage, decode_packet
 from tests.pair import Net, at, chain, direct, guid_of, queue
 
 ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
@@ -103,7 +103,7 @@ def test_a_draft_that_no_packet_can_carry_is_refused_and_leaves_nothing_behind(
     net = a_pair()
     values: dict[str, Any] = {"body": b"x", "transactional": transactional} | change
     with pytest.raises(UsageError, match=why):
-        net.nodes["a"].up.enqueue(at("c", 16 if transactional else 17), Draft(**values), net.now)
+        net.nodes["a"].up.enqueue([(at("c", 16 if transactional else 17), Draft(**values))], net.now)
     net.send("a", at("c"), "the next", transactional=True)
     net.run()
     assert net.receive("c", "orders") == [b"the next"], "no gap in the sequence"

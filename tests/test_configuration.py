@@ -27,6 +27,7 @@ def test_the_defaults_are_those_of_windows() -> None:
     assert settings.ping is False
     assert settings.remove_duplicate_size == 10_000
     assert settings.remove_duplicate_cleanup_ms == 30 * 60 * 1_000
+    assert settings.send_insecure_nacks is False
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.3.1")
@@ -51,6 +52,9 @@ def test_no_entry_of_the_resend_table_is_so_short_that_time_would_stand_still() 
         ("order_ack_timeout_ms", 0),
         ("maximum_order_ack_delay_s", 0),
         ("resident_messages", -1),
+        ("quota_bytes", 0),
+        ("journal_quota_bytes", 0),
+        ("maximum_sequences", 0),
     ],
 )
 def test_a_value_out_of_range_is_refused_by_name_and_value(name: str, value: Any) -> None:

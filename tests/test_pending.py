@@ -23,8 +23,8 @@ class Sequence:
     def row(self) -> OutgoingRow | IncomingRow:
         self.asked += 1
         if self.kind is OutgoingRow:
-            return OutgoingRow(3, NULL_GUID, 0, 0, 0, 0, 0, self.asked)
-        return IncomingRow(NULL_GUID, 4, 0, 0, self.asked, 0, 0)
+            return OutgoingRow(3, NULL_GUID, 0, 0, 0, 0, 0, self.asked, 0)
+        return IncomingRow(NULL_GUID, 4, 0, 0, self.asked, 0, 0, "")
 
 
 def pending() -> tuple[PendingWrites, Timers]:
@@ -99,7 +99,8 @@ def test_neighbouring_removals_become_one_range_and_others_stay_apart() -> None:
     "change",
     [
         lambda writes: writes.queues.append(QueueRow(1, QueueKind.LOCAL, "q")),
-        lambda writes: writes.moves.append((1, 2)),
+        lambda writes: writes.moves.append((1, 2, None)),
+        lambda writes: writes.lasting.append(1),
         lambda writes: writes.counters.update(a=1),
         lambda writes: setattr(writes, "identifiers_before_s", 0),
     ],

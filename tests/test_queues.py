@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from mqproto.configuration import Settings
-from mqproto.effects import MessageRow, QueueKind, QueueRow, ReadPage, Waiting, Writes, message_key
+from mqproto.effects import MessageRow, QueueKind, QueueRow, ReadBy, ReadPage, Waiting, Writes, message_key
 from mqproto.queues import QueueWindow
 from tests.pair import MemoryStore
 
@@ -147,10 +147,10 @@ def test_memory_is_bounded_by_count_and_by_bytes() -> None:
 
 def test_a_page_asks_for_half_of_the_window_and_only_when_half_of_it_is_free() -> None:
     window = QueueWindow(QUEUE, SETTINGS, last=9)
-    assert window.wanted() == ReadPage(QUEUE, 0, 2, 50, resend=False)
+    assert window.wanted() == ReadPage(QUEUE, 0, 2, 50, ReadBy.WINDOW)
     assert window.wanted() is None, "it is on its way"
     window.loaded([(1, b"x", False), (2, b"x", False)])
-    assert window.wanted() == ReadPage(QUEUE, 2, 2, 50, resend=False)
+    assert window.wanted() == ReadPage(QUEUE, 2, 2, 50, ReadBy.WINDOW)
     window.loaded([(3, bytes(60), True)])
     assert window.wanted() is None, "more than half full"
     assert [message.final_ack for message in window] == [False, False, True]
@@ -161,4 +161,4 @@ def test_an_empty_page_tells_only_of_what_was_there_when_it_was_asked_for() -> N
     assert window.wanted() is not None
     window.append(Waiting(3, b"x", False, stored=True))
     window.loaded([])
-    assert window.wanted() == ReadPage(QUEUE, 2, 2, 50, resend=False)
+    assert window.wanted() == ReadPage(QUEUE, 2, 2, 50, ReadBy.WINDOW)
