@@ -169,7 +169,7 @@ def in_memory(net: Net, name: str) -> int:
     """How many messages all windows of a node hold."""
     core = net.nodes[name].up
     outgoing = sum(len(q.window) for q in core._outbound)
-    return outgoing + sum(len(q.window) for q in core._arrivals.queues.values())
+    return outgoing + sum(len(lane.window) for q in core._queues for lane in q.lanes)
 
 
 @pytest.mark.parametrize("kind", ["transactional", "recoverable", "express"])
@@ -231,9 +231,9 @@ def test_queue_numbers_are_not_used_twice_and_towards_guids_the_name_tells_the_m
     net = a_pair()
     manager: Guid = guid_of("c")
     outbound = net.nodes["a"].up._outbound
-    first, second = outbound.towards_manager(manager), outbound.towards_host("c")
-    assert outbound.towards_manager(manager) is first
-    assert outbound.towards_host("c") is second
+    first, second = outbound.towards_manager(manager, 3), outbound.towards_host("c", 3)
+    assert outbound.towards_manager(manager, 3) is first
+    assert outbound.towards_host("c", 3) is second
     assert first.queue != second.queue
     assert outbound.queue(first.queue) is first
     assert outbound.queue(99) is None
