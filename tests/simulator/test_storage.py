@@ -25,6 +25,8 @@ from mqproto.effects import (
     OutgoingRow,
     QueueKind,
     QueueRow,
+    ReadBy,
+    ReadExpired,
     ReadPage,
     StoredState,
     Writes,
@@ -38,21 +40,31 @@ from tests.pair import MemoryStore
 
 NODE = Guid(bytes(range(16)))
 NEIGHBOUR = Guid(bytes(range(16, 32)))
-LOCAL, HELD, FINAL, SEQUENCE = 1, 2, 3, 4
+LOCAL, HELD, FINAL, SEQUENCE, URGENT, ORDER = 1, 2, 3, 4, 5, 6
 QUEUES = [
     QueueRow(LOCAL, QueueKind.LOCAL, "orders"),
     QueueRow(HELD, QueueKind.HELD, "orders, early"),
     QueueRow(FINAL, QueueKind.FINAL, "invoices, acknowledged"),
     QueueRow(SEQUENCE, QueueKind.SEQUENCE, "invoices"),
+    QueueRow(URGENT, QueueKind.LOCAL, "orders", priority=7),
+    QueueRow(ORDER, QueueKind.ORDER, "order_queue$"),
 ]
+EVERYTHING = ReadExpired(10_000)
 
 
-def one(number: int, packet: bytes = b"packet", queue: int = 1) -> MessageRow:
-    return MessageRow(message_key(queue, number), packet, message_id=number, final_ack=False)
+def one(
+    number: int,
+    packet: bytes = b"packet",
+    queue: int = 1,
+    *,
+    final_ack: bool = False,
+    expires_s: int | None = None,
+) -> MessageRow:
+    return MessageRow(message_key(queue, number), packet, number, final_ack, expires_s)
 
 
 def numbers(store: Store, queue: int = 1) -> list[int]:
-    return [position for position, _, _ in store.read(ReadPage(queue, 0, 10_000, 2**30, False))]
+    return [position for position, _, _ in store.read(ReadPage(queue, 0, 10_000, 2**30, ReadBy.WINDOW))]
 
 
 @pytest.fixture
@@ -71,30 +83,33 @@ def store(path: Path) -> Iterator[Store]:
 positions = st.integers(0, 40)
 integers = st.integers(0, 2**32 - 1)
 guids = st.sampled_from([NODE, NEIGHBOUR])
+deadlines = st.none() | st.integers(0, 5)
+outgoing_rows = st.builds(OutgoingRow, st.integers(1, 4), guids, *[integers] * 7)
+incoming_rows = st.builds(IncomingRow, guids, st.just(1), *[integers] * 5, st.text(max_size=9))
 
 
 @st.composite
 def batches(draw: st.DrawFn, there: set[int], fresh: Iterator[int]) -> Writes:
     """One transaction of all that may be in one, over messages that are there. Its keys are new."""
     writes = Writes()
+    for known in draw(st.lists(st.sampled_from(QUEUES), unique=True, max_size=2)):
+        writes.queues.append(known._replace(on_hold=draw(st.booleans())))
     for _ in range(draw(st.integers(0, 6))):
-        key = message_key(draw(st.sampled_from([LOCAL, HELD, SEQUENCE])), position := next(fresh))
-        writes.messages.append(MessageRow(key, draw(st.binary(max_size=40)), position, draw(st.booleans())))
+        queue = draw(st.sampled_from([LOCAL, HELD, SEQUENCE, URGENT, ORDER]))
+        packet, final_ack, expires_s = draw(st.binary(max_size=40)), draw(st.booleans()), draw(deadlines)
+        writes.messages.append(one(next(fresh), packet, queue, final_ack=final_ack, expires_s=expires_s))
     if draw(st.booleans()):
         first, last = message_key(SEQUENCE, draw(positions)), message_key(SEQUENCE, draw(positions))
         writes.finals.append(FinalAckKept(first, last, FINAL))
     movable = sorted(k for k in there | {message.key for message in writes.messages} if k >> 40 == HELD)
     for old in draw(st.lists(st.sampled_from(movable), unique=True, max_size=3)) if movable else []:
-        writes.moves.append((old, message_key(LOCAL, next(fresh))))
+        writes.moves.append((old, message_key(LOCAL, next(fresh)), draw(deadlines)))
     for _ in range(draw(st.integers(0, 3))):
-        writes.remove(draw(st.sampled_from([1, 2, 3, 4])), draw(positions), draw(positions))
-    for queue in draw(st.sets(st.integers(1, 4))):
-        numbers_drawn = (draw(integers) for _ in OutgoingRow._fields[2:])
-        writes.outgoing[queue] = OutgoingRow(queue, draw(guids), *numbers_drawn)
-    for source in draw(st.sets(guids)):
-        writes.incoming[source, 1] = IncomingRow(
-            source, 1, *(draw(integers) for _ in IncomingRow._fields[2:])
-        )
+        writes.remove(draw(st.integers(1, len(QUEUES))), draw(positions), draw(positions))
+    ever = sorted(there | {message.key for message in writes.messages})
+    writes.lasting = draw(st.lists(st.sampled_from(ever), max_size=3)) if ever else []
+    writes.outgoing = {row.queue: row for row in draw(st.lists(outgoing_rows, max_size=4))}
+    writes.incoming = {(row.source, row.queue): row for row in draw(st.lists(incoming_rows, max_size=2))}
     writes.counters = draw(st.dictionaries(st.sampled_from(["ceiling", "time_stamp"]), integers))
     return writes
 
@@ -118,11 +133,14 @@ def test_the_store_keeps_what_one_in_memory_would_over_any_transactions_and_rest
             store.commit(Writes(queues=QUEUES))
         for _ in range(data.draw(st.integers(1, 3), label="restarts")):
             with Store(path, NODE) as store:
+                assert store.size_bytes == model.size_bytes
                 for _ in range(data.draw(st.integers(1, 3), label="batches")):
                     writes = data.draw(batches(set(model.messages), fresh))
                     store.commit(writes)
                     model.commit(writes)
                     assert in_order(store.load()) == in_order(model.load())
+                    assert store.read(EVERYTHING) == model.read(EVERYTHING)
+                    assert store.size_bytes == model.size_bytes
 
 
 @given(
@@ -192,7 +210,7 @@ def test_pages_hold_the_whole_queue_in_order_and_keep_both_limits_but_for_one_la
         messages = [one(position, packet) for position, packet in packets.items()]
         store.commit(Writes(queues=QUEUES, messages=[*messages, one(1, queue=2)]))
         reached = after
-        while rows := store.read(ReadPage(1, reached, limit_messages, limit_bytes, False)):
+        while rows := store.read(ReadPage(1, reached, limit_messages, limit_bytes, ReadBy.WINDOW)):
             pages.append(rows)
             reached = rows[-1][0]
     assert [row for page in pages for row in page] == [
@@ -207,25 +225,79 @@ def test_pages_hold_the_whole_queue_in_order_and_keep_both_limits_but_for_one_la
         assert len(page) == limit_messages or full
 
 
+@given(times=st.lists(deadlines, max_size=12), limit=st.integers(1, 13), lasting=st.sets(st.integers(1, 12)))
+def test_of_what_expires_the_earliest_come_first_and_as_many_as_were_asked_for(
+    times: list[int | None], limit: int, lasting: set[int]
+) -> None:
+    rows = [
+        one(number, queue=1 + number % 2, expires_s=time_s) for number, time_s in enumerate(times, start=1)
+    ]
+    keys = [row.key for row in rows if row.message_id in lasting]
+    with tempfile.TemporaryDirectory() as folder, Store(Path(folder, "a.sqlite"), NODE) as store:
+        store.commit(Writes(queues=QUEUES, messages=rows))
+        store.commit(Writes(lasting=keys))
+        found = [key for key, _, _ in store.read(ReadExpired(limit))]
+    ends = [(row.expires_s, row.key) for row in rows if row.expires_s is not None and row.key not in keys]
+    assert found == [key for _, key in sorted(ends)][:limit]
+
+
+def test_a_message_takes_its_time_along_when_it_moves_only_if_it_is_told_to(store: Store) -> None:
+    moved = [message_key(LOCAL, number) for number in (11, 12)]
+    store.commit(Writes(messages=[one(number, queue=HELD, expires_s=5) for number in (1, 2, 3)]))
+    store.commit(
+        Writes(moves=[(message_key(HELD, 1), moved[0], None), (message_key(HELD, 2), moved[1], 9)]),
+    )
+    assert [key for key, _, _ in store.read(EVERYTHING)] == [message_key(HELD, 3), moved[1]]
+
+
+def test_what_waits_for_its_final_ack_expires_no_more(store: Store) -> None:
+    row = one(8, queue=SEQUENCE, final_ack=True, expires_s=5)
+    store.commit(Writes(messages=[row], finals=[FinalAckKept(row.key, row.key, FINAL)]))
+    assert numbers(store, FINAL) == [8]
+    assert store.read(EVERYTHING) == []
+
+
+def test_a_queue_that_is_paused_stays_so_with_all_that_is_in_it(store: Store, path: Path) -> None:
+    before = {queue.queue: queue for queue in store.load().queues}
+    store.commit(Writes(queues=[QUEUES[0]._replace(on_hold=True)]))
+    store.close()
+    with Store(path, NODE) as again:
+        after = {queue.queue: queue for queue in again.load().queues}
+    assert after == before | {LOCAL: before[LOCAL]._replace(on_hold=True)}
+    assert (after[LOCAL].priority, after[URGENT].priority) == (0, 7)
+    assert after[LOCAL].message_count == 1
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
         Writes(messages=[one(2), one(1)]),
-        Writes(messages=[one(2)], moves=[(message_key(2, 9), message_key(1, 9))]),
+        Writes(messages=[one(2)], moves=[(message_key(2, 9), message_key(1, 9), None)]),
         Writes(messages=[one(2), one(1, queue=9)]),
         Writes(messages=[one(2)], removals=[(message_key(1, 1), message_key(2, 1))]),
+        Writes(messages=[one(2)], queues=[QueueRow(9, QueueKind.LOCAL, "orders", priority=7)]),
     ],
-    ids=["a key used twice", "a move of nothing", "an undeclared queue", "a range over two queues"],
+    ids=[
+        "a key used twice",
+        "a move of nothing",
+        "an undeclared queue",
+        "a range over two queues",
+        "two lanes of one priority",
+    ],
 )
 def test_a_batch_that_cannot_be_is_a_bug_leaves_nothing_and_the_store_goes_on(
-    store: Store, wrong: Writes
+    store: Store, path: Path, wrong: Writes
 ) -> None:
     before = store.load()
     with pytest.raises(AssertionError):
         store.commit(wrong)
     assert store.load() == before
+    assert store.size_bytes == 6
     store.commit(Writes(messages=[one(2)]))
     assert numbers(store) == [1, 2]
+    store.close()
+    with Store(path, NODE) as again:
+        assert again.size_bytes == store.size_bytes == 12
 
 
 LOOP = """
@@ -253,7 +325,7 @@ while True:
     first = message_key(1, 100 * batch)
     writes = Writes(
         messages=[MessageRow(first + i, bytes(1200), i, False) for i in range(batch % 40 + 1)],
-        incoming={(bytes(16), 1): IncomingRow(bytes(16), 1, 0, 0, batch, 0, 0)},
+        incoming={(bytes(16), 1): IncomingRow(bytes(16), 1, 0, 0, batch, 0, 0, "")},
         counters={"batch": batch},
     )
     if batch > 3:
@@ -322,7 +394,7 @@ def test_a_full_disk_is_told_and_when_there_is_room_again_the_store_goes_on(stor
     store._db.execute(f"PRAGMA max_page_count = {pages + 2}").fetchall()
     with pytest.raises(StoreError, match="disk is full: make room"):
         store.commit(Writes(messages=[one(number, bytes(5_000)) for number in range(2, 12)]))
-    assert numbers(store) == [1]
+    assert (numbers(store), store.size_bytes) == ([1], 6)
     store._db.execute("PRAGMA max_page_count = 1000000").fetchall()
     store.commit(Writes(messages=[one(2)]))
     assert numbers(store) == [1, 2]
@@ -347,7 +419,7 @@ def test_after_a_disk_error_the_store_refuses_to_go_on_and_a_new_start_finds_all
         store.commit(Writes(messages=[one(2)]))
     store.close()
     with Store(path, NODE) as again:
-        assert numbers(again) == [1]
+        assert (numbers(again), again.size_bytes) == ([1], 6)
 
 
 def test_a_second_store_on_an_open_file_is_refused_here_and_in_another_process_by_any_name(
@@ -390,12 +462,23 @@ def test_a_file_that_is_not_ours_is_refused_and_not_touched(tmp_path: Path) -> N
         assert path.read_bytes() == before
 
 
-def test_a_store_of_another_node_or_of_a_newer_mqproto_is_refused(store: Store, path: Path) -> None:
+def test_a_store_of_another_node_is_refused(store: Store, path: Path) -> None:
     store.close()
     assert f"belongs to {guid_text(NODE)}, not to {guid_text(NEIGHBOUR)}" in refused(path, NEIGHBOUR)
-    with closing(sqlite3.connect(path)) as later:
-        later.execute(f"PRAGMA user_version = {LAYOUT + 1}")
-    assert f"it has layout {LAYOUT + 1}, and this mqproto knows {LAYOUT}" in refused(path)
+
+
+@pytest.mark.parametrize("layout", [1, LAYOUT + 1])
+def test_a_store_of_an_older_or_a_newer_mqproto_is_refused_and_not_touched(
+    store: Store, path: Path, layout: int
+) -> None:
+    store.close()
+    with closing(sqlite3.connect(path)) as other:
+        other.execute(f"PRAGMA user_version = {layout}")
+    before = path.read_bytes()
+    assert refused(path).endswith(
+        f"it has layout {layout}, and this mqproto knows {LAYOUT}: use the mqproto that wrote it"
+    )
+    assert path.read_bytes() == before
 
 
 def test_a_damaged_store_is_told_from_a_good_one(store: Store, path: Path) -> None:
@@ -458,8 +541,8 @@ def test_people_can_look_on_with_sqlite_while_the_node_runs(store: Store, path: 
     store.commit(
         Writes(
             messages=[one(7, b"seven")],
-            outgoing={1: OutgoingRow(1, NEIGHBOUR, 5, 6, 0, 8, 7, 7)},
-            incoming={(NULL_GUID, 1): IncomingRow(NULL_GUID, 1, 5, 6, 7, 0, 86_400)},
+            outgoing={1: OutgoingRow(1, NEIGHBOUR, 5, 6, 0, 8, 7, 7, 7)},
+            incoming={(NULL_GUID, 1): IncomingRow(NULL_GUID, 1, 5, 6, 7, 0, 86_400, "")},
         )
     )
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as shell:
