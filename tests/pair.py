@@ -1,148 +1,31 @@
 """Queue managers, a virtual clock and wires between them: whole conversations without a socket, a disk or a wait.
 
-A `Net` has nodes and moves what they send; `MemoryStore` is a disk that keeps what was committed and nothing else.
-The tests cut wires, kill nodes and let time pass.
+A `Net` has nodes, each with a `simulator.disk.Disk`, and moves what they send. The tests cut wires, kill nodes and let
+time pass. Whole runs under faults are `simulator.world`'s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from mqproto.applications import Draft
 from mqproto.configuration import Settings
 from mqproto.destinations import Destination
 from mqproto.effects import (
-    POSITION_BITS,
     Batch,
     Delivery,
-    IdentifierRow,
-    IncomingRow,
-    MessageRow,
     Note,
-    OutgoingRow,
-    QueueKind,
-    QueueRow,
-    ReadExpired,
-    ReadPage,
     SendPing,
-    StoredQueue,
-    StoredState,
-    Writes,
-    message_key,
 )
 from mqproto.localqueues import QueueDeclaration
 from mqproto.moment import Moment
 from mqproto.queuemanager import QueueManager
 from mqproto.routing import NextHop, Routes
 from mqproto.wire import Guid, UserMessage, decode_packet, guid_text
+from simulator.disk import Disk
 
 START = Moment(uptime_ms=1_000_000, utc_s=1_700_000_000)
-
-
-class MemoryStore:
-    """The store's contract, in dictionaries."""
-
-    def __init__(self) -> None:
-        self.queues: dict[int, QueueRow] = {}
-        self.messages: dict[int, MessageRow] = {}
-        self.outgoing: dict[int, OutgoingRow] = {}
-        self.incoming: dict[tuple[Guid, int], IncomingRow] = {}
-        self.identifiers: dict[tuple[Guid, int], int] = {}
-        self.counters: dict[str, int] = {}
-        self.commit_count = 0
-
-    def commit(self, writes: Writes) -> None:
-        """Apply a transaction in the order that `Writes` promises."""
-        self.commit_count += 1
-        for queue in writes.queues:
-            self.queues[queue.queue] = queue
-        for message in writes.messages:
-            assert message.key not in self.messages
-            assert message.key >> POSITION_BITS in self.queues
-            self.messages[message.key] = message
-        for final in writes.finals:
-            for key in [
-                k for k in self.messages if final.first <= k <= final.last and self.messages[k].final_ack
-            ]:
-                row = self.messages.pop(key)
-                target = message_key(final.final_queue, row.message_id)
-                self.messages[target] = row._replace(key=target, expires_s=None)
-        for old, new, expires_s in writes.moves:
-            self.messages[new] = self.messages.pop(old)._replace(key=new, expires_s=expires_s)
-        for first, last in writes.removals:
-            if last - first < len(self.messages):
-                for key in range(first, last + 1):
-                    self.messages.pop(key, None)
-            else:
-                for key in [k for k in self.messages if first <= k <= last]:
-                    del self.messages[key]
-        for key in writes.lasting:
-            if key in self.messages:
-                self.messages[key] = self.messages[key]._replace(expires_s=None)
-        self.outgoing |= writes.outgoing
-        self.incoming |= writes.incoming
-        for identifier in writes.identifiers:
-            self.identifiers.pop((identifier.source, identifier.ordinal), None)
-            self.identifiers[identifier.source, identifier.ordinal] = identifier.time_stamp_s
-        if writes.identifiers_before_s is not None:
-            limit = writes.identifiers_before_s
-            self.identifiers = {k: t for k, t in self.identifiers.items() if t >= limit}
-        self.counters |= writes.counters
-
-    def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
-        """One page of a queue, or the messages that expire first."""
-        if isinstance(page, ReadExpired):
-            ends = [(row.expires_s, row.key) for row in self.messages.values() if row.expires_s is not None]
-            found = [self.messages[key] for _, key in sorted(ends)[: page.limit_messages]]
-            return [(row.key, row.packet, row.final_ack) for row in found]
-        rows: list[tuple[int, bytes, bool]] = []
-        size = 0
-        low, high = message_key(page.queue, page.after), message_key(page.queue + 1, 0)
-        for key in sorted(k for k in self.messages if low < k < high):
-            row = self.messages[key]
-            size += len(row.packet)
-            if rows and (len(rows) == page.limit_messages or size > page.limit_bytes):
-                break
-            rows.append((key - message_key(page.queue, 0), row.packet, row.final_ack))
-        return rows
-
-    def load(self) -> StoredState:
-        """What a queue manager must know to start."""
-        queues = []
-        gaps = []
-        for row in self.queues.values():
-            low, high = message_key(row.queue, 0), message_key(row.queue + 1, 0)
-            keys = sorted(k for k in self.messages if low <= k < high)
-            packets = [self.messages[k].packet for k in keys]
-            finals = sum(self.messages[k].final_ack for k in keys)
-            first, last = (keys[0] - low, keys[-1] - low) if keys else (0, 0)
-            queues.append(StoredQueue(*row, len(keys), sum(map(len, packets)), first, last, finals))
-            if row.kind is QueueKind.SEQUENCE:
-                gaps += [(a + 1, b - 1) for a, b in pairwise(keys) if b > a + 1]
-        whole = (QueueKind.HELD, QueueKind.ORDER)
-        resident = {row.queue for row in self.queues.values() if row.kind in whole}
-        return StoredState(
-            queues=queues,
-            resident=[
-                (k, m.packet) for k, m in sorted(self.messages.items()) if k >> POSITION_BITS in resident
-            ],
-            gaps=gaps,
-            outgoing=list(self.outgoing.values()),
-            incoming=list(self.incoming.values()),
-            identifiers=[IdentifierRow(s, o, t) for (s, o), t in self.identifiers.items()],
-            counters=dict(self.counters),
-        )
-
-    @property
-    def size_bytes(self) -> int:
-        """What all messages take."""
-        return sum(len(row.packet) for row in self.messages.values())
-
-    def waiting(self, kind: QueueKind) -> int:
-        """How many messages all queues of a kind have on disk."""
-        return sum(self.queues[key >> POSITION_BITS].kind is kind for key in self.messages)
 
 
 def guid_of(name: str) -> Guid:
@@ -158,7 +41,7 @@ class Node:
     queues: tuple[QueueDeclaration, ...]
     settings: Settings
     routes: Routes = field(default_factory=Routes)
-    store: MemoryStore = field(default_factory=MemoryStore)
+    store: Disk = field(default_factory=Disk)
     core: QueueManager | None = None
     received: list[UserMessage] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from mqproto.configuration import Settings
 from mqproto.effects import MessageRow, QueueKind, QueueRow, ReadBy, ReadPage, Waiting, Writes, message_key
 from mqproto.queues import QueueWindow
-from tests.pair import MemoryStore
+from simulator.disk import Disk
 
 QUEUE = 3
 SETTINGS = Settings(resident_messages=4, resident_bytes=100)
@@ -19,7 +19,7 @@ class AWindowAgainstAList(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.store = MemoryStore()
+        self.store = Disk()
         self.store.commit(Writes(queues=[QueueRow(QUEUE, QueueKind.OUTGOING, "q")]))
         self.window = QueueWindow(QUEUE, SETTINGS)
         self.waiting: list[int] = []

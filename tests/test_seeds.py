@@ -17,7 +17,8 @@ from mqproto.effects import POSITION_BITS, QueueKind, Writes
 from mqproto.queuemanager import QueueManager
 from mqproto.status import NodeStatus
 from mqproto.wire import OrderAckBody, PacketBuffer, UserMessage, acknowledgment_in, decode_packet
-from tests.pair import MemoryStore, Net, at, chain, queue
+from simulator.disk import Disk
+from tests.pair import Net, at, chain, queue
 
 SEEDS: Final = range(int(os.environ.get("MQPROTO_SEEDS", "60")))
 CALM_MS: Final = 60_000
@@ -34,7 +35,7 @@ def chance(seed: int, *subject: str) -> random.Random:
     return random.Random(f"{seed}/{'/'.join(subject)}")
 
 
-class WatchedStore(MemoryStore):
+class WatchedStore(Disk):
     """A disk that remembers which transactional messages have ever been in a local queue."""
 
     def __init__(self) -> None:

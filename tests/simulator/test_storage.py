@@ -33,10 +33,10 @@ from mqproto.effects import (
     message_key,
 )
 from mqproto.wire.guid import NULL_GUID, Guid, guid_text
+from simulator.disk import Disk
 from simulator.storage import Store, StoreError, joined
 from simulator.tables import LAST_POSITION, LAYOUT
 from tests.conformance import ROOT
-from tests.pair import MemoryStore
 
 NODE = Guid(bytes(range(16)))
 NEIGHBOUR = Guid(bytes(range(16, 32)))
@@ -125,7 +125,7 @@ def in_order(state: StoredState) -> StoredState:
 def test_the_store_keeps_what_one_in_memory_would_over_any_transactions_and_restarts(
     data: st.DataObject,
 ) -> None:
-    model, fresh = MemoryStore(), count(1)
+    model, fresh = Disk(), count(1)
     model.commit(Writes(queues=QUEUES))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "a.sqlite")

@@ -32,7 +32,8 @@ from mqproto.wire import (
     encode_packet,
     user_message,
 )
-from tests.pair import MemoryStore, guid_of
+from simulator.disk import Disk
+from tests.pair import guid_of
 
 QUEUE, FINAL = 5, 6
 NOW = Moment(1_000, 1_700_000_000)
@@ -69,7 +70,7 @@ class Sender:
 
     def __init__(self, settings: Settings = SMALL) -> None:
         self.settings = settings
-        self.store = MemoryStore()
+        self.store = Disk()
         rows = [QueueRow(QUEUE, QueueKind.SEQUENCE, "q"), QueueRow(FINAL, QueueKind.FINAL, "q")]
         self.store.commit(Writes(queues=rows))
         self.now = NOW
