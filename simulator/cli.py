@@ -269,6 +269,44 @@ def probe(
     return DONE if report.is_msmq else FINDING
 
 
+@app.command()
+def simulate(
+    seeds: Annotated[int, typer.Option(min=1, help="How many worlds to run.")] = 100,
+    first: Annotated[int, typer.Option(min=0, help="The seed of the first of them.")] = 0,
+    seed: Annotated[int | None, typer.Option(min=0, help="Run this one world, and show it.")] = None,
+    scenario: Annotated[
+        Path | None, typer.Option(help="Run the world that is written in this file.", exists=True)
+    ] = None,
+    shrink: Annotated[bool, typer.Option("--shrink", help="Find a smaller world that still breaks.")] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="Print all that happens in it.")] = False,
+    save: Annotated[Path | None, typer.Option(help="Write the world to this file.")] = None,
+    plant: Annotated[
+        str | None, typer.Option(help="Plant a fault in the core, to see that it is found.")
+    ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many to use; one for each core by default.", show_default=False),
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Whole systems on a clock that jumps, with everything that can go wrong. Status 1 if an invariant breaks."""
+    from simulator.world import command
+
+    options = command.Options(
+        seed=seed,
+        seeds=seeds,
+        first=first,
+        scenario=scenario,
+        save=save,
+        plant=plant,
+        shrink=shrink,
+        trace=trace,
+        processes=processes,
+        as_json=as_json,
+    )
+    return DONE if command.run(options) else FINDING
+
+
 RoundsOption = Annotated[int, typer.Option(min=1, help="Rounds; the median counts.")]
 MessagesOption = Annotated[
     int, typer.Option("--messages", "-m", min=1, help="How many go through the chain at full speed.")

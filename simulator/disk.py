@@ -213,7 +213,7 @@ class Disk:
         )
 
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
-        """The messages that are asked for, as (position, packet, final_ack), or with their key for those that expire."""
+        """The messages asked for, as (position, packet, final_ack); those that expire have their key in front."""
         if isinstance(page, ReadExpired):
             return [self._with_key(key) for _, key in self._expiring[: page.limit_messages]]
         shelf = self._shelves.get(page.queue)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.effects import MessageRow, QueueKind, QueueRow, ReadPage, Writes, message_key
+from mqproto.effects import MessageRow, QueueKind, QueueRow, ReadBy, ReadPage, Writes, message_key
 from simulator.disk import Disk
 from simulator.storage import StoreError
 
@@ -79,5 +79,5 @@ def test_a_page_is_what_stands_after_a_position_in_order(
         writes.remove(1, first, first + count)
         disk.commit(writes)
         positions -= set(range(first, first + count + 1))
-    page = disk.read(ReadPage(1, after, limit, 2**30, resend=False))
+    page = disk.read(ReadPage(1, after, limit, 2**30, reader=ReadBy.WINDOW))
     assert [position for position, _, _ in page] == sorted(p for p in positions if p > after)[:limit]

@@ -1,0 +1,44 @@
+"""What happens when: an event heap and a clock that jumps from one event to the next."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+LATER: Final = 1 << 48
+
+
+def chance(seed: int, *subject: str) -> random.Random:
+    """The dice of one subject: `chance(7, "stall", "a-b")`."""
+    return random.Random(f"{seed}/{'/'.join(subject)}")
+
+
+class Agenda:
+    """Events in order of time; those of one millisecond in the order in which they were entered."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.event_count = 0
+        self._heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
+        self._entered = 0
+
+    def at(self, when_ms: int, act: Callable[..., object], *arguments: Any) -> None:
+        """Enter an event; one that is past happens now."""
+        self._entered += 1
+        heapq.heappush(self._heap, (max(when_ms, self.now_ms), self._entered, act, arguments))
+
+    def after_all(self, act: Callable[..., object], *arguments: Any) -> None:
+        """Enter an event of this millisecond that comes after all others of it, also those not entered yet."""
+        self._entered += 1
+        heapq.heappush(self._heap, (self.now_ms, self._entered + LATER, act, arguments))
+
+    def run_until(self, end_ms: int) -> None:
+        """Let everything happen that is due until then; the clock stands at `end_ms` after it."""
+        heap = self._heap
+        while heap and heap[0][0] <= end_ms:
+            self.now_ms, _, act, arguments = heapq.heappop(heap)
+            self.event_count += 1
+            act(*arguments)
+        self.now_ms = max(self.now_ms, end_ms)

@@ -1,0 +1,79 @@
+"""Many seeds on all cores: each process takes a few at a time, and says what it has found."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import nullcontext
+from typing import Final
+
+from simulator.world.draw import draw
+from simulator.world.plants import planted
+from simulator.world.report import Summary
+from simulator.world.world import simulate
+
+SHARE: Final = 25
+"""How many seeds a process takes at a time."""
+ENOUGH: Final = 10
+"""After so many broken runs no more are begun."""
+
+
+def run_seeds(
+    first: int,
+    count: int,
+    *,
+    plant: str | None = None,
+    processes: int | None = None,
+    progress: Callable[[Summary], None] = lambda summary: None,
+) -> Summary:
+    """Run the worlds of `count` seeds.
+
+    Args:
+        plant: the name of a fault to plant in the core, see plants.py.
+        processes: how many to run beside each other; as many as there are cores if not given.
+        progress: called with all there is so far, again and again.
+    """
+    total = Summary()
+    shares = [(seed, min(SHARE, first + count - seed)) for seed in range(first, first + count, SHARE)]
+    processes = min(processes or os.cpu_count() or 1, len(shares))
+    if processes <= 1:
+        for begin, size in shares:
+            total.merge(run_share(begin, size, plant))
+            progress(total)
+            if len(total.broken) >= ENOUGH:
+                break
+        return total
+    # A process that is made anew has no threads and no trio of ours; on each system it is the same.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, context) as pool:
+        waiting = iter(shares)
+        running: set[Future[Summary]] = set()
+        while True:
+            while len(running) < 2 * processes and (share := next(waiting, None)) is not None:
+                running.add(pool.submit(run_share, *share, plant))
+            if not running:
+                return total
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                total.merge(future.result())
+                progress(total)
+            if len(total.broken) >= ENOUGH:
+                waiting = iter(())
+
+
+def run_share(first: int, count: int, plant: str | None = None) -> Summary:
+    """Run a few seeds, one after the other, in this process."""
+    # A world has few cycles, and is gone soon; looking for some after each 700 allocations costs a tenth.
+    thresholds = gc.get_threshold()
+    gc.set_threshold(100_000, *thresholds[1:])
+    summary = Summary()
+    try:
+        with planted(plant) if plant else nullcontext():
+            for seed in range(first, first + count):
+                summary.add(simulate(draw(seed)))
+    finally:
+        gc.set_threshold(*thresholds)
+    return summary

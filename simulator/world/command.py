@@ -1,0 +1,136 @@
+"""`mqproto simulate`: worlds from seeds, one or many, and what they have shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from mqproto.errors import UsageError
+from simulator.screen import plain_table, wide_console
+from simulator.world.campaign import run_seeds
+from simulator.world.draw import draw
+from simulator.world.plants import planted
+from simulator.world.report import Summary, describe
+from simulator.world.scenario import Scenario, as_json, from_file
+from simulator.world.shrink import shrink
+from simulator.world.world import Result, simulate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What was typed."""
+
+    seed: int | None = None
+    seeds: int = 100
+    first: int = 0
+    scenario: Path | None = None
+    save: Path | None = None
+    plant: str | None = None
+    shrink: bool = False
+    trace: bool = False
+    processes: int | None = None
+    as_json: bool = False
+
+
+def run(options: Options) -> bool:
+    """Do what was typed, and print what came of it; whether all invariants held."""
+    with planted(options.plant) if options.plant else nullcontext():
+        if options.seed is None and options.scenario is None:
+            if options.shrink or options.trace or options.save:
+                raise UsageError("--shrink, --trace and --save are for one world: give --seed or --scenario")
+            return _many(options)
+        return _one(options)
+
+
+def _many(options: Options) -> bool:
+    with _progress(options.seeds, quiet=options.as_json) as show:
+        summary = run_seeds(
+            options.first, options.seeds, plant=options.plant, processes=options.processes, progress=show
+        )
+    if options.as_json:
+        print(json.dumps(summary.as_json()))
+        return not summary.broken
+    table = plain_table("", "", "")
+    before = ""
+    for sort, name, value in summary.rows():
+        table.add_row(sort if sort != before else "", name, value)
+        before = sort
+    table.columns[1].justify = "left"
+    wide_console().print(table)
+    print()
+    for seed, breach in summary.broken:
+        print(f"seed {seed}: {breach}")
+    if summary.broken:
+        plant = f" --plant {options.plant}" if options.plant else ""
+        print(
+            f"{len(summary.broken)} of {summary.run_count:,} worlds broke an invariant; to repeat the first:"
+        )
+        print(f"  mqproto simulate --seed {summary.broken[0][0]}{plant} --shrink")
+        return False
+    print(f"{summary.run_count:,} worlds, {summary.accepted_count:,} messages: every invariant held")
+    return True
+
+
+def _one(options: Options) -> bool:
+    scenario = from_file(options.scenario) if options.scenario else draw(options.seed or 0)
+    result = simulate(scenario, traced=options.trace)
+    if result.breach is not None and options.shrink:
+        result = _shrunk(result, options)
+    if options.save is not None:
+        options.save.write_text(as_json(result.scenario) + "\n", "utf-8")
+    if options.as_json:
+        summary = Summary()
+        summary.add(result)
+        scenario_json: dict[str, Any] = json.loads(as_json(result.scenario))
+        print(json.dumps({**summary.as_json(), "scenario": scenario_json}))
+        return result.breach is None
+    if options.trace:
+        print("\n".join(result.trace.lines()))
+        print(f"trace {result.trace.digest()}")
+    print("\n".join(describe(result.scenario)))
+    if result.breach is None:
+        print(f"every invariant held; it was over after {result.end_ms:,} ms")
+        return True
+    print(f"broken: {result.breach}")
+    print(f"repeat with: {_command(options)}")
+    return False
+
+
+def _shrunk(result: Result, options: Options) -> Result:
+    """The smallest world that was found, run once more with the trace that was asked for."""
+    console = wide_console(stderr=True)
+
+    def show(scenario: Scenario) -> None:
+        if console.is_terminal:
+            parts = f"{len(scenario.nodes)} nodes, {scenario.message_count} messages"
+            console.print(f"shrunk to {parts}, {len(scenario.faults)} faults", end="\r")
+
+    smallest = shrink(result, show=show)
+    return simulate(smallest.scenario, traced=options.trace)
+
+
+def _command(options: Options) -> str:
+    """What to type to see the same again."""
+    parts = ["mqproto simulate"]
+    parts.append(f"--scenario {options.scenario}" if options.scenario else f"--seed {options.seed}")
+    if options.plant:
+        parts.append(f"--plant {options.plant}")
+    if options.shrink:
+        parts.append("--shrink")
+    return " ".join(parts)
+
+
+@contextmanager
+def _progress(count: int, *, quiet: bool) -> Iterator[Callable[[Summary], None]]:
+    """A bar on the terminal, and nothing in a pipe."""
+    console = wide_console(stderr=True)
+    columns = (TextColumn("worlds"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task("worlds", total=count)
+        yield lambda summary: bar.update(task, completed=summary.run_count)

@@ -1,0 +1,210 @@
+"""A scenario from a seed: who there is, what they send, which kinds of fault there are, and how strong.
+
+Each subject has its own dice, so one more draw for one of them leaves the others as they were. Only whole numbers are
+drawn, so that no machine's arithmetic matters.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Final
+
+from simulator.world.agenda import chance
+from simulator.world.faults import FAULTS
+from simulator.world.scenario import Burst, Consumer, Fault, Link, Scenario
+from simulator.world.ways import steps_between
+
+NAMES: Final = "abcdefg"
+SHAPES: Final = ("pair", "chain", "chain", "chain", "two routes", "two routes", "fan-in", "ring", "mesh")
+ON_LINKS: Final = frozenset({"reset", "stall", "refuse", "silence", "half open"})
+AT_FORKS: Final = frozenset({"reroute", "detour"})
+TRAFFIC: Final = {
+    "transactional": 10,
+    "final": 3,
+    "direct": 2,
+    "recoverable": 4,
+    "express": 2,
+    "misaddressed": 1,
+    "misdirected": 1,
+}
+"""How often each kind of traffic is drawn."""
+MESSAGES: Final = 100
+"""About how many messages a world has."""
+
+
+def draw(seed: int) -> Scenario:
+    """The scenario of a seed, always the same."""
+    nodes, pairs = _topology(chance(seed, "topology"))
+    links = tuple(_link(chance(seed, "link of", f"{one}-{other}"), one, other) for one, other in pairs)
+    storm_ms = chance(seed, "length").choice((5_000, 20_000, 60_000, 180_000))
+    times = Times(chance(seed, "rush"), storm_ms)
+    bursts = tuple(_traffic(chance(seed, "traffic"), nodes, pairs, times))
+    return Scenario(
+        seed=seed,
+        nodes=nodes,
+        links=links,
+        bursts=bursts,
+        consumers=tuple(_consumers(chance(seed, "consumers"), bursts)),
+        faults=tuple(_faults(seed, nodes, links, bursts, times)),
+        settings=_settings(chance(seed, "settings")),
+        routes={name: chance(seed, "route", name).randrange(3) for name in nodes},
+        storm_ms=storm_ms,
+    )
+
+
+class Times:
+    """When things happen: anywhere in the storm, or mostly in a few rushes, where one disturbs the other."""
+
+    def __init__(self, dice: random.Random, storm_ms: int) -> None:
+        self.storm_ms = storm_ms
+        self._rushes = [dice.randrange(storm_ms) for _ in range(dice.choice((0, 1, 2, 5)))]
+
+    def draw(self, dice: random.Random) -> int:
+        """A time within the storm."""
+        at_ms = dice.randrange(self.storm_ms)
+        if self._rushes and dice.randrange(4):
+            at_ms = min(dice.choice(self._rushes) + dice.randrange(1_000), self.storm_ms - 1)
+        return at_ms
+
+
+def _topology(dice: random.Random) -> tuple[tuple[str, ...], list[tuple[str, str]]]:
+    """The nodes, and the pairs of them that are neighbours."""
+    shape = dice.choice(SHAPES)
+    count = {"pair": 2, "two routes": 4}.get(shape) or dice.randrange(3, len(NAMES) + 1)
+    if shape == "chain":
+        count = dice.choice((3, 3, 3, 4, 5))
+    nodes = tuple(NAMES[:count])
+    row = list(pairwise(nodes))
+    if shape in ("pair", "chain"):
+        return nodes, row
+    if shape == "two routes":
+        return nodes, [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")]
+    if shape == "fan-in":
+        return nodes, [(name, "b") for name in nodes if name != "b"]
+    if shape == "ring":
+        return nodes, [*row, (nodes[0], nodes[-1])]
+    others = [(one, other) for one in nodes for other in nodes if one < other and (one, other) not in row]
+    return nodes, [*row, *(pair for pair in others if dice.randrange(3) == 0)]
+
+
+def _link(dice: random.Random, one: str, other: str) -> Link:
+    return Link(
+        one=one,
+        other=other,
+        latency_ms=dice.choice((1, 1, 5, 20, 100)),
+        jitter_ms=dice.choice((0, 0, 3, 30)),
+        cut_per_mille=dice.choice((0, 0, 20, 200)),
+    )
+
+
+def _traffic(
+    dice: random.Random, nodes: tuple[str, ...], pairs: list[tuple[str, str]], times: Times
+) -> Iterable[Burst]:
+    """Bursts between a few pairs of nodes, about `MESSAGES` messages in all."""
+    ends = [_ends(dice, nodes, pairs) for _ in range(dice.choice((1, 1, 2, 3, 5)))]
+    neighbours = {*pairs, *((other, one) for one, other in pairs)}
+    kinds = [dice.choices(list(TRAFFIC), list(TRAFFIC.values()))[0] for _ in range(dice.choice((1, 2, 4)))]
+    largest = dice.choice((1, 5, 10, 30))
+    left = MESSAGES
+    while left > 0:
+        source, target = dice.choice(ends)
+        kind = dice.choice(kinds)
+        if kind == "direct" and (source, target) not in neighbours:
+            kind = "transactional"
+        count = min(left, dice.randrange(1, largest + 1))
+        left -= count
+        yield Burst(
+            at_ms=times.draw(dice),
+            source=source,
+            target=target,
+            kind=kind,
+            count=count,
+            size_bytes=dice.choice((0, 40, 40, 200, 1_000, 5_000)),
+        )
+
+
+def _ends(dice: random.Random, nodes: tuple[str, ...], pairs: list[tuple[str, str]]) -> tuple[str, str]:
+    """Who sends to whom: mostly over somebody else, and now and then a node to itself."""
+    source, target = dice.choice(nodes), dice.choice(nodes)
+    if dice.randrange(8) == 0:
+        return source, target
+    far = [
+        (one, other)
+        for one in nodes
+        for other in nodes
+        if one != other and (one, other) not in pairs and (other, one) not in pairs
+    ]
+    return dice.choice(far) if far and dice.randrange(4) else dice.choice(pairs)
+
+
+def _consumers(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Consumer]:
+    for node in sorted({burst.target for burst in bursts}):
+        for queue in ("orders", "notes"):
+            for _ in range(dice.choice((1, 1, 1, 2))):
+                yield Consumer(
+                    node=node,
+                    queue=queue,
+                    limit=dice.choice((1, 7, 100)),
+                    hold_ms=dice.choice((0, 0, 10, 500)),
+                    pause_ms=dice.choice((0, 10, 1_000)),
+                    rolls_back_every=dice.choice((0, 0, 2, 5)),
+                    leaves_every=dice.choice((0, 0, 0, 3)),
+                    transactional=dice.randrange(5) > 0,
+                )
+
+
+def _faults(
+    seed: int, nodes: tuple[str, ...], links: tuple[Link, ...], bursts: Iterable[Burst], times: Times
+) -> Iterable[Fault]:
+    """Of each kind that the seed has, a few; the last gust may come when nobody sends any more."""
+    strength = chance(seed, "strength").choice((1, 3, 8))
+    steps = steps_between(nodes, links)
+    ends = {(burst.source, burst.target) for burst in bursts}
+    forks = sorted({pair[0] for pair in ends if len(steps.get(pair, ())) > 1})
+    for kind in FAULTS:
+        dice = chance(seed, "fault", kind)
+        where = forks if kind in AT_FORKS else [link.name for link in links] if kind in ON_LINKS else nodes
+        if not where or dice.randrange(10) < 6:
+            continue
+        for _ in range(dice.randrange(1, strength + 1)):
+            yield Fault(
+                at_ms=times.draw(dice),
+                kind=kind,
+                where=dice.choice(where),
+                for_ms=dice.choice((1, 100, 1_000, 5_000, 30_000)),
+                value=_value(dice, kind),
+            )
+
+
+def _value(dice: random.Random, kind: str) -> int:
+    if kind == "slow disk":
+        return dice.choice((1, 10, 100, 2_000))
+    if kind == "full disk":
+        return dice.choice((0, 300, 3_000))
+    if kind == "jump clock":
+        return dice.choice((-86_400, -60, -1, 1, 60, 3_600, 86_400))
+    if kind == "stall":
+        return dice.randrange(3)
+    if kind == "silence":
+        return 0
+    return dice.randrange(2)
+
+
+def _settings(dice: random.Random) -> dict[str, int]:
+    """Small limits and short timers, so that a short run meets them."""
+    return {
+        "window_size": dice.choice((1, 4, 64)),
+        "try_connect_interval_ms": dice.choice((200, 1_000)),
+        "resend_timeouts_short_s": 1,
+        "resend_timeouts_medium_s": 3,
+        "resend_timeouts_long_s": 10,
+        "resend_timeouts_final_s": 60,
+        "order_ack_timeout_ms": dice.choice((50, 500)),
+        "resident_messages": dice.choice((1, 2, 16, 512)),
+        "resident_bytes": dice.choice((300, 4 * 2**20)),
+        "in_flight_bytes": dice.choice((300, 8 * 2**20)),
+        "resend_batch": dice.choice((1, 2, 50, 1_024)),
+        "held_messages_limit": dice.choice((1, 10, 4_096)),
+    }

@@ -1,0 +1,157 @@
+"""What can go wrong, one function for each kind. Each returns whether there was anything to go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from simulator.world.scenario import Fault
+
+DETOUR_MS: Final = 300
+"""How long after a way is blocked somebody chooses another."""
+
+if TYPE_CHECKING:
+    from simulator.world.machine import Machine
+    from simulator.world.world import World
+
+
+# Nodes
+
+
+def kill(world: World, fault: Fault) -> bool:
+    """The process ends at once; its system resets its connections. A commit under way is kept if `value` is odd."""
+    return _stop(world, fault, told=True)
+
+
+def power_loss(world: World, fault: Fault) -> bool:
+    """The machine is off: nobody tells the peers."""
+    return _stop(world, fault, told=False)
+
+
+def _stop(world: World, fault: Fault, *, told: bool) -> bool:
+    machine = world.machines[fault.where]
+    if machine.core is None:
+        return False
+    machine.crash(kept=bool(fault.value & 1), told=told)
+    world.agenda.at(world.agenda.now_ms + fault.for_ms, world.restart, machine, machine.life)
+    return True
+
+
+def die_in_commit(world: World, fault: Fault) -> bool:
+    """The next commit is the last: it is on disk if `value` is odd, and nobody hears of it either way."""
+    machine = world.machines[fault.where]
+    machine.dies_at_commit = bool(fault.value & 1)
+    return machine.core is not None
+
+
+def slow_disk(world: World, fault: Fault) -> bool:
+    """For a while each flush takes `value` milliseconds."""
+    machine = world.machines[fault.where]
+    machine.flush_ms = fault.value
+    world.agenda.at(fault.at_ms + fault.for_ms, _fast_disk, machine)
+    return True
+
+
+def _fast_disk(machine: Machine) -> None:
+    machine.flush_ms = 0
+
+
+def full_disk(world: World, fault: Fault) -> bool:
+    """For a while there is room for `value` more bytes of packets."""
+    machine = world.machines[fault.where]
+    machine.disk.room_bytes = machine.disk.size_bytes + fault.value
+    world.agenda.at(fault.at_ms + fault.for_ms, _make_room, machine)
+    return True
+
+
+def _make_room(machine: Machine) -> None:
+    machine.disk.room_bytes = None
+
+
+def jump_clock(world: World, fault: Fault) -> bool:
+    """The node's date jumps by `value` seconds, forward or back."""
+    world.machines[fault.where].jump_clock(fault.value)
+    return True
+
+
+def reroute(world: World, fault: Fault) -> bool:
+    """The node starts again and takes another of the shortest ways, if there are several."""
+    machine = world.machines[fault.where]
+    world.route_choices[machine.name] = world.route_choices.get(machine.name, 0) + 1
+    return _stop(world, fault, told=True)
+
+
+def detour(world: World, fault: Fault) -> bool:
+    """What the node has sent gets stuck one step on; then it starts again, and sends what follows another way."""
+    goals = [burst.target for burst in world.scenario.bursts if burst.source == fault.where]
+    for goal in goals:
+        way = world.way(fault.where, goal)
+        if len(way) > 2:
+            stall(world, replace(fault, where=world.machines[way[1]].lines[way[2]].link.name, value=0))
+            world.agenda.at(fault.at_ms + DETOUR_MS, reroute, world, replace(fault, for_ms=1))
+            return True
+    return False
+
+
+# Links
+
+
+def reset(world: World, fault: Fault) -> bool:
+    """All connections of a link break, and both ends know it."""
+    return world.lines[fault.where].reset_all() > 0
+
+
+def stall(world: World, fault: Fault) -> bool:
+    """For a while nothing arrives: from both sides, or only what one of them sends if `value` is 1 or 2."""
+    line = world.lines[fault.where]
+    until_ms = fault.at_ms + fault.for_ms
+    for number, name in enumerate(line.stalled_until_ms, 1):
+        if fault.value in (0, number):
+            line.stalled_until_ms[name] = max(line.stalled_until_ms[name], until_ms)
+    world.maximum("outage of a link", fault.for_ms)
+    return True
+
+
+def refuse(world: World, fault: Fault) -> bool:
+    """For a while no connection is made, and those that there are break."""
+    line = world.lines[fault.where]
+    line.refused_until_ms = max(line.refused_until_ms, fault.at_ms + fault.for_ms)
+    line.reset_all()
+    world.maximum("outage of a link", fault.for_ms)
+    return True
+
+
+def silence(world: World, fault: Fault) -> bool:
+    """For a while nothing gets through and nobody says so; connections made before it wait, new ones time out."""
+    line = world.lines[fault.where]
+    line.silent_until_ms = max(line.silent_until_ms, fault.at_ms + fault.for_ms)
+    return stall(world, fault)
+
+
+def half_open(world: World, fault: Fault) -> bool:
+    """One end of each connection is gone, the other does not know it."""
+    line = world.lines[fault.where]
+    victims = list(line.connections)
+    for near in victims:
+        end = near if fault.value & 1 else near.peer
+        if end.open:
+            end.machine.end_lost(end, "connection reset")
+    return bool(victims)
+
+
+FAULTS: Final[dict[str, Callable[[World, Fault], bool]]] = {
+    "kill": kill,
+    "power loss": power_loss,
+    "die in commit": die_in_commit,
+    "slow disk": slow_disk,
+    "full disk": full_disk,
+    "jump clock": jump_clock,
+    "reroute": reroute,
+    "detour": detour,
+    "reset": reset,
+    "stall": stall,
+    "refuse": refuse,
+    "silence": silence,
+    "half open": half_open,
+}

@@ -1,0 +1,117 @@
+"""What an onlooker sees of a packet that goes by, without decoding it; the offsets come from the layouts."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from mqproto.wire.acknowledgment import LABEL
+from mqproto.wire.base import BaseHeader, base_header
+from mqproto.wire.codec import transaction_offset
+from mqproto.wire.internal import CONNECTION_PARAMETERS, InternalHeader, connection_parameters_packet
+from mqproto.wire.session import session_header
+from mqproto.wire.transaction import transaction_header
+from mqproto.wire.user import UserHeader, user_header
+
+_head = struct.Struct(base_header.struct_format("flags", "packet_size"))
+_session = struct.Struct(
+    session_header.struct_format(
+        "ack_sequence_number",
+        "recoverable_msg_ack_seq_number",
+        "recoverable_msg_ack_flags",
+        "window_size",
+    )
+)
+_word = struct.Struct("<I")
+_short = struct.Struct("<H")
+_transaction = struct.Struct("<III")
+_INTERNAL: Final = BaseHeader.internal.mask
+_SESSION: Final = BaseHeader.session_header.mask
+_SESSION_SIZE: Final = session_header.sizeof()
+_PACKET_TYPE: Final = InternalHeader.packet_type.limit
+_BASE: Final = base_header.sizeof()
+_SOURCE: Final = _BASE + user_header.offset_of("source_queue_manager")
+_MANAGER: Final = _BASE + user_header.offset_of("queue_manager_address")
+_MESSAGE_ID: Final = _BASE + user_header.offset_of("message_id")
+_FLAGS: Final = _BASE + user_header.offset_of("flags")
+_AFTER_FLAGS: Final = _FLAGS + _word.size
+_RECOVERABLE: Final = UserHeader.recoverable.mask
+_HOPS: Final = UserHeader.hop_count.mask
+_TX_SEQUENCE: Final = transaction_header.offset_of("tx_sequence_id")
+_LABEL: Final = LABEL.encode("utf-16-le")
+assert transaction_header.offset_of("tx_sequence_number") == _TX_SEQUENCE + 8
+
+
+class SessionGlimpse(NamedTuple):
+    """The part of a SessionHeader that acknowledges."""
+
+    ack_sequence_number: int
+    saved_from: int
+    saved_flags: int
+    window_size: int
+
+
+class Glimpse:
+    """One packet on its way between two neighbours.
+
+    identity: what names an application's message from end to end: its source's GUID and its MessageID.
+    manager: the GUID of the queue manager that it is for.
+    window: the WindowSize that it announces, or 0.
+    """
+
+    __slots__ = ("identity", "is_user", "manager", "packet", "recoverable", "session", "window")
+
+    def __init__(self, packet: bytes) -> None:
+        flags, _ = _head.unpack_from(packet)
+        self.packet = packet
+        self.is_user = not flags & _INTERNAL
+        self.window = 0
+        self.session: SessionGlimpse | None = None
+        if flags & _SESSION:
+            self.session = SessionGlimpse(*_session.unpack_from(packet, len(packet) - _SESSION_SIZE))
+            self.window = self.session.window_size
+        if self.is_user:
+            self.identity = identity_of(packet)
+            self.manager = packet[_MANAGER : _MANAGER + 16]
+            self.recoverable = bool(packet[_FLAGS] & _RECOVERABLE)
+        else:
+            self.identity = self.manager = b""
+            self.recoverable = False
+            if _short.unpack_from(packet, _BASE + 2)[0] & _PACKET_TYPE == CONNECTION_PARAMETERS:
+                (self.window,) = _short.unpack_from(
+                    packet, connection_parameters_packet.offset_of("window_size")
+                )
+
+    @property
+    def may_acknowledge(self) -> bool:
+        """Whether it may be an OrderAck or a FinalAck."""
+        return self.is_user and _LABEL in self.packet
+
+    @property
+    def hop_count(self) -> int:
+        return self.packet[_FLAGS] & _HOPS
+
+    @property
+    def body(self) -> bytes:
+        """All that an intermediate has to leave as it is: what stands after the flags, without the SessionHeader."""
+        _, size = _head.unpack_from(self.packet)
+        return self.packet[_AFTER_FLAGS:size]
+
+
+def identity_of(packet: bytes) -> bytes:
+    """The source's GUID and the MessageID of a UserMessage."""
+    return packet[_SOURCE : _SOURCE + 16] + packet[_MESSAGE_ID : _MESSAGE_ID + 4]
+
+
+def identity(source: bytes, message_id: int) -> bytes:
+    """The same from its parts."""
+    return source + _word.pack(message_id)
+
+
+def place_in_sequence(packet: bytes) -> tuple[tuple[int, int], int] | None:
+    """The TxSequenceID, as time stamp and ordinal, and the number of a transactional message; None for others."""
+    at = transaction_offset(packet)
+    if at < 0:
+        return None
+    ordinal, time_stamp, number = _transaction.unpack_from(packet, at + _TX_SEQUENCE)
+    return (time_stamp, ordinal), number

@@ -1,0 +1,174 @@
+"""What nodes connect over: links that may be stalled, shut or silent, and the connections on them.
+
+A connection carries bytes in order, like TCP: all of them, or all up to the moment when it breaks. What is on its way
+when it breaks is lost. An end may be dead without the other's knowing: then what the other sends goes nowhere.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from simulator.world.agenda import Agenda, chance
+from simulator.world.glimpse import Glimpse
+from simulator.world.scenario import Link
+
+if TYPE_CHECKING:
+    from simulator.world.machine import Machine
+
+CONNECT_TIMEOUT_MS: Final = 20_000
+"""After so long an operating system gives up a connection that nobody answers."""
+
+
+class End:
+    """One end of a connection: whose it is, and what has gone through it."""
+
+    __slots__ = (
+        "acked",
+        "arrives_ms",
+        "expected",
+        "line",
+        "machine",
+        "open",
+        "peer",
+        "recoverable_arrived",
+        "saved_through",
+        "sent",
+        "session",
+        "window",
+    )
+
+    def __init__(self, machine: Machine, line: Line) -> None:
+        self.machine = machine
+        self.line = line
+        self.session = 0
+        self.open = True
+        self.peer: End = self
+        self.arrives_ms = 0
+        """When what was sent to this end last arrives; nothing overtakes it."""
+        # What an onlooker counts; the invariants compare it with what the packets say.
+        self.sent = 0
+        """UserMessages that left here."""
+        self.acked = 0
+        """How many of them the headers that arrived here acknowledge."""
+        self.window = 1 << 16
+        """What the peer last said its window is."""
+        self.expected: deque[tuple[int, bytes]] = deque()
+        """Recoverable messages that arrived here and are not acknowledged as saved: number and identity."""
+        self.recoverable_arrived = 0
+        self.saved_through = 0
+
+
+class Line:
+    """A link at work."""
+
+    def __init__(self, link: Link, seed: int, agenda: Agenda) -> None:
+        self.link = link
+        self.connections: dict[End, None] = {}
+        """One end of each connection that is not broken yet."""
+        self.refused_until_ms = 0
+        self.silent_until_ms = 0
+        self.stalled_until_ms: dict[str, int] = {link.one: 0, link.other: 0}
+        """By the name of the node whose packets wait."""
+        self._agenda = agenda
+        self._dice: random.Random = chance(seed, "link", link.name)
+
+    def delay_ms(self) -> int:
+        """How long something takes this time."""
+        jitter_ms = self.link.jitter_ms
+        return self.link.latency_ms + (self._dice.randrange(jitter_ms + 1) if jitter_ms else 0)
+
+    def connect(self, machine: Machine, session: int, peer: Machine) -> None:
+        """A node opens a connection; both ends hear of it in time, or the one that wanted it that it failed."""
+        now_ms, life = self._agenda.now_ms, machine.life
+        if now_ms < self.silent_until_ms:
+            self._agenda.at(
+                now_ms + CONNECT_TIMEOUT_MS, machine.hear, life, machine.lost_session, session, "timed out"
+            )
+            return
+        arrives_ms = max(now_ms + self.delay_ms(), self.stalled_until_ms[machine.name])
+        self._agenda.at(arrives_ms, self._arrive_at, machine, life, session, peer)
+
+    def _arrive_at(self, machine: Machine, life: int, session: int, peer: Machine) -> None:
+        now_ms = self._agenda.now_ms
+        back_ms = max(now_ms + self.delay_ms(), self.stalled_until_ms[peer.name])
+        if not peer.has_power:
+            self._agenda.at(
+                now_ms + CONNECT_TIMEOUT_MS, machine.hear, life, machine.lost_session, session, "timed out"
+            )
+            return
+        if now_ms < self.refused_until_ms or peer.core is None or machine.life != life:
+            self._agenda.at(back_ms, machine.hear, life, machine.lost_session, session, "connection refused")
+            return
+        near, far = End(machine, self), End(peer, self)
+        near.peer, far.peer = far, near
+        near.session = session
+        near.arrives_ms = back_ms
+        self.connections[near] = None
+        machine.ends[session] = near
+        peer.hear(peer.life, peer.accepted, far)
+        self._agenda.at(back_ms, machine.hear, life, machine.opened, near)
+
+    def send(self, end: End, glimpses: list[Glimpse]) -> None:
+        """Bytes leave one end; they arrive at the other in one piece or two, unless the connection breaks before."""
+        agenda, peer = self._agenda, end.peer
+        arrives_ms = max(
+            agenda.now_ms + self.delay_ms(), peer.arrives_ms, self.stalled_until_ms[end.machine.name]
+        )
+        if not peer.open:
+            if peer.machine.has_power:
+                agenda.at(arrives_ms + self.delay_ms(), end.machine.end_lost, end, "connection reset")
+            return
+        data = b"".join([glimpse.packet for glimpse in glimpses])
+        if self.link.cut_per_mille and self._dice.randrange(1_000) < self.link.cut_per_mille:
+            cut = self._dice.randrange(len(data))
+            whole = size = 0
+            while (size := size + len(glimpses[whole].packet)) <= cut:
+                whole += 1
+            agenda.at(arrives_ms, peer.machine.packets_arrive, peer, data[:cut], glimpses[:whole])
+            data, glimpses = data[cut:], glimpses[whole:]
+            arrives_ms += self.delay_ms()
+        peer.arrives_ms = arrives_ms
+        agenda.at(arrives_ms, peer.machine.packets_arrive, peer, data, glimpses)
+
+    def close(self, end: End) -> None:
+        """One end closes in order: the other hears of it when all that was sent before has arrived."""
+        self.forget(end)
+        peer = end.peer
+        if peer.open:
+            arrives_ms = max(
+                self._agenda.now_ms + self.delay_ms(),
+                peer.arrives_ms,
+                self.stalled_until_ms[end.machine.name],
+            )
+            self._agenda.at(arrives_ms, peer.machine.end_lost, peer, "closed by peer")
+
+    def kill(self, end: End) -> None:
+        """One end is gone, and its system says so: the other hears of it, perhaps before the last bytes sent."""
+        self.forget(end)
+        peer = end.peer
+        if peer.open:
+            arrives_ms = max(self._agenda.now_ms + self.delay_ms(), self.stalled_until_ms[end.machine.name])
+            self._agenda.at(arrives_ms, peer.machine.end_lost, peer, "connection reset")
+
+    def forget(self, end: End) -> None:
+        """One end is gone without a word. Once both are, so is the connection."""
+        end.open = False
+        if not end.peer.open:
+            self.connections.pop(end, None)
+            self.connections.pop(end.peer, None)
+
+    def reset_all(self) -> int:
+        """Every connection breaks, and both ends know it at once; how many there were."""
+        broken = list(self.connections)
+        for end in broken:
+            for one in (end, end.peer):
+                if one.open:
+                    one.machine.end_lost(one, "connection reset")
+        return len(broken)
+
+    def mend(self) -> None:
+        """The link works from now on."""
+        self.refused_until_ms = self.silent_until_ms = 0
+        self.stalled_until_ms = dict.fromkeys(self.stalled_until_ms, 0)

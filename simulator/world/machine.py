@@ -1,0 +1,361 @@
+"""A simulated node: a core, a disk in memory, and the loop of simulator/node.py without a socket or a task.
+
+Feed, take, commit, then send. What arrives while a commit is being flushed waits until it is done, as it does in a
+process that has one thread. A crash may fall anywhere; the disk outlives it, and so do the applications.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from mqproto.applications import Draft
+from mqproto.configuration import Settings
+from mqproto.effects import Batch
+from mqproto.errors import UsageError
+from mqproto.localqueues import QueueDeclaration
+from mqproto.moment import Moment
+from mqproto.queuemanager import QueueManager
+from simulator.disk import Disk
+from simulator.storage import StoreError
+from simulator.world import invariants
+from simulator.world.agenda import Agenda
+from simulator.world.glimpse import Glimpse
+from simulator.world.ledger import Ledger
+from simulator.world.links import End, Line
+from simulator.world.scenario import START_UTC_S, Burst, guid_of
+from simulator.world.trace import Trace
+from simulator.world.traffic import KINDS, Application, Message, body_of, destination
+
+if TYPE_CHECKING:
+    from simulator.world.world import World
+
+LOOKS_EVERY = 16
+"""How many turns pass between two looks at what a core has in memory."""
+
+
+class Machine:
+    """One node with its disk; `core` is None while it is down.
+
+    Args:
+        queues: what it hosts.
+        has_sequences: whether it is the source or the destination of transactional messages.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        queues: tuple[QueueDeclaration, ...],
+        *,
+        has_sequences: bool,
+    ) -> None:
+        self.name = name
+        self.guid = guid_of(name)
+        self.queues = queues
+        self.has_sequences = has_sequences
+        self.settings: Settings = world.settings
+        self.agenda: Agenda = world.agenda
+        self.ledger: Ledger = world.ledger
+        self.trace: Trace = world.trace
+        self.disk = Disk(world.settings.remove_duplicate_size)
+        self.core: QueueManager | None = None
+        self.life = 0
+        """Which of its lives it has; what was meant for one does not reach the next."""
+        self.has_power = True
+        """Whether its system answers for a core that is gone."""
+        self.lines: dict[str, Line] = {}
+        self.ends: dict[int, End] = {}
+        self.applications: dict[int, Application] = {}
+        self.stored: set[bytes] = set()
+        """The identity of every message that has ever been on the disk."""
+        self.came: dict[bytes, dict[bytes, int]] = {}
+        """By identity, what came to be passed on, and with which hop count."""
+        self.receipts: list[Message] = []
+        """What applications have committed to since the last batch."""
+        self.flush_ms = 0
+        self.dies_at_commit: bool | None = None
+        """Whether the next commit is its end, and then whether the disk has it."""
+        self.utc_offset_s = 0
+        self.down_since_ms = 0
+        self._uptime_offset_ms = 1_000_000
+        self._world = world
+        self._submissions: list[Message] = []
+        self._waiting: list[tuple[Burst, int]] = []
+        self._inbox: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self._flushing: tuple[Batch, list[Message], list[Message]] | None = None
+        self._turn_entered = False
+        self._tick_ms: int | None = None
+        self._turns = 0
+        self._moment = Moment(uptime_ms=0, utc_s=0)
+
+    # Time
+
+    @property
+    def now_ms(self) -> int:
+        """The world's clock."""
+        return self.agenda.now_ms
+
+    def moment(self) -> Moment:
+        """This instant on the node's own clocks."""
+        now_ms = self.agenda.now_ms
+        if self._moment.uptime_ms != now_ms + self._uptime_offset_ms:
+            self._moment = Moment(
+                uptime_ms=now_ms + self._uptime_offset_ms,
+                utc_s=START_UTC_S + self.utc_offset_s + now_ms // 1_000,
+            )
+        return self._moment
+
+    def jump_clock(self, seconds: int) -> None:
+        """The date changes, the uptime does not."""
+        self.utc_offset_s += seconds
+        self._moment = Moment(uptime_ms=0, utc_s=0)
+
+    # What happens to it
+
+    def hear(self, life: int, act: Callable[..., None], *arguments: Any) -> None:
+        """Something happens in one of its lives: at once, or when the flush that it is waiting for is done."""
+        if life != self.life or self.core is None:
+            return
+        if self._flushing is not None:
+            self._inbox.append((act, arguments))
+        else:
+            act(*arguments)
+            self._enter_turn()
+
+    def later(self, delay_ms: int, act: Callable[..., None], *arguments: Any) -> None:
+        """Something happens after a while, if the node lives so long."""
+        self.agenda.at(self.now_ms + delay_ms, self.hear, self.life, act, *arguments)
+
+    def packets_arrive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
+        """Bytes arrive at one of its connections; `glimpses` are the packets that end with them."""
+        if end.open:
+            self.hear(self.life, self._receive, end, data, glimpses)
+
+    def _receive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
+        if end.open and self.core is not None:
+            self.ledger.arrives(end, glimpses)
+            self.core.receive(end.session, data, self.moment())
+
+    def accepted(self, end: End) -> None:
+        """Somebody has connected to it."""
+        assert self.core is not None
+        end.session = self.core.accepted(end.peer.machine.name, self.moment())
+        self.ends[end.session] = end
+
+    def opened(self, end: End) -> None:
+        """A connection that it asked for is there."""
+        if end.open and self.core is not None:
+            self.core.opened(end.session, self.moment())
+
+    def end_lost(self, end: End, reason: str) -> None:
+        """A connection breaks or was closed by the peer."""
+        if end.open:
+            end.line.forget(end)
+            self.hear(self.life, self.lost_session, end.session, reason)
+
+    def lost_session(self, session: int, reason: str) -> None:
+        """The core hears that a transport broke, or could not be opened."""
+        assert self.core is not None
+        self.trace.add(self.now_ms, self.name, "lost", session, reason)
+        self.ends.pop(session, None)
+        self.core.lost(session, reason, self.moment())
+
+    def submit(self, burst: Burst, number: int) -> None:
+        """An application sends messages; one that finds the node down waits until it is up."""
+        if self.core is None:
+            self._waiting.append((burst, number))
+        else:
+            self.hear(self.life, self._submit, burst, number)
+
+    def _submit(self, burst: Burst, number: int) -> None:
+        assert self.core is not None
+        kind = KINDS[burst.kind]
+        goal = destination(burst.target, kind)
+        for index in range(burst.count):
+            draft = Draft(body=body_of(burst, number, index), priority=burst.priority, **kind.draft)
+            try:
+                message_id = self.core.enqueue(goal, draft, self.moment())
+            except UsageError:
+                self.ledger.tally["refused at once"] += 1
+                continue
+            self._submissions.append(self.ledger.submitted(self, burst, number, index, message_id))
+
+    # Its life
+
+    def start(self) -> None:
+        """Begin from what the disk has."""
+        assert self.core is None
+        self.trace.add(self.now_ms, self.name, "start")
+        self.has_power = True
+        self.core = QueueManager(
+            self.guid,
+            self.queues,
+            self._world.routes_of(self.name),
+            self.settings,
+            self.disk.load(),
+            self.moment(),
+        )
+        for application in self.applications.values():
+            application.restarted()
+        waiting, self._waiting = self._waiting, []
+        for burst, number in waiting:
+            self._submit(burst, number)
+        self._enter_turn()
+
+    def crash(self, *, kept: bool, told: bool = True) -> None:
+        """Stop between two instructions.
+
+        Args:
+            kept: whether a commit that was being flushed is on disk.
+            told: whether its system lives on and tells the peers, as it does when only the process is killed.
+        """
+        if self.core is None:
+            return
+        self.trace.add(self.now_ms, self.name, "crash", kept, told)
+        if self._flushing is not None:
+            batch, submissions, receipts = self._flushing
+            self.ledger.tally[f"crash within a commit, {'kept' if kept else 'gone'}"] += 1
+            if kept:
+                self.ledger.flushing(self, batch.writes, submissions, receipts)
+                self.ledger.noted(self, batch.notes)
+            else:
+                self._submissions += submissions
+            self.disk.crash(kept=kept)
+        self._world.look(self)
+        self.core = None
+        self.life += 1
+        self.has_power = told
+        self.down_since_ms = self.now_ms
+        for end in list(self.ends.values()):
+            if end.open:
+                if told:
+                    end.line.kill(end)
+                else:
+                    end.line.forget(end)
+        self.ends.clear()
+        self._flushing = None
+        self._tick_ms = None
+        self._inbox.clear()
+        self.ledger.forgotten(self._submissions)
+        self._submissions.clear()
+        self.receipts.clear()
+
+    def mend(self) -> None:
+        """The calm begins: the disk is fast and has room, the consumers do not dawdle, and the node is up."""
+        self.flush_ms = 0
+        self.disk.room_bytes = None
+        self.dies_at_commit = None
+        for application in self.applications.values():
+            application.is_calm = True
+        if self.core is None:
+            self._world.restart(self, self.life)
+
+    # Its loop
+
+    def _enter_turn(self) -> None:
+        if not self._turn_entered and self._flushing is None:
+            self._turn_entered = True
+            self.agenda.after_all(self._turn)
+
+    def _turn(self) -> None:
+        """Take one batch and carry it out: simulator.node.Node.carry_out."""
+        self._turn_entered = False
+        core = self.core
+        if core is None or self._flushing is not None:
+            return
+        now = self.moment()
+        core.tick(now)
+        batch = core.take(now)
+        submissions, self._submissions = self._submissions, []
+        receipts, self.receipts = self.receipts, []
+        for delivery in batch.deliveries:
+            if not self.applications[delivery.consumer].consumer.transactional:
+                receipts += [self.ledger.handed_out(self, one.packet) for one in delivery.messages]
+        if batch.writes is None:
+            if submissions or receipts:
+                self.ledger.flushing(self, None, submissions, receipts)
+            self._carry_out(core, batch)
+            return
+        try:
+            self.disk.begin(batch.writes)
+        except StoreError:
+            self.ledger.tally["full disk"] += 1
+            self._submissions = submissions
+            self.crash(kept=False)
+            self._world.restart_later(self)
+            return
+        self._flushing = batch, submissions, receipts
+        if self.dies_at_commit is not None:
+            kept, self.dies_at_commit = self.dies_at_commit, None
+            self.crash(kept=kept)
+            self._world.restart_later(self)
+        elif self.flush_ms:
+            self.agenda.at(self.now_ms + self.flush_ms, self._flushed, self.life)
+        else:
+            self._flushed(self.life)
+
+    def _flushed(self, life: int) -> None:
+        """The commit is on disk; now others may hear of it."""
+        if life != self.life or self.core is None:
+            return
+        assert self._flushing is not None
+        batch, submissions, receipts = self._flushing
+        self.ledger.flushing(self, batch.writes, submissions, receipts)
+        self.disk.flush()
+        self._flushing = None
+        self._carry_out(self.core, batch)
+        inbox, self._inbox = self._inbox, []
+        for act, arguments in inbox:
+            act(*arguments)
+        if inbox:
+            self._enter_turn()
+
+    def _carry_out(self, core: QueueManager, batch: Batch) -> None:
+        for page in batch.reads:
+            core.loaded(page, self.disk.read(page))
+        for connect in batch.connects:
+            self._connect(connect.session, connect.host)
+        for send in batch.sends:
+            end = self.ends.get(send.session)
+            if end is not None and end.open:
+                glimpses = [Glimpse(chunk) for chunk in send.chunks]
+                self.trace.sent(self.now_ms, end, glimpses)
+                self.ledger.leaves(end, glimpses)
+                end.line.send(end, glimpses)
+        for close in batch.closes:
+            end = self.ends.pop(close.session, None)
+            self.trace.add(self.now_ms, self.name, "close", close.session, close.reason)
+            if end is not None and end.open:
+                end.line.close(end)
+        for delivery in batch.deliveries:
+            self.trace.add(self.now_ms, self.name, "deliver", delivery.queue, len(delivery.messages))
+            self.applications[delivery.consumer].given(delivery)
+        if batch.notes:
+            self.ledger.noted(self, batch.notes)
+        if batch.reads:
+            self._enter_turn()
+        self._turns += 1
+        if self._turns % LOOKS_EVERY == 0 and (reason := invariants.memory_is_bounded(self)):
+            self.ledger.breach("memory_is_bounded", reason)
+        if batch.deadline_ms is not None:
+            self._tick_at(batch.deadline_ms - self._uptime_offset_ms)
+
+    def _connect(self, session: int, host: str) -> None:
+        line = self.lines.get(host)
+        self.trace.add(self.now_ms, self.name, "connect", session, host)
+        if line is None:
+            self.later(1, self.lost_session, session, "no route to host")
+        else:
+            line.connect(self, session, self._world.machines[host])
+
+    def _tick_at(self, when_ms: int) -> None:
+        if self._tick_ms is None or when_ms < self._tick_ms:
+            self._tick_ms = when_ms
+            self.agenda.at(when_ms, self._tick, self.life, when_ms)
+
+    def _tick(self, life: int, when_ms: int) -> None:
+        if life == self.life and when_ms == self._tick_ms:
+            self._tick_ms = None
+            if self._flushing is None:
+                self._enter_turn()

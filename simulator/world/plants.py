@@ -1,0 +1,325 @@
+"""Faults planted in the core on purpose, to see that the worlds find them.
+
+Each is named for what it breaks, and wraps one method of the core. `mqproto simulate --plant NAME` runs with one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mqproto import arrivals
+from mqproto.arrivals import Arrivals
+from mqproto.errors import UsageError
+from mqproto.identifiers import MessageIdHistory
+from mqproto.localqueues import LocalQueue
+from mqproto.neighbours import Neighbours
+from mqproto.outbound import Outbound
+from mqproto.pending import PendingWrites
+from mqproto.queues import QueueWindow
+from mqproto.session import Session
+from mqproto.transfer import incoming
+from mqproto.transfer.incoming import IncomingSequence, Verdict
+from mqproto.transfer.outgoing import OutgoingQueue, OutgoingSequence
+from mqproto.wire import MessageClass
+
+Wrap = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Plant:
+    """A fault: the attribute of the core that it replaces, what it puts there, and who should notice.
+
+    found_by: the invariants that may be the first to break.
+    """
+
+    owner: object
+    attribute: str
+    wrap: Wrap
+    found_by: frozenset[str]
+
+
+PLANTS: Final[dict[str, Plant]] = {}
+"""By name, as it is typed."""
+
+
+def _plant(owner: object, attribute: str, *found_by: str) -> Callable[[Wrap], Wrap]:
+    """Register a function that makes the faulty attribute out of the sound one."""
+
+    def register(wrap: Wrap) -> Wrap:
+        PLANTS[wrap.__name__.replace("_", "-")] = Plant(owner, attribute, wrap, frozenset(found_by))
+        return wrap
+
+    return register
+
+
+@contextmanager
+def planted(name: str) -> Iterator[Plant]:
+    """Run the block with one fault in the core.
+
+    Raises:
+        UsageError: there is no fault of that name.
+    """
+    plant = PLANTS.get(name)
+    if plant is None:
+        raise UsageError(f"no fault is called {name!r}; there are: {', '.join(PLANTS)}")
+    sound = vars(plant.owner)[plant.attribute]
+    setattr(plant.owner, plant.attribute, plant.wrap(sound))
+    try:
+        yield plant
+    finally:
+        setattr(plant.owner, plant.attribute, sound)
+
+
+# What is on disk, and when
+
+
+@_plant(PendingWrites, "put", "acknowledged_is_on_disk", "accepted_is_on_disk")
+def acknowledge_before_flush(sound: Any) -> Any:
+    """A message waits for the next commit, and what is said of it does not."""
+    return lambda self, message: self.later.messages.append(message)
+
+
+@_plant(Outbound, "_restore", "handed_out_as_it_was_sent", "nothing_is_lost")
+def reuse_message_ids_after_a_restart(sound: Any) -> Any:
+    """The block of MessageIDs that was set aside is not skipped."""
+
+    def restore(self: Outbound, state: Any, now: Any) -> None:
+        sound(self, state, now)
+        self._next_message_id = min(self._next_message_id, 1)
+
+    return restore
+
+
+@_plant(OutgoingSequence, "order_ack", "nothing_is_retained")
+def never_remove_what_was_acknowledged(sound: Any) -> Any:
+    """The OrderAck is believed, and the disk never hears of it."""
+
+    def order_ack(self: OutgoingSequence, number: int, now: Any, writes: PendingWrites) -> Any:
+        removals = writes.later.removals
+        before = removals.copy()
+        news = sound(self, number, now, writes)
+        removals[:] = before
+        return news
+
+    return order_ack
+
+
+@_plant(
+    Arrivals,
+    "_restore_sequences",
+    "delivered_once_and_in_order",
+    "no_error_of_our_own",
+    "nothing_is_retained",
+)
+def forget_incoming_sequences_after_a_restart(sound: Any) -> Any:
+    """What came before the restart may come again."""
+
+    def restore(self: Arrivals, state: Any, now: Any) -> None:
+        state.incoming.clear()
+        state.held.clear()
+        state.queues = [queue for queue in state.queues if queue.kind != "held"]
+        sound(self, state, now)
+
+    return restore
+
+
+@_plant(MessageIdHistory, "__init__", "delivered_once_and_in_order")
+def forget_message_ids_after_a_restart(sound: Any) -> Any:
+    """What came before the restart is no duplicate."""
+
+    def init(self: MessageIdHistory, settings: Any, timers: Any, rows: Any, now: Any) -> None:
+        sound(self, settings, timers, (), now)
+
+    return init
+
+
+@_plant(
+    IncomingSequence,
+    "restore_held",
+    "nothing_is_retained",
+    "no_error_of_our_own",
+    "delivered_once_and_in_order",
+)
+def forget_what_is_held_after_a_restart(sound: Any) -> Any:
+    """What waits behind a gap stays on disk for ever."""
+    return lambda self, header, packet, position: None
+
+
+# Order and numbers
+
+
+@_plant(arrivals, "make_order_ack", "order_acks_leave_no_gap")
+def order_ack_beyond_a_gap(sound: Any) -> Any:
+    """What is held is acknowledged like what was accepted."""
+
+    def make(sequence: IncomingSequence, *others: Any) -> Any:
+        number = sequence.number
+        sequence.number = max([number, *(held[1] for held in sequence._order)])
+        try:
+            return sound(sequence, *others)
+        finally:
+            sequence.number = number
+
+    return make
+
+
+@_plant(incoming, "comes_next", "delivered_once_and_in_order", "order_acks_leave_no_gap")
+def forget_to_hold(sound: Any) -> Any:
+    """Whatever has a higher number comes next."""
+
+    def comes_next(header: Any, last_id: Any, last_number: int) -> bool:
+        if header.tx_sequence_id == last_id:
+            return bool(header.tx_sequence_number > last_number)
+        return bool(header.tx_sequence_id > last_id)
+
+    return comes_next
+
+
+@_plant(IncomingSequence, "judge", "delivered_once_and_in_order")
+def deliver_duplicates(sound: Any) -> Any:
+    """A message that came before is accepted again."""
+
+    def judge(self: IncomingSequence, header: Any, size_bytes: int) -> Verdict:
+        verdict: Verdict = sound(self, header, size_bytes)
+        return Verdict.ACCEPT if verdict is Verdict.DUPLICATE and not self._held else verdict
+
+    return judge
+
+
+@_plant(OutgoingSequence, "number_next", "delivered_once_and_in_order", "order_acks_leave_no_gap")
+def wrong_previous_number(sound: Any) -> Any:
+    """Each message says that none came before it."""
+    return lambda self: (*sound(self)[:2], 0)
+
+
+@_plant(IncomingSequence, "schedule_order_ack", "nothing_is_retained")
+def never_send_an_order_ack(sound: Any) -> Any:
+    """The destination accepts and says nothing."""
+    return lambda self, now: None
+
+
+@_plant(OutgoingSequence, "connected", "nothing_is_lost", "nothing_is_retained")
+def forget_to_resend_after_a_restart(sound: Any) -> Any:
+    """What was sent before the session broke is not watched any more."""
+    return lambda self, now: None
+
+
+@_plant(OutgoingSequence, "ack_wait_expired", "nothing_is_lost", "nothing_is_retained")
+def never_resend(sound: Any) -> Any:
+    """The resend timer runs, and nothing follows."""
+
+    def expired(self: OutgoingSequence, now: Any) -> None:
+        self._await_order_ack(now)
+
+    return expired
+
+
+# Intermediates
+
+
+@_plant(Arrivals, "_forward", "intermediates_keep_no_sequences", "no_error_of_our_own")
+def intermediates_that_number(sound: Any) -> Any:
+    """Who passes a message on begins a sequence for it."""
+
+    def forward(self: Arrivals, message: Any, packet: bytes, peer: str, now: Any) -> None:
+        if message.transaction is not None:
+            manager = message.user.queue_manager_address
+            self._outbound.sequence_to(f"forwarded to {manager.hex()}", manager, None, now)
+        sound(self, message, packet, peer, now)
+
+    return forward
+
+
+@_plant(arrivals, "with_hop_counted", "forwarded_as_it_came")
+def forget_to_count_the_hop(sound: Any) -> Any:
+    """A message goes on as if nobody had passed it on."""
+    return lambda packet: packet
+
+
+# Queues and windows
+
+
+@_plant(Session, "has_room", "windows_are_respected")
+def ignore_the_window(sound: Any) -> Any:
+    """A session that is open always has room."""
+    return property(lambda self: self.is_open)
+
+
+@_plant(QueueWindow, "fits", "memory_is_bounded", "no_error_of_our_own")
+def keep_everything_in_memory(sound: Any) -> Any:
+    """A queue's window has no limit."""
+    return property(lambda self: self.complete)
+
+
+@_plant(OutgoingQueue, "returned", "nothing_is_lost", "nothing_is_retained")
+def lose_what_was_in_flight(sound: Any) -> Any:
+    """What nobody answered for before the session broke is not sent again."""
+    return lambda self, entries: None
+
+
+@_plant(OutgoingQueue, "acknowledged", "nothing_is_retained")
+def never_remove_what_a_neighbour_has(sound: Any) -> Any:
+    """What was passed on stays on disk."""
+
+    def acknowledged(self: OutgoingQueue, entry: Any, writes: Any) -> None:
+        self.count -= 1
+
+    return acknowledged
+
+
+@_plant(Neighbours, "retry", "nothing_is_lost", "nothing_is_retained")
+def never_connect_again(sound: Any) -> Any:
+    """A neighbour that could not be reached once is given up."""
+    return lambda self, neighbour: None
+
+
+@_plant(LocalQueue, "roll_back", "nothing_is_retained", "all_is_received_once")
+def lose_what_was_rolled_back(sound: Any) -> Any:
+    """What a consumer gives back is gone."""
+
+    def roll_back(self: LocalQueue, consumer: int) -> None:
+        self._settled(consumer)
+
+    return roll_back
+
+
+# Final acknowledgments and refusals
+
+
+@_plant(Arrivals, "_arrived_in_sequence", "final_acks_tell_the_truth")
+def final_ack_on_arrival(sound: Any) -> Any:
+    """The sender is told that a message was received when it has only arrived."""
+
+    def arrived(self: Arrivals, queue: Any, message: Any, packet: bytes, peer: str, now: Any) -> None:
+        sound(self, queue, message, packet, peer, now)
+        if arrivals.asks_final_ack(message):
+            reply_to = self._outbound.reply_to(message, peer)
+            self._send_final_ack(message, MessageClass.ACK_RECEIVE, reply_to, now)
+
+    return arrived
+
+
+@_plant(Arrivals, "_send_final_ack", "nothing_is_lost", "nothing_is_retained")
+def refuse_without_a_word(sound: Any) -> Any:
+    """The sender of a message that cannot be delivered is not told."""
+
+    def send(self: Arrivals, message: Any, message_class: int, *others: Any) -> None:
+        if message_class == MessageClass.ACK_RECEIVE:
+            sound(self, message, message_class, *others)
+
+    return send
+
+
+@_plant(OutgoingSequence, "withdraw", "nothing_is_lost", "nothing_is_retained")
+def lose_on_withdraw(sound: Any) -> Any:
+    """With the message that was refused goes the next one."""
+
+    def withdraw(self: OutgoingSequence, number: int, writes: Any) -> None:
+        sound(self, number, writes)
+        if number + 1 < self.next_number:
+            sound(self, number + 1, writes)
+
+    return withdraw

@@ -1,0 +1,111 @@
+"""What many worlds have exercised, and what one has shown, as people read it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+from simulator.world.faults import FAULTS
+from simulator.world.scenario import Burst, Consumer, Fault, Scenario
+from simulator.world.traffic import KINDS
+from simulator.world.world import Breach, Result
+
+EVENTS: Final[dict[str, str]] = {
+    "core forwarded": "passed on by intermediates",
+    "core resent": "sent again, no OrderAck having come",
+    "core duplicates": "duplicates dropped",
+    "core held_ever": "held behind a gap",
+    "core overflowed": "too many to hold, dropped",
+    "order ack": "OrderAcks sent",
+    "core refused": "refused",
+    "rolled back": "rolled back by a consumer",
+    "consumer left": "given up by a consumer that left",
+    "crash within a commit, kept": "commits that a crash cut, and that lasted",
+    "crash within a commit, gone": "commits that a crash cut, and that did not",
+    "full disk": "commits that a full disk refused",
+}
+"""What a tally counts, and how it is called in the table."""
+
+
+@dataclass(slots=True)
+class Summary:
+    """Many runs together."""
+
+    run_count: int = 0
+    tally: Counter[str] = field(default_factory=Counter)
+    maxima: dict[str, int] = field(default_factory=dict)
+    broken: list[tuple[int, Breach]] = field(default_factory=list)
+    """Seed and breach of each run that broke an invariant."""
+
+    def add(self, result: Result) -> None:
+        """One run more."""
+        self.run_count += 1
+        self.tally.update(result.tally)
+        self._raise_maxima(result.maxima)
+        if result.breach is not None:
+            self.broken.append((result.scenario.seed, result.breach))
+
+    def merge(self, other: Summary) -> None:
+        """All runs of another summary."""
+        self.run_count += other.run_count
+        self.tally.update(other.tally)
+        self._raise_maxima(other.maxima)
+        self.broken = sorted([*self.broken, *other.broken], key=lambda pair: pair[0])
+
+    def _raise_maxima(self, maxima: dict[str, int]) -> None:
+        for name, value in maxima.items():
+            self.maxima[name] = max(self.maxima.get(name, 0), value)
+
+    @property
+    def accepted_count(self) -> int:
+        """How many messages were accepted in all runs."""
+        return sum(self.tally[f"accepted {kind}"] for kind in KINDS)
+
+    def rows(self) -> Iterator[tuple[str, str, str]]:
+        """The table: what sort of thing, which, and how many."""
+        for kind in KINDS:
+            yield "messages", kind, f"{self.tally[f'accepted {kind}']:,}"
+        for name in FAULTS:
+            yield "faults", name, f"{self.tally[f'fault {name}']:,}"
+        for name, words in EVENTS.items():
+            yield "events", words, f"{self.tally[name]:,}"
+        for name in sorted(self.maxima):
+            yield "longest", name, f"{self.maxima[name] / 1_000:,.1f} s"
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for a program."""
+        return {
+            "runs": self.run_count,
+            "tally": dict(sorted(self.tally.items())),
+            "longest_ms": dict(sorted(self.maxima.items())),
+            "broken": [
+                {"seed": seed, "invariant": breach.invariant, "at_ms": breach.at_ms, "detail": breach.detail}
+                for seed, breach in self.broken
+            ],
+        }
+
+
+def describe(scenario: Scenario) -> Iterator[str]:
+    """A scenario in lines, in the order in which things happen."""
+    yield (
+        f"{len(scenario.nodes)} nodes, {scenario.message_count} messages, {len(scenario.faults)} faults, "
+        f"a storm of {scenario.storm_ms:,} ms"
+    )
+    for link in scenario.links:
+        yield f"link {link.name}: {link.latency_ms} to {link.latency_ms + link.jitter_ms} ms"
+    for consumer in scenario.consumers:
+        yield f"consumer {_fields(consumer)}"
+    if scenario.settings:
+        yield "settings " + ", ".join(f"{name} = {value}" for name, value in scenario.settings.items())
+    parts = [(burst.at_ms, _fields(burst)) for burst in scenario.bursts]
+    parts += [(fault.at_ms, _fields(fault)) for fault in scenario.faults]
+    for at_ms, words in sorted(parts):
+        yield f"{at_ms:>9,} ms  {words}"
+
+
+def _fields(part: Burst | Fault | Consumer) -> str:
+    """A part's fields that say something."""
+    values = {field.name: getattr(part, field.name) for field in fields(part)}
+    return ", ".join(f"{name} {value}" for name, value in values.items() if value and name != "at_ms")

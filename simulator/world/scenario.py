@@ -1,0 +1,147 @@
+"""One world, as data: who there is, what they send, and what goes wrong when.
+
+A scenario and the code make a run; nothing else does. `draw` makes one from a seed, `shrink` makes it smaller, and as
+JSON it can be kept and run again. Times are milliseconds since the world began.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from mqproto.configuration import Settings
+from mqproto.errors import UsageError
+from mqproto.wire.guid import Guid
+
+START_UTC_S: Final = 1_700_000_000
+"""What every clock shows when a world begins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """Two nodes that can connect to each other; what they send takes `latency_ms`, and up to `jitter_ms` more."""
+
+    one: str
+    other: str
+    latency_ms: int = 1
+    jitter_ms: int = 0
+    cut_per_mille: int = 0
+    """How often what is sent at once arrives in two pieces."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.one}-{self.other}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Burst:
+    """Messages that an application at `source` sends at one time to a queue of `target`.
+
+    kind: one of `traffic.KINDS`, which says to which queue and how.
+    """
+
+    at_ms: int
+    source: str
+    target: str
+    kind: str
+    count: int = 1
+    size_bytes: int = 40
+    priority: int = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumer:
+    """An application that receives from a queue of `node`, over and over.
+
+    limit: how many messages it asks for at once.
+    hold_ms: how long it works on them before it commits.
+    pause_ms: how long it rests after that.
+    rolls_back_every: each so many times it gives them back instead; 0 is never.
+    leaves_every: each so many times it goes away without a word; 0 is never.
+    """
+
+    node: str
+    queue: str
+    limit: int = 10
+    hold_ms: int = 0
+    pause_ms: int = 0
+    rolls_back_every: int = 0
+    leaves_every: int = 0
+    transactional: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Something that goes wrong, once. `faults.FAULTS` says what each kind does.
+
+    where: a node's name, or `a-b` for the link between two.
+    value: how much, where the kind can be more or less: milliseconds of a flush, bytes of room, seconds of a jump.
+    """
+
+    at_ms: int
+    kind: str
+    where: str
+    for_ms: int = 0
+    value: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A whole world. `storm_ms` is when the faults end and the calm begins."""
+
+    seed: int
+    """What the dice of the run are named by: how long a packet takes, where a stream is cut."""
+    nodes: tuple[str, ...]
+    links: tuple[Link, ...]
+    bursts: tuple[Burst, ...]
+    consumers: tuple[Consumer, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    settings: dict[str, int] = field(default_factory=dict)
+    """Fields of `mqproto.Settings` that are not at their default, for all nodes."""
+    routes: dict[str, int] = field(default_factory=dict)
+    """Which of the shortest ways a node takes where there are several; the first if it does not say."""
+    storm_ms: int = 10_000
+
+    @property
+    def message_count(self) -> int:
+        return sum(burst.count for burst in self.bursts)
+
+    def settings_of_nodes(self) -> Settings:
+        """What the nodes are configured with."""
+        return Settings(**self.settings)
+
+
+def guid_of(name: str) -> Guid:
+    """The identity of a node."""
+    return Guid(name.encode().ljust(16, b".")[:16])
+
+
+def as_json(scenario: Scenario) -> str:
+    """A scenario as text that `from_json` reads."""
+    return msgspec.json.format(msgspec.json.encode(scenario), indent=1).decode()
+
+
+def from_json(text: str | bytes) -> Scenario:
+    """The scenario that `as_json` wrote.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        return msgspec.json.decode(text, type=Scenario)
+    except msgspec.DecodeError as error:
+        raise UsageError(
+            f"no scenario: {error}; write one with mqproto simulate --seed N --save FILE"
+        ) from None
+
+
+def from_file(path: Path) -> Scenario:
+    """The scenario in a file.
+
+    Raises:
+        UsageError: it holds none.
+    """
+    return from_json(path.read_bytes())

@@ -1,0 +1,186 @@
+"""A smaller world that still breaks what a larger one broke.
+
+Only the scenario shrinks, never the dice: nodes, messages, faults, consumers and settings are left out, then numbers
+made smaller, for as long as the same invariant breaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields, replace
+from itertools import pairwise
+from typing import Any, Final, TypeVar
+
+from simulator.world.scenario import Burst, Consumer, Fault, Link, Scenario
+from simulator.world.world import Result, simulate
+
+RUNS: Final = 3_000
+"""How many worlds are tried at most."""
+
+Part = TypeVar("Part")
+Simple = TypeVar("Simple", Link, Burst, Consumer, Fault)
+
+
+def shrink(
+    result: Result, *, runs: int = RUNS, show: Callable[[Scenario], None] = lambda scenario: None
+) -> Result:
+    """Make the scenario of a run that broke an invariant as small as can be.
+
+    Args:
+        runs: how many worlds to try at most.
+        show: called with each smaller scenario that was found.
+    """
+    assert result.breach is not None, "nothing broke"
+    best = result
+    left = runs
+    progress = True
+    while progress and left > 0:
+        progress = False
+        for step in STEPS:
+            candidates = step(best.scenario)
+            while left > 0 and (candidate := next(candidates, None)) is not None:
+                left -= 1
+                found = simulate(candidate)
+                if found.breach is not None and found.breach.invariant == result.breach.invariant:
+                    best, progress = found, True
+                    show(candidate)
+                    candidates = step(candidate)
+    return best
+
+
+def fewer_nodes(scenario: Scenario) -> Iterator[Scenario]:
+    """One node less: with all that is its own, or with its neighbours linked past it."""
+    for name in scenario.nodes:
+        if len(scenario.nodes) <= 2:
+            return
+        kept = [link for link in scenario.links if name not in (link.one, link.other)]
+        neighbours = [
+            link.other if link.one == name else link.one
+            for link in scenario.links
+            if name in (link.one, link.other)
+        ]
+        pairs = {(link.one, link.other) for link in kept}
+        past = [
+            Link(one=one, other=other)
+            for one, other in pairwise(neighbours)
+            if (one, other) not in pairs and (other, one) not in pairs
+        ]
+        yield _without(scenario, name, (*kept, *past))
+        if past:
+            yield _without(scenario, name, tuple(kept))
+
+
+def _without(scenario: Scenario, name: str, links: tuple[Link, ...]) -> Scenario:
+    names = {link.name for link in links} | set(scenario.nodes) - {name}
+    return replace(
+        scenario,
+        nodes=tuple(node for node in scenario.nodes if node != name),
+        links=links,
+        bursts=tuple(burst for burst in scenario.bursts if name not in (burst.source, burst.target)),
+        consumers=tuple(consumer for consumer in scenario.consumers if consumer.node != name),
+        faults=tuple(fault for fault in scenario.faults if fault.where in names),
+        routes={node: choice for node, choice in scenario.routes.items() if node != name},
+    )
+
+
+def fewer_faults(scenario: Scenario) -> Iterator[Scenario]:
+    """Faults left out, many at a time, then few."""
+    return (replace(scenario, faults=faults) for faults in _subsets(scenario.faults))
+
+
+def fewer_bursts(scenario: Scenario) -> Iterator[Scenario]:
+    """Bursts left out, many at a time, then few."""
+    return (replace(scenario, bursts=bursts) for bursts in _subsets(scenario.bursts))
+
+
+def fewer_messages(scenario: Scenario) -> Iterator[Scenario]:
+    """Bursts of one message, or of half as many."""
+    for burst in scenario.bursts:
+        for count in sorted({1, burst.count // 2, burst.count - 1}):
+            if 0 < count < burst.count:
+                yield replace(scenario, bursts=_changed(scenario.bursts, burst, replace(burst, count=count)))
+
+
+def fewer_consumers(scenario: Scenario) -> Iterator[Scenario]:
+    """Consumers left out; one that does nothing odd takes their place."""
+    return (replace(scenario, consumers=consumers) for consumers in _subsets(scenario.consumers))
+
+
+def fewer_settings(scenario: Scenario) -> Iterator[Scenario]:
+    """Settings at their defaults, and no choice of routes."""
+    if scenario.routes:
+        yield replace(scenario, routes={})
+    for name in scenario.settings:
+        others = {key: value for key, value in scenario.settings.items() if key != name}
+        yield replace(scenario, settings=others)
+
+
+def plainer_parts(scenario: Scenario) -> Iterator[Scenario]:
+    """Each field of each part at its default, where it has one."""
+    for link in scenario.links:
+        for plain in _plainer(link):
+            yield replace(scenario, links=_changed(scenario.links, link, plain))
+    for burst in scenario.bursts:
+        for plainer in _plainer(burst):
+            yield replace(scenario, bursts=_changed(scenario.bursts, burst, plainer))
+    for consumer in scenario.consumers:
+        for simpler in _plainer(consumer):
+            yield replace(scenario, consumers=_changed(scenario.consumers, consumer, simpler))
+    for fault in scenario.faults:
+        for weaker in _plainer(fault):
+            yield replace(scenario, faults=_changed(scenario.faults, fault, weaker))
+
+
+def shorter(scenario: Scenario) -> Iterator[Scenario]:
+    """A shorter storm, and rounder times within it."""
+    times = [burst.at_ms for burst in scenario.bursts] + [fault.at_ms for fault in scenario.faults]
+    last_ms = max(times, default=0)
+    for storm_ms in (last_ms + 1, last_ms + 1_000):
+        if storm_ms < scenario.storm_ms:
+            yield replace(scenario, storm_ms=storm_ms)
+    for unit in (1_000, 100, 10):
+        for burst in scenario.bursts:
+            if burst.at_ms % unit:
+                rounded = replace(burst, at_ms=burst.at_ms // unit * unit)
+                yield replace(scenario, bursts=_changed(scenario.bursts, burst, rounded))
+        for fault in scenario.faults:
+            if fault.at_ms % unit:
+                earlier = replace(fault, at_ms=fault.at_ms // unit * unit)
+                yield replace(scenario, faults=_changed(scenario.faults, fault, earlier))
+
+
+STEPS: Final[tuple[Callable[[Scenario], Iterator[Scenario]], ...]] = (
+    fewer_faults,
+    fewer_bursts,
+    fewer_nodes,
+    fewer_messages,
+    fewer_consumers,
+    fewer_settings,
+    plainer_parts,
+    shorter,
+)
+
+
+def _subsets(parts: Sequence[Part]) -> Iterator[tuple[Part, ...]]:
+    """All but a half, a quarter, an eighth and so on, down to all but one."""
+    size = len(parts)
+    while size:
+        for begin in range(0, len(parts), size):
+            yield (*parts[:begin], *parts[begin + size :])
+        size //= 2
+
+
+def _changed(parts: Iterable[Part], old: Part, new: Part) -> tuple[Part, ...]:
+    return tuple(new if part is old else part for part in parts)
+
+
+def _plainer(part: Simple) -> Iterator[Simple]:
+    """The part with one field at its default, or half as large."""
+    for each in fields(part):
+        value = getattr(part, each.name)
+        if isinstance(each.default, int) and value != each.default and each.name != "count":
+            values: list[Any] = [each.default]
+            if not isinstance(value, bool) and value // 2 > each.default:
+                values.append(value // 2)
+            for smaller in values:
+                yield replace(part, **{each.name: smaller})

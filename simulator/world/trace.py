@@ -1,0 +1,42 @@
+"""What happened in a world, line by line; two runs of one scenario have the same trace, on any machine."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from simulator.world.glimpse import Glimpse
+    from simulator.world.links import End
+
+
+class Trace:
+    """Keeps what it is told, if anybody wants it; lines are made when they are asked for."""
+
+    def __init__(self, *, wanted: bool) -> None:
+        self._wanted = wanted
+        self._entries: list[tuple[object, ...]] = []
+
+    def add(self, *facts: object) -> None:
+        """Something happened: the time in milliseconds, the node, a word, and what else there is to say."""
+        if self._wanted:
+            self._entries.append(facts)
+
+    def sent(self, now_ms: int, end: End, glimpses: list[Glimpse]) -> None:
+        """Packets left a node; a checksum stands for each."""
+        if self._wanted:
+            sums = [f"{zlib.crc32(glimpse.packet):08x}" for glimpse in glimpses]
+            self._entries.append((now_ms, end.machine.name, "send", end.peer.machine.name, *sums))
+
+    def lines(self) -> Iterator[str]:
+        """The trace as text."""
+        return (" ".join(map(str, entry)) for entry in self._entries)
+
+    def digest(self) -> str:
+        """What two traces have in common only if they are the same."""
+        summed = hashlib.sha256()
+        for line in self.lines():
+            summed.update(line.encode() + b"\n")
+        return summed.hexdigest()[:16]

@@ -1,0 +1,224 @@
+"""A whole world: nodes, links and applications in one event heap. A storm, then calm, then the checks.
+
+result = simulate(draw(7))
+assert not result.breaches
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+from mqproto.localqueues import QueueDeclaration
+from mqproto.routing import NextHop, Routes
+from simulator.world import invariants
+from simulator.world.agenda import Agenda
+from simulator.world.faults import FAULTS
+from simulator.world.ledger import Ledger
+from simulator.world.links import Line
+from simulator.world.machine import Machine
+from simulator.world.scenario import Consumer, Scenario, guid_of
+from simulator.world.trace import Trace
+from simulator.world.traffic import KINDS, QUEUES, Application
+from simulator.world.ways import steps_between
+
+RESTART_MS: Final = 500
+"""How long after a crash of its own a node is started again."""
+CALM_MS: Final = 1_800_000
+"""How long the calm is at most; it ends as soon as nobody owes anything."""
+CALM_STEP_MS: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """An invariant that did not hold, when, and what broke it."""
+
+    invariant: str
+    at_ms: int
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.invariant.replace('_', ' ')}, at {self.at_ms:,} ms: {self.detail}"
+
+
+class _Stop(Exception):  # noqa: N818
+    """An invariant is broken; what comes after it says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a world."""
+
+    scenario: Scenario
+    breach: Breach | None
+    tally: Counter[str] = field(compare=False)
+    maxima: dict[str, int] = field(compare=False)
+    """Figures of which a report wants the largest, such as the longest outage, in milliseconds."""
+    trace: Trace = field(compare=False)
+    end_ms: int = 0
+
+
+class World:
+    """One scenario at work."""
+
+    def __init__(self, scenario: Scenario, *, traced: bool = False) -> None:
+        self.scenario = scenario
+        self.settings = scenario.settings_of_nodes()
+        self.agenda = Agenda()
+        self.trace = Trace(wanted=traced)
+        self.ledger = Ledger(self._breach)
+        self.maxima: dict[str, int] = {}
+        self.route_choices = dict(scenario.routes)
+        self.is_calm = False
+        self.breach: Breach | None = None
+        self.lines: dict[str, Line] = {}
+        self.machines = {name: self._machine(name) for name in scenario.nodes}
+        for link in scenario.links:
+            line = self.lines[link.name] = Line(link, scenario.seed, self.agenda)
+            self.machines[link.one].lines[link.other] = line
+            self.machines[link.other].lines[link.one] = line
+        self._steps = steps_between(scenario.nodes, scenario.links)
+        self._employ()
+
+    def _machine(self, name: str) -> Machine:
+        bursts = self.scenario.bursts
+        sources = {(burst.source, burst.target) for burst in bursts if KINDS[burst.kind].transactional}
+        hosts = any(burst.target == name for burst in bursts)
+        queues: tuple[QueueDeclaration, ...] = QUEUES if hosts else ()
+        return Machine(self, name, queues, has_sequences=any(name in pair for pair in sources))
+
+    def _employ(self) -> None:
+        """Consumers where the scenario has them, and one more where nobody else would receive."""
+        consumers = list(self.scenario.consumers)
+        attended = {(consumer.node, consumer.queue) for consumer in consumers}
+        for machine in self.machines.values():
+            for queue in machine.queues:
+                if (machine.name, queue.name) not in attended:
+                    consumers.append(Consumer(node=machine.name, queue=queue.name))
+        for number, consumer in enumerate(consumers, 1):
+            machine = self.machines[consumer.node]
+            if machine.queues:
+                machine.applications[number] = Application(number, consumer, machine)
+
+    def routes_of(self, name: str) -> Routes:
+        """The shortest ways from a node to all others; of several, the one it chooses."""
+        choice = self.route_choices.get(name, 0)
+        managers = {}
+        for goal in self.scenario.nodes:
+            if steps := self._steps.get((name, goal)):
+                step = steps[choice % len(steps)]
+                managers[guid_of(goal)] = NextHop(guid_of(step), step)
+        hosts = {host: NextHop(guid_of(host), host) for host in self.machines[name].lines}
+        return Routes(managers, hosts)
+
+    def way(self, name: str, goal: str) -> list[str]:
+        """The nodes that a message from one to the other passes, both of them included."""
+        way = [name]
+        while way[-1] != goal and (steps := self._steps.get((way[-1], goal))):
+            way.append(steps[self.route_choices.get(way[-1], 0) % len(steps)])
+        return way
+
+    # A run
+
+    def run(self) -> Result:
+        """The storm, the calm and the checks."""
+        try:
+            self._storm()
+            self._calm()
+            for invariant in invariants.AT_REST:
+                if reason := invariant(self):
+                    self._breach(invariant.__name__, reason)
+        except _Stop:
+            pass
+        except Exception as error:
+            *_, last = traceback.extract_tb(error.__traceback__)
+            where = f"{last.filename.rpartition('/')[2]}:{last.lineno}"
+            self.breach = Breach(
+                "no_error_of_our_own", self.agenda.now_ms, f"{type(error).__name__} in {where}: {error}"
+            )
+        for machine in self.machines.values():
+            self.look(machine)
+        return Result(
+            self.scenario, self.breach, self.ledger.tally, self.maxima, self.trace, self.agenda.now_ms
+        )
+
+    def _storm(self) -> None:
+        agenda, scenario = self.agenda, self.scenario
+        for machine in self.machines.values():
+            machine.start()
+        for number, burst in enumerate(scenario.bursts):
+            agenda.at(burst.at_ms, self.machines[burst.source].submit, burst, number)
+        for fault in scenario.faults:
+            agenda.at(fault.at_ms, self.strike, fault.kind, fault)
+        agenda.run_until(scenario.storm_ms)
+
+    def strike(self, kind: str, fault: object) -> None:
+        """Something goes wrong."""
+        self.trace.add(self.agenda.now_ms, kind, fault)
+        if FAULTS[kind](self, fault):  # type: ignore[arg-type]
+            self.ledger.tally[f"fault {kind}"] += 1
+
+    def _calm(self) -> None:
+        """Everything works again; it goes on until nobody owes anything, or for too long."""
+        self.is_calm = True
+        now_ms = self.agenda.now_ms
+        self.trace.add(now_ms, "calm")
+        for line in self.lines.values():
+            line.mend()
+        for machine in self.machines.values():
+            machine.mend()
+        end_ms = now_ms + CALM_MS
+        step_ms = CALM_STEP_MS
+        while self.agenda.now_ms < end_ms:
+            self.agenda.run_until(self.agenda.now_ms + step_ms)
+            if self._is_quiet():
+                break
+            step_ms = min(2 * step_ms, 60_000)
+        self.maximum("calm until nothing is owed", self.agenda.now_ms - now_ms)
+
+    def _is_quiet(self) -> bool:
+        """Whether nobody owes anything: no application, no disk, and no queue in memory."""
+        if self.ledger.open_count:
+            return False
+        for machine in self.machines.values():
+            if machine.disk.size_bytes or machine.core is None:
+                return False
+            if any(queue.waiting for queue in machine.core.status().outgoing):
+                return False
+        return True
+
+    def restart_later(self, machine: Machine) -> None:
+        """A node that stopped by itself comes back after a while."""
+        self.agenda.at(self.agenda.now_ms + RESTART_MS, self.restart, machine, machine.life)
+
+    def restart(self, machine: Machine, life: int) -> None:
+        """Start a node that is down since that life ended."""
+        if machine.core is None and machine.life == life:
+            self.maximum("outage of a node", self.agenda.now_ms - machine.down_since_ms)
+            machine.start()
+
+    # What is counted
+
+    def look(self, machine: Machine) -> None:
+        """Take down what a core says of itself, for a killed one cannot be asked."""
+        if machine.core is None:
+            return
+        status = machine.core.status()
+        for name in ("forwarded", "refused", "duplicates", "held_ever", "overflowed", "resent"):
+            self.ledger.tally[f"core {name}"] += getattr(status, name)
+
+    def maximum(self, name: str, value: int) -> None:
+        """A figure of which the largest counts."""
+        self.maxima[name] = max(self.maxima.get(name, 0), value)
+
+    def _breach(self, name: str, detail: str) -> None:
+        self.breach = Breach(name, self.agenda.now_ms, detail)
+        self.trace.add(self.agenda.now_ms, "breach", name, detail)
+        raise _Stop
+
+
+def simulate(scenario: Scenario, *, traced: bool = False) -> Result:
+    """Run a scenario from its first event to its last check."""
+    return World(scenario, traced=traced).run()
