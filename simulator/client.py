@@ -341,7 +341,8 @@ class Client:
     async def _listen(self) -> None:
         """Take answers until the connection ends; then whoever waits hears of that."""
         buffer = FrameBuffer(ANSWER_LIMIT_BYTES)
-        try:
+        # Who is cancelled together with us still asks the node what became of his messages; our end is `close`.
+        with trio.CancelScope(shield=True), suppress(OSError, trio.ClosedResourceError):
             while True:
                 await self._connection.readable()
                 data = self._connection.read()
@@ -353,8 +354,6 @@ class Client:
                     if pending := self._pending.pop(answer.request, None):
                         pending.answer = answer
                         pending.answered.set()
-        except (OSError, trio.ClosedResourceError):
-            pass
         # The node waits for our end before it forgets the connection.
         self._connection.close()
         self._is_lost = True

@@ -13,7 +13,15 @@ import trio
 from mqproto.applications import LABEL_LIMIT, Draft
 from mqproto.errors import FormatNameError, UsageError
 from simulator import control, places
-from simulator.client import Client, InDoubt, MessageId, NodeUnreachable, connect, connect_to
+from simulator.client import (
+    SETTLE_TIMEOUT_S,
+    Client,
+    InDoubt,
+    MessageId,
+    NodeUnreachable,
+    connect,
+    connect_to,
+)
 from simulator.control import FrameBuffer, Operation
 from simulator.topology import Topology, TopologyError, load
 from tests.simulator.running import running, running_with_client
@@ -173,6 +181,27 @@ async def test_a_message_that_comes_as_its_receive_is_cancelled_is_not_lost(
                 await trio.lowlevel.checkpoint()
             nursery.cancel_scope.cancel()
         assert taken + await numbers_in(client) == [steps]
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+async def test_a_receive_that_is_cancelled_with_its_connection_still_hears_what_became_of_its_messages(
+    client: Client, topology: Topology, tmp_path: Path, transactional: bool
+) -> None:
+    async def receive() -> None:
+        async with connect(topology, "destination", tmp_path) as other:
+            if transactional:
+                async with other.transaction("orders"):
+                    pass
+            else:
+                await other.receive("orders")
+
+    with trio.fail_after(SETTLE_TIMEOUT_S / 2):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(receive)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            nursery.cancel_scope.cancel()
+    await client.send_many(ORDERS, numbered(0, 1))
+    assert await numbers_in(client) == [0]
 
 
 # Transactions
