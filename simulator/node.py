@@ -214,7 +214,8 @@ def serve(
     Prints a line that begins with `ready` when neighbours and clients can connect.
 
     Args:
-        supervised: end with the standard input, so that the node does not outlive who started it.
+        supervised: end with the standard input, so that the node does not outlive who started it; and print a line
+            that begins with `opening` before the store is opened, for those who kill nodes at every moment.
         topology, name, directory, allow_remote: as for `run_node`, which says what is raised.
     """
     # Each neighbour and each client takes a descriptor.
@@ -226,6 +227,8 @@ def serve(
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with trio.open_nursery() as nursery:
                 run = partial(run_node, topology, name, directory, allow_remote=allow_remote)
+                if supervised:
+                    print(f"opening {name}", flush=True)
                 node: Node = await nursery.start(run)
                 print(f"ready {name}", flush=True)
                 async with trio.open_nursery() as waiting:

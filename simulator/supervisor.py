@@ -1,7 +1,8 @@
 """Starts queue managers as processes, waits until they are ready, kills, restarts and reaps them.
 
-A node process is `mqproto node TOPOLOGY NAME --supervised`. It says `ready` on its standard output when it listens;
-it ends when its standard input does, so that no node outlives its supervisor, however that one ends.
+A node process is `mqproto node TOPOLOGY NAME --supervised`. It says on its standard output `opening` before it opens
+its store, and `ready` when it listens; it ends when its standard input does, so that no node outlives its supervisor,
+however that one ends.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from simulator import places
 from simulator.topology import Topology
 from simulator.views import Address, as_toml, seen_by
 
+OPENING: Final = b"opening"
 READY: Final = b"ready"
-"""The word with which the line begins that a supervised node prints when it listens."""
+"""The words with which the lines begin that a supervised node prints: before it opens its store, when it listens."""
 READY_TIMEOUT_S: Final = 30
 STOP_TIMEOUT_S: Final = 10
 CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -50,12 +52,36 @@ class NodeProcess:
         self.name = name
         self.process = process
         self.log = log
-        self.is_wanted = True
-        """Whether nobody has asked for its end."""
+        self.is_wanted = False
+        """Whether its end would be a surprise: it has been ready, and nobody has asked for its end."""
+        self._said = b""
 
     @property
     def pid(self) -> int:
         return self.process.pid
+
+    async def says(self, word: bytes) -> bool:
+        """Wait until it has printed a line that begins with this word; False if it ends first."""
+        assert self.process.stdout is not None
+        while not self.has_said(word):
+            chunk = await self.process.stdout.receive_some()
+            if not chunk:
+                return False
+            self._said += chunk
+        return True
+
+    def has_said(self, word: bytes) -> bool:
+        """Whether it has printed such a line, as far as that was read; of one that has ended, all of it was."""
+        return any(line.startswith(word) for line in self._said.split(b"\n")[:-1])
+
+    async def reaped(self) -> None:
+        """Wait for its end, and read the last that it has printed."""
+        await self.process.wait()
+        assert self.process.stdout is not None
+        self._said += b"".join([chunk async for chunk in self.process.stdout])
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                await pipe.aclose()
 
     def failure(self) -> NodeError:
         """Why it ended, from its log."""
@@ -104,27 +130,41 @@ class Supervisor:
         Raises:
             NodeError: it ended instead, or was not ready within 30 s.
         """
+        spawned_s = trio.current_time()
+        node = await self.spawn(name)
+        await self.until(node, READY)
+        node.is_wanted = True
+        return Started(spawned_s, trio.current_time())
+
+    async def until(self, node: NodeProcess, word: bytes) -> None:
+        """Wait until a node that starts says OPENING or READY.
+
+        Raises:
+            NodeError: it ended instead, or did not say so within 30 s.
+        """
+        with trio.move_on_after(READY_TIMEOUT_S) as patience:
+            if await node.says(word):
+                return
+        node.process.kill()
+        await self._reap(node)
+        if patience.cancelled_caught:
+            raise NodeError(f"{node.name} was not {word.decode()} after {READY_TIMEOUT_S} s; see {node.log}")
+        raise node.failure()
+
+    async def spawn(self, name: str) -> NodeProcess:
+        """Start a node's process. Who wants it to listen uses `start`."""
         log = self.directory / f"{name}.log"
         # Somebody else may have tried to run a topology here since, and left files that tell of other ports.
         seen = as_toml(seen_by(self.topology, name, self._detours))
         self.topology_file(name).write_text(seen, "utf-8")
         command = [sys.executable, "-m", "simulator.cli", "node", str(self.topology_file(name)), name]
         command += ["--directory", str(self.directory), "--supervised"]
-        spawned_s = trio.current_time()
         with log.open("ab") as file:
             process = await trio.lowlevel.open_process(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, start_new_session=True
             )
         node = self.running[name] = NodeProcess(name, process, log)
-        with trio.move_on_after(READY_TIMEOUT_S) as patience:
-            is_ready = await _says_ready(process)
-        if patience.cancelled_caught or not is_ready:
-            process.kill()
-            await self._reap(node)
-            if patience.cancelled_caught:
-                raise NodeError(f"{name} was not ready after {READY_TIMEOUT_S} s; see {log}")
-            raise node.failure()
-        return Started(spawned_s, trio.current_time())
+        return node
 
     async def start_all(self) -> None:
         """Start every node, all at once.
@@ -146,12 +186,13 @@ class Supervisor:
         if failures:
             raise failures[0]
 
-    async def kill(self, name: str) -> None:
-        """SIGKILL, as a power cut would end it; returns when the kernel has reaped it."""
+    async def kill(self, name: str) -> NodeProcess:
+        """SIGKILL; returns when the kernel has reaped it, and all that it had printed is known."""
         node = self.running[name]
         node.is_wanted = False
         node.process.kill()
         await self._reap(node)
+        return node
 
     async def stop(self, name: str) -> None:
         """SIGTERM, and SIGKILL if it has not ended after 10 s."""
@@ -171,7 +212,7 @@ class Supervisor:
                 nursery.start_soon(self.stop, name)
 
     async def watch(self) -> NodeProcess:
-        """Wait until a node ends that nobody asked to; it is reaped."""
+        """Wait until a node ends that has been ready and that nobody asked to; it is reaped."""
         while True:
             for node in self.running.values():
                 if node.process.poll() is not None and node.is_wanted:
@@ -182,10 +223,7 @@ class Supervisor:
 
     async def _reap(self, node: NodeProcess) -> None:
         with trio.CancelScope(shield=True):
-            await node.process.wait()
-            for pipe in (node.process.stdin, node.process.stdout):
-                if pipe is not None:
-                    await pipe.aclose()
+            await node.reaped()
         if self.running.get(node.name) is node:
             del self.running[node.name]
 
@@ -206,16 +244,6 @@ async def supervised(
     finally:
         with trio.CancelScope(shield=True):
             await supervisor.stop_all()
-
-
-async def _says_ready(process: trio.Process) -> bool:
-    assert process.stdout is not None
-    said = b""
-    async for chunk in process.stdout:
-        said += chunk
-        if any(line.startswith(READY) for line in said.split(b"\n")[:-1]):
-            return True
-    return False
 
 
 def last_error(log: Path) -> str:

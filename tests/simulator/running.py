@@ -101,11 +101,11 @@ class NodeProcess:
         assert process.stdout is not None
         await process.stdin.send_all(pickle.dumps(self.topology))
         said = b""
-        while b"\n" not in said:
+        while said.count(b"\n") < 2:
             chunk = await process.stdout.receive_some()
             assert chunk, f"{self.name} did not start: {(self.directory / f'{self.name}.log').read_text()}"
             said += chunk
-        assert said == f"ready {self.name}\n".encode()
+        assert said == f"opening {self.name}\nready {self.name}\n".encode()
 
     async def end(self, number: signal.Signals) -> int:
         """Send it a signal and wait for its exit status."""

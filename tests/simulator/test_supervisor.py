@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from simulator.client import connect
-from simulator.supervisor import NodeError, Supervisor, last_error, supervised
+from simulator.supervisor import OPENING, READY, NodeError, Supervisor, last_error, supervised
 from simulator.topology import load
 
 ORPHANS = """
@@ -53,6 +53,19 @@ async def test_a_node_that_ends_by_itself_is_noticed_with_its_reason(tmp_path: P
         os.kill(supervisor.running["sender"].pid, signal.SIGKILL)
         node = await supervisor.watch()
         assert (node.name, str(node.failure())) == ("sender", "sender: killed by SIGKILL")
+
+
+async def test_a_node_can_be_killed_while_it_starts_and_what_it_had_come_to_is_known(tmp_path: Path) -> None:
+    supervisor = Supervisor(load("pair").with_free_ports(), tmp_path)
+    await supervisor.spawn("sender")
+    killed = await supervisor.kill("sender")
+    assert (killed.has_said(OPENING), killed.has_said(READY)) == (False, False)
+    node = await supervisor.spawn("sender")
+    await supervisor.until(node, OPENING)
+    assert await supervisor.kill("sender") is node
+    assert node.has_said(OPENING)
+    assert node.process.returncode == -signal.SIGKILL
+    assert supervisor.running == {}
 
 
 async def test_a_node_that_does_not_start_says_why_and_the_others_are_stopped(tmp_path: Path) -> None:
