@@ -78,7 +78,7 @@ def demo(
     from simulator import demo, screen, workload
 
     work = workload.from_path(source) if source else workload.orders(count, seed)
-    report = _run(partial(demo.run_demo, work, capture, screen.DemoScreen(quiet=as_json)))
+    report = _run(partial(demo.run_demo, work, capture, screen.ProgressScreen(quiet=as_json)))
     if as_json:
         _print_json(report.as_json())
     else:

@@ -7,7 +7,6 @@ faults take, so that messages flow through each of them. At the end the two ends
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tempfile
 import time
@@ -15,25 +14,24 @@ from bisect import bisect
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import trio
 
-from mqproto.applications import Draft
 from mqproto.errors import UsageError
-from mqproto.status import NodeStatus
-from simulator.client import Client, NodeUnreachable, connect
+from simulator.client import Client, connect
 from simulator.consumer import PATIENCE_S, Consumer
 from simulator.links import BreakableLink, Links, is_free, shown_addresses
-from simulator.proof import Sent, WireCount, compare, delays_ms, examine, percentile
+from simulator.observer import Observer
+from simulator.producer import Producer
+from simulator.proof import WireCount, compare, delays_ms, examine, percentile
 from simulator.recorder import Recorder
-from simulator.report import DemoReport, NodeCount, Outage
-from simulator.screen import DemoScreen
+from simulator.report import DemoReport, Outage
+from simulator.screen import ProgressScreen
 from simulator.supervisor import Supervisor, supervised
 from simulator.topology import Action, Fault, Topology, load
-from simulator.workload import Item, Workload, as_batches
+from simulator.workload import Workload
 
 QUEUE: Final = r"destination\orders"
 SENDER: Final = "sender"
@@ -42,18 +40,12 @@ AFTER_FAULTS_S: Final = 2.0
 """Traffic goes on for so long after the last fault is over."""
 SETTLE_S: Final = 25.0
 """What is owed must have come so long after the last message was sent."""
-BEAT_S: Final = 0.02
-"""The sender hands over what has become due so often."""
-LOOK_S: Final = 0.1
-"""How often nodes are asked for their counts."""
-FINAL_ACK_EVERY: Final = 10
-"""One message in so many asks to be told when it has been received, so that there are FinalAcks to be seen."""
 
 
 async def run_demo(
     workload: Workload,
     capture: Path | None = None,
-    screen: DemoScreen | None = None,
+    screen: ProgressScreen | None = None,
     topology: Topology | None = None,
 ) -> DemoReport:
     """Run it all, and say what came of it.
@@ -78,7 +70,7 @@ async def run_demo(
                 comment=f"mqproto demo: {workload.description}",
                 clock=lambda: epoch_ns + int(trio.current_time() * 1e9),
             )
-            screen = screen or DemoScreen(quiet=True)
+            screen = screen or ProgressScreen(quiet=True)
             demo = Demo(topology, folder / "nodes", workload, recorder, epoch_ns, screen)
             await demo.run()
             _close(recorder, path)
@@ -132,25 +124,22 @@ class Demo:
         workload: Workload,
         recorder: Recorder,
         epoch_ns: int,
-        screen: DemoScreen,
+        screen: ProgressScreen,
     ) -> None:
         self.topology = topology
         self.directory = directory
         self.workload = workload
         self.screen = screen
         self.links = Links(topology, recorder)
-        self.sent: list[Sent] = []
-        self.sent_bytes = 0
         self.outages: list[Outage] = []
         self.failures: list[str] = []
-        self.nodes = {name: NodeCount() for name in topology.nodes}
+        self.observer = Observer(topology.nodes, self._connect, self._seen)
+        self.producer = Producer(partial(self._connect, SENDER), QUEUE, workload)
         self.consumer = Consumer(partial(self._connect, DESTINATION), QUEUE)
         self.duration_s = 0.0
         self.unsettled = 0
         self._start_s = 0.0
         self._epoch_ns = epoch_ns
-        self._statuses: dict[str, NodeStatus] = {}
-        self._ended: dict[str, NodeCount] = {}
         self._all_sent = False
         self._settled = trio.Event()
 
@@ -166,11 +155,10 @@ class Demo:
                 self._start_s = trio.current_time()
                 with self.screen.shown():
                     nursery.start_soon(self.consumer.run)
-                    for name in self.topology.nodes:
-                        nursery.start_soon(self._observe, name)
+                    nursery.start_soon(self.observer.run)
                     nursery.start_soon(self._watch, supervisor)
                     async with trio.open_nursery() as traffic:
-                        traffic.start_soon(self._send_all)
+                        traffic.start_soon(self.producer.run, self._span_s())
                         traffic.start_soon(self._break_all, supervisor)
                     await self._settle()
                     self.duration_s = self._elapsed_s()
@@ -179,21 +167,21 @@ class Demo:
 
     def report(self, wire: WireCount, capture: str) -> DemoReport:
         """What came of it."""
-        received = self.consumer.received
-        delays = delays_ms(self.sent, received)
+        sent, received = self.producer.sent, self.consumer.received
+        delays = delays_ms(sent, received)
         for outage in self.outages:
             outage.flowed_at_s = self._flowed_at_s(outage, wire)
         return DemoReport(
             workload=self.workload.description,
             left_out=self.workload.left_out,
             duration_s=self.duration_s,
-            comparison=compare(self.sent, received),
+            comparison=compare(sent, received),
             wire=wire,
-            nodes=self.nodes,
+            nodes=self.observer.nodes,
             outages=self.outages,
             p50_ms=percentile(delays, 50),
             p99_ms=percentile(delays, 99),
-            sent_bytes=self.sent_bytes,
+            sent_bytes=self.producer.sent_bytes,
             in_doubt=self.consumer.in_doubt_count,
             committed_in_doubt=self.consumer.committed_in_doubt_count,
             unsettled=self.unsettled,
@@ -225,35 +213,10 @@ class Demo:
 
     # Traffic
 
-    async def _send_all(self) -> None:
-        """Send each message when it is due; they are due evenly over the time of the faults."""
+    def _span_s(self) -> float:
+        """Over how long the messages are sent."""
         ends = [fault.at_s + (fault.for_s or 0) for fault in self.topology.faults]
-        span_s = max(ends, default=0) + AFTER_FAULTS_S
-        items = self.workload.items()
-        async with self._connect(SENDER) as client:
-            while len(self.sent) < self.workload.count:
-                due = min(self.workload.count, int(self.workload.count * self._elapsed_s() / span_s) + 1)
-                for batch in as_batches(islice(items, due - len(self.sent))):
-                    await self._send(client, batch)
-                await trio.sleep(BEAT_S)
-
-    async def _send(self, client: Client, batch: list[Item]) -> None:
-        first = len(self.sent)
-        drafts = [
-            Draft(
-                body=item.body,
-                label=item.label,
-                transactional=True,
-                final_ack=place % FINAL_ACK_EVERY == 0,
-            )
-            for place, item in enumerate(batch, first)
-        ]
-        at_s = trio.current_time()
-        identifiers = await client.send_many(QUEUE, drafts)
-        for identifier, item in zip(identifiers, batch, strict=True):
-            self.sent.append(Sent(identifier, hashlib.sha256(item.body).digest(), at_s))
-            self.sent_bytes += len(item.body)
-        self.nodes[SENDER].sent = len(self.sent)
+        return max(ends, default=0) + AFTER_FAULTS_S
 
     async def _settle(self) -> None:
         """Wait until all has been received and acknowledged, then a little for what must not come."""
@@ -264,8 +227,8 @@ class Demo:
         self.unsettled = self._unsettled()
 
     def _unsettled(self) -> int:
-        status = self._statuses.get(SENDER)
-        return sum(queue.waiting for queue in status.outgoing) if status else len(self.sent)
+        status = self.observer.statuses.get(SENDER)
+        return sum(queue.waiting for queue in status.outgoing) if status else len(self.producer.sent)
 
     # Faults
 
@@ -284,7 +247,6 @@ class Demo:
         if fault.node and outage.is_restart:
             end = supervisor.kill if fault.action is Action.KILL else supervisor.stop
             await end(fault.node)
-            self._node_ended(fault.node)
             await trio.sleep_until(self._start_s + outage.began_at_s + (fault.for_s or 0))
             started = await supervisor.start(fault.node)
             outage.spawned_at_s = started.spawned_s - self._start_s
@@ -307,46 +269,15 @@ class Demo:
         node = await supervisor.watch()
         raise node.failure()
 
-    # What the nodes say of themselves
-
-    async def _observe(self, name: str) -> None:
-        """Ask a node for its counts now and then, and show them."""
-        while True:
-            try:
-                async with self._connect(name) as client:
-                    while True:
-                        self._statuses[name] = await client.queues()
-                        self._count(name)
-                        self.screen.update(self.nodes, self._elapsed_s())
-                        await trio.sleep(LOOK_S)
-            except NodeUnreachable:
-                self.nodes[name].state = "down"
-                self.screen.update(self.nodes, self._elapsed_s())
-                await trio.sleep(LOOK_S)
-
-    def _node_ended(self, name: str) -> None:
-        """Its counts begin at 0 again; what they had come to is kept."""
-        counts, status = self._ended.setdefault(name, NodeCount()), self._statuses.pop(name, None)
-        if status is not None:
-            counts.forwarded += status.forwarded
-            counts.held += status.held_ever
-            counts.resent += status.resent
-        self.nodes[name].state = "down"
-
-    def _count(self, name: str) -> None:
-        status, before, counts = self._statuses[name], self._ended.get(name, NodeCount()), self.nodes[name]
-        counts.state = "up"
-        counts.forwarded = before.forwarded + status.forwarded
-        counts.held = before.held + status.held_ever
-        counts.resent = before.resent + status.resent
-        waiting = sum(queue.waiting for queue in status.outgoing)
-        counts.waiting = waiting + sum(queue.waiting for queue in status.local)
-        if name == DESTINATION:
-            counts.delivered = len(self.consumer.received)
+    def _seen(self, name: str) -> None:
+        """The counts of a node are new."""
+        nodes, received_count = self.observer.nodes, len(self.consumer.received)
+        nodes[SENDER].sent, nodes[DESTINATION].delivered = len(self.producer.sent), received_count
+        self.screen.update(nodes, f"{self._elapsed_s():.0f} s")
         if (
             name == SENDER
             and self._all_sent
-            and not waiting
-            and len(self.consumer.received) >= len(self.sent)
+            and not self._unsettled()
+            and received_count >= len(self.producer.sent)
         ):
             self._settled.set()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections import Counter
+from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -31,7 +31,12 @@ from mqproto.wire import (
 
 
 class Sent(NamedTuple):
-    """A message that the sender's queue manager has accepted; times are seconds on one clock."""
+    """A message that was sent; times are seconds on one clock.
+
+    message_id: what the sender's queue manager called it when it accepted it; None if the answer never came, so that
+        it may have been accepted or not. Then it is known by its digest.
+    at_s: when it was handed over. What one request hands over has one time.
+    """
 
     message_id: Hashable
     digest: bytes
@@ -48,11 +53,15 @@ class Received(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What became of the messages. All but the first two counts have to be 0.
+    """What became of the messages. All counts have to be 0 but those of sent, delivered and in doubt.
 
+    sent: messages that were accepted; `delivered` are those of them that came.
     out_of_order: messages that came after one that was sent later, repetitions left aside.
     altered: messages whose body has another SHA-256 than the one that was sent.
     strangers: messages that nobody sent.
+    in_doubt: messages that may have been accepted; each may come once, or not at all.
+    torn: requests in doubt that were accepted in part; a request is accepted wholly or not at all.
+    twins: messages that were given the identifier of another.
     """
 
     sent: int
@@ -62,45 +71,77 @@ class Comparison:
     out_of_order: int
     altered: int
     strangers: int
+    in_doubt: int = 0
+    in_doubt_delivered: int = 0
+    torn: int = 0
+    twins: int = 0
 
     def broken(self) -> list[str]:
         """The promises that were broken, in words."""
         counts = {
-            "lost": self.lost,
-            "delivered more than once": self.duplicated,
-            "out of order": self.out_of_order,
-            "altered": self.altered,
-            "never sent": self.strangers,
+            "messages lost": self.lost,
+            "messages delivered more than once": self.duplicated,
+            "messages out of order": self.out_of_order,
+            "messages altered": self.altered,
+            "messages never sent": self.strangers,
+            "requests accepted in part": self.torn,
+            "messages with the identifier of another": self.twins,
         }
-        return [f"{count} messages {what}" for what, count in counts.items() if count]
+        return [f"{count} {what}" for what, count in counts.items() if count]
 
 
 def compare(sent: Sequence[Sent], received: Sequence[Received]) -> Comparison:
-    """Compare what was sent, in the order of acceptance, with what was received, in the order of receipt."""
-    places = {message.message_id: place for place, message in enumerate(sent)}
-    assert len(places) == len(sent), "a queue manager gave one identifier to two messages"
-    counts = Counter(message.message_id for message in received)
+    """Compare what was sent, in that order, with what was received, in the order of receipt."""
+    places: dict[Hashable, int] = {}
+    doubts: dict[bytes, deque[int]] = {}
+    for place, message in enumerate(sent):
+        if message.message_id is None:
+            doubts.setdefault(message.digest, deque()).append(place)
+        else:
+            places.setdefault(message.message_id, place)
+    doubtful = sum(map(len, doubts.values()))
+    twins = len(sent) - doubtful - len(places)
     highest = -1
-    out_of_order = altered = 0
-    seen: set[Hashable] = set()
-    for message in received:
-        place = places.get(message.message_id)
-        if place is None:
+    duplicated = out_of_order = altered = strangers = 0
+    seen: set[int] = set()
+    for arrived in received:
+        if arrived.message_id not in places and doubts.get(arrived.digest):
+            # From here on it has a name, so that a second one is known as its repetition.
+            places[arrived.message_id] = doubts[arrived.digest].popleft()
+        place = places.get(arrived.message_id, -1)
+        if place < 0:
+            strangers += 1
             continue
-        altered += message.digest != sent[place].digest
-        if message.message_id not in seen:
-            seen.add(message.message_id)
-            out_of_order += place < highest
-            highest = max(highest, place)
+        altered += arrived.digest != sent[place].digest
+        if place in seen:
+            duplicated += 1
+            continue
+        seen.add(place)
+        out_of_order += place < highest
+        highest = max(highest, place)
+    delivered = sum(sent[place].message_id is not None for place in seen)
     return Comparison(
-        sent=len(sent),
-        delivered=len(seen),
-        lost=len(sent) - len(seen),
-        duplicated=sum(count - 1 for name, count in counts.items() if name in places),
+        sent=len(sent) - doubtful,
+        delivered=delivered,
+        lost=len(sent) - doubtful - delivered,
+        duplicated=duplicated,
         out_of_order=out_of_order,
         altered=altered,
-        strangers=sum(count for name, count in counts.items() if name not in places),
+        strangers=strangers,
+        in_doubt=doubtful,
+        in_doubt_delivered=len(seen) - delivered,
+        torn=_torn(sent, seen),
+        twins=twins,
     )
+
+
+def _torn(sent: Sequence[Sent], seen: set[int]) -> int:
+    """How many requests in doubt came in part."""
+    outcomes: dict[float, set[bool]] = {}
+    for place, message in enumerate(sent):
+        if message.message_id is None:
+            outcomes.setdefault(message.at_s, set()).add(place in seen)
+    return sum(len(outcome) == 2 for outcome in outcomes.values())
 
 
 def delays_ms(sent: Iterable[Sent], received: Iterable[Received]) -> list[float]:

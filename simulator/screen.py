@@ -42,8 +42,8 @@ def plain_table(*headings: str) -> Table:
     return table
 
 
-class DemoScreen:
-    """The demo while it runs: one line for each node, and the faults above it as they happen."""
+class ProgressScreen:
+    """Nodes while they run: one line for each, and what happens to them above it."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._console = wide_console(stderr=quiet)
@@ -64,10 +64,10 @@ class DemoScreen:
         if self._console.is_terminal:
             self._console.print(text, markup=False)
 
-    def update(self, nodes: Mapping[str, NodeCount], elapsed_s: float) -> None:
-        """The counts of each node."""
+    def update(self, nodes: Mapping[str, NodeCount], caption: str) -> None:
+        """The counts of each node, and a line below them."""
         if self._live is not None:
-            self._live.update(node_table(nodes, f"{elapsed_s:.0f} s"))
+            self._live.update(node_table(nodes, caption))
 
 
 def node_table(nodes: Mapping[str, NodeCount], caption: str = "") -> Table:

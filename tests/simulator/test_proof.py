@@ -48,6 +48,50 @@ def test_every_loss_repetition_and_disorder_is_counted(names: list[int]) -> None
     assert (found.broken() == []) == (names == list(range(10)))
 
 
+@given(
+    doubtful=st.lists(st.booleans(), min_size=10, max_size=10),
+    names=st.lists(st.integers(0, 9), max_size=30),
+)
+def test_what_may_not_have_been_accepted_may_be_missing_but_not_come_twice_or_out_of_order(
+    doubtful: list[bool], names: list[int]
+) -> None:
+    messages = [
+        message._replace(message_id=None) if doubt else message
+        for message, doubt in zip(sent(range(10)), doubtful, strict=True)
+    ]
+    found = compare(messages, received(names))
+    certain = {name for name in range(10) if not doubtful[name]}
+    assert (found.sent, found.in_doubt) == (len(certain), 10 - len(certain))
+    assert (found.delivered, found.in_doubt_delivered) == (len(certain & {*names}), len({*names} - certain))
+    assert found.lost == len(certain - {*names})
+    without_doubt = compare(sent(range(10)), received(names))
+    for count in ("duplicated", "out_of_order", "altered", "strangers"):
+        assert getattr(found, count) == getattr(without_doubt, count)
+
+
+def test_a_message_in_doubt_that_was_accepted_twice_is_found() -> None:
+    [first, *others] = sent(range(3))
+    arrived = received([0, 1, 2])
+    arrived.insert(1, arrived[0]._replace(message_id=99))
+    assert compare([first._replace(message_id=None), *others], arrived).strangers == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "torn"), [([], 0), ([0, 1, 2, 3], 0), ([2, 3], 0), ([0], 1), ([0, 2, 3], 1), ([0, 3], 2)]
+)
+def test_a_request_in_doubt_comes_wholly_or_not_at_all(names: list[int], torn: int) -> None:
+    messages = [message._replace(message_id=None, at_s=message.at_s // 2) for message in sent(range(4))]
+    assert compare(messages, received(names)).torn == torn
+
+
+def test_an_identifier_that_is_given_to_two_messages_is_found() -> None:
+    messages = [*sent(range(3)), sent(range(3))[1]]
+    assert compare(messages, received([0, 1, 2])).broken() == [
+        "1 messages lost",
+        "1 messages with the identifier of another",
+    ]
+
+
 def test_bodies_that_changed_and_messages_that_nobody_sent_are_counted() -> None:
     arrived = received([0, 1, 7])
     arrived[1] = arrived[1]._replace(digest=b"another")

@@ -1,0 +1,99 @@
+"""An application that sends, and knows of each message whether its queue manager has accepted it, whatever breaks.
+
+A request whose answer never came may have been carried out or not. It is not repeated: each of its messages may arrive
+once or not at all, and none twice. What was not handed over, as the node was not there, is handed over when it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from itertools import islice
+from typing import Final
+
+import trio
+
+from mqproto.applications import Draft
+from simulator.client import Client, InDoubt, MessageId, NodeUnreachable
+from simulator.consumer import RECONNECT_S
+from simulator.proof import Sent
+from simulator.workload import Item, Workload, as_batches
+
+BEAT_S: Final = 0.02
+"""What has become due is handed over so often."""
+FINAL_ACK_EVERY: Final = 10
+"""One transactional message in so many asks to be told when it has been received, so that there are FinalAcks too."""
+
+
+class Producer:
+    """Sends a workload to one queue, the messages evenly over a time.
+
+    Args:
+        connect: opens a connection to the node that is to send.
+        queue: where to.
+        transactional: each message arrives exactly once and in order; otherwise recoverable, so that none is lost.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], AbstractAsyncContextManager[Client]],
+        queue: str,
+        workload: Workload,
+        *,
+        transactional: bool = True,
+    ) -> None:
+        self.sent: list[Sent] = []
+        """What was handed over, in order; those in doubt too."""
+        self.sent_bytes = 0
+        self._connect = connect
+        self._queue = queue
+        self._transactional = transactional
+        self._count = workload.count
+        self._items = workload.items()
+        self._due: list[Item] = []
+
+    async def run(self, span_s: float) -> None:
+        """Send it all, within so many seconds if the node is there, and connect again whenever it is gone."""
+        start_s = trio.current_time()
+        while len(self.sent) < self._count:
+            try:
+                async with self._connect() as client:
+                    while len(self.sent) < self._count:
+                        await self._send_due(client, (trio.current_time() - start_s) / span_s)
+                        await trio.sleep(BEAT_S)
+            except NodeUnreachable:
+                await trio.sleep(RECONNECT_S)
+
+    async def _send_due(self, client: Client, share: float) -> None:
+        """Hand over what is due when this share of the time has passed.
+
+        Raises:
+            NodeUnreachable: the node is gone; what it has not been asked to take is still due.
+        """
+        due = min(self._count, int(self._count * share) + 1)
+        self._due += islice(self._items, due - len(self.sent) - len(self._due))
+        for batch in as_batches(self._due[:]):
+            await self._send(client, batch)
+            del self._due[: len(batch)]
+
+    async def _send(self, client: Client, batch: list[Item]) -> None:
+        drafts = [self._draft(place, item) for place, item in enumerate(batch, len(self.sent))]
+        at_s = trio.current_time()
+        identifiers: list[MessageId] | list[None]
+        try:
+            identifiers = await client.send_many(self._queue, drafts)
+        except InDoubt:
+            identifiers = [None] * len(batch)
+        for identifier, item in zip(identifiers, batch, strict=True):
+            self.sent.append(Sent(identifier, hashlib.sha256(item.body).digest(), at_s))
+            self.sent_bytes += len(item.body)
+
+    def _draft(self, place: int, item: Item) -> Draft:
+        return Draft(
+            body=item.body,
+            label=item.label,
+            transactional=self._transactional,
+            recoverable=not self._transactional,
+            final_ack=self._transactional and place % FINAL_ACK_EVERY == 0,
+        )

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+
+from mqproto.applications import Draft
+from mqproto.wire import Guid
+from simulator.client import Client, InDoubt, MessageId, NodeUnreachable
+from simulator.producer import FINAL_ACK_EVERY, Producer
+from simulator.workload import Workload, orders
+
+MANAGER = Guid(b"s" * 16)
+
+
+class Node:
+    """Accepts messages; `fates` says what becomes of its requests by number, and who is connected then is cut off."""
+
+    def __init__(self, fates: dict[int, str]) -> None:
+        self.accepted: list[Draft] = []
+        self.times: list[float] = []
+        self.fates = fates
+        self.request_count = 0
+        self.connection_count = 0
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[Client]:
+        await trio.lowlevel.checkpoint()
+        self.connection_count += 1
+        if self.connection_count in (1, 3):
+            raise NodeUnreachable("not running")
+        self.is_lost = False
+        yield self  # type: ignore[misc]
+
+    async def send_many(self, destination: str, drafts: list[Draft]) -> list[MessageId]:
+        assert destination == r"there\orders"
+        await trio.lowlevel.checkpoint()
+        if self.is_lost:
+            raise NodeUnreachable("connect again")
+        self.request_count += 1
+        fate = self.fates.get(self.request_count, "")
+        self.is_lost = bool(fate)
+        if fate == "refused":
+            raise NodeUnreachable("connect again")
+        if fate != "lost":
+            self.accepted += drafts
+            self.times += [trio.current_time()] * len(drafts)
+        if fate:
+            raise InDoubt("it may have been carried out, or not")
+        return [
+            MessageId(MANAGER, len(self.accepted) - len(drafts) + place) for place, _ in enumerate(drafts)
+        ]
+
+
+async def produced(workload: Workload, node: Node, span_s: float = 10, **options: Any) -> Producer:
+    producer = Producer(node.connect, r"there\orders", workload, **options)
+    await producer.run(span_s)
+    return producer
+
+
+async def test_messages_are_sent_evenly_and_once_in_order(autojump_clock: trio.testing.MockClock) -> None:
+    work, node = orders(1_000), Node({})
+    producer = await produced(work, node)
+    assert [draft.body for draft in node.accepted] == [item.body for item in work.items()]
+    assert [message.message_id for message in producer.sent] == [MessageId(MANAGER, n) for n in range(1_000)]
+    assert [message.digest for message in producer.sent] == [
+        hashlib.sha256(item.body).digest() for item in work.items()
+    ]
+    assert producer.sent_bytes == sum(len(item.body) for item in work.items())
+    for second in range(1, 10):
+        assert sum(at_s <= node.times[0] + second for at_s in node.times) == pytest.approx(
+            100 * second, abs=5
+        )
+
+
+async def test_what_has_no_answer_is_in_doubt_and_not_sent_again_what_was_not_asked_is(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    work, node = orders(500), Node({3: "lost", 7: "done", 9: "refused", 20: "done"})
+    producer = await produced(work, node)
+    bodies = [item.body for item in work.items()]
+    assert len(producer.sent) == 500
+    known = [message for message in producer.sent if message.message_id is not None]
+    doubtful = [message for message in producer.sent if message.message_id is None]
+    assert len({message.at_s for message in doubtful}) == 3, "one request, one time"
+    there = {hashlib.sha256(draft.body).digest() for draft in node.accepted}
+    assert len(there) == len(node.accepted), "nothing was sent twice"
+    assert {message.digest for message in known} <= there
+    assert 0 < sum(message.digest in there for message in doubtful) < len(doubtful)
+    assert [message.digest for message in producer.sent] == [hashlib.sha256(body).digest() for body in bodies]
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+async def test_every_message_is_one_that_is_kept_and_some_transactional_ones_ask_for_a_final_ack(
+    transactional: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    node = Node({})
+    await produced(orders(100), node, transactional=transactional)
+    assert {(draft.transactional, draft.recoverable) for draft in node.accepted} == {
+        (transactional, not transactional)
+    }
+    asked = [place for place, draft in enumerate(node.accepted) if draft.final_ack]
+    assert asked == (list(range(0, 100, FINAL_ACK_EVERY)) if transactional else [])
