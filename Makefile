@@ -11,13 +11,16 @@ DEMO := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.simulator)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test coverage lint format bench lock clean
+.PHONY: help demo crash test coverage lint format bench lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
 
 demo: $(DEMO)  ## three queue managers, a broken link, a killed node; proof at the end
 	@$(VENV)/bin/mqproto demo $(ARGS)
+
+crash: $(DEMO)  ## ten minutes of killed nodes; proof at the end; ARGS="--minutes 1 --seed 7"
+	@$(VENV)/bin/mqproto crash $(ARGS)
 
 test: $(DEV)  ## all tests
 	@$(VENV)/bin/python -m pytest $(ARGS)

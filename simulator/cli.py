@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import sys
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -83,6 +84,31 @@ def demo(
         _print_json(report.as_json())
     else:
         screen.show_report(report)
+    return FINDING if report.broken else DONE
+
+
+@app.command()
+def crash(
+    minutes: Annotated[float, typer.Option(min=0.05, max=1_440, help="How long nodes are killed.")] = 10,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Which nodes and when; a new one if it is left out.", show_default=False),
+    ] = None,
+    directory: Annotated[
+        Path | None,
+        typer.Option("--directory", "-d", help="A folder for the stores, on the disk to be tried."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Three nodes that are killed at every moment of their lives; status 1 if a message is lost."""
+    from simulator import crash, screen
+
+    seed = secrets.randbelow(1_000_000) if seed is None else seed
+    report = _run(partial(crash.run_crash, minutes, seed, directory, screen.ProgressScreen(quiet=as_json)))
+    if as_json:
+        _print_json(report.as_json())
+    else:
+        screen.show_crash_report(report)
     return FINDING if report.broken else DONE
 
 

@@ -43,6 +43,11 @@ class Consumer:
         self._queue = queue
         self._in_doubt: list[Received] = []
 
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether it does not know yet what became of its last commit."""
+        return bool(self._in_doubt)
+
     async def run(self) -> None:
         """Receive, and connect again whenever the node is gone."""
         while True:

@@ -1,12 +1,13 @@
-"""What a demo has shown: the promises, the counts behind them, and how soon traffic flowed after each fault."""
+"""What a demo or a crash run has shown: the promises, and the counts behind them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from simulator.proof import Comparison, WireCount
+from simulator.strikes import Stage
 from simulator.topology import Action
 
 RESTART_LIMIT_S: Final = 2.0
@@ -119,3 +120,65 @@ class DemoReport:
         report = asdict(self)
         del report["wire"]["crossings"]
         return {**report, "broken": self.broken}
+
+
+@dataclass(frozen=True, slots=True)
+class FlowReport:
+    """The messages of one producer to one consumer.
+
+    transactional: whether each is to come exactly once and in order; otherwise none is to be lost.
+    commits_in_doubt: of the consumer, whose answer was lost; `commits_done` of them had happened.
+    longest_outage_s: the longest time in which no message was received.
+    """
+
+    transactional: bool
+    comparison: Comparison
+    commits_in_doubt: int
+    commits_done: int
+    longest_outage_s: float
+
+    def broken(self) -> list[str]:
+        """The promises that were broken. Recoverable messages may come twice and out of order, but none is lost."""
+        comparison = self.comparison
+        if not self.transactional:
+            comparison = replace(comparison, duplicated=0, out_of_order=0)
+        return comparison.broken()
+
+
+@dataclass(slots=True)
+class CrashReport:
+    """All that a crash run ends with.
+
+    kills: by node, then by what it was doing when it died.
+    at_once: how often several nodes died at one instant.
+    again: how often a node died that had died before and had not served since.
+    retained: what was left in the stores after all was calm, by queue.
+    failures: what ended the run before its time; then nothing else is judged.
+    stores: where they are; they are removed if no promise was broken.
+    """
+
+    seed: int
+    minutes: float
+    duration_s: float
+    flows: dict[str, FlowReport]
+    kills: dict[str, dict[Stage, int]]
+    at_once: int
+    again: int
+    nodes: dict[str, NodeCount]
+    retained: dict[str, int]
+    failures: list[str]
+    stores: str
+
+    @property
+    def broken(self) -> list[str]:
+        """Every promise that was broken, in words; empty if all were kept."""
+        if self.failures:
+            return self.failures
+        return [
+            *(f"{name}: {promise}" for name, flow in self.flows.items() for promise in flow.broken()),
+            *(f"{count:,} messages still wait in {queue}" for queue, count in self.retained.items()),
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it, for programs."""
+        return {**asdict(self), "broken": self.broken}

@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from simulator.report import DemoReport, NodeCount, Outage
+from simulator.report import CrashReport, DemoReport, FlowReport, NodeCount, Outage
+from simulator.strikes import Stage
 
 if TYPE_CHECKING:
     from simulator.backlog import BacklogFigures
@@ -96,12 +97,15 @@ def show_report(report: DemoReport) -> None:
         console.print(f"{name:<26} {value}", markup=False)
     console.print()
     console.print(f"capture, for Wireshark:    {report.capture}", markup=False)
-    if report.broken:
-        for promise in report.broken:
-            console.print("[bold red]broken:[/] ", end="")
-            console.print(promise, markup=False)
-    else:
-        console.print("[bold green]every message arrived once, in order, as it was sent[/]")
+    _show_verdict(console, report.broken, "every message arrived once, in order, as it was sent")
+
+
+def _show_verdict(console: Console, broken: list[str], kept: str) -> None:
+    for promise in broken:
+        console.print("[bold red]broken:[/] ", end="")
+        console.print(promise, markup=False)
+    if not broken:
+        console.print(f"[bold green]{kept}[/]")
 
 
 def _proof(report: DemoReport) -> Iterator[tuple[str, str]]:
@@ -142,6 +146,68 @@ def outage_table(outages: list[Outage]) -> Table:
 
 def _seconds(value: float | None, digits: int = 1) -> str:
     return "" if value is None else f"{value:.{digits}f} s"
+
+
+def show_crash_report(report: CrashReport) -> None:
+    """The end of a crash run, for people."""
+    console = wide_console()
+    console.print(
+        f"killed nodes for {report.minutes:g} minutes (seed {report.seed}), {report.duration_s:.0f} s in all"
+    )
+    console.print()
+    console.print(kill_table(report))
+    console.print(
+        f"several at one instant {report.at_once:,} times, the same one again on its way up {report.again:,}"
+    )
+    console.print()
+    console.print(flow_table(report.flows))
+    console.print()
+    nodes = report.nodes.values()
+    for name, value in (
+        ("resends", f"{sum(node.resent for node in nodes):,}, those of a node's last moments not counted"),
+        ("gaps held", f"{sum(node.held for node in nodes):,}"),
+        ("retained after calm", f"{sum(report.retained.values()):,}"),
+    ):
+        console.print(f"{name:<26} {value}", markup=False)
+    console.print()
+    if report.broken:
+        console.print(f"stores and logs:           {report.stores}", markup=False)
+        console.print(
+            f"the same kills again:      mqproto crash --minutes {report.minutes:g} --seed {report.seed}"
+        )
+    _show_verdict(console, report.broken, "every accepted message arrived; orders once and in order")
+
+
+def kill_table(report: CrashReport) -> Table:
+    """One line for each node: how often it was killed while it did what."""
+    table = plain_table("kills while", *Stage, "all")
+    for name, stages in report.kills.items():
+        table.add_row(name, *(f"{stages[stage]:,}" for stage in Stage), f"{sum(stages.values()):,}")
+    return table
+
+
+def flow_table(flows: Mapping[str, FlowReport]) -> Table:
+    """One column for each flow."""
+    table = plain_table("", *(f"{name}, {_kind(flow)}" for name, flow in flows.items()))
+    for name, value in (
+        ("accepted", lambda flow: f"{flow.comparison.sent:,}"),
+        ("delivered", lambda flow: f"{flow.comparison.delivered:,}"),
+        ("lost", lambda flow: f"{flow.comparison.lost:,}"),
+        ("duplicated", lambda flow: f"{flow.comparison.duplicated:,}"),
+        ("out of order", lambda flow: f"{flow.comparison.out_of_order:,}"),
+        ("altered, or never sent", lambda flow: f"{flow.comparison.altered + flow.comparison.strangers:,}"),
+        ("sends in doubt", lambda flow: f"{flow.comparison.in_doubt:,}"),
+        ("  of them delivered", lambda flow: f"{flow.comparison.in_doubt_delivered:,}"),
+        ("commits in doubt", lambda flow: f"{flow.commits_in_doubt:,}"),
+        ("  of them done", lambda flow: f"{flow.commits_done:,}"),
+        ("longest outage", lambda flow: _seconds(flow.longest_outage_s)),
+    ):
+        table.add_row(name, *map(value, flows.values()))
+    return table
+
+
+def _kind(flow: FlowReport) -> str:
+    return "transactional" if flow.transactional else "recoverable"
 
 
 def figures_as_json(figures: Mapping[str, Any]) -> dict[str, Any]:

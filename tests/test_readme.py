@@ -46,6 +46,8 @@ ELSEWHERE: Final[dict[str, str]] = {
     "make coverage": "pytest with --cov; as `make test` otherwise",
     "make format": "`make lint` has the same tools",
     "make lock": "test_architecture.py holds that the lock has what pyproject.toml asks for",
+    "make crash": "tests/simulator/test_crash.py::"
+    "test_nothing_is_lost_though_every_node_is_killed_at_every_moment",
     "make bench": "it measures for minutes; the benchmarks' own tests have them at small sizes",
 }
 """Commands that run for long, with what covers them: `tests/simulator/test_cli.py::test_name`, or words."""

@@ -401,7 +401,9 @@ def test_the_command_alone_shows_what_there_is(capfd: pytest.CaptureFixture[str]
     assert run_command([]) == MISUSE
     assert run_command(["--help"]) == DONE
     out, err = capfd.readouterr()
-    for command in ("demo", "run", "node", "send", "receive", "peek", "queues", "decode", "probe", "bench"):
+    for command in (
+        "demo", "crash", "run", "node", "send", "receive", "peek", "queues", "decode", "probe", "bench",
+    ):  # fmt: skip
         assert f"\n  {command} " in out
         assert f"\n  {command} " in err
 

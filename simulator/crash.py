@@ -1,0 +1,283 @@
+"""`mqproto crash`: real nodes, sockets and disks, and SIGKILL at every moment of a node's life.
+
+Orders, which are transactional, and notes, which are recoverable, go from a sender through an intermediate to a
+destination, while strikes.py has nodes killed: while they run, while they start, while they read what the last kill
+has left. Then comes calm: what is owed arrives, and no store keeps anything.
+
+SIGKILL leaves the operating system alone, so what a process has written is there for the next, flushed or not. That
+what counts is flushed as well, tests/simulator/test_powerloss.py shows.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sqlite3
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, closing
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+
+from mqproto.errors import UsageError
+from simulator import places
+from simulator.client import Client, connect
+from simulator.consumer import PATIENCE_S, Consumer
+from simulator.observer import LOOK_S, Observer
+from simulator.producer import Producer
+from simulator.proof import Received, compare
+from simulator.report import CrashReport, FlowReport
+from simulator.screen import ProgressScreen
+from simulator.strikes import JUST_READY_S, Kill, Stage, strikes
+from simulator.supervisor import OPENING, READY, NodeError, NodeProcess, Supervisor, supervised
+from simulator.topology import Topology, load
+from simulator.workload import orders
+
+SENDER: Final = "sender"
+DESTINATION: Final = "destination"
+ORDERS_PER_S: Final = 300
+NOTES_PER_S: Final = 60
+CATCH_UP_S: Final = 60.0
+"""A sender that was down when messages were due must have accepted them so long after the last was due."""
+SETTLE_S: Final = 60.0
+"""What is owed must have come, and everything be removed that it left, so long after the last kill."""
+
+
+async def run_crash(
+    minutes: float, seed: int, directory: Path | None = None, screen: ProgressScreen | None = None
+) -> CrashReport:
+    """Send, kill and restart for so long, wait for calm, and say what came of it.
+
+    Args:
+        seed: what is killed, and when. Real processes make no exact repetition.
+        directory: the stores go into a new folder in it, on the disk that is to be tried; by default among the
+            temporary files.
+
+    Raises:
+        UsageError: there is no such directory.
+        NodeError: a node does not start for the first time.
+    """
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="mqproto-crash-", dir=directory))
+    except OSError as error:
+        raise UsageError(
+            f"{directory}: {error.strerror}; name a folder to write to with --directory"
+        ) from None
+    topology = load("three-node").with_free_ports()
+    crash = Crash(topology, folder, minutes, seed, screen or ProgressScreen(quiet=True))
+    await crash.run()
+    report = crash.report()
+    if not report.broken:
+        shutil.rmtree(folder)  # Otherwise the stores and the logs in it say more.
+    return report
+
+
+class Flow:
+    """One kind of message from a producer to a consumer."""
+
+    def __init__(self, producer: Producer, consumer: Consumer, *, transactional: bool) -> None:
+        self.producer = producer
+        self.consumer = consumer
+        self.transactional = transactional
+
+    def report(self, start_s: float) -> FlowReport:
+        """What came of it since then."""
+        return FlowReport(
+            transactional=self.transactional,
+            comparison=compare(self.producer.sent, self.consumer.received),
+            commits_in_doubt=self.consumer.in_doubt_count,
+            commits_done=self.consumer.committed_in_doubt_count,
+            longest_outage_s=longest_outage_s(self.consumer.received, start_s),
+        )
+
+
+def longest_outage_s(received: Iterable[Received], start_s: float) -> float:
+    """The longest time, from the start to the last message, in which none was received."""
+    times = [start_s, *(message.at_s for message in received)]
+    return max((later - earlier for earlier, later in pairwise(times)), default=0.0)
+
+
+class Crash:
+    """One run, from the first process to the last message."""
+
+    def __init__(
+        self, topology: Topology, directory: Path, minutes: float, seed: int, screen: ProgressScreen
+    ) -> None:
+        self.topology = topology
+        self.directory = directory
+        self.minutes = minutes
+        self.seed = seed
+        self.screen = screen
+        self.flows = {
+            "orders": self._flow("orders", ORDERS_PER_S, transactional=True),
+            "notes": self._flow("notes", NOTES_PER_S, transactional=False),
+        }
+        self.observer = Observer(topology.nodes, self._connect, self._seen)
+        self.kills = {name: dict.fromkeys(Stage, 0) for name in topology.nodes}
+        self.at_once = 0
+        self.again = 0
+        self.failures: list[str] = []
+        self._span_s = 60 * minutes
+        self._start_s = self._end_s = 0.0
+        self._ready_s = dict.fromkeys(topology.nodes, 0.0)
+        self._judged = trio.CancelScope()
+
+    def _flow(self, queue: str, per_s: int, *, transactional: bool) -> Flow:
+        workload = orders(max(1, round(60 * self.minutes * per_s)), self.seed)
+        to = rf"{DESTINATION}\{queue}"
+        return Flow(
+            Producer(partial(self._connect, SENDER), to, workload, transactional=transactional),
+            Consumer(partial(self._connect, DESTINATION), to),
+            transactional=transactional,
+        )
+
+    def _connect(self, name: str) -> AbstractAsyncContextManager[Client]:
+        return connect(self.topology, name, self.directory)
+
+    async def run(self) -> None:
+        """Storm, then calm.
+
+        Raises:
+            NodeError: a node does not start for the first time.
+        """
+        async with supervised(self.topology, self.directory) as supervisor, trio.open_nursery() as nursery:
+            self._start_s = trio.current_time()
+            with self.screen.shown():
+                for flow in self.flows.values():
+                    nursery.start_soon(flow.consumer.run)
+                nursery.start_soon(self.observer.run)
+                nursery.start_soon(self._watch, supervisor)
+                with self._judged:
+                    await self._storm(supervisor)
+                    await self._calm()
+                self._end_s = trio.current_time()
+            nursery.cancel_scope.cancel()
+
+    async def _storm(self, supervisor: Supervisor) -> None:
+        with trio.move_on_after(self._span_s + CATCH_UP_S) as patience:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._strike_all, supervisor)
+                for flow in self.flows.values():
+                    nursery.start_soon(flow.producer.run, self._span_s)
+        if patience.cancelled_caught:
+            self._fail(f"{SENDER} runs, but does not accept messages")
+
+    async def _calm(self) -> None:
+        """Wait until nothing waits any more, then a little for what must not come."""
+        with trio.move_on_after(SETTLE_S):
+            while True:
+                if not self._retained() and not any(
+                    flow.consumer.is_in_doubt for flow in self.flows.values()
+                ):
+                    await trio.sleep(2 * PATIENCE_S)
+                    return
+                await trio.sleep(LOOK_S)
+
+    def _fail(self, why: str) -> None:
+        """There is no going on from here."""
+        self.failures.append(why)
+        self._judged.cancel()
+
+    async def _watch(self, supervisor: Supervisor) -> None:
+        node = await supervisor.watch()
+        self._fail(str(node.failure()))
+
+    # Kills
+
+    async def _strike_all(self, supervisor: Supervisor) -> None:
+        for strike in strikes(self.seed, list(self.topology.nodes)):
+            await trio.sleep(strike.pause_s)
+            if self._elapsed_s() >= self._span_s:
+                return
+            self.at_once += strike.at_once
+            async with trio.open_nursery() as nursery:
+                for name, kills in strike.kills.items():
+                    nursery.start_soon(self._hit, supervisor, name, kills)
+
+    async def _hit(self, supervisor: Supervisor, name: str, kills: list[Kill]) -> None:
+        """Kill a node that runs, and again on its way up as often as is asked for."""
+        first, *others = kills
+        try:
+            await self._kill(supervisor, supervisor.running[name], first)
+            for kill in others:
+                node = await supervisor.spawn(name)
+                if kill.aim is not Stage.STARTING:
+                    await supervisor.until(node, OPENING if kill.aim is Stage.RECOVERING else READY)
+                    self._ready_s[name] = trio.current_time()
+                await self._kill(supervisor, node, kill)
+                self.again += 1
+            self._ready_s[name] = (await supervisor.start(name)).ready_s
+        except NodeError as error:
+            self._fail(str(error))
+
+    async def _kill(self, supervisor: Supervisor, node: NodeProcess, kill: Kill) -> None:
+        await trio.sleep(kill.after_s)
+        seen_ready = node.has_said(READY)
+        ready_for_s = trio.current_time() - self._ready_s[node.name]
+        await supervisor.kill(node.name)
+        if node.process.returncode != -signal.SIGKILL:
+            raise node.failure()
+        # What it did when it died it has said itself; that can be more than we knew.
+        if not node.has_said(READY):
+            stage = Stage.RECOVERING if node.has_said(OPENING) else Stage.STARTING
+        else:
+            stage = Stage.RUNNING if seen_ready and ready_for_s > JUST_READY_S else Stage.JUST_READY
+        self.kills[node.name][stage] += 1
+        await trio.sleep(kill.down_s)
+
+    # What came of it
+
+    def report(self) -> CrashReport:
+        """Everything, after the nodes have stopped."""
+        failures = [*self.failures, *self._damage()]
+        return CrashReport(
+            seed=self.seed,
+            minutes=self.minutes,
+            duration_s=self._end_s - self._start_s,
+            flows={name: flow.report(self._start_s) for name, flow in self.flows.items()},
+            kills=self.kills,
+            at_once=self.at_once,
+            again=self.again,
+            nodes=self.observer.nodes,
+            retained={} if failures else self._retained(),
+            failures=failures,
+            stores=str(self.directory),
+        )
+
+    def _elapsed_s(self) -> float:
+        return trio.current_time() - self._start_s
+
+    def _seen(self, name: str) -> None:
+        """The counts of a node are new."""
+        nodes = self.observer.nodes
+        nodes[SENDER].sent = sum(len(flow.producer.sent) for flow in self.flows.values())
+        nodes[DESTINATION].delivered = sum(len(flow.consumer.received) for flow in self.flows.values())
+        killed = sum(sum(stages.values()) for stages in self.kills.values())
+        self.screen.update(nodes, f"{self._elapsed_s():.0f} of {self._span_s:.0f} s, {killed:,} kills")
+
+    def _retained(self) -> dict[str, int]:
+        """How many messages wait in the stores, by queue."""
+        return {
+            f"{kind} queue {queue!r} of {name}": count
+            for name in self.topology.nodes
+            for kind, queue, count in self._look(name, "SELECT kind, name, messages FROM waiting")
+        }
+
+    def _damage(self) -> Iterator[str]:
+        """What SQLite finds wrong with the stores."""
+        for name in self.topology.nodes:
+            try:
+                [(verdict,), *_] = self._look(name, "PRAGMA integrity_check")
+            except sqlite3.Error as error:
+                verdict = error
+            if verdict != "ok":
+                yield f"the store of {name} is damaged: {verdict}"
+
+    def _look(self, name: str, query: str) -> list[tuple[Any, ...]]:
+        """Ask a node's store, beside the node."""
+        with closing(sqlite3.connect(places.store_path(self.directory, name))) as store:
+            return store.execute(query).fetchall()

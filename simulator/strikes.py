@@ -1,0 +1,95 @@
+"""Which nodes `mqproto crash` kills and when: all of it follows from a seed.
+
+A strike hits one node, two or all of them, at one instant or within half a second. Each is started again, and may be
+killed again on its way up. The dice choose what a kill aims at; what it hits is seen when the process is dead, as a
+machine that is busy starts a process slower than one that is not. So a seed repeats the plan, and not the run.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from itertools import count
+from typing import Final, NamedTuple, TypeVar
+
+from simulator.randomness import chance
+
+T = TypeVar("T")
+
+JUST_READY_S: Final = 0.25
+"""For so long a node that is ready finds its neighbours again, and its clients find it."""
+
+
+class Stage(StrEnum):
+    """What a node is doing."""
+
+    STARTING = "starting"
+    """Its process is there, its store not yet open."""
+    RECOVERING = "recovering"
+    """It opens its store and reads what a kill has left there."""
+    JUST_READY = "just ready"
+    RUNNING = "running"
+
+
+DELAYS_S: Final = {Stage.STARTING: 0.5, Stage.RECOVERING: 0.005, Stage.JUST_READY: JUST_READY_S}
+"""On its way up a node is killed at most so long after a stage began; about as long as the stage lasts."""
+AGAIN: Final = 0.5
+"""How likely a node is killed again on its way up, each time."""
+AIMS: Final = ((Stage.STARTING, 2), (Stage.RECOVERING, 5), (Stage.JUST_READY, 3))
+VICTIMS: Final = ((1, 5), (2, 3), (3, 2))
+PAUSES_S: Final = (((0.0, 0.3), 5), ((0.3, 1.0), 4), ((1.0, 4.0), 1))
+"""How long all nodes run before the next strike."""
+OUTAGES_S: Final = (((0.0, 0.0), 5), ((0.0, 0.5), 4), ((0.5, 2.5), 1))
+"""How long a node stays down. The last are long enough for a sender to send again."""
+SPREAD_S: Final = 0.5
+
+
+class Kill(NamedTuple):
+    """One SIGKILL: what it aims at, how long after that began, and how long the node then stays down."""
+
+    aim: Stage
+    after_s: float
+    down_s: float
+
+
+class Strike(NamedTuple):
+    """Kills by node. All nodes run for pause_s; then comes the first of each node, after its own after_s, and those
+    that follow meet the node on its way up."""
+
+    pause_s: float
+    kills: dict[str, list[Kill]]
+
+    @property
+    def at_once(self) -> bool:
+        """Whether several nodes die at one instant."""
+        return len(self.kills) > 1 and not any(kills[0].after_s for kills in self.kills.values())
+
+
+def strikes(seed: int, nodes: Sequence[str]) -> Iterator[Strike]:
+    """Strikes without end."""
+    for number in count():
+        dice = chance(seed, "strike", str(number))
+        victims = dice.sample(nodes, min(_weighted(dice, VICTIMS), len(nodes)))
+        spread_s = dice.choice([0.0, SPREAD_S])
+        yield Strike(
+            dice.uniform(*_weighted(dice, PAUSES_S)),
+            {name: list(_kills(chance(seed, "kill", name, str(number)), spread_s)) for name in victims},
+        )
+
+
+def _kills(dice: random.Random, spread_s: float) -> Iterator[Kill]:
+    yield Kill(Stage.RUNNING, dice.uniform(0, spread_s), _down_s(dice))
+    while dice.random() < AGAIN:
+        aim = _weighted(dice, AIMS)
+        yield Kill(aim, dice.uniform(0, DELAYS_S[aim]), _down_s(dice))
+
+
+def _down_s(dice: random.Random) -> float:
+    return dice.uniform(*_weighted(dice, OUTAGES_S))
+
+
+def _weighted(dice: random.Random, choices: Sequence[tuple[T, int]]) -> T:
+    """One of the things, each as likely as the number beside it says."""
+    things = [thing for thing, _ in choices]
+    return dice.choices(things, [weight for _, weight in choices])[0]
