@@ -9,7 +9,7 @@ from mqproto.destinations import destination_in
 from mqproto.effects import Received
 from mqproto.errors import FormatNameError, UsageError
 from mqproto.formatname.wire import admin_from_wire, response_from_wire
-from mqproto.localqueues import JOURNAL_SUFFIX, LocalQueues, SystemQueue
+from mqproto.localqueues import LocalQueues
 from mqproto.moment import Moment
 from mqproto.pending import PendingWrites
 from mqproto.routing import Routes
@@ -41,7 +41,7 @@ class DeadLetters:
             UsageError: there is no such queue, or it is another.
         """
         queue = self._queues.named(name)
-        if queue.name not in set(SystemQueue) and not queue.name.endswith(JOURNAL_SUFFIX):
+        if not queue.is_system:
             raise UsageError(
                 f"{queue.name} is no dead-letter queue and no journal: receive from it and send instead"
             )

@@ -94,6 +94,8 @@ class LocalQueue:
         stored: Iterable[StoredQueue],
     ) -> None:
         self.declaration = declaration
+        self.is_system = declaration.name in set(SystemQueue) or declaration.name.endswith(JOURNAL_SUFFIX)
+        """Whether it is a dead-letter queue or a journal: what is kept there has ended already."""
         self.count = 0
         self.size_bytes = 0
         self.unsettled: dict[int, list[Handed]] = {}
@@ -181,7 +183,7 @@ class LocalQueue:
         """
         self._left(handed, writes)
         message = handed.message
-        if (
+        if self.is_system or (
             message_class == MessageClass.ACK_RECEIVE
             and not message.final_ack
             and not self.declaration.journal
@@ -189,6 +191,14 @@ class LocalQueue:
         ):
             return
         endings.append(Ending(handed.message.packet, message_class, Place.IN_QUEUE, self.name))
+
+    def deadline_s(self, packet: bytes) -> int | None:
+        """The last second, UTC, at which an application may receive a message from here; None if any will do."""
+        return None if self.is_system else receive_deadline_s(packet)
+
+    def _is_over(self, packet: bytes, now: Moment) -> bool:
+        deadline_s = self.deadline_s(packet)
+        return deadline_s is not None and now.utc_s > deadline_s
 
     # Applications receive
 
@@ -217,7 +227,7 @@ class LocalQueue:
             handed: list[Handed] = []
             while len(handed) < consumer.limit and (lane := self._first()) is not None:
                 one = Handed(lane, lane.window.pop())
-                if is_over(one.message.packet, now):
+                if self._is_over(one.message.packet, now):
                     self._end(one, MessageClass.NACK_RECEIVE_TIMEOUT, writes, endings)
                 else:
                     handed.append(one)
@@ -300,7 +310,7 @@ class LocalQueue:
             for message in list(lane.window):
                 if message.position <= purged:
                     message_class = self._purge_class
-                elif is_over(message.packet, now):
+                elif self._is_over(message.packet, now):
                     message_class = MessageClass.NACK_RECEIVE_TIMEOUT
                 else:
                     continue
@@ -327,7 +337,7 @@ class LocalQueue:
         endings: list[Ending],
     ) -> bool:
         """The same for a message that only the store has, if it is over; whether it was."""
-        if not lane.window.read_through < position <= lane.window.last or not is_over(packet, now):
+        if not lane.window.read_through < position <= lane.window.last or not self._is_over(packet, now):
             return False
         message = Waiting(position, packet, final_ack=False, stored=True)
         self._end(Handed(lane, message), MessageClass.NACK_RECEIVE_TIMEOUT, writes, endings)
@@ -357,12 +367,6 @@ class LocalQueue:
                 page = lane.window.wanted()
                 if page is not None:
                     yield page
-
-
-def is_over(packet: bytes, now: Moment) -> bool:
-    """Whether nobody may receive a message any more.  [MS-MQMQ] 2.2.19.2"""
-    deadline_s = receive_deadline_s(packet)
-    return deadline_s is not None and now.utc_s > deadline_s
 
 
 class LocalQueues:
@@ -439,7 +443,7 @@ class LocalQueues:
         Raises:
             UsageError: it is the system's, or an application uses it.
         """
-        if queue.name in set(SystemQueue) or queue.name.endswith(JOURNAL_SUFFIX):
+        if queue.is_system:
             raise UsageError(f"{queue.name} belongs to the system and cannot be deleted; purge it")
         if queue.is_in_use:
             raise UsageError(f"an application receives from {queue.name}: stop it first")

@@ -88,6 +88,7 @@ class Net:
         self.traffic: list[tuple[str, str, bytes]] = []
         """Everything that crossed a wire: from, to, one chunk."""
         self._deadlines: dict[str, int | None] = {}
+        self._clock_set_s = 0
 
     def add(self, name: str, *queues: QueueDeclaration, settings: Settings | None = None) -> Node:
         """A node that hosts these queues; start it with `start`."""
@@ -109,6 +110,7 @@ class Net:
             node.core = QueueManager(
                 node.guid, node.queues, node.routes, node.settings, node.store.load(), self.now
             )
+            node.core.stored(node.store.size_bytes)
 
     def kill(self, name: str) -> None:
         """A node stops between two instructions: what was not committed is gone, and its peers see the reset."""
@@ -153,7 +155,12 @@ class Net:
 
     def _advance(self, uptime_ms: int) -> None:
         elapsed = uptime_ms - START.uptime_ms
-        self.now = Moment(uptime_ms, START.utc_s + elapsed // 1_000)
+        self.now = Moment(uptime_ms, START.utc_s + elapsed // 1_000 + self._clock_set_s)
+
+    def set_clock(self, ahead_s: int) -> None:
+        """Somebody sets the wall clock ahead by so many seconds, or back; the uptime clock knows nothing of it."""
+        self._clock_set_s += ahead_s
+        self._advance(self.now.uptime_ms)
 
     def run(self, turns: int = 10_000) -> None:
         """Carry out batches until nobody has anything to do at this instant."""

@@ -1,0 +1,73 @@
+"""What a test sees of a `Net`: what crossed a wire, what lies in which queue, and of which class it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mqproto.localqueues import SystemQueue
+from mqproto.wire import (
+    FinalAckBody,
+    Guid,
+    OrderAckBody,
+    PacketBuffer,
+    UserMessage,
+    acknowledgment_in,
+    decode_packet,
+)
+from tests.pair import Net, guid_of
+
+JOURNAL, DEADLETTER, DEADXACT = SystemQueue.JOURNAL, SystemQueue.DEADLETTER, SystemQueue.DEADXACT
+
+
+def messages(net: Net, sender: str, receiver: str) -> list[UserMessage]:
+    """The UserMessages that went from one node to another, in order."""
+    buffer = PacketBuffer()
+    found = []
+    for here, there, chunk in net.traffic:
+        if (here, there) == (sender, receiver):
+            found += [decode_packet(raw) for raw in buffer.feed(chunk)]
+    return [packet for packet in found if isinstance(packet, UserMessage)]
+
+
+def acknowledgments(net: Net, sender: str, receiver: str) -> list[tuple[int, OrderAckBody | FinalAckBody]]:
+    """The OrderAcks and FinalAcks that went from one node to another, each with its class."""
+    return [
+        (message.properties.message_class, body)
+        for message in messages(net, sender, receiver)
+        if (body := acknowledgment_in(message)) is not None
+    ]
+
+
+def final_acks(net: Net, sender: str, receiver: str) -> list[int]:
+    """The classes of the FinalAcks that went from one node to another."""
+    found = acknowledgments(net, sender, receiver)
+    return [message_class for message_class, body in found if isinstance(body, FinalAckBody)]
+
+
+def kept(net: Net, at: str, queue: str) -> list[UserMessage]:
+    """The messages in a queue, as far as they are in memory; they stay there."""
+    found = [decode_packet(received.packet) for received in net.nodes[at].up.peek(queue, 1_000)]
+    return [message for message in found if isinstance(message, UserMessage)]
+
+
+def ended(net: Net, at: str, queue: str) -> list[tuple[int, bytes]]:
+    """Class and body of each message in a queue: how it ended, if the queue is one for dead letters."""
+    return [(m.properties.message_class, m.properties.message_body) for m in kept(net, at, queue)]
+
+
+def bodies(net: Net, at: str, queue: str) -> list[bytes]:
+    """The bodies of the messages in a queue; they stay there."""
+    return [body for _, body in ended(net, at, queue)]
+
+
+def administration(net: Net, at: str, queue: str = "admin") -> list[int]:
+    """The classes of the acknowledgments in an administration queue."""
+    return [message_class for message_class, _ in ended(net, at, queue)]
+
+
+def publish(net: Net, queues: dict[str, str]) -> None:
+    """Let every node know public queues, each by the name of its GUID and the node that hosts it; all are restarted."""
+    publics: dict[Guid, Guid] = {guid_of(name): guid_of(host) for name, host in queues.items()}
+    for node in net.nodes.values():
+        node.routes = replace(node.routes, publics=publics)
+    net.start()
