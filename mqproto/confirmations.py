@@ -138,7 +138,12 @@ class Confirmations:
         message: UserMessage,
         packet: bytes,
     ) -> None:
-        """Keep a FinalAck until what it decides is on disk, and read the message that it decides."""
+        """Keep a FinalAck until what it decides is on disk, and read the message that it decides.
+
+        Copies of a message that were refused together are answered together; the first word holds.
+        """
+        if (sequence.final_queue, message_id) in self._undecided:
+            return
         if not self._queue:
             self._queue = self._outbound.next_queue()
             self._writes.now.queues.append(QueueRow(self._queue, QueueKind.ORDER, ORDER_QUEUE_NAME))
