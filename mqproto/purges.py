@@ -29,12 +29,13 @@ class Purges:
         self._reads: list[ReadPage] = []
 
     def begin(self, queue: OutgoingQueue) -> None:
-        """All that is in a queue now is to go."""
+        """All that is in a queue now is to go; one that is being purged already goes on to what has come since."""
         for message in [message for message in queue.window if not message.stored]:
             self._end(queue, message.position, message.packet)
+        if queue.queue not in self._going:
+            self._read(queue, 0)
+            self._writes.force()
         self._going[queue.queue] = (queue, queue.last_position)
-        self._read(queue, 0)
-        self._writes.force()
 
     def _read(self, queue: OutgoingQueue, after: int) -> None:
         self._reads.append(ReadPage(queue.queue, after, PAGE, PAGE_BYTES, ReadBy.PURGE))
