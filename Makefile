@@ -11,7 +11,7 @@ DEMO := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.simulator)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo crash test coverage lint format bench lock clean
+.PHONY: help demo crash powerloss test coverage lint format bench lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -21,6 +21,9 @@ demo: $(DEMO)  ## three queue managers, a broken link, a killed node; proof at t
 
 crash: $(DEMO)  ## ten minutes of killed nodes; proof at the end; ARGS="--minutes 1 --seed 7"
 	@$(VENV)/bin/mqproto crash $(ARGS)
+
+powerloss: $(DEV)  ## the store after a power loss at every one of its writes; some minutes, needs strace
+	@MQPROTO_POWERLOSS_PERCENT=100 $(VENV)/bin/python -m pytest -rP tests/simulator/test_powerloss.py $(ARGS)
 
 test: $(DEV)  ## all tests
 	@$(VENV)/bin/python -m pytest $(ARGS)

@@ -48,6 +48,8 @@ ELSEWHERE: Final[dict[str, str]] = {
     "make lock": "test_architecture.py holds that the lock has what pyproject.toml asks for",
     "make crash": "tests/simulator/test_crash.py::"
     "test_nothing_is_lost_though_every_node_is_killed_at_every_moment",
+    "make powerloss": "tests/simulator/test_powerloss.py::"
+    "test_after_a_power_loss_all_that_was_committed_is_there_and_nothing_by_half",
     "make bench": "it measures for minutes; the benchmarks' own tests have them at small sizes",
 }
 """Commands that run for long, with what covers them: `tests/simulator/test_cli.py::test_name`, or words."""

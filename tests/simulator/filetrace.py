@@ -1,0 +1,188 @@
+"""What a process does to the files of one folder, as strace saw it: each change and each flush, in order.
+
+Whatever changes a file in a way that is not known here ends in an error, so that nothing is passed over: `traced` would
+otherwise prove too much.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.conformance import ROOT
+
+CALLS: Final = (
+    "?open,?openat,?creat,?write,?writev,?pwrite64,?pwritev,?pwritev2,?truncate,?ftruncate,?fallocate,?fsync,?fdatasync,"
+    "?sync_file_range,?sync,?syncfs,?unlink,?unlinkat,?rename,?renameat,?renameat2,?link,?linkat,?symlink,?symlinkat,"
+    "?mkdir,?mkdirat,?rmdir,?mmap,?sendfile,?copy_file_range,?splice"
+)
+"""All by which a file can change or be flushed; a machine has not all of them."""
+STRACE: Final = [
+    "strace",
+    "--follow-forks",
+    "--seccomp-bpf",
+    "--decode-fds=path",
+    "--strings-in-hex=all",
+    "--string-limit=16777216",
+    f"--trace={CALLS}",
+]
+LINE: Final = re.compile(r"\d+ +(\w+)\((.*)\) += (?:(-?\d+)|0x[0-9a-f]+)(?:<(\S*)>)?(?: .*)?")
+OF_FILE: Final = re.compile(r"(\d+)<(\S*)>(?:, (.*))?")
+"""Arguments that begin with an open file."""
+TEXT: Final = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
+NOT_DURABLE: Final = "-shm"
+"""The index of SQLite's log: shared memory, which is made anew after a power loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """A name that was not there has a file, which is empty."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Bytes of a file were written, from this offset on."""
+
+    name: str
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """A file got this size."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A name is gone."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """What a file has is on disk; of the folder, where the name is empty, its names are."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """The process printed something."""
+
+    text: str
+
+
+Step = Created | Written | Truncated | Removed | Flushed | Said
+
+needs_strace = pytest.mark.skipif(
+    shutil.which("strace") is None
+    or subprocess.run([*STRACE, "--output=/dev/null", "true"], capture_output=True).returncode != 0,
+    reason="strace is not installed or may not trace here: apt-get install strace",
+)
+
+
+def traced(folder: Path, arguments: list[str]) -> list[Step]:
+    """Run a Python module, and return what it and its children did to the files of a folder."""
+    there = {path.name for path in folder.iterdir()}
+    trace = folder.parent / f"{folder.name}.trace"
+    command = [*STRACE, f"--output={trace}", sys.executable, "-B", "-m", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with trace.open() as lines:
+        steps = list(steps_in(lines, str(folder.resolve()), there))
+    trace.unlink()
+    return steps
+
+
+def steps_in(lines: Iterable[str], folder: str, there: Iterable[str] = ()) -> Iterator[Step]:
+    """Read a trace.
+
+    Args:
+        folder: its absolute path. What happens elsewhere counts only if it is printed.
+        there: the names that are in it from the start.
+
+    Raises:
+        ValueError: something happened to a file in the folder that is not known here.
+    """
+    hex_folder = "".join(f"\\x{byte:02x}" for byte in folder.encode())
+    names = {*there}
+    for line in lines:
+        if hex_folder not in line and " write(1<" not in line and " sync" not in line:
+            continue
+        found = LINE.fullmatch(line.rstrip())
+        if found is None:
+            if re.fullmatch(r"\d+ (\+\+\+|---) .*", line.rstrip()):
+                continue
+            raise ValueError(f"no line of a trace: {_short(line)}")
+        call, arguments, result = found[1], found[2], int(found[3] or 0)
+        if result < 0:
+            continue
+        for step in _steps(call, arguments, result, folder, names):
+            name = "" if isinstance(step, Said) else step.name
+            if name.endswith(NOT_DURABLE):
+                continue
+            if isinstance(step, Created):
+                names.add(name)
+            if isinstance(step, Removed):
+                names.discard(name)
+            yield step
+
+
+def _steps(call: str, arguments: str, result: int, folder: str, names: set[str]) -> Iterator[Step]:
+    def name_of(path: str) -> str:
+        """Within the folder; empty for the folder itself."""
+        if path != folder and not path.startswith(f"{folder}/"):
+            raise ValueError(f"{call} of {path} and of something in {folder}")
+        return path[len(folder) + 1 :]
+
+    texts = TEXT.findall(arguments)
+    of_file = OF_FILE.fullmatch(arguments)
+    if call in ("open", "openat"):
+        name, flags = name_of(_path(texts[0])), arguments.split('"')[2]
+        if "O_TRUNC" in flags:
+            raise ValueError(f"{name} is opened with O_TRUNC")
+        if "O_CREAT" in flags and name not in names:
+            yield Created(name)
+    elif call == "write" and arguments.startswith("1<"):
+        yield Said(bytes.fromhex(texts[0].replace("\\x", "")).decode())
+    elif call == "pwrite64" and of_file is not None:
+        data = bytes.fromhex(texts[0].replace("\\x", ""))
+        if len(data) < result:
+            raise ValueError(f"{result} bytes are written, of which the trace has {len(data)}")
+        yield Written(name_of(_path(of_file[2])), int(arguments.rpartition(", ")[2]), data[:result])
+    elif call == "ftruncate" and of_file is not None:
+        yield Truncated(name_of(_path(of_file[2])), int(of_file[3]))
+    elif call in ("fsync", "fdatasync") and of_file is not None:
+        yield Flushed(name_of(_path(of_file[2])))
+    elif call == "unlink":
+        yield Removed(name_of(_path(texts[0])))
+    elif call == "mmap":
+        shared = "PROT_WRITE" in arguments and "MAP_SHARED" in arguments
+        mapped = re.search(r"\d+<(\S*)>", arguments)
+        if shared and (mapped is None or not _path(mapped[1]).endswith(NOT_DURABLE)):
+            raise ValueError(f"a file is written through memory: {_short(arguments)}")
+    else:
+        raise ValueError(f"{call} is not known here: {_short(arguments)}")
+
+
+def _path(text: str) -> str:
+    return bytes.fromhex(text.replace("\\x", "")).decode()
+
+
+def _short(text: str) -> str:
+    return text if len(text) < 200 else f"{text[:200]}..."

@@ -1,0 +1,128 @@
+"""A series of transactions that a seed makes, and a process that commits them: `python -m tests.simulator.series`.
+
+Messages come, move and go, sequences advance, as a node's core would have it. The process goes on from where the store
+has come to, and lives several lives, as a node that is stopped or killed does: every second one ends without closing
+the store, so the next finds its log.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from mqproto.effects import (
+    FinalAckKept,
+    IdentifierRow,
+    IncomingRow,
+    MessageRow,
+    OutgoingRow,
+    QueueKind,
+    QueueRow,
+    Writes,
+    message_key,
+)
+from mqproto.wire.guid import Guid
+from simulator.randomness import chance
+from simulator.storage import Store
+
+NODE: Final = Guid(bytes(range(16)))
+NEIGHBOUR: Final = Guid(bytes(range(16, 32)))
+LOCAL, HELD, FINAL, SEQUENCE = 1, 2, 3, 4
+QUEUES: Final = [
+    QueueRow(LOCAL, QueueKind.LOCAL, "orders"),
+    QueueRow(HELD, QueueKind.HELD, "orders, early"),
+    QueueRow(FINAL, QueueKind.FINAL, "invoices, acknowledged"),
+    QueueRow(SEQUENCE, QueueKind.SEQUENCE, "invoices"),
+]
+SIZES_BYTES: Final = (40, 300, 1_200, 3_000, 20_000)
+"""Of packets; the last is larger than a page of the store."""
+LIFE: Final = 12
+"""So many transactions are committed before the process ends and another goes on."""
+CHECKPOINT_PAGES: Final = 40
+"""How long the log gets before its pages move to the file. A node's own limit takes 32 MiB to reach."""
+
+
+def series(seed: int, length: int) -> Iterator[Writes]:
+    """So many transactions; the first declares the queues."""
+    yield Writes(queues=QUEUES)
+    fresh = count(1)
+    there: dict[int, list[int]] = {LOCAL: [], HELD: [], SEQUENCE: []}
+    for number in range(1, length):
+        yield _writes(chance(seed, "writes", str(number)), number, there, fresh)
+
+
+def _writes(dice: Random, number: int, there: dict[int, list[int]], fresh: Iterator[int]) -> Writes:
+    """One transaction.
+
+    Args:
+        there: the positions of messages in each queue, oldest first; kept in step.
+        fresh: numbers that were not used before.
+    """
+    writes = Writes(counters={"number": number})
+    for queue in dice.choices([LOCAL, HELD, SEQUENCE], k=dice.randint(0, 6)):
+        position = next(fresh)
+        packet = dice.randbytes(dice.choice(SIZES_BYTES))
+        final_ack = queue == SEQUENCE and dice.random() < 0.3
+        writes.messages.append(MessageRow(message_key(queue, position), packet, position, final_ack))
+        there[queue].append(position)
+    if there[SEQUENCE] and dice.random() < 0.4:
+        # An OrderAck came: of the oldest messages those go that wait for no FinalAck, the others to their own queue.
+        acknowledged = dice.choice(there[SEQUENCE])
+        writes.finals.append(
+            FinalAckKept(message_key(SEQUENCE, 0), message_key(SEQUENCE, acknowledged), FINAL)
+        )
+        writes.remove(SEQUENCE, 0, acknowledged)
+        there[SEQUENCE] = [position for position in there[SEQUENCE] if position > acknowledged]
+    if there[HELD] and dice.random() < 0.3:
+        for position in there[HELD]:
+            there[LOCAL].append(next(fresh))
+            writes.moves.append((message_key(HELD, position), message_key(LOCAL, there[LOCAL][-1])))
+        there[HELD].clear()
+    if len(there[LOCAL]) > 5 and dice.random() < 0.5:
+        received = dice.choice(there[LOCAL])
+        writes.remove(LOCAL, 0, received)
+        there[LOCAL] = [position for position in there[LOCAL] if position > received]
+    if dice.random() < 0.2:
+        writes.remove(FINAL, 0, dice.randint(0, 3 * number))
+    writes.outgoing[SEQUENCE] = OutgoingRow(SEQUENCE, NEIGHBOUR, 1, 2, 3, number, number, number)
+    writes.incoming[NEIGHBOUR, HELD] = IncomingRow(NEIGHBOUR, HELD, 1, 2, number, 0, number)
+    writes.identifiers = [IdentifierRow(NEIGHBOUR, dice.randrange(200), number)]
+    return writes
+
+
+def live(path: Path, transactions: list[tuple[int, Writes]], synchronous: str, *, closes: bool) -> None:
+    """Commit transactions, and say so after each."""
+    store = Store(path, NODE)
+    store._db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}").close()
+    if synchronous:
+        store._db.execute(f"PRAGMA synchronous = {synchronous}").close()
+    for number, writes in transactions:
+        store.commit(writes)
+        os.write(1, b"committed %d\n" % number)
+    if closes:
+        store.close()
+
+
+def main(path: Path, seed: int, length: int, synchronous: str) -> None:
+    """Live one life after the other, each in a process of its own."""
+    transactions = list(enumerate(series(seed, length), start=1))
+    with Store(path, NODE) as store:
+        state = store.load()
+    begun = state.counters.get("number", 0) + 1 if state.queues else 0
+    for first in range(begun, length, LIFE):
+        process = os.fork()
+        if process == 0:
+            live(path, transactions[first : first + LIFE], synchronous, closes=first // LIFE % 2 == 0)
+            os._exit(0)
+        _, status = os.waitpid(process, 0)
+        if status:
+            sys.exit(f"the life that begins with transaction {first + 1} failed")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
