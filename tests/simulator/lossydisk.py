@@ -79,7 +79,7 @@ class File:
         return bytes(self.latest[sector * SECTOR_BYTES : (sector + 1) * SECTOR_BYTES])
 
 
-class Disk:
+class LossyDisk:
     """One folder on such a disk, which has these files from the start."""
 
     def __init__(self, files: Mapping[str, bytes] | None = None) -> None:

@@ -68,7 +68,9 @@ def _writes(dice: Random, number: int, there: dict[int, list[int]], fresh: Itera
         position = next(fresh)
         packet = dice.randbytes(dice.choice(SIZES_BYTES))
         final_ack = queue == SEQUENCE and dice.random() < 0.3
-        writes.messages.append(MessageRow(message_key(queue, position), packet, position, final_ack))
+        writes.messages.append(
+            MessageRow(message_key(queue, position), packet, position, final_ack, _expiry(dice, number))
+        )
         there[queue].append(position)
     if there[SEQUENCE] and dice.random() < 0.4:
         # An OrderAck came: of the oldest messages those go that wait for no FinalAck, the others to their own queue.
@@ -81,7 +83,8 @@ def _writes(dice: Random, number: int, there: dict[int, list[int]], fresh: Itera
     if there[HELD] and dice.random() < 0.3:
         for position in there[HELD]:
             there[LOCAL].append(next(fresh))
-            writes.moves.append((message_key(HELD, position), message_key(LOCAL, there[LOCAL][-1])))
+            key = message_key(LOCAL, there[LOCAL][-1])
+            writes.moves.append((message_key(HELD, position), key, _expiry(dice, number)))
         there[HELD].clear()
     if len(there[LOCAL]) > 5 and dice.random() < 0.5:
         received = dice.choice(there[LOCAL])
@@ -89,10 +92,35 @@ def _writes(dice: Random, number: int, there: dict[int, list[int]], fresh: Itera
         there[LOCAL] = [position for position in there[LOCAL] if position > received]
     if dice.random() < 0.2:
         writes.remove(FINAL, 0, dice.randint(0, 3 * number))
-    writes.outgoing[SEQUENCE] = OutgoingRow(SEQUENCE, NEIGHBOUR, 1, 2, 3, number, number, number)
-    writes.incoming[NEIGHBOUR, HELD] = IncomingRow(NEIGHBOUR, HELD, 1, 2, number, 0, number)
+    if there[LOCAL] and dice.random() < 0.3:
+        writes.lasting.append(message_key(LOCAL, dice.choice(there[LOCAL])))
+    writes.outgoing[SEQUENCE] = OutgoingRow(
+        queue=SEQUENCE,
+        manager=NEIGHBOUR,
+        time_stamp=1,
+        ordinal=2,
+        base=3,
+        next_number=number,
+        last_ack=number,
+        saved_through=number,
+        sent_ceiling=number,
+    )
+    writes.incoming[NEIGHBOUR, HELD] = IncomingRow(
+        source=NEIGHBOUR,
+        queue=HELD,
+        time_stamp=1,
+        ordinal=2,
+        number=number,
+        reject_count=0,
+        last_access_s=number,
+        reply_host="there",
+    )
     writes.identifiers = [IdentifierRow(NEIGHBOUR, dice.randrange(200), number)]
     return writes
+
+
+def _expiry(dice: Random, number: int) -> int | None:
+    return number + dice.randrange(20) if dice.random() < 0.5 else None
 
 
 def live(path: Path, transactions: list[tuple[int, Writes]], synchronous: str, *, closes: bool) -> None:

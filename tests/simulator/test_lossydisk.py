@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.simulator.filetrace import Created, Flushed, Removed, Step, Truncated, Written
-from tests.simulator.lossydisk import FILLERS, SECTOR_BYTES, Disk
+from tests.simulator.lossydisk import FILLERS, SECTOR_BYTES, LossyDisk
 
 NAMES = ("a", "b")
 SIZES = st.integers(0, 4 * SECTOR_BYTES)
@@ -52,8 +52,8 @@ def plain(steps: list[Step]) -> dict[str, bytes]:
     return files
 
 
-def after(steps: list[Step]) -> Disk:
-    disk = Disk()
+def after(steps: list[Step]) -> LossyDisk:
+    disk = LossyDisk()
     for step in steps:
         disk.apply(step)
     return disk
@@ -115,7 +115,7 @@ def test_a_loss_may_take_nothing_everything_or_tear_what_was_written() -> None:
 
 
 def test_files_that_are_there_from_the_start_are_flushed() -> None:
-    disk = Disk({"a": b"old"})
+    disk = LossyDisk({"a": b"old"})
     disk.apply(Written("a", 0, b"new"))
     assert list(disk.losses(Random(0)))[:2] == [{"a": b"old"}, {"a": b"new"}]
 

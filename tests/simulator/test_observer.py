@@ -2,22 +2,23 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import trio
 
-from mqproto.status import LocalStatus, NodeStatus, OutgoingStatus
+from mqproto.status import NodeStatus
 from simulator.client import Client, NodeUnreachable
 from simulator.observer import LOOK_S, Observer
 from simulator.report import NodeCount
 
 
 def status(resent: int, waiting: int = 0) -> NodeStatus:
+    """A node that has sent so many messages again, and has so many waiting in each of two queues."""
+    local: Any = SimpleNamespace(waiting=waiting)
+    outgoing: Any = SimpleNamespace(waiting=waiting)
     return NodeStatus(
-        local=[LocalStatus("orders", True, waiting, 0, 0)],
-        outgoing=[OutgoingStatus("there", True, waiting, "there", "connected", "", 0, resent, None)],
-        forwarded=10 * resent,
-        held_ever=100 * resent,
-        resent=resent,
+        local=[local], outgoing=[outgoing], forwarded=10 * resent, held_ever=100 * resent, resent=resent
     )
 
 

@@ -17,15 +17,15 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from mqproto.effects import ReadPage, StoredState
+from mqproto.effects import ReadBy, ReadExpired, ReadPage, StoredState
+from simulator.disk import Disk
 from simulator.randomness import chance
 from simulator.storage import Store
-from tests.pair import MemoryStore
 from tests.simulator.filetrace import Said, needs_strace, traced
-from tests.simulator.lossydisk import Disk
+from tests.simulator.lossydisk import LossyDisk
 from tests.simulator.series import NODE, series
 
-PERCENT: Final = float(os.environ.get("MQPROTO_POWERLOSS_PERCENT", "5"))
+PERCENT: Final = float(os.environ.get("MQPROTO_POWERLOSS_PERCENT", "4"))
 EVERY: Final = PERCENT == 100
 LENGTH: Final = 60
 STORE: Final = "a.sqlite"
@@ -35,7 +35,7 @@ LOST: Final = "committed transactions are lost"
 REFUSED: Final = "it does not open"
 
 Content = tuple[StoredState, list[list[tuple[int, bytes, bool]]]]
-"""All that a store has: its state, and the messages of each queue."""
+"""All that a store has: its state, the messages of each queue, and those that expire."""
 
 
 class Trial(NamedTuple):
@@ -60,16 +60,17 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def content(store: Store | MemoryStore) -> Content:
+def content(store: Store | Disk) -> Content:
     state = store.load()
     state.outgoing.sort()
     state.incoming.sort()
-    return state, [store.read(ReadPage(queue.queue, 0, 100_000, 2**40, False)) for queue in state.queues]
+    pages = [ReadPage(queue.queue, 0, 100_000, 2**40, ReadBy.WINDOW) for queue in state.queues]
+    return state, [*map(store.read, pages), store.read(ReadExpired(100_000))]
 
 
 def history(seed: int) -> list[Content]:
     """What a store has to have after so many transactions."""
-    model = MemoryStore()
+    model = Disk()
     contents = [content(model)]
     for writes in series(seed, LENGTH):
         model.commit(writes)
@@ -93,7 +94,7 @@ def trials(
     steps = traced(
         folder, ["tests.simulator.series", str(folder / STORE), str(seed), str(LENGTH), synchronous]
     )
-    disk = Disk(start)
+    disk = LossyDisk(start)
     for number, step in enumerate(steps):
         disk.apply(step)
         if isinstance(step, Said):
@@ -175,6 +176,6 @@ def test_a_store_that_does_not_flush_each_commit_is_found_out(
     folder: Path, synchronous: str, faults: set[str]
 ) -> None:
     found = {
-        trial.found.partition(":")[0] for trial in trials(folder / "a", 1, synchronous=synchronous, percent=2)
+        trial.found.partition(":")[0] for trial in trials(folder / "a", 1, synchronous=synchronous, percent=1)
     }
     assert faults <= found
