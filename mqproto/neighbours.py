@@ -1,6 +1,11 @@
 """The neighbours of a queue manager: for each a session when there is something to send, and what to send on it.
 
 [MS-MQQB] 3.1.5.2, 3.1.5.9, 3.1.6.1, 3.1.7.1
+
+A way may have several next hops. They are tried in order of preference: when a session cannot be had or is lost, the
+next of them follows at once, and after the last the Session Retry Connect Timer runs before all begins anew. While a
+later one serves, the earlier ones are tried each time that the timer is due; once one of them has a session, and what
+was sent over the later one is answered for, the queues change over to it.
 """
 
 from __future__ import annotations
@@ -8,6 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from mqproto.configuration import Settings
+from mqproto.connections import Neighbour
 from mqproto.effects import CloseTransport, Note, OpenTransport, ReadPage, SendBytes
 from mqproto.endings import Ending, Place
 from mqproto.moment import Moment
@@ -16,7 +22,7 @@ from mqproto.ping import Pings, answer_ping
 from mqproto.routing import NextHop
 from mqproto.session import InFlight, Session
 from mqproto.timers import Timer, Timers
-from mqproto.transfer.outgoing import OutgoingQueue, OutgoingSequence
+from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.wire import MessageClass, UserHeader
 from mqproto.wire.glance import is_traced, user_flags
 from mqproto.wire.guid import Guid, guid_text
@@ -26,37 +32,6 @@ TURN: Final = 32
 
 JOURNALED: Final = UserHeader.journal_positive.mask | UserHeader.has_transaction.mask
 """Of UserHeader.Flags: one with the first and without the second is journaled when a neighbour has it.  3.1.5.5.4"""
-
-
-class Neighbour:
-    """A next hop, the queues whose way leads over it, and the session that serves them."""
-
-    def __init__(self, hop: NextHop) -> None:
-        self.hop = hop
-        self.queues: list[OutgoingQueue] = []
-        self.session: Session | None = None
-        self.connected = False
-        """Whether the session has been seen open."""
-        self.last_failure = ""
-
-    @property
-    def has_messages(self) -> bool:
-        """Whether the OutgoingMessageTable has an entry: to be sent, or sent and not yet acknowledged.  3.1.1.3.1"""
-        return any(queue.count and not queue.on_hold for queue in self.queues)
-
-    @property
-    def sending(self) -> list[OutgoingQueue]:
-        """The queues with something to send; of those to one destination, that with the highest priority."""
-        first: dict[str, OutgoingQueue] = {}
-        for queue in self.queues:
-            if queue.has_next:
-                first.setdefault(queue.name, queue)
-        return list(first.values())
-
-    @property
-    def sequences(self) -> list[OutgoingSequence]:
-        """The queues that are sequences of our own."""
-        return [queue for queue in self.queues if isinstance(queue, OutgoingSequence)]
 
 
 class Neighbours:
@@ -78,7 +53,7 @@ class Neighbours:
         self._writes = writes
         self._notes = notes
         self._endings = endings
-        self._by_hop: dict[NextHop, Neighbour] = {}
+        self._by_hops: dict[tuple[NextHop, ...], Neighbour] = {}
         self._by_queue: dict[int, Neighbour] = {}
         self._by_session: dict[int, Neighbour] = {}
         self._awake: dict[Neighbour, None] = {}
@@ -87,14 +62,15 @@ class Neighbours:
         self._connects: list[OpenTransport] = []
         self._traced: list[tuple[bytes, str]] = []
         self.pings = Pings(identity, timers)
+        self._stopped = False
 
     # Queues and their way
 
-    def attach(self, queue: OutgoingQueue, hop: NextHop) -> None:
-        """A queue's way leads over this next hop."""
-        neighbour = self._by_hop.get(hop)
+    def attach(self, queue: OutgoingQueue, hops: tuple[NextHop, ...]) -> None:
+        """A queue's way leads over one of these next hops, the first if it can be reached."""
+        neighbour = self._by_hops.get(hops)
         if neighbour is None:
-            neighbour = self._by_hop[hop] = Neighbour(hop)
+            neighbour = self._by_hops[hops] = Neighbour(hops)
         neighbour.queues.append(queue)
         neighbour.queues.sort(key=lambda queue: -queue.priority)
         self._by_queue[queue.queue] = neighbour
@@ -110,6 +86,10 @@ class Neighbours:
     def of_queue(self, queue: OutgoingQueue) -> Neighbour | None:
         """The neighbour that a queue's way leads over, or None where there is no way."""
         return self._by_queue.get(queue.queue)
+
+    def retry_at_ms(self, neighbour: Neighbour) -> int | None:
+        """When the first next hop is tried again, on the uptime clock, or None if that is not planned."""
+        return self._timers.deadline_ms(Timer.SESSION_RETRY_CONNECT, neighbour)
 
     # Transports come and go
 
@@ -188,15 +168,35 @@ class Neighbours:
         neighbour = self._by_session.pop(session.key, None)
         if neighbour is None:
             return
+        neighbour.history.end(session, session.closed.reason)
+        if session is neighbour.better:
+            neighbour.better = None
+            self._call_better(neighbour, neighbour.better_index + 1, now)
+            return
         neighbour.session = None
         neighbour.connected = False
         neighbour.last_failure = session.closed.reason
         for sequence in neighbour.sequences:
             sequence.disconnected()
-        if neighbour.has_messages:
-            self._timers.start(
-                Timer.SESSION_RETRY_CONNECT, neighbour, now.uptime_ms + self._settings.try_connect_interval_ms
-            )
+        self._go_on(neighbour, now)
+
+    def _go_on(self, neighbour: Neighbour, now: Moment) -> None:
+        """There is no session: the next hop is tried at once, the first one again after a while.  3.1.5.9, 3.1.6.1"""
+        self._timers.stop(Timer.SESSION_RETRY_CONNECT, neighbour)
+        if neighbour.better is not None:
+            self._serve(neighbour, neighbour.better, neighbour.better_index, now)
+        elif not neighbour.has_messages:
+            neighbour.index = 0
+        elif neighbour.index + 1 < len(neighbour.hops):
+            neighbour.index += 1
+            self._awake[neighbour] = None
+        else:
+            neighbour.index = 0
+            self._start_retry_timer(neighbour, now)
+
+    def _start_retry_timer(self, neighbour: Neighbour, now: Moment) -> None:
+        deadline_ms = now.uptime_ms + self._settings.try_connect_interval_ms
+        self._timers.start(Timer.SESSION_RETRY_CONNECT, neighbour, deadline_ms)
 
     def _note_close(self, session: Session) -> None:
         closed = session.closed
@@ -211,24 +211,25 @@ class Neighbours:
 
     def turn(self, now: Moment) -> tuple[list[ReadPage], list[SendBytes], list[CloseTransport]]:
         """Settle what was acknowledged, send what may be sent, acknowledge what was received."""
-        for session in list(self._touched):
-            self._settle(session, now)
         reads: list[ReadPage] = []
-        while self._awake:
-            awake, self._awake = self._awake, {}
-            for neighbour in awake:
-                reads += self._dispatch(neighbour, now)
         sends: list[SendBytes] = []
         closes: list[CloseTransport] = []
-        touched, self._touched = self._touched, {}
-        for session in touched:
-            session.acknowledge()
-            chunks = session.take_outbox()
-            if chunks:
-                sends.append(SendBytes(session.key, chunks))
-            if session.closed is not None:
-                closes.append(session.closed)
-                self._forget(session, now)
+        while self._touched or self._awake:  # A session that closes may leave its work to another.
+            for session in list(self._touched):
+                self._settle(session, now)
+            while self._awake:
+                awake, self._awake = self._awake, {}
+                for neighbour in awake:
+                    reads += self._dispatch(neighbour, now)
+            touched, self._touched = self._touched, {}
+            for session in touched:
+                session.acknowledge()
+                chunks = session.take_outbox()
+                if chunks:
+                    sends.append(SendBytes(session.key, chunks))
+                if session.closed is not None:
+                    closes.append(session.closed)
+                    self._forget(session, now)
         return reads, sends, closes
 
     def take_traced(self) -> list[tuple[bytes, str]]:
@@ -252,32 +253,68 @@ class Neighbours:
     def _settle(self, session: Session, now: Moment) -> None:
         self._complete(session)
         neighbour = self._by_session.get(session.key)
-        if neighbour is None and session.is_open and session.remote_qm is not None:
-            neighbour = self._adopt(session)
+        if neighbour is None and session.is_open:
+            neighbour = self._adopt(session, now)
         if neighbour is not None:
-            if session.is_open and not neighbour.connected:
-                neighbour.connected = True
-                self._notes.append(Note("session-open", {"session": session.key, "peer": str(neighbour.hop)}))
-                for sequence in neighbour.sequences:
-                    sequence.connected(now)
+            if session is neighbour.session and session.is_open and not neighbour.connected:
+                self._connected(neighbour, session, now)
             self._awake[neighbour] = None
 
-    def _adopt(self, session: Session) -> Neighbour | None:
-        """A session that the neighbour opened serves ours as well, if we have none of our own."""
-        for neighbour in self._by_hop.values():
-            if neighbour.session is None and neighbour.hop.manager == session.remote_qm:
-                neighbour.session = session
-                self._by_session[session.key] = neighbour
-                self._timers.stop(Timer.SESSION_RETRY_CONNECT, neighbour)
+    def _adopt(self, session: Session, now: Moment) -> Neighbour | None:
+        """A session that the neighbour opened serves ours as well, if we have none of our own or only a worse one."""
+        for neighbour in self._by_hops.values():
+            index = neighbour.place_of(session.remote_qm)
+            if index is not None:
+                self._use(neighbour, session, index, session.data.remote_address, now)
                 return neighbour
         return None
 
+    def _use(self, neighbour: Neighbour, session: Session, index: int, address: str, now: Moment) -> None:
+        """A session with a next hop, open or being opened, is to serve a neighbour's queues."""
+        self._timers.stop(Timer.SESSION_RETRY_CONNECT, neighbour)
+        self._by_session[session.key] = neighbour
+        neighbour.history.begin(session, address, now)
+        if neighbour.session is None:
+            self._serve(neighbour, session, index, now)
+        else:
+            neighbour.better, neighbour.better_index = session, index
+            self._awake[neighbour] = None
+
+    def _serve(self, neighbour: Neighbour, session: Session, index: int, now: Moment) -> None:
+        """From now on this session, open or not yet, serves a neighbour's queues."""
+        neighbour.session, neighbour.index, neighbour.better = session, index, None
+        neighbour.connected = False
+        if session.is_open:
+            self._connected(neighbour, session, now)
+        self._awake[neighbour] = None
+
+    def _connected(self, neighbour: Neighbour, session: Session, now: Moment) -> None:
+        neighbour.connected = True
+        self._notes.append(Note("session-open", {"session": session.key, "peer": str(neighbour.hop)}))
+        for sequence in neighbour.sequences:
+            sequence.connected(now)
+        if neighbour.index:
+            self._start_retry_timer(neighbour, now)
+
+    def _change_over(self, neighbour: Neighbour, better: Session, now: Moment) -> None:
+        """A next hop that is preferred answers again. The session with the other stays, until it is idle."""
+        assert neighbour.session is not None
+        del self._by_session[neighbour.session.key]
+        neighbour.history.end(neighbour.session, "a next hop that is preferred answers again")
+        self._serve(neighbour, better, neighbour.better_index, now)
+
     def _dispatch(self, neighbour: Neighbour, now: Moment) -> list[ReadPage]:
         """Send what the window allows, queue by queue in turns, or see that there will be a session."""
+        better = neighbour.better
+        if better is not None and better.is_open:
+            assert neighbour.session is not None
+            if neighbour.session.lost():
+                return []  # What is on its way over the later next hop would else be overtaken.
+            self._change_over(neighbour, better, now)
         session = neighbour.session
         if session is None:
             if neighbour.has_messages and not self._timers.runs(Timer.SESSION_RETRY_CONNECT, neighbour):
-                self._connect(neighbour, now)
+                self._call(neighbour, neighbour.index, now)
             return []
         if not session.is_open:
             return []
@@ -302,34 +339,39 @@ class Neighbours:
                 Ending(message.packet, MessageClass.NACK_REACH_QUEUE_TIMEOUT, Place.ON_THE_WAY)
             )
 
-    def _connect(self, neighbour: Neighbour, now: Moment) -> None:
-        """Open a session to a neighbour, or use one that it has opened.  3.1.5.2"""
+    def _call(self, neighbour: Neighbour, index: int, now: Moment) -> None:
+        """Open a session with a next hop, or use one that there is.  3.1.5.2"""
+        if self._stopped:
+            return
+        hop = neighbour.hops[index]
+        manager = hop.manager
         for session in self.sessions.values():
-            if (
-                session.is_open
-                and neighbour.hop.manager == session.remote_qm
-                and session.key not in self._by_session
-            ):
-                self._adopt(session)
-                self._touched[session] = None
-                self._awake[neighbour] = None
+            if session.is_open and session.remote_qm == manager and session.key not in self._by_session:
+                self._use(neighbour, session, index, str(hop), now)
                 return
-        hop = neighbour.hop
-        direct = hop.manager is None
-        session = self._new_session(initiator=True, remote_qm=hop.manager, host=hop.host, direct=direct)
-        neighbour.session = session
-        self._by_session[session.key] = neighbour
+        session = self._new_session(initiator=True, remote_qm=manager, host=hop.host, direct=manager is None)
         connect = OpenTransport(session.key, hop.host, hop.port)
         if self._settings.ping:
             self.pings.ask(connect, hop.ping_address, now)  # 3.1.5.2.2
         else:
             self._connects.append(connect)
+        self._use(neighbour, session, index, str(hop), now)
+
+    def _call_better(self, neighbour: Neighbour, index: int, now: Moment) -> None:
+        """While a later next hop serves: try an earlier one, or wait if all have been tried.  3.1.2.3"""
+        if index < neighbour.index:
+            self._call(neighbour, index, now)
+        else:
+            self._start_retry_timer(neighbour, now)
 
     # Timers
 
-    def retry(self, neighbour: Neighbour) -> None:
-        """The Session Retry Connect Timer is due.  3.1.6.1"""
-        self._awake[neighbour] = None
+    def retry(self, neighbour: Neighbour, now: Moment) -> None:
+        """The Session Retry Connect Timer is due: begin anew with the first next hop.  3.1.6.1"""
+        if neighbour.session is None:
+            self._awake[neighbour] = None
+        else:
+            self._call_better(neighbour, 0, now)
 
     def expired(self, timer: Timer, key: int, now: Moment) -> None:
         """A session's timer is due."""
@@ -350,6 +392,7 @@ class Neighbours:
 
     def close_all(self, reason: str, now: Moment) -> None:
         """The queue manager stops.  3.1.4.2"""
+        self._stopped = True
         for session in list(self.sessions.values()):
             session.close("3.1.4.2", reason)
             self._touched[session] = None

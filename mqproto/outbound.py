@@ -103,7 +103,7 @@ class Outbound:
         self, host: str, priority: int, manager: Guid | None = None, *, order: bool = False
     ) -> OutgoingQueue:
         """The same for direct format names, by the host that they name."""
-        return self._queue(host + ORDER_SUFFIX * order, priority, lambda: self._hop_to_host(host, manager))
+        return self._queue(host + ORDER_SUFFIX * order, priority, lambda: self._hops_to_host(host, manager))
 
     def towards(self, destination: Destination, priority: int) -> OutgoingQueue:
         """The queue of what goes to a destination without a transaction."""
@@ -112,17 +112,17 @@ class Outbound:
         assert destination.manager is not None
         return self.towards_manager(destination.manager, priority)
 
-    def _hop_to_host(self, host: str, manager: Guid | None) -> NextHop:
+    def _hops_to_host(self, host: str, manager: Guid | None) -> tuple[NextHop, ...]:
         hop = self._routes.to_host(host)
         if hop.manager is None and manager is not None:
-            hop = self._routes.to_manager(manager) or NextHop(manager, host, hop.port)
-        return hop
+            return self._routes.to_manager(manager) or (NextHop(manager, host, hop.port),)
+        return (hop,)
 
-    def _queue(self, name: str, priority: int, hop: Callable[[], NextHop | None]) -> OutgoingQueue:
+    def _queue(self, name: str, priority: int, hops: Callable[[], tuple[NextHop, ...]]) -> OutgoingQueue:
         queue = self._by_name.get((name, priority))
         if queue is None:
             queue = OutgoingQueue(self.next_queue(), name, self._settings, priority=priority)
-            self._add(queue, hop())
+            self._add(queue, hops())
             self._take_over_hold(queue)
         return queue
 
@@ -131,12 +131,12 @@ class Outbound:
         if any(other.on_hold for other in self.named(queue.name)):
             self.hold(queue, on_hold=True)
 
-    def _add(self, queue: OutgoingQueue, hop: NextHop | None) -> None:
+    def _add(self, queue: OutgoingQueue, hops: tuple[NextHop, ...]) -> None:
         self._queues[queue.queue] = queue
         if not isinstance(queue, OutgoingSequence):
             self._by_name[queue.name, queue.priority] = queue
-        if hop is not None:
-            self._neighbours.attach(queue, hop)
+        if hops:
+            self._neighbours.attach(queue, hops)
 
     def named(self, name: str) -> list[OutgoingQueue]:
         """The queues and the sequence with this name, one for each priority."""
@@ -183,9 +183,7 @@ class Outbound:
         reply_to = reply_to_sender(message, peer)
         if reply_to.direct_host is None or self._routes.to_host(peer).manager == reply_to.manager:
             return reply_to
-        return (
-            reply_to if self._routes.to_manager(reply_to.manager) is None else ReplyTo(reply_to.manager, None)
-        )
+        return ReplyTo(reply_to.manager, None) if self._routes.to_manager(reply_to.manager) else reply_to
 
     def acknowledge(self, message: UserMessage, reply_to: ReplyTo) -> None:
         """Send an OrderAck or a FinalAck on its way.  3.1.7.17
@@ -220,12 +218,12 @@ class Outbound:
 
     def _add_sequence(self, sequence: OutgoingSequence, host: str | None) -> OutgoingSequence:
         manager = sequence.destination_manager
-        hop = self._routes.to_manager(manager) if manager is not None else None
+        hops = self._routes.to_manager(manager) if manager is not None else ()
         if host is not None:
-            hop = self._hop_to_host(host, manager)
+            hops = self._hops_to_host(host, manager)
         self._sequences[sequence.name] = sequence
         self._by_time_stamp[sequence.identifier.time_stamp] = sequence
-        self._add(sequence, hop)
+        self._add(sequence, hops)
         return sequence
 
     def is_full(self, name: str) -> bool:
@@ -283,7 +281,7 @@ class Outbound:
         try:
             manager = guid_from_text(name)
         except ValueError:
-            self._add(queue, self._hop_to_host(name, None))
+            self._add(queue, self._hops_to_host(name, None))
         else:
             self._add(queue, self._routes.to_manager(manager))
 

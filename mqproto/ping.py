@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from mqproto.effects import OpenTransport, SendPing
 from mqproto.errors import WireFormatError
 from mqproto.moment import Moment
-from mqproto.session import Session
+from mqproto.session import ConnectionStatus, Session
 from mqproto.timers import Timer, Timers
 from mqproto.wire.guid import NULL_GUID, Guid, guid_text
 from mqproto.wire.ping import Ping, decode_ping, encode_ping
@@ -71,13 +71,14 @@ class Pings:
             return None
         self.forget(session.key)
         if response.qm_guid == self._identity:
-            session.close(
+            _fail(
+                session,
                 "3.1.7.9",
                 f"{asked.where} answers a ping with our own GUID {guid_text(self._identity)}: "
                 "give one of the two a new identity",
             )
         elif response.refused:
-            session.close("3.1.7.9", f"{asked.where} answers a ping that it would refuse a session")
+            _fail(session, "3.1.7.9", f"{asked.where} answers a ping that it would refuse a session")
         else:
             return asked.connect
         return None
@@ -85,7 +86,8 @@ class Pings:
     def expired(self, session: Session) -> None:
         """No response came in time, which is a no.  [MS-MQQB] 3.1.6.8"""
         where = self._waiting[session.key].where
-        session.close(
+        _fail(
+            session,
             "3.1.6.8",
             f"no answer to a ping from {where} within {PING_RESPONSE_MS} ms; it may be down, or have ping off",
         )
@@ -116,6 +118,11 @@ def answer_ping(datagram: bytes, identity: Guid, *, accepting: bool) -> bytes | 
     response.client = request.client
     response.refused = not accepting or request.qm_guid in (identity, NULL_GUID)
     return encode_ping(response)
+
+
+def _fail(session: Session, section: str, reason: str) -> None:
+    session.data.status = ConnectionStatus.PING_FAILURE
+    session.close(section, reason)
 
 
 def _ping_in(datagram: bytes) -> Ping | None:

@@ -29,6 +29,7 @@ from mqproto.applications import Draft, Sending
 from mqproto.arrivals import Arrivals, NoRoomError
 from mqproto.configuration import Settings
 from mqproto.confirmations import Confirmations
+from mqproto.connections import Neighbour
 from mqproto.deadletters import DeadLetters
 from mqproto.destinations import Destination
 from mqproto.effects import (
@@ -49,7 +50,7 @@ from mqproto.expiration import Expiration
 from mqproto.identifiers import MessageIdHistory
 from mqproto.localqueues import Consumer, LocalQueues, QueueDeclaration
 from mqproto.moment import Moment
-from mqproto.neighbours import Neighbour, Neighbours
+from mqproto.neighbours import Neighbours
 from mqproto.outbound import Outbound
 from mqproto.outcomes import Outcomes
 from mqproto.pending import PendingWrites
@@ -172,7 +173,7 @@ class QueueManager:
             if isinstance(owner, int):
                 self._neighbours.expired(timer, owner, now)
             elif isinstance(owner, Neighbour):
-                self._neighbours.retry(owner)
+                self._neighbours.retry(owner, now)
             elif isinstance(owner, OutgoingSequence):
                 self._notes.append(Note("resend", {"queue": owner.name, "waiting": owner.count}))
                 owner.ack_wait_expired(now)

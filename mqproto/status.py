@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mqproto.arrivals import Arrivals
+from mqproto.connections import ConnectionAttempt
 from mqproto.identifiers import MessageIdHistory
 from mqproto.localqueues import LocalQueues
 from mqproto.neighbours import Neighbours
@@ -30,7 +31,12 @@ class LocalStatus:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingStatus:
-    """A queue on its way out. For a sequence, `waiting` are the messages without an OrderAck."""
+    """A queue on its way out. For a sequence, `waiting` are the messages without an OrderAck.
+
+    next_hops: all that there are, the preferred first; next_hop is the one that serves, or is tried next.
+    retry_at_ms: when the first next hop is tried again, on the uptime clock; also while a later one serves.
+    history: the last tries to have a session, the oldest first.
+    """
 
     name: str
     priority: int
@@ -42,6 +48,9 @@ class OutgoingStatus:
     last_ack: int
     resent: int
     resend_at_ms: int | None
+    next_hops: list[str] = field(default_factory=list)
+    retry_at_ms: int | None = None
+    history: list[ConnectionAttempt] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,4 +130,7 @@ def _outgoing(queue: OutgoingQueue, neighbours: Neighbours) -> OutgoingStatus:
         last_ack=sequence.last_ack if sequence else 0,
         resent=sequence.resend_count if sequence else 0,
         resend_at_ms=sequence.resend_at_ms if sequence else None,
+        next_hops=[str(hop) for hop in neighbour.hops] if neighbour else [],
+        retry_at_ms=neighbours.retry_at_ms(neighbour) if neighbour else None,
+        history=neighbour.history.attempts() if neighbour else [],
     )

@@ -104,12 +104,12 @@ def _routes(topology: Topology, node: Node) -> Routes:
     uses = Counter(other.host for other in topology.nodes.values())
     if any(link.second == node.name and link.proxy for link in topology.links):
         uses[PROXY_HOST] += 1
-    managers: dict[Guid, NextHop] = {}
+    managers: dict[Guid, tuple[NextHop, ...]] = {}
     hosts = {}
     for other in others:
         try:
             hop = topology.next_hop(node.name, other.name)
-            managers[other.guid] = _hop(topology.nodes[hop], *topology.dial_address(node.name, hop))
+            managers[other.guid] = (_hop(topology.nodes[hop], *topology.dial_address(node.name, hop)),)
         except TopologyError:
             pass  # No way leads there; what is sent there waits, and the status says "no route".
         try:

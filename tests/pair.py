@@ -95,11 +95,12 @@ class Net:
         node = self.nodes[name] = Node(name, queues, settings or Settings())
         return node
 
-    def route(self, at: str, to: str, via: str) -> None:
-        """What `at` sends to `to` goes over `via`."""
+    def route(self, at: str, to: str, *via: str) -> None:
+        """What `at` sends to `to` goes over `via`; over the first of several that can be reached."""
         node = self.nodes[at]
-        managers = {**node.routes.managers, guid_of(to): NextHop(guid_of(via), via)}
-        hosts = {**node.routes.hosts, via: NextHop(guid_of(via), via)}
+        hops = tuple(NextHop(guid_of(name), name) for name in via)
+        managers = {**node.routes.managers, guid_of(to): hops}
+        hosts = {**node.routes.hosts, **dict(zip(via, hops, strict=True))}
         node.routes = Routes(managers, hosts)
 
     def start(self, *names: str) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from mqproto.configuration import Settings
 from mqproto.effects import CloseTransport, OpenTransport
+from mqproto.routing import NextHop, Routes
 from mqproto.timers import Timer
 from mqproto.wire import NULL_GUID, Guid, PacketBuffer, decode_packet, encode_packet, establish_connection
 from mqproto.wire.internal import EstablishConnection
@@ -159,8 +160,7 @@ def test_whoever_answers_under_another_identity_gets_nothing() -> None:
     net.start("z")
     net.kill("a")
     node = net.nodes["a"]
-    hop = node.routes.managers[guid_of("z")]
-    node.routes = type(node.routes)({guid_of("c"): type(hop)(guid_of("c"), "z")}, {})
+    node.routes = Routes({guid_of("c"): (NextHop(guid_of("c"), "z"),)})
     net.start("a")
     net.send("a", at("c", 17), "secret")
     net.pass_ms(20_000)
@@ -223,9 +223,7 @@ def test_when_our_own_session_breaks_the_neighbours_serves_at_the_next_try() -> 
 def test_two_hops_to_one_manager_do_not_take_one_session_for_both() -> None:
     net = a_pair()
     node = net.nodes["a"]
-    hop = node.routes.managers[guid_of("c")]
-    other = type(hop)(guid_of("c"), "c", 1_802)
-    node.routes = type(node.routes)(node.routes.managers, {"c": other})
+    node.routes = Routes(node.routes.managers, {"c": NextHop(guid_of("c"), "c", 1_802)})
     net.start()
     net.send("c", at("a", 99), "x")  # c opens a session to a, which serves one of the two hops.
     net.run()
@@ -234,6 +232,407 @@ def test_two_hops_to_one_manager_do_not_take_one_session_for_both() -> None:
     net.run()
     assert sorted(net.receive("c", "notes")) == [b"direct", b"routed"]
     assert sessions(net, "a") == 2
+
+
+# Several next hops
+
+
+def two_ways(settings: Settings | None = None) -> Net:
+    """`a` reaches `c` over `b`, or over `d` if it must, and `c` reaches `a` likewise."""
+    net = Net()
+    for name in "abcd":
+        net.add(name, *((ORDERS, NOTES) if name == "c" else ()), settings=settings)
+    net.route("a", "c", "b", "d")
+    net.route("c", "a", "b", "d")
+    for name in "bd":
+        net.route(name, "a", "a")
+        net.route(name, "c", "c")
+    net.start()
+    return net
+
+
+def way_of(net: Net, name: str = "a") -> tuple[str, str]:
+    """Which next hop has its turn, and what of its session."""
+    (status,) = net.nodes[name].up.status().outgoing
+    return status.next_hop, status.state
+
+
+def attempts(net: Net, name: str = "a") -> list[tuple[str, str, str]]:
+    (status,) = net.nodes[name].up.status().outgoing
+    return [(attempt.address, attempt.status, attempt.reason) for attempt in status.history]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.3.1.3")
+def test_the_first_next_hop_serves_as_long_as_it_can() -> None:
+    net = two_ways()
+    for number in range(3):
+        net.send("a", at("c", 17), str(number), recoverable=True)
+        net.pass_ms(3 * RETRY_MS)
+    assert net.receive("c", "notes") == [b"0", b"1", b"2"]
+    assert way_of(net) == ("b:1801", "connected")
+    assert sessions(net, "d") == 0
+    (status,) = net.nodes["a"].up.status().outgoing
+    assert (status.next_hops, status.retry_at_ms) == (["b:1801", "d:1801"], None)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.6.1")
+def test_a_next_hop_that_cannot_be_had_is_followed_by_the_next_at_once() -> None:
+    net = two_ways()
+    net.kill("b")
+    net.send("a", at("c", 17), "x")
+    net.run()
+    assert way_of(net) == ("d:1801", "connected")
+    assert net.receive("c", "notes") == [b"x"]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.6.1")
+def test_after_the_last_next_hop_the_timer_runs_and_the_first_is_next() -> None:
+    net = two_ways()
+    net.kill("b")
+    net.kill("d")
+    net.send("a", at("c", 17), "x")
+    net.run()
+    assert way_of(net) == ("b:1801", "disconnected")
+    assert reasons(net, "a") == ["connection refused"] * 2
+    (status,) = net.nodes["a"].up.status().outgoing
+    assert status.retry_at_ms == net.now.uptime_ms + RETRY_MS
+    net.pass_ms(RETRY_MS - 1)
+    assert len(reasons(net, "a")) == 2
+    net.start("b")
+    net.pass_ms(1)
+    assert way_of(net) == ("b:1801", "connected")
+    assert net.receive("c", "notes") == [b"x"]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.3")
+@pytest.mark.spec("[MS-MQQB] 3.1.6.1")
+def test_what_was_in_flight_when_a_next_hop_died_goes_over_the_next_one_in_order() -> None:
+    net = two_ways()
+    net.send("a", at("c", 17), "first")
+    net.run()
+    for number in range(5):
+        net.send("a", at("c", 17), str(number), recoverable=number % 2 == 0)
+    batch = net.nodes["a"].up.take(net.now)
+    assert batch.sends
+    assert batch.writes
+    net.nodes["a"].store.commit(batch.writes)
+    net.kill("b")  # The bytes never arrive.
+    net.run()
+    assert net.receive("c", "notes") == [b"first", b"0", b"1", b"2", b"3", b"4"]
+    assert way_of(net) == ("d:1801", "connected")
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.6.5")
+def test_what_a_dead_next_hop_took_with_it_comes_again_over_the_next_one() -> None:
+    """It had its session acknowledgments, so only the resend knows that it is missing."""
+    net = two_ways()
+    net.blocked.add(frozenset("bc"))
+    for number in range(3):
+        net.send("a", at("c"), str(number), transactional=True)
+    net.run()
+    net.kill("b")
+    net.send("a", at("c"), "3", transactional=True)
+    net.pass_ms(31_000)
+    assert net.receive("c", "orders") == [b"0", b"1", b"2", b"3"]
+    net.start("b")
+    net.blocked.clear()
+    net.pass_ms(120_000)
+    assert net.receive("c", "orders") == []
+    assert [q.waiting for q in net.nodes["a"].up.status().outgoing] == [0]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.4.2")
+def test_a_next_hop_that_takes_the_connection_and_no_session_is_followed_by_the_next() -> None:
+    net = two_ways()
+    node = net.nodes["b"]
+    node.cloned_from = "z"  # Somebody else has its address now.
+    net.start("b")
+    net.send("a", at("c", 17), "x")
+    net.run()
+    assert net.receive("c", "notes") == [b"x"]
+    assert [address for address, *_ in attempts(net)] == ["b:1801", "d:1801"]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.2.3")
+def test_the_queues_return_to_the_preferred_next_hop_when_it_works_again() -> None:
+    net = two_ways()
+    net.kill("b")
+    net.send("a", at("c", 17), "x")
+    net.pass_ms(3 * RETRY_MS)
+    assert way_of(net) == ("d:1801", "connected")
+    net.start("b")
+    net.pass_ms(RETRY_MS)
+    assert way_of(net) == ("b:1801", "connected")
+    net.traffic.clear()
+    net.send("a", at("c", 17), "y")
+    net.run()
+    assert net.receive("c", "notes") == [b"x", b"y"]
+    assert not any({here, there} == set("ad") for here, there, _ in net.traffic)
+    assert [q.retry_at_ms for q in net.nodes["a"].up.status().outgoing] == [None]
+    net.pass_ms(700_000)
+    assert sessions(net, "a") == 0, "the session with the other closes when it is idle"
+
+
+def test_what_is_on_its_way_over_a_later_next_hop_is_not_overtaken() -> None:
+    net = two_ways()
+    net.kill("b")
+    net.send("a", at("c", 17), "x", recoverable=True)
+    net.run()
+    net.start("b")
+    core, store = net.nodes["a"].up, net.nodes["a"].store
+    net.send("a", at("c", 17), "y", recoverable=True)
+    batch = core.take(net.now)
+    assert batch.writes
+    store.commit(batch.writes)  # It leaves for `d`, who is slow to answer.
+    net._advance(net.now.uptime_ms + RETRY_MS)
+    core.tick(net.now)
+    net.run()
+    net.send("a", at("c", 17), "z", recoverable=True)
+    net.run()
+    assert way_of(net) == ("d:1801", "connected")
+    (late,) = batch.sends
+    net._transmit(net.nodes["a"], late.session, b"".join(late.chunks))
+    net.run()
+    assert way_of(net) == ("b:1801", "connected")
+    assert net.receive("c", "notes") == [b"x", b"y", b"z"]
+
+
+def test_a_later_next_hop_that_dies_on_the_way_back_leaves_its_work_to_the_preferred_one() -> None:
+    net = two_ways()
+    net.kill("b")
+    net.send("a", at("c", 17), "x", recoverable=True)
+    net.run()
+    net.start("b")
+    net._advance(net.now.uptime_ms + RETRY_MS)
+    core = net.nodes["a"].up
+    core.tick(net.now)
+    (connect,) = core.take(net.now).connects
+    net.kill("d")
+    assert way_of(net) == ("b:1801", "connecting")
+    net._connect(net.nodes["a"], connect.session, connect.host)
+    net.send("a", at("c", 17), "y", recoverable=True)
+    net.run()
+    assert net.receive("c", "notes") == [b"x", b"y"]
+
+
+def test_a_preferred_next_hop_that_calls_us_serves_from_then_on() -> None:
+    net = two_ways()
+    net.kill("b")
+    net.send("a", at("c", 17), "x")
+    net.run()
+    net.start("b")
+    net.send("b", at("a", 99), "hello")
+    net.run()
+    assert way_of(net) == ("b:1801", "connected")
+    assert attempts(net)[-1] == ("b", "Established", "")
+
+
+def test_a_next_hop_that_calls_us_while_none_can_be_had_serves() -> None:
+    net = two_ways()
+    net.kill("b")
+    net.kill("d")
+    net.send("a", at("c", 17), "x")
+    net.run()
+    net.start("d")
+    net.send("d", at("a", 99), "hello")
+    net.run()
+    assert way_of(net) == ("d:1801", "connected")
+    assert net.receive("c", "notes") == [b"x"]
+
+
+def test_a_session_that_was_left_for_a_better_one_serves_again_when_that_is_lost() -> None:
+    net = two_ways()
+    net.kill("b")
+    net.send("a", at("c", 17), "x")
+    net.run()
+    net.start("b")
+    net.pass_ms(RETRY_MS)
+    net.send("a", at("c"), "y", transactional=True)
+    net.traffic.clear()
+    net.kill("b")
+    net.pass_ms(100)
+    assert {q.next_hop for q in net.nodes["a"].up.status().outgoing} == {"d:1801"}
+    assert net.receive("c", "orders") == [b"y"]
+    packets = [
+        packet for _, there, chunk in net.traffic for packet in PacketBuffer().feed(chunk) if there == "d"
+    ]
+    assert not any(isinstance(decode_packet(packet), EstablishConnection) for packet in packets)
+
+
+def three_ways() -> Net:
+    """`a` reaches `c` over `b`, `d` or `e`; the first two are down, so that the third serves."""
+    net = Net()
+    for name in "abdec":
+        net.add(name, *((ORDERS, NOTES) if name == "c" else ()))
+    net.route("a", "c", "b", "d", "e")
+    for name in "bde":
+        net.route(name, "a", "a")
+        net.route(name, "c", "c")
+    net.start()
+    net.kill("b")
+    net.kill("d")
+    net.send("a", at("c", 17), "x")
+    net.run()
+    assert way_of(net) == ("e:1801", "connected")
+    return net
+
+
+def test_all_that_are_preferred_are_tried_before_the_timer_runs_again() -> None:
+    net = three_ways()
+    net.pass_ms(RETRY_MS)
+    refused = [address for address, status, _ in attempts(net) if status == "SocketConnectFailure"]
+    assert refused == ["b:1801", "d:1801"] * 2
+    net.start("d")
+    net.pass_ms(RETRY_MS)
+    assert way_of(net) == ("d:1801", "connected")
+    net.start("b")
+    net.pass_ms(RETRY_MS)
+    assert way_of(net) == ("b:1801", "connected")
+
+
+def test_who_calls_while_a_preferred_next_hop_is_tried_serves_if_that_fails() -> None:
+    net = three_ways()
+    core = net.nodes["a"].up
+    net._advance(net.now.uptime_ms + RETRY_MS)
+    core.tick(net.now)
+    (connect,) = core.take(net.now).connects
+    assert connect.host == "b"
+    net.start("d")
+    net.send("d", at("a", 99), "hello")
+    net.run()
+    assert way_of(net) == ("e:1801", "connected")
+    core.lost(connect.session, "no answer", net.now)
+    net.run()
+    assert way_of(net) == ("d:1801", "connected")
+
+
+def test_when_all_next_hops_die_at_once_all_begins_anew() -> None:
+    net = two_ways()
+    net.kill("b")
+    net.send("a", at("c"), "x", transactional=True)
+    net.run()
+    net.start("b")
+    net.blocked.add(frozenset("bc"))
+    net.blocked.add(frozenset("dc"))
+    net.send("a", at("c"), "y", transactional=True)
+    net.pass_ms(RETRY_MS)
+    for name in "bd":
+        net.kill(name)
+        net.start(name)
+    net.blocked.clear()
+    net.pass_ms(200_000)
+    assert net.receive("c", "orders") == [b"x", b"y"]
+    (status,) = net.nodes["a"].up.status().outgoing
+    assert (status.next_hop, status.waiting) == ("b:1801", 0)
+
+
+def test_with_nothing_left_to_send_the_next_session_begins_with_the_first_next_hop() -> None:
+    net = two_ways()
+    net.kill("b")
+    net.send("a", at("c", 17), "x")
+    net.run()
+    net.start("b")
+    net.kill("d")
+    assert way_of(net) == ("b:1801", "disconnected")
+    net.send("a", at("c", 17), "y")
+    net.run()
+    assert way_of(net) == ("b:1801", "connected")
+    assert net.receive("c", "notes") == [b"x", b"y"]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.4.2")
+def test_a_manager_that_stops_goes_on_to_no_other_next_hop() -> None:
+    net = two_ways()
+    net.blocked.add(frozenset("bc"))
+    net.send("a", at("c"), "x", transactional=True)
+    net.run()
+    core = net.nodes["a"].up
+    core.stop(net.now)
+    batch = core.take(net.now)
+    assert (len(batch.closes), batch.connects) == (1, [])
+
+
+# Connection history
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.2")
+@pytest.mark.spec("[MS-MQQB] 3.1.5.2.3")
+def test_each_try_is_remembered_with_its_time_address_and_outcome() -> None:
+    net = two_ways()
+    net.kill("b")
+    net.send("a", at("c"), "x", transactional=True)
+    begun_s = net.now.utc_s
+    net.run()
+    (status,) = net.nodes["a"].up.status().outgoing
+    assert [attempt.time_s for attempt in status.history] == [begun_s, begun_s]
+    assert attempts(net) == [
+        ("b:1801", "SocketConnectFailure", "connection refused"),
+        ("d:1801", "Established", ""),
+    ]
+    net.kill("c")  # So that the message keeps waiting for its OrderAck.
+    net.kill("d")
+    net.run()
+    assert attempts(net)[1:] == [("d:1801", "Established", "connection reset")]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.3.2")
+@pytest.mark.spec("[MS-MQQB] 3.1.5.4.2")
+def test_a_try_is_remembered_as_far_as_it_has_come() -> None:
+    net = a_pair()
+    core, peer = net.nodes["a"].up, net.nodes["c"].up
+    net.send("a", at("c", 17), "x")
+    (connect,) = core.take(net.now).connects
+    assert attempts(net) == [("c:1801", "InProcess", "")]
+    accepted = peer.accepted("a", net.now)
+    core.opened(connect.session, net.now)
+    seen = []
+    for _ in range(2):
+        for send in core.take(net.now).sends:
+            peer.receive(accepted, b"".join(send.chunks), net.now)
+        seen += [status for _, status, _ in attempts(net)]
+        for send in peer.take(net.now).sends:
+            core.receive(connect.session, b"".join(send.chunks), net.now)
+    assert seen == ["InProcess", "EstablishPacketReceived"]
+    assert attempts(net) == [("c:1801", "Established", "")]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.2")
+def test_a_refusal_and_a_failure_without_a_name_are_told_apart() -> None:
+    net = a_pair(Settings(maximum_sessions=1))
+    net.nodes["c"].up.accepted("10.0.0.9", net.now)
+    net.send("a", at("c", 17), "x")
+    net.run()
+    assert attempts(net) == [("c:1801", "ConnectionRefused", "the acceptor refused the connection")]
+    core = net.nodes["a"].up
+    net._advance(net.now.uptime_ms + RETRY_MS)
+    core.tick(net.now)
+    (connect,) = core.take(net.now).connects
+    core.opened(connect.session, net.now)
+    core.lost(connect.session, "closed by peer", net.now)
+    assert attempts(net)[1:] == [("c:1801", "UnknownFailure", "closed by peer")]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.2.2")
+def test_a_next_hop_that_answers_no_ping_is_remembered_so_and_followed_by_the_next() -> None:
+    net = two_ways(Settings(ping=True))
+    net.kill("b")
+    net.send("a", at("c", 17), "x")
+    net.pass_ms(1_000)
+    ((address, status, reason), established) = attempts(net)
+    assert (address, status) == ("b:1801", "PingFailure")
+    assert "ping" in reason
+    assert established == ("d:1801", "Established", "")
+    assert net.receive("c", "notes") == [b"x"]
+
+
+def test_of_the_tries_the_last_sixteen_are_remembered() -> None:
+    net = a_pair()
+    net.kill("c")
+    net.send("a", at("c", 17), "x")
+    net.pass_ms(20 * RETRY_MS)
+    (status,) = net.nodes["a"].up.status().outgoing
+    assert len(status.history) == 16
+    assert status.history[-1].time_s == net.now.utc_s
 
 
 # Loss

@@ -128,8 +128,8 @@ def test_a_host_without_a_route_belongs_to_the_manager_that_its_destination_name
     node.routes = Routes()
     net.start("a")
     outbound = node.up._outbound
-    assert outbound._hop_to_host("c", guid_of("c")) == NextHop(guid_of("c"), "c")
-    assert outbound._hop_to_host("c", None) == NextHop(None, "c")
+    assert outbound._hops_to_host("c", guid_of("c")) == (NextHop(guid_of("c"), "c"),)
+    assert outbound._hops_to_host("c", None) == (NextHop(None, "c"),)
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.17")

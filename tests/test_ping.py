@@ -102,7 +102,7 @@ def test_a_neighbour_is_pinged_at_its_own_port_and_called_at_its_other(
     ping: tuple[str, int] | None, asked: tuple[str, int]
 ) -> None:
     net = a_pair()
-    net.nodes["a"].routes = Routes({THEM: NextHop(THEM, "10.0.0.3", 1802, ping)})
+    net.nodes["a"].routes = Routes({THEM: (NextHop(THEM, "10.0.0.3", 1802, ping),)})
     net.start("a")
     net.send("a", at("c", 17), "x")
     core = net.nodes["a"].up

@@ -51,7 +51,7 @@ class WatchedStore(Disk):
 
 
 class Storm:
-    """One history: `a` sends to `c`, over `b`, over `b` or `d`, or straight."""
+    """One history: `a` sends to `c`, straight, over `b`, over `b` or `d`, or over whichever of them can be reached."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -70,7 +70,7 @@ class Storm:
             resend_batch=dice.choice([1, 2, 50, 1024]),
             held_messages_limit=dice.choice([1, 10, 4096]),
         )
-        self.topology = chance(seed, "topology").choice(["pair", "chain", "two routes"])
+        self.topology = chance(seed, "topology").choice(["pair", "chain", "two routes", "two next hops"])
         self.net = self._build()
         self.names = list(self.net.nodes)
         self.faults = {
@@ -88,7 +88,7 @@ class Storm:
         self.net.watch = self.watch
 
     def _build(self) -> Net:
-        if self.topology != "two routes":
+        if self.topology in ("pair", "chain"):
             names = ("a", "c") if self.topology == "pair" else ("a", "b", "c")
             net = chain(*names, queues=[ORDERS, NOTES], settings=self.settings)
         else:
@@ -97,8 +97,9 @@ class Storm:
                 net.add(name, *((ORDERS, NOTES) if name == "c" else ()), settings=self.settings)
             for here, there in ("ab", "ba", "ad", "da", "bc", "cb", "dc", "cd"):
                 net.route(here, there, there)
-            net.route("a", "c", "b")
-            net.route("c", "a", "d")
+            several = self.topology == "two next hops"
+            net.route("a", "c", *("bd" if several else "b"))
+            net.route("c", "a", *("db" if several else "d"))
             for name in "bd":
                 net.route(name, "a", "a")
         for node in net.nodes.values():
@@ -109,7 +110,7 @@ class Storm:
     @property
     def links(self) -> list[frozenset[str]]:
         """The pairs of nodes that talk to each other."""
-        if self.topology == "two routes":
+        if self.topology in ("two routes", "two next hops"):
             return [frozenset(pair) for pair in ("ab", "ad", "bc", "dc")]
         return [frozenset(pair) for pair in zip(self.names, self.names[1:], strict=False)]
 
@@ -282,6 +283,10 @@ class Storm:
         self.net.pass_ms(CALM_MS)
         self.look()
         for status in self.lives.values():
+            happened["over a later next hop"] += any(
+                outgoing.state == "connected" and outgoing.next_hop in outgoing.next_hops[1:]
+                for outgoing in status.outgoing
+            )
             happened["held"] += status.held_ever
             happened["overflowed"] += status.overflowed
             happened["duplicate"] += status.duplicates
@@ -302,6 +307,7 @@ def test_after_the_storm_each_message_has_arrived_once_and_in_order(seed: int) -
         assert not node.store.messages, f"{node.name} still keeps {node.store.messages}"
         status = node.up.status()
         assert [q.name for q in status.outgoing if q.waiting] == []
+        assert all(q.next_hop == q.next_hops[0] for q in status.outgoing), "back to the preferred way"
         assert [q.name for q in status.local if q.waiting or q.unsettled or q.held] == []
 
 
@@ -314,6 +320,6 @@ def test_the_storms_brought_about_all_that_they_are_for() -> None:
         storm.calm()
     expected = {
         "order ack", "killed", "cut", "blocked", "rolled back", "doomed, after a commit", "doomed, before a commit",
-        "held", "overflowed", "duplicate", "resent", "forwarded",
+        "held", "overflowed", "duplicate", "resent", "forwarded", "over a later next hop",
     }  # fmt: skip
     assert {name for name in expected if happened[name] == 0} == set()

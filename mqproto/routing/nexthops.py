@@ -1,4 +1,4 @@
-"""Who comes next on the way to a queue manager.  [MS-MQQB] 3.1.5.2.1, 3.1.7.4, 3.1.7.5"""
+"""What a queue manager is told of the ways to others.  [MS-MQQB] 3.1.5.2.1, 3.1.7.4, 3.1.7.5"""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ class NextHop:
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """Static routes: what a directory would know and what [MS-MQBR] would compute from it.
+    """Who comes next to whom: what Get Next Hops would answer, for every queue manager at once.  3.1.7.5
 
-    managers: the next hop to each queue manager that can be reached.
+    managers: the next hops to each queue manager that can be reached, the preferred first; a `Router` finds them.
     hosts: the neighbour behind an address or a computer name of direct format names, where it is known.
     own_hosts: the addresses and names, in lower case, that mean this queue manager itself.
     publics: the queue manager that hosts each public queue.
     """
 
-    managers: Mapping[Guid, NextHop] = field(default_factory=dict)
+    managers: Mapping[Guid, tuple[NextHop, ...]] = field(default_factory=dict)
     hosts: Mapping[str, NextHop] = field(default_factory=dict)
     own_hosts: frozenset[str] = frozenset()
     publics: Mapping[Guid, Guid] = field(default_factory=dict)
 
-    def to_manager(self, manager: Guid) -> NextHop | None:
-        """The next hop on the way to a queue manager, or None if there is no way."""
-        return self.managers.get(manager)
+    def to_manager(self, manager: Guid) -> tuple[NextHop, ...]:
+        """The next hops on the way to a queue manager, the preferred first; empty if there is no way."""
+        return self.managers.get(manager, ())
 
     def to_host(self, host: str) -> NextHop:
-        """The neighbour that a direct format name calls: TCP port 1801 of its address unless we know better."""
+        """The neighbour that a direct format name calls: port 1801 of its address unless we know better.  3.1.7.4"""
         return self.hosts.get(host.lower()) or NextHop(None, host)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
 
 from mqproto.configuration import Settings
 from mqproto.effects import CloseTransport
@@ -24,6 +24,21 @@ class SessionState(Enum):
     WAITING_CPR_MSG = "WAITING_CPR_MSG"
     OPEN = "OPEN"
     CLOSED = "CLOSED"
+
+
+class ConnectionStatus(StrEnum):
+    """How far a try to have a session has come, or how it failed: a Status of ConnectionHistory.  [MS-MQDMPR] 3.1.1.3
+
+    The failures are those that can be told apart here; each try has its reason in words beside it.
+    """
+
+    IN_PROCESS = "InProcess"
+    ESTABLISH_PACKET_RECEIVED = "EstablishPacketReceived"
+    ESTABLISHED = "Established"
+    UNKNOWN_FAILURE = "UnknownFailure"
+    PING_FAILURE = "PingFailure"
+    SOCKET_CONNECT_FAILURE = "SocketConnectFailure"
+    CONNECTION_REFUSED = "ConnectionRefused"
 
 
 @dataclass(slots=True, eq=False)
@@ -62,6 +77,7 @@ class SessionData:
     settings: Settings
     timers: Timers
     state: SessionState
+    status: ConnectionStatus = ConnectionStatus.IN_PROCESS
     accepting: bool = True
     """Whether a connection request may be granted; false beyond `maximum_sessions`."""
 
@@ -98,6 +114,12 @@ class SessionData:
         """Close the session; what waits in the outbox still goes out.  3.1.5.9"""
         if self.state is SessionState.CLOSED:
             return
+        if self.status in (ConnectionStatus.IN_PROCESS, ConnectionStatus.ESTABLISH_PACKET_RECEIVED):
+            self.status = (
+                ConnectionStatus.SOCKET_CONNECT_FAILURE
+                if self.state is SessionState.CONNECTING
+                else ConnectionStatus.UNKNOWN_FAILURE
+            )
         self.state = SessionState.CLOSED
         self.closed = CloseTransport(self.key, section, reason)
         for timer in (Timer.SESSION_INITIALIZATION, Timer.SESSION_CLEANUP, Timer.SESSION_ACK_WAIT):

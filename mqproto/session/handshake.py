@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mqproto.configuration import RECOVERABLE_ACK_TIMEOUT_RANGE_MS
 from mqproto.moment import Moment
-from mqproto.session.data import SessionData, SessionState
+from mqproto.session.data import ConnectionStatus, SessionData, SessionState
 from mqproto.timers import Timer
 from mqproto.wire import (
     NULL_GUID,
@@ -83,6 +83,8 @@ def confirm_connection(data: SessionData, packet: EstablishConnection, now: Mome
         )
     elif packet.server_guid == NULL_GUID:
         fault = "the acceptor presents the null GUID"
+    if packet.refused:
+        data.status = ConnectionStatus.CONNECTION_REFUSED
     if fault is not None:
         data.close("3.1.5.3.2", fault)
         return
@@ -95,6 +97,7 @@ def confirm_connection(data: SessionData, packet: EstablishConnection, now: Mome
     data.ack_wait_timeout_ms = data.settings.ack_wait_timeout_ms
     data.send(proposed_parameters(data))
     data.state = SessionState.WAITING_CPR_MSG
+    data.status = ConnectionStatus.ESTABLISH_PACKET_RECEIVED
 
 
 def accept_parameters(data: SessionData, packet: ConnectionParameters, now: Moment) -> None:
@@ -123,6 +126,7 @@ def open_session(data: SessionData, window_size: int, now: Moment) -> None:
     """Both sides know the parameters. A window of 0 would stall for ever, so it counts as 1.  3.1.5.4"""
     data.received_window_size = max(1, window_size)
     data.state = SessionState.OPEN
+    data.status = ConnectionStatus.ESTABLISHED
     data.timers.stop(Timer.SESSION_INITIALIZATION, data.key)
     data.timers.start(
         Timer.SESSION_CLEANUP, data.key, now.uptime_ms + data.settings.session_cleanup_timeout_ms

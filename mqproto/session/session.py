@@ -17,7 +17,7 @@ from mqproto.session.acknowledgment import (
     take_session_ack,
     take_session_header,
 )
-from mqproto.session.data import InFlight, SessionData, SessionState
+from mqproto.session.data import ConnectionStatus, InFlight, SessionData, SessionState
 from mqproto.session.handshake import (
     accept_parameters,
     adopt_parameters,
@@ -36,7 +36,7 @@ from mqproto.wire import (
 )
 from mqproto.wire.guid import Guid
 
-__all__ = ["InFlight", "Session", "SessionState"]
+__all__ = ["ConnectionStatus", "InFlight", "Session", "SessionState"]
 
 
 class Rule(NamedTuple):

@@ -109,7 +109,7 @@ class World:
         for goal in self.scenario.nodes:
             if steps := self._steps.get((name, goal)):
                 step = steps[choice % len(steps)]
-                managers[guid_of(goal)] = NextHop(guid_of(step), step)
+                managers[guid_of(goal)] = (NextHop(guid_of(step), step),)
         hosts = {host: NextHop(guid_of(host), host) for host in self.machines[name].lines}
         return Routes(managers, hosts)
 

@@ -12,10 +12,11 @@ B = NextHop(guid_of("b"), "10.0.0.2", 1_802)
 
 @pytest.mark.spec("[MS-MQQB] 3.1.1.3.1.3")
 @pytest.mark.spec("[MS-MQQB] 3.1.7.5")
-def test_a_manager_has_its_next_hop_or_none() -> None:
-    routes = Routes(managers={guid_of("c"): B})
-    assert routes.to_manager(guid_of("c")) == B
-    assert routes.to_manager(guid_of("b")) is None
+def test_a_manager_has_its_next_hops_in_order_or_none() -> None:
+    d = NextHop(guid_of("d"), "10.0.0.4")
+    routes = Routes(managers={guid_of("c"): (B, d)})
+    assert routes.to_manager(guid_of("c")) == (B, d)
+    assert routes.to_manager(guid_of("b")) == ()
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.2.1")

@@ -27,7 +27,7 @@ def hosts(topology: Topology, name: str) -> Mapping[str, NextHop]:
 
 def test_what_is_routed_goes_to_the_next_hop_and_a_direct_name_straight() -> None:
     directory = Directory(THREE, SENDER)
-    assert directory.routes.to_manager(DESTINATION.guid) == hop(THREE, "intermediate")
+    assert directory.routes.to_manager(DESTINATION.guid) == (hop(THREE, "intermediate"),)
     assert directory.routes.to_host(DESTINATION.host) == hop(THREE, "destination")
     assert directory.routes.to_host("Destination") == hop(THREE, "destination")
 
@@ -44,9 +44,9 @@ def test_a_proxy_is_called_in_place_of_the_neighbour_behind_it() -> None:
     links = (Link("sender", "intermediate", proxy), Link("intermediate", "destination"))
     topology = replace(THREE, links=links)
     there = NextHop(INTERMEDIATE.guid, *proxy, ping=(INTERMEDIATE.host, 3527))
-    assert Directory(topology, SENDER).routes.to_manager(DESTINATION.guid) == there
+    assert Directory(topology, SENDER).routes.to_manager(DESTINATION.guid) == (there,)
     assert Directory(topology, SENDER).routes.to_host("intermediate") == there
-    assert Directory(topology, INTERMEDIATE).routes.to_manager(SENDER.guid) == hop(topology, "sender")
+    assert Directory(topology, INTERMEDIATE).routes.to_manager(SENDER.guid) == (hop(topology, "sender"),)
 
 
 def test_an_address_stands_for_a_node_only_if_it_is_that_nodes_alone() -> None:
@@ -69,7 +69,7 @@ def test_a_direct_name_whose_address_says_nothing_is_called_by_its_nodes_name() 
 
 def test_a_node_without_a_way_has_no_route_to_it() -> None:
     apart = replace(THREE, links=(Link("sender", "intermediate"),))
-    assert Directory(apart, SENDER).routes.to_manager(DESTINATION.guid) is None
+    assert Directory(apart, SENDER).routes.to_manager(DESTINATION.guid) == ()
 
 
 def test_more_names_than_are_remembered_do_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
