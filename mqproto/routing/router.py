@@ -54,13 +54,13 @@ class Router:
         """GetNextHopsForSiteGate, for a destination in other sites: the gates of the next one.  [MS-MQBR] 3.1.5.3
 
         Of a destination's sites the specification takes the one that the table happens to list last; we take the
-        nearest.
+        nearest. A destination that is itself a gate of the next one is preferred to the others.
         """
         ways = [self._table[site] for site in target.sites if site in self._table]
         least = min((way.cost for way in ways), default=0)
         next_sites = (site for way in ways if way.cost == least for site in way.next_sites)
-        gates = (gate for site in next_sites for gate in self._enterprise.site_gates_for(site))
-        return tuple(dict.fromkeys(gates))
+        gates = dict.fromkeys(gate for site in next_sites for gate in self._enterprise.site_gates_for(site))
+        return tuple(sorted(gates, key=lambda gate: gate != target.identifier))
 
 
 def _entrance(target: Machine) -> tuple[str, ...]:

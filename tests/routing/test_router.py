@@ -105,6 +105,7 @@ def test_of_several_gates_the_first_is_preferred_and_the_others_follow() -> None
     others = [machine for machine in plain.machines.values() if machine.identifier != "B"]
     enterprise = Enterprise([*others, *b], [plain.sites["a"], Site("b", ("B", "x", "y"))], plain.links)
     assert Router(enterprise, "A").next_hops("b1") == ("B", "x", "y")
+    assert Router(enterprise, "A").next_hops("x") == ("x", "B", "y")
     assert Router(enterprise, "x").next_hops("b1") == ("b1",)
 
 
