@@ -7,7 +7,7 @@ import ipaddress
 import os
 import socket
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 import trio
 
@@ -219,16 +219,25 @@ async def accept(listener: socket.socket) -> tuple[socket.socket, str]:
             return accepted, address[0] if address else ""
 
 
-async def dial(
-    host: str, port: int, source: str, kind: socket.SocketKind = socket.SOCK_STREAM
-) -> socket.socket:
-    """Connect, from our own address if both are on loopback. Only the peer's datagrams reach a connected UDP socket.
+async def dial(host: str, port: int, source: str) -> socket.socket:
+    """Connect to the first address of a host that can be had, from our own if both are on loopback.
+
+    [MS-MQQB] 3.1.5.2.1
 
     Raises:
         OSError: there is nobody, or no such host.
     """
-    family, _, _, _, address = (await trio.socket.getaddrinfo(host, port, type=kind))[0]
-    connecting = socket.socket(family, kind)
+    failure: OSError | None = None
+    for family, kind, _, _, address in await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        try:
+            return await _dial(socket.socket(family, kind), address, source)
+        except OSError as error:
+            failure = error
+    assert failure is not None, "a host that is found has an address"
+    raise failure
+
+
+async def _dial(connecting: socket.socket, address: tuple[Any, ...], source: str) -> socket.socket:
     try:
         connecting.setblocking(False)
         if _on_loopback(source) and _on_loopback(str(address[0])):
