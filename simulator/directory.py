@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from typing import Final
 
 from mqproto.destinations import Destination
@@ -107,11 +108,12 @@ def _routes(topology: Topology, node: Node) -> Routes:
     managers: dict[Guid, tuple[NextHop, ...]] = {}
     hosts = {}
     for other in others:
-        try:
-            hop = topology.next_hop(node.name, other.name)
-            managers[other.guid] = (_hop(topology.nodes[hop], *topology.dial_address(node.name, hop)),)
-        except TopologyError:
-            pass  # No way leads there; what is sent there waits, and the status says "no route".
+        # Where no way leads, what is sent waits, and the status says "no route".
+        with suppress(TopologyError):
+            managers[other.guid] = tuple(
+                _hop(topology.nodes[hop], *topology.dial_address(node.name, hop))
+                for hop in topology.next_hops(node.name, other.name)
+            )
         try:
             straight = topology.dial_address(node.name, other.name)
         except TopologyError:

@@ -44,6 +44,11 @@ def _lines(topology: Topology) -> Iterator[str]:
     for link in topology.links:
         proxy = _address(*link.proxy) if link.proxy else None
         yield from _table("[[link]]", between=[link.first, link.second], proxy=proxy)
+    for site in topology.sites:
+        yield from _table(f"[site.{site.identifier}]", gates=site.site_gates)
+    for routing_link in topology.routing_links:
+        between = [routing_link.site1, routing_link.site2]
+        yield from _table("[[routing_link]]", between=between, cost=routing_link.actual_cost)
     for name, table in topology.routes.items():
         yield from _table(f"[route.{name}]", **table)
     for fault in topology.faults:
@@ -56,6 +61,10 @@ def _node(node: Node) -> Iterator[str]:
         guid=guid_text(node.guid),
         address=_address(node.host, node.port),
         ping=_address(*node.ping) if node.ping else None,
+        site=node.sites or None,
+        routing_server=node.routing_server or None,
+        out_routing_servers=node.out_routing_servers or None,
+        in_routing_servers=node.in_routing_servers or None,
     )
     for queue in node.queues.values():
         yield from _table(

@@ -1,7 +1,8 @@
 """Who there is, who talks to whom, and what goes wrong when: a topology is data.
 
-model.py has the records and what they can be asked, routes.py the next hops, resolve.py what a typed name means,
-file.py how it is all written in TOML. The shipped files lie in simulator/topologies; read three-node.toml first.
+model.py has the records and what they can be asked, routes.py the next hops by links, sites.py those by sites and link
+costs, resolve.py what a typed name means, file.py how it is all written in TOML. The shipped files lie in
+simulator/topologies; read three-node.toml first.
 """
 
 from simulator.topology.errors import TopologyError

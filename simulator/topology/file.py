@@ -14,6 +14,17 @@ between = ["sender", "destination"]             # proxy = "host:port" may be giv
 [route.sender]                                  # only where the shortest way is not the one wanted
 destination = "destination"
 
+[site.north]                                    # sites decide who comes next, without links and routes
+gates = ["a", "b"]                              # the preferred first
+
+[[routing_link]]
+between = ["north", "south"]
+cost = 3                                        # 1 to 999999, by default 1
+
+[node.a]
+site = "north"                                  # or several: ["north", "south"]
+routing_server = true                           # out_routing_servers, in_routing_servers = ["c"] may be given
+
 [settings]                                      # the fields of mqproto.configuration.Settings, for all nodes
 order_ack_timeout_ms = 50
 
@@ -45,7 +56,7 @@ import msgspec
 
 from mqproto.configuration import Settings
 from mqproto.errors import UsageError
-from mqproto.routing import PING_PORT
+from mqproto.routing import PING_PORT, RoutingLink, Site
 from mqproto.wire.guid import Guid, guid_from_text
 from simulator.topology.errors import TopologyError, nearest
 from simulator.topology.model import (
@@ -71,6 +82,8 @@ class _File(msgspec.Struct):
     node: dict[str, Table] = {}
     link: list[Table] = []
     route: dict[str, dict[str, str]] = {}
+    site: dict[str, Table] = {}
+    routing_link: list[Table] = []
     settings: Table = {}
     fault: list[Table] = []
 
@@ -81,6 +94,10 @@ class _Node(msgspec.Struct):
     ping: str | None = None
     queue: dict[str, Table] = {}
     settings: Table = {}
+    site: str | list[str] = []
+    routing_server: bool = False
+    out_routing_servers: list[str] = []
+    in_routing_servers: list[str] = []
 
 
 class _Queue(msgspec.Struct):
@@ -92,6 +109,15 @@ class _Queue(msgspec.Struct):
 class _Link(msgspec.Struct):
     between: tuple[str, str]
     proxy: str | None = None
+
+
+class _Site(msgspec.Struct):
+    gates: list[str] = []
+
+
+class _RoutingLink(msgspec.Struct):
+    between: tuple[str, str]
+    cost: int = 1
 
 
 class _Fault(msgspec.Struct):
@@ -161,6 +187,14 @@ def _topology(table: Table, default_name: str) -> Topology:
             for number, link in enumerate(top.link, 1)
         ),
         routes=top.route,
+        sites=tuple(
+            Site(site, tuple(_convert(entry, _Site, f"site.{site}").gates))
+            for site, entry in top.site.items()
+        ),
+        routing_links=tuple(
+            _routing_link(_convert(link, _RoutingLink, f"routing_link {number}"))
+            for number, link in enumerate(top.routing_link, 1)
+        ),
         faults=tuple(Fault(**msgspec.structs.asdict(fault)) for fault in faults),
     )
 
@@ -176,6 +210,10 @@ def _node(topology: str, number: int, name: str, entry: _Node, common: Table) ->
         ping=read_address(entry.ping, f"{where}.ping", PING_PORT) if entry.ping else None,
         queues=_queues(topology, name, entry.queue),
         settings=_settings({"settings": common, f"{where}.settings": entry.settings}),
+        sites=(entry.site,) if isinstance(entry.site, str) else tuple(entry.site),
+        routing_server=entry.routing_server,
+        out_routing_servers=tuple(entry.out_routing_servers),
+        in_routing_servers=tuple(entry.in_routing_servers),
     )
 
 
@@ -200,6 +238,10 @@ def _queues(topology: str, node: str, tables: Mapping[str, Table]) -> dict[str, 
 
 def _link(entry: _Link, where: str) -> Link:
     return Link(*entry.between, read_address(entry.proxy, where) if entry.proxy else None)
+
+
+def _routing_link(entry: _RoutingLink) -> RoutingLink:
+    return RoutingLink(*entry.between, entry.cost)
 
 
 def _settings(tables: Mapping[str, Table]) -> Settings:

@@ -19,11 +19,12 @@ from mqproto.configuration import Settings
 from mqproto.errors import FormatNameError
 from mqproto.formatname import PrivateName, PublicName, Scope, parse_queue_name
 from mqproto.formatname.path import LocalName
-from mqproto.routing import PING_PORT
+from mqproto.routing import PING_PORT, RoutingLink, Site
 from mqproto.wire.guid import NULL_GUID, Guid
 from simulator.topology.errors import TopologyError, nearest, refuse_twins
 from simulator.topology.resolve import Destination, resolve
 from simulator.topology.routes import next_hops
+from simulator.topology.sites import refuse_without_sites, site_hops
 
 DEFAULT_PORT: Final = 1801
 FIRST_IDENTIFIER: Final = 16
@@ -57,6 +58,8 @@ class Node:
     """One queue manager: its name is its computer's.
 
     ping: where it answers Pings, if its settings have that on and it is not UDP port 3527 of `host`.
+    sites, routing_server, out_routing_servers, in_routing_servers: as of a `mqproto.routing.Machine`; other nodes and
+        sites by their names.
     """
 
     name: str
@@ -66,6 +69,10 @@ class Node:
     ping: tuple[str, int] | None = None
     queues: Mapping[str, QueueDeclaration] = field(default_factory=dict)
     settings: Settings = field(default_factory=Settings)
+    sites: tuple[str, ...] = ()
+    routing_server: bool = False
+    out_routing_servers: tuple[str, ...] = ()
+    in_routing_servers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         # Names become names of files and of processes.
@@ -142,7 +149,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """Nodes, links, routes and faults. `routes` has next hops by node and destination, where they are fixed.
+    """Nodes, links, faults, and who comes next.
+
+    Without sites, a message takes the way with the fewest links, but for `routes`, which has next hops by node and
+    destination, where they are fixed. With sites, [MS-MQBR] says who comes next, and no links are needed.
 
     Raises:
         TopologyError: parts of it do not fit together.
@@ -154,7 +164,9 @@ class Topology:
     routes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
     description: str = ""
-    _hops: Mapping[tuple[str, str], str] = field(init=False, repr=False, compare=False)
+    sites: tuple[Site, ...] = ()
+    routing_links: tuple[RoutingLink, ...] = ()
+    _hops: Mapping[tuple[str, str], tuple[str, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[^./\\\0][^/\\\0]{0,62}", self.name):  # A folder of stores is called so.
@@ -194,24 +206,38 @@ class Topology:
                 self._known(name, "fault")
             if fault.between and fault.between[1] not in neighbours[fault.between[0]]:
                 raise TopologyError(f"fault: no link joins {' and '.join(fault.between)}; add the link")
-        object.__setattr__(self, "_hops", next_hops(neighbours, self.routes))
+        if self.sites:
+            hops = site_hops(nodes, self.sites, self.routing_links, self.routes)
+        else:
+            refuse_without_sites(nodes, self.routing_links)
+            hops = {pair: (hop,) for pair, hop in next_hops(neighbours, self.routes).items()}
+        object.__setattr__(self, "_hops", hops)
 
     def next_hop(self, frm: str, to: str) -> str:
-        """The neighbour to which `frm` hands what is for `to`; a TopologyError if no way leads there."""
+        """To whom `frm` hands what is for `to`, if it can; a TopologyError if no way leads there."""
+        return self.next_hops(frm, to)[0]
+
+    def next_hops(self, frm: str, to: str) -> tuple[str, ...]:
+        """To whom `frm` may hand what is for `to`, the preferred first; a TopologyError if no way leads there."""
         self._known(frm, "next hop")
         self._known(to, "next hop")
-        hop = self._hops.get((frm, to))
-        if hop is None:
+        hops = self._hops.get((frm, to))
+        if hops is None:
             raise TopologyError(f"no way leads from {frm!r} to {to!r}; add a link")
-        return hop
+        return hops
 
     def dial_address(self, frm: str, to: str) -> tuple[str, int]:
-        """Where `frm` connects to reach its neighbour `to`: the link's proxy if it has one that way, or `to`."""
+        """Where `frm` connects to reach `to`: the link's proxy if it has one that way, or `to` itself.
+
+        With sites, who may connect to whom is up to them; without, a TopologyError if no link joins the two.
+        """
         for link in self.links:
             if (link.first, link.second) == (frm, to):
                 return link.proxy or self.nodes[to].address
             if (link.second, link.first) == (frm, to):
                 return self.nodes[to].address
+        if self.sites:
+            return self.nodes[to].address
         raise TopologyError(f"no link joins {frm!r} and {to!r}; dial the next hop")
 
     def node_named(self, name: str) -> Node:

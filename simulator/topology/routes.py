@@ -1,6 +1,6 @@
-"""Next hops: what a route says, else the neighbour, else the way with the fewest links.
+"""Next hops in a topology without sites: what a route says, else the neighbour, else the way with the fewest links.
 
-This stands in for the routing servers and sites of [MS-MQBR]: the whole table is known before the first message.
+The whole table is known before the first message.
 """
 
 from __future__ import annotations

@@ -24,13 +24,13 @@ def refuse_without_sites(nodes: Collection[Node], links: Collection[RoutingLink]
     for node in nodes:
         if node.sites or node.routing_server or node.out_routing_servers or node.in_routing_servers:
             raise TopologyError(
-                f"node.{node.name}: routing servers are for sites, and there is none; add [site.NAME]"
+                f"node.{node.name}: there is no site to be in or to route for; add [site.NAME]"
             )
     if links:
-        raise TopologyError("a routing link joins sites, and there is none; add [site.NAME]")
+        raise TopologyError("routing_link: there is no site to join; add [site.NAME]")
 
 
-def next_hops(
+def site_hops(
     nodes: Collection[Node],
     sites: Collection[Site],
     links: Collection[RoutingLink],

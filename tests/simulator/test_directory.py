@@ -39,6 +39,15 @@ def test_what_is_routed_goes_to_the_next_hop_and_a_direct_name_straight() -> Non
     assert direct.name == f"DIRECT={direct.queue!s}"
 
 
+@pytest.mark.spec("[MS-MQQB] 3.1.7.4")
+def test_a_public_name_leads_to_the_queue_manager_that_hosts_the_queue() -> None:
+    fan_in = load("fan-in")
+    there = fan_in.nodes["destination"]
+    found = Directory(fan_in, fan_in.nodes["sender-1"]).destination(r"destination\orders")
+    assert found.name.startswith("PUBLIC=")
+    assert (found.manager, found.queue) == (there.guid, there.queue("orders").public)
+
+
 def test_a_proxy_is_called_in_place_of_the_neighbour_behind_it() -> None:
     proxy = ("127.0.0.9", 2000)
     links = (Link("sender", "intermediate", proxy), Link("intermediate", "destination"))

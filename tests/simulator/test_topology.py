@@ -303,6 +303,11 @@ tables = st.recursive(
                     "node",
                     "link",
                     "route",
+                    "site",
+                    "gates",
+                    "routing_link",
+                    "cost",
+                    "routing_server",
                     "settings",
                     "fault",
                     "queue",
@@ -334,7 +339,12 @@ def as_toml(value: Any) -> str:
     return str(value).lower()
 
 
-@given(st.dictionaries(st.sampled_from(["node", "link", "route", "settings", "fault", "name"]), tables))
+@given(
+    st.dictionaries(
+        st.sampled_from(["node", "link", "route", "site", "routing_link", "settings", "fault", "name"]),
+        tables,
+    )
+)
 @example({"node": {"a": {"address": "127.0.0.1:\u0663"}}})
 def test_any_toml_is_a_topology_or_refused_in_one_line(table: dict[str, Any]) -> None:
     text = "\n".join(f"{key} = {as_toml(value)}" for key, value in table.items())
@@ -407,7 +417,7 @@ def test_a_file_of_ones_own_is_read_by_its_path(tmp_path: Path) -> None:
     ("name", "said"),
     [
         ("three-nod", "no topology is called 'three-nod'; did you mean 'three-node'?"),
-        ("zzz", "no topology is called 'zzz'; there is demo, fan-in, pair, three-node, two-routes"),
+        ("zzz", "no topology is called 'zzz'; there is demo, fan-in, pair, sites, three-node, two-routes"),
         ("none/such.toml", "none/such.toml: No such file or directory; or name a shipped one: demo, fan-in"),
     ],
 )
