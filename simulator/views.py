@@ -72,6 +72,9 @@ def _node(node: Node) -> Iterator[str]:
             id=queue.identifier,
             transactional=queue.transactional,
             public=guid_text(queue.public) if queue.public else None,
+            quota_kb=queue.quota_kb,
+            journal=queue.journal,
+            journal_quota_kb=queue.journal_quota_kb,
         )
     changed = {setting.name: getattr(node.settings, setting.name) for setting in fields(Settings)}
     yield from _table(f"[node.{node.name}.settings]", **changed)

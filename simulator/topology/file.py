@@ -7,6 +7,8 @@ description = "Two queue managers."
 [node.sender]                                   # guid, address = "host:port" and ping = "host:port" may be given
 [node.destination.queue.orders]                 # id and public may be given
 transactional = true
+quota_kb = 1024                                 # by default as much as the node may store
+journal = true                                  # journal_quota_kb may be given
 
 [[link]]
 between = ["sender", "destination"]             # proxy = "host:port" may be given
@@ -104,6 +106,9 @@ class _Queue(msgspec.Struct):
     transactional: bool = False
     id: Annotated[int, msgspec.Meta(ge=FIRST_IDENTIFIER, lt=2**32)] | None = None
     public: str | bool = False
+    quota_kb: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    journal: bool = False
+    journal_quota_kb: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
 class _Link(msgspec.Struct):
@@ -232,6 +237,9 @@ def _queues(topology: str, node: str, tables: Mapping[str, Table]) -> dict[str, 
             identifier=next(free) if entry.id is None else entry.id,
             transactional=entry.transactional,
             public=public,
+            quota_kb=entry.quota_kb,
+            journal=entry.journal,
+            journal_quota_kb=entry.journal_quota_kb,
         )
     return queues
 

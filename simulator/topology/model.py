@@ -22,7 +22,7 @@ from mqproto.formatname.path import LocalName
 from mqproto.routing import PING_PORT, RoutingLink, Site
 from mqproto.wire.guid import NULL_GUID, Guid
 from simulator.topology.errors import TopologyError, nearest, refuse_twins
-from simulator.topology.resolve import Destination, resolve
+from simulator.topology.resolve import Destination, is_system_queue, resolve
 from simulator.topology.routes import next_hops
 from simulator.topology.sites import refuse_without_sites, site_hops
 
@@ -37,12 +37,18 @@ class QueueDeclaration:
 
     identifier: its number within the node, from 16 upward; the second half of its private format name.
     public: its GUID in the directory, for a queue that is addressed as PUBLIC=.
+    quota_kb: Quota, what its messages may take in all, in units of 1,024 bytes; None for no limit of its own.
+    journal: Journaling, whether what is received from it is copied to its journal.
+    journal_quota_kb: JournalQuota, what the journal may take; None for no limit of its own.  [MS-MQDMPR] 3.1.1.2
     """
 
     name: str
     identifier: int
     transactional: bool = False
     public: Guid | None = None
+    quota_kb: int | None = None
+    journal: bool = False
+    journal_quota_kb: int | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -51,6 +57,10 @@ class QueueDeclaration:
             raise TopologyError(f"queue {self.name!r}: {error}") from None
         if not FIRST_IDENTIFIER <= self.identifier < 2**32:
             raise TopologyError(f"queue {self.name!r}: id {self.identifier} is not within 16 to 4294967295")
+        if self.journal_quota_kb is not None and not self.journal:
+            raise TopologyError(
+                f"queue {self.name!r}: journal_quota_kb bounds no journal; add journal = true"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +266,8 @@ class Topology:
         r"""What is meant by a path name or format name that a person typed.
 
         A path name becomes the queue's routed name, PUBLIC= or PRIVATE=; `node\orders` and
-        `node\private$\orders` are the same queue. A direct name stays one, and goes straight to its node.
+        `node\private$\orders` are the same queue. A direct name stays one, and goes straight to its node. Journals
+        and system queues go by the names of [MS-MQMQ] 2.1, and `node\deadxact` is enough.
 
         Args:
             text: as in `destination\private$\orders`.
@@ -267,6 +278,24 @@ class Topology:
             TopologyError: it names nothing that is here.
         """
         return resolve(self, parse_queue_name(text), at)
+
+    def host_of(self, name: str) -> Node:
+        """The one node that has a queue of this bare name: `orders`, or `orders;journal`.
+
+        Raises:
+            TopologyError: there is none, or several.
+        """
+        queue = name.partition(";")[0].casefold()
+        hosts = [node for node in self.nodes.values() if queue in {known.casefold() for known in node.queues}]
+        if not hosts and is_system_queue(name):
+            hosts = list(self.nodes.values())
+        if not hosts:
+            known = [known for node in self.nodes.values() for known in node.queues]
+            raise TopologyError(f"no node has a queue {name!r}; {nearest(name, known)}")
+        if len(hosts) > 1:
+            names = ", ".join(node.name for node in hosts)
+            raise TopologyError(f"each of {names} has a queue {name}: write '{hosts[0].name}\\{name}'")
+        return hosts[0]
 
     def with_free_ports(self) -> Topology:
         """The same on 127.0.0.1, each node and proxy at a port that was free a moment ago, for pings as well.

@@ -6,6 +6,7 @@ import ipaddress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from mqproto.errors import FormatNameError
 from mqproto.formatname import (
     DirectName,
     FormatName,
@@ -18,6 +19,7 @@ from mqproto.formatname import (
     SingleName,
     SystemQueue,
     direct_name,
+    parse_path_name,
 )
 from mqproto.formatname.path import LocalName
 from mqproto.wire.guid import Guid, guid_text
@@ -29,14 +31,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """What a name means: a node, its declared queue, and the format name to use.
+    """What a name means.
 
-    queue is None for the node's own journal and dead-letter queues.
+    node: who hosts it.
+    queue: as it is declared; None for the node's own journal and dead-letter queues.
+    format_name: the one to use.
+    local_name: what its queue manager calls it: `orders`, `orders;journal`, `system$;deadxact`.
     """
 
     node: Node
     queue: QueueDeclaration | None
     format_name: SingleName
+    local_name: str
+
+
+def is_bare(text: str) -> bool:
+    """Whether a text is a queue's name alone, without its node: `orders`, `orders;journal`, `deadxact`."""
+    return bool(text) and not set("\\/=:@,") & set(text)
+
+
+def is_system_queue(name: str) -> bool:
+    """Whether a bare name is that of a queue which each node has: `deadxact`, `system$;deadxact`, `DeadLetter$`."""
+    try:
+        return _as_system(parse_path_name(f".\\{name}").local) is not None
+    except FormatNameError:
+        return False
 
 
 def resolve(topology: Topology, name: FormatName | PathName, at: str | None) -> Destination:
@@ -64,8 +83,8 @@ def resolve(topology: Topology, name: FormatName | PathName, at: str | None) -> 
                     if queue.public == guid:
                         return _declared(node, queue, journal)
             raise TopologyError(f"no queue has the GUID {guid_text(guid)}; set it as public of a queue")
-        case MachineName(manager, SystemQueue()):
-            return Destination(_owner(topology, manager), None, name)
+        case MachineName(manager, SystemQueue() as queue):
+            return _system(_owner(topology, manager), queue)
     raise TopologyError(f"{name}: the simulator has no such queues; name one queue of one node")
 
 
@@ -108,16 +127,35 @@ def _owner(topology: Topology, manager: Guid) -> Node:
 
 
 def _local(node: Node, local: LocalName) -> Destination:
+    declared = local.queue.casefold() in {name.casefold() for name in node.queues}
+    system = None if declared and local.scope is not Scope.SYSTEM else _as_system(local)
+    if system is not None:
+        return _system(node, system)
     if local.scope is Scope.SYSTEM:
-        if local.queue not in SystemQueue.__members__:
-            raise TopologyError(f"no system$;{local.queue} exists; there is {', '.join(SystemQueue)}")
-        return Destination(node, None, MachineName(node.guid, SystemQueue(local.queue)))
+        raise TopologyError(f"no system$;{local.queue} exists; there is {', '.join(SystemQueue)}")
     if local.subqueue:
         raise TopologyError(f"{local.queue};{local.subqueue}: the simulator has no subqueues; name the queue")
     return _declared(node, node.queue(local.queue), local.journal)
 
 
+def _as_system(local: LocalName) -> SystemQueue | None:
+    """The system queue that is meant, where there is no declared queue of that name: `deadxact` will do."""
+    name = local.queue.upper()
+    if local.scope is Scope.PRIVATE or local.subqueue or local.journal or name not in SystemQueue.__members__:
+        return None
+    return SystemQueue(name)
+
+
+def _system(node: Node, queue: SystemQueue) -> Destination:
+    return Destination(node, None, MachineName(node.guid, queue), f"system$;{queue.lower()}")
+
+
 def _declared(node: Node, queue: QueueDeclaration, journal: bool) -> Destination:
-    if journal:
-        raise TopologyError(f"{queue.name};journal: the simulator keeps no journals; name the queue")
-    return Destination(node, queue, node.format_name(queue))
+    name = node.format_name(queue)
+    if not journal:
+        return Destination(node, queue, name, queue.name)
+    if not queue.journal:
+        raise TopologyError(
+            f"{node.name}\\{queue.name} has no journal; give it journal = true in the topology"
+        )
+    return Destination(node, queue, replace(name, journal=True), f"{queue.name};journal")

@@ -133,6 +133,7 @@ def test_the_proxy_of_a_link_is_dialled_from_its_first_node_only() -> None:
         (r"DIRECT=OS:.\replies", "sender", "replies", DirectName),
         (r".\system$;deadxact", "sender", None, MachineName),
         (r"destination\Journal$", "destination", None, MachineName),
+        (r"destination\DeadXact", "destination", None, MachineName),
     ],
 )
 def test_what_a_person_types_is_found(text: str, node: str, queue: str | None, name: type) -> None:
@@ -160,6 +161,61 @@ def test_a_queue_is_numbered_from_sixteen_past_numbers_that_are_taken() -> None:
     assert topology.resolve(str(machine)).format_name == machine
 
 
+@pytest.mark.spec("[MS-MQMQ] 2.1.1")
+@pytest.mark.parametrize(
+    ("text", "local_name"),
+    [
+        (r"a\q", "q"),
+        (r"a\private$\q;JOURNAL", "q;journal"),
+        (r"a\q\Journal$", "q;journal"),
+        (r"DIRECT=OS:a\PRIVATE$\q;JOURNAL", "q;journal"),
+        (r"a\system$;deadxact", "system$;deadxact"),
+        (r"a\XactDeadLetter$", "system$;deadxact"),
+        (r"a\deadletter", "system$;deadletter"),
+        (r"a\journal", "journal"),  # A queue that is declared so comes first.
+        (r"a\system$;journal", "system$;journal"),
+    ],
+)
+def test_journals_and_system_queues_have_a_name_at_their_node(text: str, local_name: str) -> None:
+    topology = parse("[node.a.queue.q]\njournal = true\n[node.a.queue.journal]", "t.toml")
+    found = topology.resolve(text)
+    assert found.local_name == local_name
+    assert topology.resolve(str(found.format_name)).local_name == local_name
+
+
+@pytest.mark.parametrize("name", ["orders", "ORDERS", "orders;journal"])
+def test_a_bare_name_is_a_queue_of_the_one_node_that_has_it(name: str) -> None:
+    assert THREE.host_of(name).name == "destination"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("order", "no node has a queue 'order'; did you mean 'orders'?"),
+        (
+            "deadxact",
+            r"each of sender, intermediate, destination has a queue deadxact: write 'sender\deadxact'",
+        ),
+        (
+            "system$;deadxact",
+            r"each of sender, intermediate, destination has a queue system$;deadxact: write",
+        ),
+        ("", "no node has a queue ''"),
+    ],
+)
+def test_a_bare_name_of_no_queue_or_several_is_refused(name: str, said: str) -> None:
+    with pytest.raises(TopologyError) as refused:
+        THREE.host_of(name)
+    assert str(refused.value).startswith(said)
+
+
+def test_a_queue_may_have_a_quota_and_a_journal_with_its_own() -> None:
+    text = "[node.a.queue.q]\nquota_kb = 8\njournal = true\njournal_quota_kb = 4\n[node.a.queue.r]"
+    first, second = parse(text, "t.toml").nodes["a"].queues.values()
+    assert (first.quota_kb, first.journal, first.journal_quota_kb) == (8, True, 4)
+    assert (second.quota_kb, second.journal, second.journal_quota_kb) == (None, False, None)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -168,7 +224,10 @@ def test_a_queue_is_numbered_from_sixteen_past_numbers_that_are_taken() -> None:
         (r"destinaton\orders", "three-node has no node 'destinaton'; did you mean 'destination'?"),
         (r"host\orders", "three-node has no node 'host'; there is sender, intermediate, destination"),
         (r".\replies", ". is the node one is at, and that is not said here; write the node's name"),
-        (r"destination\orders;journal", "orders;journal: the simulator keeps no journals; name the queue"),
+        (
+            r"destination\orders;journal",
+            r"destination\orders has no journal; give it journal = true in the topology",
+        ),
         (r"destination\orders;later", "orders;later: the simulator has no subqueues; name the queue"),
         (r"sender\system$;dead", "no system$;dead exists; there is JOURNAL, DEADLETTER, DEADXACT"),
         (
@@ -218,6 +277,12 @@ def test_an_unknown_manager_is_answered_with_the_known_ones() -> None:
         ),
         ("[node.a.queue.q]\nid = 16\n[node.a.queue.r]\nid = 16", "q and r of a have one id; change one"),
         ("[node.a.queue.q]\n[node.a.queue.Q]", "q and Q of a have one name; change one"),
+        ("[node.a.queue.q]\nquota_kb = 0", "node.a.queue.q.quota_kb: expected int >= 1"),
+        ("[node.a.queue.q]\nquota = 8", "node.a.queue.q: unknown key 'quota'; did you mean 'quota_kb'?"),
+        (
+            "[node.a.queue.q]\njournal_quota_kb = 8",
+            "queue 'q': journal_quota_kb bounds no journal; add journal = true",
+        ),
         ('[node.a.queue."q+r"]', "queue 'q+r': a queue name cannot contain '+'"),
         ('[node."a b"]', "node 'a b': a node's name has up to 63 letters, digits, - and _"),
         ("[node.a]\n[node.A]", "a and A have one name; change one"),

@@ -3,6 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from simulator.topology import QueueDeclaration, Topology, load, parse, shipped
 from simulator.views import as_toml, seen_by
@@ -23,6 +25,24 @@ def test_names_that_toml_has_to_quote_survive(queue: str) -> None:
     pair = load("pair")
     node = replace(pair.nodes["sender"], queues={queue: QueueDeclaration(name=queue, identifier=77)})
     topology = replace(pair, nodes={**pair.nodes, "sender": node}, description=f'"{queue}"\\')
+    assert same(topology) == topology
+
+
+@given(
+    queue=st.builds(
+        QueueDeclaration,
+        name=st.just("q"),
+        identifier=st.integers(16, 2**32 - 1),
+        transactional=st.booleans(),
+        quota_kb=st.none() | st.integers(1, 2**40),
+        journal=st.just(True),
+        journal_quota_kb=st.none() | st.integers(1, 2**40),
+    )
+)
+def test_what_is_declared_of_a_queue_survives(queue: QueueDeclaration) -> None:
+    pair = load("pair")
+    node = replace(pair.nodes["sender"], queues={"q": queue})
+    topology = replace(pair, nodes={**pair.nodes, "sender": node})
     assert same(topology) == topology
 
 
