@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from mqproto.configuration import Settings
+from mqproto.copies import list_bytes, list_of_all
 from mqproto.destinations import Destination
 from mqproto.endings import Ending, Place
 from mqproto.errors import FormatNameError, UsageError
@@ -54,6 +55,8 @@ class Draft:
     admin_queue, response_queue: format names; empty for none.
     acknowledgments: what the administration queue hears of: ACKNOWLEDGE_ARRIVAL and the three beside it.
     trace_queue: the GUID of the public queue that report messages go to, or None.
+    destinations: the format names of all queues that get a copy, which each copy lists; empty if there is one.
+        `mqproto.copies.copies` sets it.
     """
 
     body: bytes
@@ -74,6 +77,13 @@ class Draft:
     response_queue: str = ""
     acknowledgments: int = 0
     trace_queue: bytes | None = None
+    destinations: tuple[str, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """What of a packet its application decides, about."""
+        listed = list_bytes(self.destinations) if self.destinations else 0
+        return len(self.body) + len(self.extension) + listed
 
     def check(self) -> None:
         """See that a packet can carry it.
@@ -82,10 +92,10 @@ class Draft:
             UsageError: names what is too long, and the limit.
         """
         room = PACKET_LIMIT_BYTES - HEADROOM_BYTES
-        if len(self.body) + len(self.extension) > room:
+        if self.size_bytes > room:
             raise UsageError(
-                f"body and extension have {len(self.body) + len(self.extension):,} bytes; "
-                f"a message carries at most {room:,}"
+                f"body{', list of destinations' if self.destinations else ''} and extension have "
+                f"{self.size_bytes:,} bytes; a message carries at most {room:,}"
             )
         if len(self.label.encode("utf-16-le", "surrogatepass")) > 2 * LABEL_LIMIT:
             raise UsageError(f"the label has {len(self.label)} characters; at most {LABEL_LIMIT} fit")
@@ -109,6 +119,7 @@ class Draft:
             raise UsageError(f"trace_queue has {len(self.trace_queue)} bytes: a GUID has 16")
         queue_name(self.admin_queue)
         queue_name(self.response_queue)
+        list_of_all(self.destinations)
 
 
 @lru_cache(maxsize=1_000)
@@ -204,7 +215,7 @@ class Sending:
         draft.check()
         if destination.manager is None and destination.host is None:
             raise UsageError(f"{destination.name} names neither a queue manager nor a host")
-        size_bytes = len(draft.body) + len(draft.extension)
+        size_bytes = draft.size_bytes
         if destination.manager == self._identity:
             queue = self._here(destination)
             if queue.declaration.transactional != draft.transactional:
@@ -322,4 +333,5 @@ class Sending:
             response_queue=queue_name(draft.response_queue),
             acknowledgments=draft.acknowledgments,
             trace_queue=Guid(draft.trace_queue) if draft.trace_queue is not None else None,
+            multi_queue_format=list_of_all(draft.destinations),
         )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mqproto.applications import Draft, Sending
+from mqproto.copies import list_of_all
 from mqproto.destinations import destination_in
 from mqproto.effects import Received
 from mqproto.errors import FormatNameError, UsageError
-from mqproto.formatname.wire import admin_from_wire, response_from_wire
+from mqproto.formatname.wire import admin_from_wire, destinations_from_wire, response_from_wire
 from mqproto.localqueues import LocalQueues
 from mqproto.moment import Moment
 from mqproto.pending import PendingWrites
@@ -93,4 +94,17 @@ def draft_of(message: UserMessage) -> Draft:
         response_queue=str(response) if response else "",
         acknowledgments=properties.flags & 0xF,
         trace_queue=message.debug.queue_identifier if message.debug else None,
+        destinations=_destinations(message),
     )
+
+
+def _destinations(message: UserMessage) -> tuple[str, ...]:
+    """The queues that got a copy, as its header lists them; none where the list is one that we would not send."""
+    if message.multi_queue_format is None:
+        return ()
+    try:
+        names = tuple(map(str, destinations_from_wire(message.multi_queue_format)))
+        list_of_all(names)
+    except (UsageError, FormatNameError):
+        return ()
+    return names

@@ -144,7 +144,12 @@ def node(
 
 @app.command()
 def send(
-    queue: Annotated[str, typer.Argument(help=r"Such as 'destination\orders', or any format name.")],
+    queue: Annotated[
+        str,
+        typer.Argument(
+            help=r"Such as 'destination\orders', or any format name; several, separated by commas."
+        ),
+    ],
     source: Annotated[str | None, typer.Argument(help="- for stdin.", metavar="[-]")] = None,
     body: Annotated[str | None, typer.Option("--body", "-b", help="The body, as text.")] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="The body is this file.")] = None,

@@ -186,12 +186,16 @@ class Client:
         If it is cancelled, the node may have accepted it, or not.
 
         Args:
-            destination: a path name or format name, such as `destination\\private$\\orders`.
+            destination: a path name or format name, such as `destination\\private$\\orders`; of one queue.
             options: see `mqproto.applications.Draft`.
 
         Raises:
             InDoubt: the node may have accepted it, or not.
         """
+        if "," in destination:
+            raise UsageError(
+                f"{destination} names several queues: send_many gives the identifier of each copy"
+            )
         [sent] = await self.send_many(destination, [Draft(body=body, label=label, **options)])
         return sent
 
@@ -199,13 +203,15 @@ class Client:
         """Send messages, in order: all of them transactional or none.
 
         A long list goes in parts, each accepted wholly or not at all; an error says nothing of parts before it.
+        `destination` may name several queues, separated by commas. Each gets a copy of each message with an identifier
+        of its own; those of one message stand together, in the order of the names.
 
         Raises:
             InDoubt: the node may have accepted some or all of them.
         """
         waiting: deque[_Pending] = deque()
         ordinals: list[int] = []
-        for part in _parts(drafts):
+        for part in _parts(drafts, destination.count(",") + 1):
             if len(waiting) == PARTS_AHEAD:
                 ordinals += (await self._answer(waiting.popleft())).ordinals
             while self._connection.unsent_bytes > UNSENT_LIMIT_BYTES:
@@ -361,14 +367,16 @@ class Client:
             pending.answered.set()
 
 
-def _parts(drafts: Iterable[Draft]) -> Iterator[list[Draft]]:
-    """Drafts in lists, none of which is more than one request carries."""
+def _parts(drafts: Iterable[Draft], copies: int) -> Iterator[list[Draft]]:
+    """Drafts in lists, none of which is more than one request carries with so many copies of each."""
     part: list[Draft] = []
     size_bytes = 0
     for draft in drafts:
         draft.check()
-        draft_bytes = len(draft.body) + len(draft.extension)
-        if part and (len(part) == control.BATCH_LIMIT or size_bytes + draft_bytes > PART_BYTES):
+        draft_bytes = copies * draft.size_bytes
+        if part and (
+            copies * len(part) + copies > control.BATCH_LIMIT or size_bytes + draft_bytes > PART_BYTES
+        ):
             yield part
             part, size_bytes = [], 0
         part.append(draft)

@@ -81,14 +81,16 @@ class Hello(msgspec.Struct, array_like=True):
 
 
 class Send(msgspec.Struct, array_like=True):
-    """Messages for one destination: all transactional or none; all are accepted or none."""
+    """Messages for one destination, or several, separated by commas: all transactional or none; all are accepted or
+    none."""
 
     destination: str
     drafts: list[Draft]
 
 
 class Sent(msgspec.Struct, array_like=True):
-    """The messages are accepted: on disk, if they are such as are kept."""
+    """The messages are accepted: on disk, if they are such as are kept. Copies of one stand together, in the order in
+    which the destinations were named."""
 
     ordinals: list[int]
 

@@ -55,6 +55,17 @@ class Directory:
             known = self._known[text] = self._resolve(text)
         return known
 
+    def destinations(self, text: str) -> list[Destination]:
+        """The same for one name or several, separated by commas; each destination once, in the order of the text.
+
+        A multiple-element format name is such a text, and path names may stand in it as well.
+        """
+        found: dict[str, Destination] = {}
+        for element in text.split(","):
+            destination = self.destination(element.strip())
+            found.setdefault(destination.name.casefold(), destination)
+        return list(found.values())
+
     def local_queue(self, text: str) -> str:
         """The queue of this node that `text` means: its bare name will do.
 

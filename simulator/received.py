@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from mqproto.errors import FormatNameError
+from mqproto.formatname.wire import destinations_from_wire
 from mqproto.wire import Guid, UserMessage, decode_packet, guid_text
 
 
@@ -65,6 +67,17 @@ class ReceivedMessage:
     def transactional(self) -> bool:
         """Whether it came exactly once and in order."""
         return self.record.transaction is not None
+
+    @property
+    def destinations(self) -> list[str]:
+        """The format names of all queues that got a copy, if there are several and their names can be read."""
+        header = self.record.multi_queue_format
+        if header is None:
+            return []
+        try:
+            return [str(name) for name in destinations_from_wire(header)]
+        except FormatNameError:
+            return []
 
 
 def decoded(packets: Iterable[bytes]) -> list[ReceivedMessage]:

@@ -15,6 +15,7 @@ from typing import Final
 import trio
 
 from mqproto.applications import Draft
+from mqproto.copies import copies
 from mqproto.effects import Delivery, Received
 from mqproto.errors import FormatNameError, UsageError
 from mqproto.queuemanager import QueueManager
@@ -31,6 +32,8 @@ CLIENT_LIMIT: Final = 256
 """Connections at once; more wait in the kernel's backlog."""
 UNREAD_LIMIT_BYTES: Final = 16 * 2**20
 """A client that leaves so much of its answers unread is not listened to until it has read them."""
+COPIES_LIMIT_BYTES: Final = 64 * 2**20
+"""What one request may put into several queues."""
 TIMEOUT_LIMIT_S: Final = 10.0**9
 
 
@@ -274,22 +277,34 @@ class Client:
         """Take all messages or none."""
         service = self._service
         drafts = wish.drafts
-        if len(drafts) > control.BATCH_LIMIT:
-            raise UsageError(f"{len(drafts)} messages in one request: at most {control.BATCH_LIMIT}")
-        destination = service.directory.destination(wish.destination)
+        destinations = service.directory.destinations(wish.destination)
+        _check_copies(len(destinations), drafts)
         for draft in drafts:
             _check(draft)
             if draft.transactional is not drafts[0].transactional:
                 raise UsageError("messages sent together are all transactional or none is")
-        messages = [(destination, draft) for draft in drafts]
+        messages = copies(destinations, drafts)
         ordinals = service.core.enqueue(messages, service.clock.now(), together=False)
-        service.turns.count(messages=len(drafts))
+        service.turns.count(messages=len(messages))
         return control.Sent(ordinals)
 
 
 def _messages(request: int, transaction: int, messages: list[Received]) -> bytes:
     packets = [message.packet for message in messages]
     return control.frame(Operation.DONE, request, control.Messages(transaction, packets))
+
+
+def _check_copies(destination_count: int, drafts: list[Draft]) -> None:
+    """What a request may make of the messages in it."""
+    count = destination_count * len(drafts)
+    if count > control.BATCH_LIMIT:
+        raise UsageError(f"{count} messages in one request: at most {control.BATCH_LIMIT}")
+    size_bytes = destination_count * sum(draft.size_bytes for draft in drafts)
+    if destination_count > 1 and size_bytes > COPIES_LIMIT_BYTES:
+        raise UsageError(
+            f"copies for {destination_count} queues have {size_bytes:,} bytes: name fewer queues at once, "
+            f"at most {COPIES_LIMIT_BYTES:,} bytes are taken"
+        )
 
 
 def _check(draft: Draft) -> None:

@@ -96,15 +96,21 @@ async def send(
     """
     topology = place.topology
     at = topology.node_named(node).name if node else next(iter(topology.nodes))
-    if _is_bare(queue):
-        queue = f"{_host(place, None, queue)}\\{queue}"
-    declared = topology.resolve(queue, at=at).queue
-    takes_transactional = declared is not None and declared.transactional
-    transactional = takes_transactional if options.transactional is None else options.transactional
-    if declared is not None and transactional != takes_transactional:
-        # Its queue manager would drop them without a word.
-        kind, option = ("transactional", "--no-") if takes_transactional else ("not transactional", "--")
-        raise UsageError(f"{queue} is {kind} and takes no others: leave {option}transactional out")
+    names = [_whole(place, name.strip()) for name in queue.split(",")]
+    takes_transactional = {name: _takes_transactional(topology, name, at) for name in names}
+    transactional = options.transactional
+    if transactional is None:
+        transactional = takes_transactional[names[0]]
+    for name, takes in takes_transactional.items():
+        if transactional != takes:
+            # Its queue manager would drop them without a word.
+            kind, option = ("transactional", "--no-") if takes else ("not transactional", "--")
+            hint = (
+                f"leave {option}transactional out"
+                if options.transactional is not None
+                else "send to it by itself"
+            )
+            raise UsageError(f"{name} is {kind} and takes no others: {hint}")
     drafts = [
         Draft(
             body=body,
@@ -116,7 +122,17 @@ async def send(
         for body in found
     ]
     async with connect(topology, at, place.directory) as client:
-        return [str(identifier) for identifier in await client.send_many(queue, drafts)]
+        return [str(identifier) for identifier in await client.send_many(",".join(names), drafts)]
+
+
+def _whole(place: Place, queue: str) -> str:
+    """The name with its node, if it is a queue's alone."""
+    return f"{_host(place, None, queue)}\\{queue}" if _is_bare(queue) else queue
+
+
+def _takes_transactional(topology: Topology, queue: str, at: str) -> bool:
+    declared = topology.resolve(queue, at=at).queue
+    return declared is not None and declared.transactional
 
 
 async def receive(
@@ -219,6 +235,7 @@ def message_as_json(message: ReceivedMessage) -> dict[str, Any]:
         "label": message.label.encode("utf-8", "replace").decode("utf-8"),
         "transactional": message.transactional,
         "priority": message.priority,
+        **({"destinations": message.destinations} if message.destinations else {}),
         **body,
     }
 

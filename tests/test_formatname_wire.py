@@ -26,6 +26,8 @@ from mqproto.formatname.wire import (
     admin_to_wire,
     destination_from_wire,
     destination_to_wire,
+    destinations_from_wire,
+    destinations_to_wire,
     element_from_wire,
     element_to_wire,
     response_from_wire,
@@ -140,6 +142,16 @@ def test_a_name_that_no_list_can_hold_is_refused(text: str) -> None:
     assert not isinstance(name, MultipleElementName)
     with pytest.raises(FormatNameError, match="cannot be listed in a packet"):
         element_to_wire(name)
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.20.1")
+@pytest.mark.spec("[MS-MQDMPR] 3.1.7.3.8")
+@given(st.lists(names, max_size=6))
+def test_a_list_of_destinations_comes_out_sorted_and_with_each_name_once(listed: list[SingleName]) -> None:
+    found = destinations_from_wire(destinations_to_wire(listed))
+    keys = [str(name).casefold() for name in found]
+    assert keys == sorted({str(name).casefold() for name in listed})
+    assert set(found) <= set(listed)
 
 
 Field: TypeAlias = tuple[int, QueueName]

@@ -6,6 +6,8 @@ alone; the queue manager's GUID stands elsewhere in the packet, so each way need
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from mqproto.errors import FormatNameError
 from mqproto.formatname.names import (
     DirectName,
@@ -23,7 +25,10 @@ from mqproto.wire.multiqueue import (
     DISTRIBUTION_LIST_NAME,
     PRIVATE_NAME,
     PUBLIC_NAME,
+    FormatNameList,
+    MqfAddressHeader,
     MqfFormatNameElement,
+    MultiQueueFormatHeader,
 )
 from mqproto.wire.user import (
     DIRECT,
@@ -147,6 +152,28 @@ def element_from_wire(element: MqfFormatNameElement) -> SingleName:
             return DistributionListName(guid)
         case guid:
             return PublicName(guid)
+
+
+def destinations_to_wire(names: Iterable[SingleName]) -> MultiQueueFormatHeader:
+    """The header of a message of which each of these queues gets a copy.  [MS-MQMQ] 2.2.20.1
+
+    The list is sorted and has each name once, whatever its case.  [MS-MQDMPR] 3.1.7.3.8
+
+    Raises:
+        FormatNameError: one of them cannot be listed in a packet.
+    """
+    by_text = {str(name).casefold(): name for name in names}
+    elements = [element_to_wire(by_text[text]) for text in sorted(by_text)]
+    return MultiQueueFormatHeader(destination=MqfAddressHeader(format_name_list=FormatNameList(elements)))
+
+
+def destinations_from_wire(header: MultiQueueFormatHeader) -> list[SingleName]:
+    """The queues that a header lists as destinations.
+
+    Raises:
+        FormatNameError: one of them is no name.
+    """
+    return [element_from_wire(element) for element in header.destination.format_name_list.elements]
 
 
 def _anywhere_to_wire(name: SingleName) -> tuple[int, QueueName]:

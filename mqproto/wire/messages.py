@@ -6,6 +6,7 @@ from mqproto.errors import UsageError
 from mqproto.wire.base import DEFAULT_PRIORITY, INFINITE, BaseHeader
 from mqproto.wire.debug import PUBLIC_TRACE_QUEUE, DebugHeader
 from mqproto.wire.guid import NULL_GUID, Guid
+from mqproto.wire.multiqueue import MultiQueueFormatHeader
 from mqproto.wire.packets import UserMessage
 from mqproto.wire.properties import MessagePropertiesHeader
 from mqproto.wire.transaction import TransactionHeader
@@ -47,6 +48,7 @@ def user_message(
     response_queue: QueueName = None,
     acknowledgments: int = 0,
     trace_queue: Guid | None = None,
+    multi_queue_format: MultiQueueFormatHeader | None = None,
 ) -> UserMessage:
     """A message as its sender first sends it, without a SessionHeader.  [MS-MQMQ] 2.2.20
 
@@ -63,6 +65,7 @@ def user_message(
         admin_queue, response_queue: a number is a private queue at the source.
         acknowledgments: MessagePropertiesHeader.Flags, which ask for administration acknowledgments.
         trace_queue: the public queue that report messages go to, wherever the message comes by.
+        multi_queue_format: lists all queues that get a copy of it.
     """
     if priority is None:
         priority = 0 if transaction is not None else DEFAULT_PRIORITY
@@ -90,6 +93,8 @@ def user_message(
         user.journal_negative = True
     if journal_positive:
         user.journal_positive = True
+    if multi_queue_format is not None:
+        user.has_multi_queue_format = True
     base = BaseHeader(flags=priority, time_to_reach_queue_s=time_to_reach_queue_s)
     debug = None
     if trace_queue is not None:
@@ -111,6 +116,7 @@ def user_message(
             extension_data=extension,
             message_body=body,
         ),
+        multi_queue_format=multi_queue_format,
     )
 
 

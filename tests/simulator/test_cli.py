@@ -170,6 +170,14 @@ def test_a_bare_name_is_enough_where_one_node_has_such_a_queue(running: Running)
     assert "did you mean 'orders'" in running("send", "ordres", "-b", "x").complaint
 
 
+def test_one_message_goes_to_several_queues_and_each_copy_lists_them(running: Running) -> None:
+    sent = running("send", r"orders, sender\replies", "-b", "to both")
+    assert len(set(sent.out.splitlines())) == 2
+    for queue, identifier in zip(("orders", "replies"), sent.out.splitlines(), strict=True):
+        message = json.loads(running("receive", queue, "--json", "--timeout", "20").out)
+        assert (message["body"], message["id"], len(message["destinations"])) == ("to both", identifier, 2)
+
+
 def test_what_a_closed_pipe_did_not_take_stays_in_the_queue(running: Running) -> None:
     running("send", r"destination\orders", "-", "--lines", stdin=(b"x" * 999 + b"\n") * 300)
     running("receive", "orders", "--rollback", "--timeout", "20")
@@ -219,6 +227,8 @@ def pid_of(word: Path) -> int:
         (("send", r"destination\ordres", "-b", "x"), "did you mean 'orders'"),
         (("send", r"nowhere\orders", "-b", "x"), "no node 'nowhere'"),
         (("send", r"destination\orders"), "give one body"),
+        (("send", "orders,notes", "-b", "x"), r"destination\notes is not transactional"),
+        (("send", "orders,", "-b", "x"), "(nothing)"),
         (("receive", "orders", "--rollback", "-c", "501"), "at most 500"),
         (("peek", "orders", "-c", "501"), "less than or equal to 500"),
         (("send", r"destination\orders", "-b", "x", "--no-transactional"), "is transactional"),

@@ -23,6 +23,7 @@ from simulator.client import (
     connect_to,
 )
 from simulator.control import FrameBuffer, Operation
+from simulator.received import ReceivedMessage
 from simulator.topology import Topology, TopologyError, load
 from tests.simulator.running import running, running_with_client
 
@@ -94,6 +95,49 @@ async def test_a_draft_that_cannot_be_sent_keeps_its_whole_part_back(client: Cli
         await client.send_many(
             ORDERS, [*numbered(0, 3), Draft(body=b"", label="x" * (LABEL_LIMIT + 1), transactional=True)]
         )
+    assert await numbers_in(client) == []
+
+
+async def test_a_message_to_several_queues_has_an_identifier_in_each_and_lists_them(
+    topology: Topology, tmp_path: Path
+) -> None:
+    queues = (r"destination\orders", r".\replies")
+    drafts = numbered(0, 300)
+    async with (
+        running_with_client(topology, "sender", tmp_path) as sender,
+        running(topology, "intermediate", tmp_path),
+        running_with_client(topology, "destination", tmp_path) as destination,
+    ):
+        sent = await sender.send_many(",".join(queues), drafts)
+        assert len(set(sent)) == 600
+        for client, queue, expected in ((destination, "orders", sent[::2]), (sender, "replies", sent[1::2])):
+            found: list[ReceivedMessage] = []
+            while len(found) < len(drafts):
+                found += await client.receive(queue, limit=500)
+            assert [message.id for message in found] == expected
+            assert [message.body for message in found] == [draft.body for draft in drafts]
+            assert {len(message.destinations) for message in found} == {2}
+
+
+async def test_one_identifier_is_not_given_for_several_queues(client: Client) -> None:
+    with pytest.raises(UsageError, match="send_many"):
+        await client.send(f"{ORDERS},{NOTES}", b"x", transactional=True)
+
+
+async def test_where_one_of_several_queues_takes_no_such_message_none_gets_it(client: Client) -> None:
+    with pytest.raises(UsageError, match="notes is not transactional"):
+        await client.send_many(f"{ORDERS},{NOTES}", numbered(0, 3))
+    assert await numbers_in(client) == []
+
+
+async def test_copies_beyond_what_a_request_may_make_are_refused(client: Client) -> None:
+    ways = ("destination\\", "DIRECT=OS:destination\\", "DIRECT=OS:destination\\private$\\")
+    six = ",".join(f"{way}{queue}" for way in ways for queue in ("orders", "notes"))
+    with pytest.raises(UsageError, match="504 messages in one request"):
+        await client._ask(Operation.SEND, control.Send(six, numbered(0, 84)))
+    large = Draft(body=bytes(4_000_000), transactional=True)
+    with pytest.raises(UsageError, match=r"copies for 6 queues have 72,000,000 bytes: name fewer queues"):
+        await client._ask(Operation.SEND, control.Send(six, [large] * 3))
     assert await numbers_in(client) == []
 
 

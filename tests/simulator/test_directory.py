@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from mqproto.errors import UsageError
+from mqproto.errors import FormatNameError, UsageError
 from mqproto.routing import NextHop
+from mqproto.wire import guid_text
 from simulator.directory import Directory
 from simulator.topology import Link, Topology, TopologyError, load
 
@@ -86,6 +87,24 @@ def test_more_names_than_are_remembered_do_no_harm(monkeypatch: pytest.MonkeyPat
     directory = Directory(THREE, SENDER)
     for name in 2 * [r"destination\private$\orders", r"destination\private$\notes"]:
         assert directory.destination(name).queue == DESTINATION.queue(name.rpartition("\\")[2]).identifier
+
+
+def test_several_names_are_several_destinations_each_once() -> None:
+    orders, notes = rf"PRIVATE={guid_text(DESTINATION.guid)}\10", r"DIRECT=OS:destination\private$\notes"
+    directory = Directory(THREE, SENDER)
+    for text in (
+        rf"{orders},{notes}",
+        rf"FORMATNAME:{orders} , {notes.lower()}, {notes}",
+        rf"destination\orders,{notes},{orders}",
+    ):
+        found = directory.destinations(text)
+        assert [destination.name.casefold() for destination in found] == [
+            directory.destination(name).name.casefold() for name in (orders, notes)
+        ]
+    with pytest.raises(TopologyError, match="nowhere"):
+        directory.destinations(rf"{orders},nowhere\q")
+    with pytest.raises(FormatNameError):
+        directory.destinations(f"{orders},")
 
 
 @pytest.mark.parametrize(
