@@ -363,7 +363,7 @@ class LocalQueue:
     def pages(self) -> Iterable[ReadPage]:
         """The pages to read now: none while nobody asks and something is at hand for a peek."""
         for lane in self._lanes.values():
-            if not lane.window or self._waiting or lane in self._purging:
+            if not lane.window or self._waiting:
                 page = lane.window.wanted()
                 if page is not None:
                     yield page
@@ -423,7 +423,7 @@ class LocalQueues:
         """
         queue = self._by_name.get(name.lower())
         if queue is None:
-            known = ", ".join(queue.name for queue in self._by_name.values()) or "none"
+            known = ", ".join(queue.name for queue in self._by_name.values())
             raise UsageError(f"no queue {name} here; there are: {known}")
         return queue
 
