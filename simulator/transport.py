@@ -219,16 +219,18 @@ async def accept(listener: socket.socket) -> tuple[socket.socket, str]:
             return accepted, address[0] if address else ""
 
 
-async def dial(host: str, port: int, source: str) -> socket.socket:
+async def dial(
+    host: str, port: int, source: str, kind: socket.SocketKind = socket.SOCK_STREAM
+) -> socket.socket:
     """Connect to the first address of a host that can be had, from our own if both are on loopback.
 
-    [MS-MQQB] 3.1.5.2.1
+    [MS-MQQB] 3.1.5.2.1. A socket for datagrams is connected at once, whether somebody is there or not.
 
     Raises:
         OSError: there is nobody, or no such host.
     """
     failure: OSError | None = None
-    for family, kind, _, _, address in await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+    for family, _, _, _, address in await trio.socket.getaddrinfo(host, port, type=kind):
         try:
             return await _dial(socket.socket(family, kind), address, source)
         except OSError as error:
