@@ -24,12 +24,12 @@ class Place(Enum):
 class Ending(NamedTuple):
     """One message whose way ended here, or whose end we were told of.
 
-    queue: the name of the local queue that it was in, or else empty.
+    queue: the number in the store of the local queue that it was in, or else 0.
     reply_to: where a FinalAck would go, if it is transactional and another's.
     """
 
     packet: bytes
     message_class: int
     place: Place
-    queue: str = ""
+    queue: int = 0
     reply_to: ReplyTo | None = None

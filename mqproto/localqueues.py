@@ -190,7 +190,7 @@ class LocalQueue:
             and not user_flags(message.packet) & HEARD_OF
         ):
             return
-        endings.append(Ending(handed.message.packet, message_class, Place.IN_QUEUE, self.name))
+        endings.append(Ending(handed.message.packet, message_class, Place.IN_QUEUE, self.queue))
 
     def deadline_s(self, packet: bytes) -> int | None:
         """The last second, UTC, at which an application may receive a message from here; None if any will do."""
@@ -385,6 +385,7 @@ class LocalQueues:
         self._next_queue = next_queue
         self._by_name: dict[str, LocalQueue] = {}
         self._by_wire_name: dict[QueueName, LocalQueue] = {}
+        self._journals: dict[int, LocalQueue] = {}
         self._deleted: list[LocalQueue] = []
         self._stirred: dict[LocalQueue, None] = {}
         self._stored: dict[str, list[StoredQueue]] = {}
@@ -399,7 +400,8 @@ class LocalQueues:
                 self._by_wire_name[declaration.public] = queue
             if declaration.journal:
                 name = declaration.name + JOURNAL_SUFFIX
-                self._declare(QueueDeclaration(name, 0, quota_bytes=declaration.journal_quota_bytes))
+                journal = QueueDeclaration(name, 0, quota_bytes=declaration.journal_quota_bytes)
+                self._journals[queue.queue] = self._declare(journal)
         for name in SystemQueue:
             self._declare(QueueDeclaration(name.value, 0, quota_bytes=settings.journal_quota_bytes))
 
@@ -427,9 +429,9 @@ class LocalQueues:
             raise UsageError(f"no queue {name} here; there are: {known}")
         return queue
 
-    def journal_of(self, name: str) -> LocalQueue | None:
-        """The journal of a queue, if it has one."""
-        return self._by_name.get(name.lower() + JOURNAL_SUFFIX)
+    def journal_of(self, number: int) -> LocalQueue | None:
+        """The journal of the queue with this number in the store, if it has one."""
+        return self._journals.get(number)
 
     def addressed(self, destination: QueueName) -> LocalQueue | None:
         """The queue that a UserHeader names.  3.1.5.8.5"""

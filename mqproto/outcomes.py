@@ -103,7 +103,7 @@ class Outcomes:
                 self.acknowledge(message, message_class, now)
             if message.transaction is not None and not is_ours:
                 self._send_final_ack(ending, message, now)
-        if message_class == MessageClass.ACK_RECEIVE and ending.queue:
+        if message_class == MessageClass.ACK_RECEIVE:
             journal = self._queues.journal_of(ending.queue)
             if journal is not None:
                 self._keep(journal, ending.packet, message)
@@ -143,13 +143,10 @@ class Outcomes:
         ack = make_final_ack(message, message_class, reply_to, self._identity, message_id, now)
         self._outbound.acknowledge(ack, reply_to)
 
-    def _reply_to(self, queue: str, message: UserMessage) -> ReplyTo:
-        """Where the acknowledgments of a message that lies in a local queue go."""
-        if queue:
-            key = sequence_key(message, self._queues.named(queue).queue)
-            if key in self._sequences:
-                return self._sequences[key].reply_to
-        return ReplyTo(message.user.source_queue_manager, None)
+    def _reply_to(self, queue: int, message: UserMessage) -> ReplyTo:
+        """Where the acknowledgments of a message go that was in a local queue, or on its way."""
+        sequence = self._sequences.get(sequence_key(message, queue))
+        return sequence.reply_to if sequence else ReplyTo(message.user.source_queue_manager, None)
 
     # Messages that a queue manager writes itself
 

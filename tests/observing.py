@@ -13,6 +13,7 @@ from mqproto.wire import (
     UserMessage,
     acknowledgment_in,
     decode_packet,
+    encode_packet,
 )
 from tests.pair import Net, guid_of
 
@@ -71,3 +72,13 @@ def publish(net: Net, queues: dict[str, str]) -> None:
     for node in net.nodes.values():
         node.routes = replace(node.routes, publics=publics)
     net.start()
+
+
+def arrive(net: Net, at: str, *found: UserMessage, peer: str = "a") -> None:
+    """Messages arrive at a node, all at once, as if a session with `peer` had brought them."""
+    for message in found:
+        packet = encode_packet(message)
+        decoded = decode_packet(packet)
+        assert isinstance(decoded, UserMessage)
+        net.nodes[at].up._arrivals.arrived(decoded, packet, peer, net.now)
+    net.run()

@@ -6,7 +6,7 @@ import pytest
 
 from mqproto.configuration import Settings
 from mqproto.wire import MessageClass, guid_text
-from tests.observing import DEADLETTER, DEADXACT, ended
+from tests.observing import DEADLETTER, DEADXACT, ended, final_acks
 from tests.pair import Net, at, chain, guid_of, queue
 
 ADMIN = queue("admin", 5, transactional=False)
@@ -48,3 +48,22 @@ def test_what_waits_in_an_outgoing_queue_is_gone_and_a_dead_letter_if_it_asked_f
     net.send("a", destination, "next", **options)
     net.pass_ms(2_000)
     assert net.receive("c", "orders" if kind == "transactional" else "notes") == [b"next"]
+
+
+# Queues that are deleted
+
+
+@pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.4")
+@pytest.mark.spec("[MS-MQQB] 3.1.7.2.2")
+def test_the_senders_of_what_lay_in_a_deleted_queue_are_told(net: Net) -> None:
+    net.send("a", at("c"), "order", transactional=True, journal_negative=True)
+    net.send("a", at("c", 17), "note", journal_negative=True)
+    net.run()
+    assert [net.nodes["c"].up.delete(name) for name in ("orders", "notes")] == [1, 1]
+    net.pass_ms(2_000)
+    assert final_acks(net, "c", "a") == [MessageClass.NACK_Q_DELETED]
+    assert ended(net, "a", DEADXACT) == [(MessageClass.NACK_Q_DELETED, b"order")]
+    assert ended(net, "c", DEADLETTER) == [(MessageClass.NACK_Q_DELETED, b"note")]
+    net.send("a", at("c"), "more", transactional=True, journal_negative=True)
+    net.pass_ms(2_000)
+    assert ended(net, "a", DEADXACT)[1:] == [(MessageClass.NACK_BAD_DST_Q, b"more")]
