@@ -130,7 +130,9 @@ class Arrivals:
         """
         user = message.user
         if user.hop_count >= HOP_LIMIT:
-            self._refuse(message, packet, MessageClass.NACK_HOP_COUNT_EXCEEDED, peer)
+            foreign = user.source_queue_manager != self._identity
+            if message.transaction is None or foreign or self._confirmations.came_back(message):
+                self._refuse(message, packet, MessageClass.NACK_HOP_COUNT_EXCEEDED, peer)
             return
         expires_s = None if message.transaction is not None else reach_deadline_s(packet)
         if expires_s is not None and now.utc_s > expires_s:

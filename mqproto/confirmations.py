@@ -69,6 +69,18 @@ class Confirmations:
             return False
         return True
 
+    def came_back(self, message: UserMessage) -> bool:
+        """One of our own messages went in circles and ends here: it leaves its sequence; whether it still was there.
+
+        Nobody sends a FinalAck to himself, and its resends come back as well.
+        """
+        header = message.transaction
+        assert header is not None
+        sequence = self._outbound.sequence_by_time_stamp(header.tx_sequence_id.time_stamp)
+        if sequence is None or header.tx_sequence_id != sequence.identifier:
+            return False
+        return sequence.delete(sequence.base + header.tx_sequence_number, self._writes)
+
     def _order_ack(self, body: OrderAckBody, source: Guid, now: Moment) -> None:
         """A destination has our messages on its disk.  3.1.5.6
 
