@@ -30,6 +30,7 @@ from mqproto.routing import Routes
 from mqproto.transfer.acknowledgments import make_final_ack
 from mqproto.transfer.incoming import IncomingSequence, ReplyTo, SequenceKey, asks_final_ack, sequence_key
 from mqproto.wire import (
+    MAXIMUM_PACKET_SIZE,
     DebugHeader,
     MessageClass,
     MessageIdentifier,
@@ -43,6 +44,7 @@ from mqproto.wire import (
     user_message,
     with_message_class,
 )
+from mqproto.wire.base import DEFAULT_PRIORITY
 from mqproto.wire.guid import Guid
 from mqproto.wire.user import PRIVATE_ON_DESTINATION
 
@@ -59,6 +61,8 @@ INSECURE_NACKS: Final = frozenset(
 
 DELIVERED: Final = frozenset({MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE})
 EXPIRED: Final = frozenset({MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.NACK_RECEIVE_TIMEOUT})
+LONGER_NAMES_BYTES: Final = 256
+"""By how much, at most, an administration acknowledgment may exceed a message with the same body."""
 IN_QUEUE_BIT: Final = 0x4000
 """Set in the class of what happened to a message after it had reached its queue.  [MS-MQMQ] 2.2.18.1.6"""
 
@@ -100,7 +104,7 @@ class Outcomes:
         if ending.place is not Place.ELSEWHERE:
             self.expired_count += message_class in EXPIRED
             if wants_administration(message, message_class):
-                self.acknowledge(message, message_class, now)
+                self._acknowledge(ending, message, now)
             if message.transaction is not None and not is_ours:
                 self._send_final_ack(ending, message, now)
         if message_class == MessageClass.ACK_RECEIVE:
@@ -150,28 +154,33 @@ class Outcomes:
 
     # Messages that a queue manager writes itself
 
-    def acknowledge(self, message: UserMessage, message_class: int, now: Moment) -> None:
+    def _acknowledge(self, ending: Ending, message: UserMessage, now: Moment) -> None:
         """Send an administration acknowledgment.  3.1.7.15"""
-        user = message.user
+        user, properties = message.user, message.properties
         try:
             name = admin_from_wire(
                 user.admin_type, user.admin_queue, user.source_queue_manager, user.queue_manager_address
             )
         except FormatNameError:
             name = None
-        if name is None or (message_class in INSECURE_NACKS and not self._settings.send_insecure_nacks):
+        insecure = ending.message_class in INSECURE_NACKS and not self._settings.send_insecure_nacks
+        if name is None or insecure:
             return
-        identifier = MessageIdentifier(user.source_queue_manager, user.message_id)
+        whole = repeats_body(ending, message)
         self._post(
             destination_of(name, self._routes, self._identity),
             now,
-            message_class=message_class,
+            message_class=ending.message_class,
             recoverable=user.recoverable,
-            correlation_id=message_identifier.encode(identifier),
+            priority=message.base.priority,
+            correlation_id=message_identifier.encode(
+                MessageIdentifier(user.source_queue_manager, user.message_id)
+            ),
             response_queue=_queue_of(message),
-            body=b"" if message_class in DELIVERED else message.properties.message_body,
-            body_type=0 if message_class in DELIVERED else message.properties.body_type,
-            label=message.properties.label or "",
+            application_tag=properties.application_tag,
+            label=properties.label or "",
+            body=properties.message_body if whole else b"",
+            body_type=properties.body_type if whole else 0,
         )
 
     def report(self, debug: DebugHeader, label: str, body: str, now: Moment) -> None:
@@ -201,8 +210,10 @@ class Outcomes:
         recoverable: bool,
         body: bytes,
         label: str,
+        priority: int = DEFAULT_PRIORITY,
         correlation_id: bytes = bytes(20),
         response_queue: QueueName = None,
+        application_tag: int = 0,
         body_type: int = 0,
     ) -> None:
         """Send a message without a transaction; one that has no way to go is dropped."""
@@ -218,21 +229,22 @@ class Outcomes:
             body=body,
             label=label,
             recoverable=recoverable,
+            priority=priority,
             message_class=message_class,
             correlation_id=correlation_id,
             response_queue=response_queue,
+            application_tag=application_tag,
             body_type=body_type,
         )
         packet = encode_packet(message)
-        priority = message.base.priority
         if destination.manager == self._identity:
             queue = self._queues.addressed(destination.queue)
             if queue is not None and not queue.declaration.transactional and queue.has_room(len(packet)):
                 queue.insert(packet, message_id, self._writes, priority=priority, recoverable=recoverable)
                 self._queues.stir(queue)
             return
-        outgoing = self._outbound.towards(destination, priority)
-        if self._outbound.has_way(outgoing):
+        if destination.host is not None or self._routes.to_manager(destination.address):
+            outgoing = self._outbound.towards(destination, priority)
             self._outbound.put(outgoing, packet, message_id, recoverable=recoverable)
 
 
@@ -246,6 +258,16 @@ def wants_administration(message: UserMessage, message_class: int) -> bool:
     if message_class == MessageClass.ACK_RECEIVE:
         return properties.acknowledge_receipt
     return properties.report_no_receipt if message_class & IN_QUEUE_BIT else properties.report_no_arrival
+
+
+def repeats_body(ending: Ending, message: UserMessage) -> bool:
+    """Whether an administration acknowledgment has the message's body: a refusal has, if the body is not encrypted and
+    fits. A queue's number in a message may be a longer name in its acknowledgment.  3.1.7.15"""
+    if ending.message_class in DELIVERED or (
+        message.security is not None and message.security.body_encrypted
+    ):
+        return False
+    return len(ending.packet) <= MAXIMUM_PACKET_SIZE - LONGER_NAMES_BYTES
 
 
 def _queue_of(message: UserMessage) -> QueueName:
