@@ -39,7 +39,7 @@ class Holes:
     def before(self, number: int) -> int:
         """The highest number below this one that is not in the set."""
         at = bisect_left(self._first, number) - 1
-        return self._first[at] - 1 if at >= 0 and self._last[at] == number - 1 else number - 1
+        return self._first[at] - 1 if at >= 0 and self._last[at] >= number - 1 else number - 1
 
     def drop_through(self, number: int) -> int:
         """Forget all numbers up to this one; how many of them were in the set."""
