@@ -175,7 +175,7 @@ class Sending:
         self._queues = queues
         self._expiration = expiration
         self.stored_bytes = 0
-        """What the store held when the last batch was committed."""
+        """What the store held when the last batch was committed, and what was handed in since."""
 
     def enqueue(
         self, messages: Sequence[tuple[Destination, Draft]], now: Moment, *, together: bool = True
@@ -189,14 +189,19 @@ class Sending:
         """
         if len(messages) > TRANSACTION_LIMIT:
             raise UsageError(f"{len(messages):,} messages at once; at most {TRANSACTION_LIMIT:,} are taken")
-        size_bytes = self.stored_bytes
+        stored_bytes = express_bytes = 0
         for destination, draft in messages:
-            size_bytes += self._check(destination, draft)
-        if size_bytes > self._settings.quota_bytes:
+            size_bytes = self._check(destination, draft)
+            if draft.recoverable or draft.transactional:
+                stored_bytes += size_bytes
+            else:
+                express_bytes += size_bytes
+        if self.stored_bytes + stored_bytes + express_bytes > self._settings.quota_bytes:
             raise UsageError(
                 f"the store would hold more than quota_bytes = {self._settings.quota_bytes:,}: receive or purge "
                 "something first"
             )
+        self.stored_bytes += stored_bytes
         transactional = [number for number, (_, draft) in enumerate(messages) if draft.transactional]
         ordinals = [self._outbound.next_message_id() for _ in messages]
         for number, (destination, draft) in enumerate(messages):

@@ -30,6 +30,7 @@ from mqproto.wire import (
     NULL_GUID,
     MessageClass,
     UserMessage,
+    acknowledgment_in,
     decode_packet,
     with_hop_counted,
     without_session_header,
@@ -82,7 +83,7 @@ class Arrivals:
         self.forwarded_count = 0
         self.refused_count = 0
         self.stored_bytes = 0
-        """What the store held when the last batch was committed."""
+        """What the store held when the last batch was committed, and what was put into it since."""
         self._restore_sequences(state, now)
 
     def arrived(self, message: UserMessage, packet: bytes, peer: str, now: Moment) -> None:
@@ -92,10 +93,7 @@ class Arrivals:
             NoRoomError: it would take the store beyond QueueManagerQuota, or begin one sequence too many.
         """
         user = message.user
-        if (
-            self.stored_bytes + len(packet) > self._settings.quota_bytes
-            and not message.properties.message_class
-        ):
+        if self.stored_bytes + len(packet) > self._settings.quota_bytes and not self._needs_no_room(message):
             raise NoRoomError(
                 f"the store holds as much as quota_bytes = {self._settings.quota_bytes:,} allows: receive or purge"
             )
@@ -123,6 +121,15 @@ class Arrivals:
         else:
             self._let_in(queue, message, without_session_header(packet), peer, now)
 
+    def _needs_no_room(self, message: UserMessage) -> bool:
+        """Whether a message is taken although the store is full.
+
+        OrderAcks and FinalAcks make room. A duplicate, which came before and was never acknowledged, takes none.
+        """
+        user = message.user
+        known = (user.source_queue_manager, user.message_id) in self._history
+        return (known and message.transaction is None) or acknowledgment_in(message) is not None
+
     def _forward(self, message: UserMessage, packet: bytes, peer: str, now: Moment) -> None:
         """Somebody else's: count the hop and pass it on, its TransactionHeader untouched.  3.1.5.8.2, 3.1.1.6.2
 
@@ -143,6 +150,7 @@ class Arrivals:
             user.queue_manager_address, message.base.priority, order=user.destination_queue == ORDER_QUEUE
         )
         packet = with_hop_counted(without_session_header(packet))
+        self.stored_bytes += len(packet) * user.recoverable
         self._outbound.put(queue, packet, user.message_id, recoverable=user.recoverable, expires_s=expires_s)
         self._expiration.expect(expires_s, now)
 
@@ -167,6 +175,7 @@ class Arrivals:
             self._refuse(message, packet, refusal, peer)
             return
         user = message.user
+        self.stored_bytes += len(packet) * user.recoverable
         expires_s = receive_deadline_s(packet)
         queue.insert(
             packet,
@@ -215,6 +224,7 @@ class Arrivals:
                 self._release(sequence, queue, peer, now)
         elif verdict is Verdict.HOLD:
             packet = without_session_header(packet)
+            self.stored_bytes += len(packet)
             held = sequence.hold(header, packet)
             key = message_key(sequence.held_queue, held.position)
             self._writes.put(MessageRow(key, packet, message.user.message_id, asks_final_ack(message)))

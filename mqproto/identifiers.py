@@ -32,6 +32,9 @@ class MessageIdHistory:
     def __len__(self) -> int:
         return len(self._times)
 
+    def __contains__(self, identifier: tuple[Guid, int]) -> bool:
+        return identifier in self._times
+
     def is_duplicate(
         self, source: Guid, ordinal: int, now: Moment, writes: PendingWrites, *, recoverable: bool
     ) -> bool:

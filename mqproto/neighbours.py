@@ -72,7 +72,7 @@ class Neighbours:
         if neighbour is None:
             neighbour = self._by_hops[hops] = Neighbour(hops)
         neighbour.queues.append(queue)
-        neighbour.queues.sort(key=lambda queue: -queue.priority)
+        neighbour.queues.sort(key=lambda queue: queue.rank)
         self._by_queue[queue.queue] = neighbour
         if queue.count:
             self._awake[neighbour] = None

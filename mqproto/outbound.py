@@ -14,7 +14,7 @@ from mqproto.routing import NextHop, Routes
 from mqproto.timers import Timers
 from mqproto.transfer.acknowledgments import reply_to_sender
 from mqproto.transfer.incoming import ReplyTo
-from mqproto.transfer.outgoing import OutgoingQueue, OutgoingSequence
+from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue, OutgoingSequence
 from mqproto.wire import NULL_GUID, UserMessage, encode_packet
 from mqproto.wire.guid import Guid, guid_from_text, guid_text
 
@@ -25,7 +25,6 @@ TRANSACTION_LIMIT = 10_000
 """Messages in one transaction: they are written in one commit."""
 LAST_NUMBER = 0xFFFFFFFE
 """The highest TxSequenceNumber that a later message can name as its previous one.  [MS-MQMQ] 2.2.20.5"""
-ORDER_SUFFIX = "\\order_queue$"
 
 
 class Outbound:

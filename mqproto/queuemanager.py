@@ -61,7 +61,7 @@ from mqproto.timers import Timer, Timers
 from mqproto.tracing import Tracing
 from mqproto.transfer.incoming import IncomingSequence, SequenceKey
 from mqproto.transfer.outgoing import OutgoingSequence
-from mqproto.wire import MessageClass
+from mqproto.wire import MessageClass, acknowledgment_in
 from mqproto.wire.guid import Guid
 
 
@@ -157,12 +157,15 @@ class QueueManager:
         found = self._neighbours.sessions.get(session)
         if found is None or found.closed is not None:
             return
+        full = False
         for message, packet in found.receive(data, now):
+            if full and acknowledgment_in(message) is None:
+                continue  # Nothing may overtake what had no room. Acknowledgments do, since they make room.
             try:
                 self._arrivals.arrived(message, packet, found.data.remote_address, now)
             except NoRoomError as error:
+                full = True
                 found.close("3.1.5.8.8", str(error))
-                break
         self._neighbours.touched(found)
 
     # Time and the store

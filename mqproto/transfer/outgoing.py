@@ -32,6 +32,8 @@ from mqproto.wire import TxSequenceId, with_previous_number
 from mqproto.wire.glance import is_recoverable, is_transactional, reach_deadline_s
 from mqproto.wire.guid import NULL_GUID, Guid
 
+ORDER_SUFFIX: Final = "\\order_queue$"
+"""What follows the destination in the name of the queue of acknowledgments that go there."""
 CEILING_BLOCK: Final = 256
 """By how much the stored ceiling of what was sent runs ahead, so that not every send has to wait for a commit."""
 
@@ -53,6 +55,12 @@ class OutgoingQueue(Lane):
         self.count = stored.message_count if stored else 0
         self.on_hold = stored is not None and stored.on_hold
         """State OnHold: nothing is sent until it is resumed.  3.1.7.13"""
+
+    @property
+    def rank(self) -> tuple[bool, int]:
+        """Where it stands among the queues to a neighbour, the lowest first: what acknowledges, as it makes room in a
+        neighbour that is full and takes nothing else; then by priority."""
+        return not self.name.endswith(ORDER_SUFFIX), -self.priority
 
     @property
     def has_next(self) -> bool:
