@@ -45,11 +45,11 @@ class Tracing:
 
 
 def report_label(message: UserMessage, now: Moment) -> str:
-    """Source, message, hops, and when: `1B6A:00000007:00 received by GUID at 02:15:09 AM Sun, Nov 22 26`."""
+    """Source, message, hops, and when: `1B6A:00000007:00 received by GUID at 02:15:09 AM Sun,Nov 22 26`."""
     source = guid_text(message.user.source_queue_manager).upper()
     at = datetime.fromtimestamp(now.utc_s, UTC)
     half = "AM" if at.hour < 12 else "PM"
-    date = f"{DAYS[at.weekday()]}, {MONTHS[at.month - 1]} {at.day:02} {at.year % 100:02}"
+    date = f"{DAYS[at.weekday()]},{MONTHS[at.month - 1]} {at.day:02} {at.year % 100:02}"
     number = f"{source[:4]}:{message.user.message_id:08X}:{message.user.hop_count:02X}"
     return f"{number} received by {source} at {at:%H:%M:%S} {half} {date}"
 
