@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mqproto.formatname import DirectName, FormatName, PrivateName, PublicName
+from mqproto.formatname import DirectName, FormatName, PrivateName, Protocol, PublicName
 from mqproto.formatname.wire import destination_from_wire
 from mqproto.routing import Routes
 from mqproto.wire import NULL_GUID, UserMessage
@@ -40,7 +40,7 @@ def destination_of(name: FormatName, routes: Routes, identity: Guid) -> Destinat
             return Destination(str(name), name.manager, name.identifier)
         case PublicName(journal=False) if name.guid in routes.publics:
             return Destination(str(name), routes.publics[name.guid], name.guid)
-        case DirectName(read_only=False):
+        case DirectName(protocol=Protocol.TCP | Protocol.OS, read_only=False):
             host = name.address.lower()
             manager = identity if host in routes.own_hosts else routes.to_host(host).manager
             return Destination(str(name), manager, name.wire_text, host)
