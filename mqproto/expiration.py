@@ -72,7 +72,7 @@ class Expiration:
             for packet in outgoing.expired(now, self._writes):
                 self._end(packet)
             for message in outgoing.window:
-                self.expect(reach_deadline_s(message.packet), now)
+                self.expect(outgoing.deadline_s(message.position, message.packet), now)
             self._outbound.wake(outgoing)
         self._writes.force()
         self._read = True

@@ -207,12 +207,17 @@ class QueueManager:
             queue = self._outbound.queue(page.queue)
             if queue is not None:
                 queue.loaded(page, rows)
+                for position, packet, _ in rows:
+                    self._expiration.expect(queue.deadline_s(position, packet), now)
                 self._neighbours.wake(queue)
             else:
                 found = self._queues.of_lane(page.queue)
                 assert found is not None, f"no queue {page.queue} asked for a page"
-                found[1].window.loaded(rows)
-                self._queues.stir(found[0])
+                local, lane = found
+                lane.window.loaded(rows)
+                for _, packet, _ in rows:
+                    self._expiration.expect(local.deadline_s(packet), now)
+                self._queues.stir(local)
 
     # Applications
 

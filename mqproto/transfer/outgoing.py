@@ -91,11 +91,18 @@ class OutgoingQueue(Lane):
         position, packet, final_ack, stored = message
         return InFlight(self, position, packet, is_recoverable(packet), final_ack, stored)
 
+    def deadline_s(self, position: int, packet: bytes) -> int | None:
+        """The last second, UTC, at which a message may be sent from here; None if any will do.
+
+        Transactional ones of others pass: only their destination can tell whether it had them before, and their sender
+        waits for its word.
+        """
+        deadline_s = reach_deadline_s(packet)
+        return None if deadline_s is None or is_transactional(packet) else deadline_s
+
     def _is_over(self, message: Waiting, now: Moment) -> bool:
-        """Whether a message expires here. Transactional ones of others pass: only their destination can tell whether it
-        had them before, and their sender waits for its word."""
-        deadline_s = reach_deadline_s(message.packet)
-        return deadline_s is not None and now.utc_s > deadline_s and not is_transactional(message.packet)
+        deadline_s = self.deadline_s(message.position, message.packet)
+        return deadline_s is not None and now.utc_s > deadline_s
 
     def remove(self, message: Waiting, writes: PendingWrites) -> None:
         """A message that was never sent leaves the queue."""
@@ -266,12 +273,9 @@ class OutgoingSequence(OutgoingQueue):
             self, message.position, self._bridged(message), recoverable=True, final_ack=message.final_ack
         )
 
-    def _is_over(self, message: Waiting, now: Moment) -> bool:
-        """Whether a message expires here: only if it was never sent. Else its destination may have it, and must say."""
-        if message.position <= self._sent_ceiling:
-            return False
-        deadline_s = reach_deadline_s(message.packet)
-        return deadline_s is not None and now.utc_s > deadline_s
+    def deadline_s(self, position: int, packet: bytes) -> int | None:
+        """As above, if it was never sent. Else its destination may have it, and must say."""
+        return None if position <= self._sent_ceiling else reach_deadline_s(packet)
 
     def remove(self, message: Waiting, writes: PendingWrites) -> None:
         self.withdraw(message.position - self.base, writes, decided=True)
