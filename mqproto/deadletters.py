@@ -47,7 +47,8 @@ class DeadLetters:
                 f"{queue.name} is no dead-letter queue and no journal: receive from it and send instead"
             )
         kept = queue.peek(queue.count)
-        chosen = kept if keys is None else [one for one in kept if one.key in set(keys)]
+        wanted = None if keys is None else set(keys)
+        chosen = [one for one in kept if wanted is None or one.key in wanted]
         sent = 0
         for one in chosen:
             if self._send(one, now):
@@ -92,7 +93,7 @@ def draft_of(message: UserMessage) -> Draft:
         final_ack=message.transaction is not None and message.transaction.final_ack,
         admin_queue=str(admin) if admin else "",
         response_queue=str(response) if response else "",
-        acknowledgments=properties.flags & 0xF,
+        acknowledgments=properties.flags & 0xF if admin else 0,
         trace_queue=message.debug.queue_identifier if message.debug else None,
         destinations=_destinations(message),
     )
