@@ -14,7 +14,8 @@ import shutil
 import signal
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, closing
 from functools import partial
 from itertools import pairwise
@@ -29,7 +30,7 @@ from simulator.client import Client, connect
 from simulator.consumer import PATIENCE_S, Consumer
 from simulator.observer import LOOK_S, Observer
 from simulator.producer import Producer
-from simulator.proof import Received, compare
+from simulator.proof import compare
 from simulator.report import CrashReport, FlowReport
 from simulator.screen import ProgressScreen
 from simulator.strikes import JUST_READY_S, Kill, Stage, strikes
@@ -84,21 +85,28 @@ class Flow:
         self.consumer = consumer
         self.transactional = transactional
 
-    def report(self, start_s: float) -> FlowReport:
-        """What came of it since then."""
+    def report(self, start_s: float, all_up: Iterable[tuple[float, float]]) -> FlowReport:
+        """What came of it.
+
+        Args:
+            start_s: when the first message could be sent.
+            all_up: from when to when all nodes ran.
+        """
+        times = [message.at_s for message in self.consumer.received]
         return FlowReport(
             transactional=self.transactional,
             comparison=compare(self.producer.sent, self.consumer.received),
             commits_in_doubt=self.consumer.in_doubt_count,
             commits_done=self.consumer.committed_in_doubt_count,
-            longest_outage_s=longest_outage_s(self.consumer.received, start_s),
+            longest_outage_s=longest_gap_s(times, start_s, max(times, default=start_s)),
+            longest_silence_s=max((longest_gap_s(times, *interval) for interval in all_up), default=0.0),
         )
 
 
-def longest_outage_s(received: Iterable[Received], start_s: float) -> float:
-    """The longest time, from the start to the last message, in which none was received."""
-    times = [start_s, *(message.at_s for message in received)]
-    return max((later - earlier for earlier, later in pairwise(times)), default=0.0)
+def longest_gap_s(times: Sequence[float], start_s: float, end_s: float) -> float:
+    """The longest part of an interval in which none of the times lies; they rise."""
+    inside = times[bisect_left(times, start_s) : bisect_right(times, end_s)]
+    return max(later - earlier for earlier, later in pairwise([start_s, *inside, end_s]))
 
 
 class Crash:
@@ -123,6 +131,7 @@ class Crash:
         self.failures: list[str] = []
         self._span_s = 60 * minutes
         self._start_s = self._end_s = 0.0
+        self._all_up: list[tuple[float, float]] = []
         self._ready_s = dict.fromkeys(topology.nodes, 0.0)
         self._judged = trio.CancelScope()
 
@@ -190,9 +199,11 @@ class Crash:
 
     async def _strike_all(self, supervisor: Supervisor) -> None:
         for strike in strikes(self.seed, list(self.topology.nodes)):
+            up_s = trio.current_time()
             await trio.sleep(strike.pause_s)
             if self._elapsed_s() >= self._span_s:
                 return
+            self._all_up.append((up_s, trio.current_time()))
             self.at_once += strike.at_once
             async with trio.open_nursery() as nursery:
                 for name, kills in strike.kills.items():
@@ -238,7 +249,7 @@ class Crash:
             seed=self.seed,
             minutes=self.minutes,
             duration_s=self._end_s - self._start_s,
-            flows={name: flow.report(self._start_s) for name, flow in self.flows.items()},
+            flows={name: flow.report(self._start_s, self._all_up) for name, flow in self.flows.items()},
             kills=self.kills,
             at_once=self.at_once,
             again=self.again,

@@ -129,6 +129,7 @@ class FlowReport:
     transactional: whether each is to come exactly once and in order; otherwise none is to be lost.
     commits_in_doubt: of the consumer, whose answer was lost; `commits_done` of them had happened.
     longest_outage_s: the longest time in which no message was received.
+    longest_silence_s: the same while all nodes ran.
     """
 
     transactional: bool
@@ -136,6 +137,7 @@ class FlowReport:
     commits_in_doubt: int
     commits_done: int
     longest_outage_s: float
+    longest_silence_s: float
 
     def broken(self) -> list[str]:
         """The promises that were broken. Recoverable messages may come twice and out of order, but none is lost."""

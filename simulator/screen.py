@@ -201,6 +201,7 @@ def flow_table(flows: Mapping[str, FlowReport]) -> Table:
         ("commits in doubt", lambda flow: f"{flow.commits_in_doubt:,}"),
         ("  of them done", lambda flow: f"{flow.commits_done:,}"),
         ("longest outage", lambda flow: _seconds(flow.longest_outage_s)),
+        ("  with all nodes up", lambda flow: _seconds(flow.longest_silence_s)),
     ):
         table.add_row(name, *map(value, flows.values()))
     return table

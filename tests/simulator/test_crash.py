@@ -11,8 +11,8 @@ import trio
 
 from simulator import crash, places
 from simulator.cli import DONE, FINDING, MISUSE, run_command
-from simulator.crash import longest_outage_s, run_crash
-from simulator.proof import Comparison, Received
+from simulator.crash import longest_gap_s, run_crash
+from simulator.proof import Comparison
 from simulator.report import CrashReport, FlowReport, NodeCount
 from simulator.strikes import Stage
 from simulator.supervisor import NodeProcess, Supervisor
@@ -83,11 +83,14 @@ def test_a_folder_that_is_not_there_is_misuse(capsys: pytest.CaptureFixture[str]
     assert "/nowhere: No such file or directory; name a folder" in capsys.readouterr().err
 
 
-def test_an_outage_is_the_longest_time_between_two_receipts() -> None:
-    received = [Received(None, b"", at_s) for at_s in (10.5, 10.6, 13.0, 13.1)]
-    assert longest_outage_s(received, 10.0) == pytest.approx(2.4)
-    assert longest_outage_s(received, 7.0) == pytest.approx(3.5)
-    assert longest_outage_s([], 10.0) == 0
+@pytest.mark.parametrize(
+    ("start_s", "end_s", "gap_s"),
+    [(10, 13.5, 2.5), (7, 13.5, 3.5), (10, 16, 3), (11, 12, 1), (10.5, 10.5, 0), (14, 15, 1)],
+)
+def test_a_gap_is_the_longest_part_of_an_interval_in_which_nothing_was_received(
+    start_s: float, end_s: float, gap_s: float
+) -> None:
+    assert longest_gap_s([10.5, 13.0], start_s, end_s) == gap_s
 
 
 GOOD = Comparison(9, 9, 0, 0, 0, 0, 0, in_doubt=3, in_doubt_delivered=1)
@@ -103,7 +106,10 @@ def report_of(
         seed=7,
         minutes=10,
         duration_s=612.0,
-        flows={"orders": FlowReport(True, orders, 4, 1, 3.21), "notes": FlowReport(False, notes, 0, 0, 1.0)},
+        flows={
+            "orders": FlowReport(True, orders, 4, 1, 3.21, 0.5),
+            "notes": FlowReport(False, notes, 0, 0, 1.0, 0.0),
+        },
         kills={"sender": dict.fromkeys(Stage, 5)},
         at_once=2,
         again=6,
@@ -154,6 +160,7 @@ def test_the_figures_are_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest
         "of them delivered 1 1",
         "commits in doubt 4 0",
         "longest outage 3.2 s 1.0 s",
+        "with all nodes up 0.5 s 0.0 s",
         "retained after calm 0",
     ):
         assert line.split() in lines
