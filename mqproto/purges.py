@@ -30,7 +30,7 @@ class Purges:
 
     def begin(self, queue: OutgoingQueue) -> None:
         """All that is in a queue now is to go; one that is being purged already goes on to what has come since."""
-        for message in [message for message in queue.window if not message.stored]:
+        for message in list(queue.window):
             self._end(queue, message.position, message.packet)
         if queue.queue not in self._going:
             self._read(queue, 0)

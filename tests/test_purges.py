@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from mqproto.configuration import Settings
-from mqproto.wire import MessageClass, guid_text
-from tests.observing import DEADLETTER, DEADXACT, ended, final_acks
+from mqproto.effects import QueueKind
+from mqproto.errors import UsageError
+from mqproto.wire import MessageClass, UserMessage, decode_packet, guid_text
+from tests.observing import DEADLETTER, DEADXACT, JOURNAL, arrive, bodies, ended, final_acks
 from tests.pair import Net, at, chain, guid_of, queue
 
 ADMIN = queue("admin", 5, transactional=False)
@@ -48,6 +50,156 @@ def test_what_waits_in_an_outgoing_queue_is_gone_and_a_dead_letter_if_it_asked_f
     net.send("a", destination, "next", **options)
     net.pass_ms(2_000)
     assert net.receive("c", "orders" if kind == "transactional" else "notes") == [b"next"]
+
+
+@pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.7")
+@pytest.mark.parametrize("arrives", [False, True])
+def test_what_the_neighbour_may_have_stays_with_the_session(net: Net, arrives: bool) -> None:
+    """It was sent and not acknowledged: deleting it would not take it away from the neighbour."""
+    net.send("a", at("c", 17), "first")
+    net.run()
+    c = net.nodes["c"].up
+    receive = c.receive
+    waiting: list[tuple[int, bytes]] = []
+    c.receive = lambda session, data, now: waiting.append((session, bytes(data)))  # type: ignore[method-assign]
+    net.send("a", at("c", 17), "sent", recoverable=True, journal_negative=True)
+    net.run()
+    net.send("a", at("c", 17), "unsent", recoverable=True, journal_negative=True)
+    assert net.nodes["a"].up.purge(TO_C, net.now) == 2
+    net.run()
+    assert ended(net, "a", DEADLETTER) == [(MessageClass.NACK_DELETED, b"unsent")]
+    c.receive = receive  # type: ignore[method-assign]
+    if arrives:
+        for session, data in waiting:
+            c.receive(session, data, net.now)
+    else:
+        net.cut("a", "c")
+    net.pass_ms(2_000)
+    assert net.receive("c", "notes") == [b"first", b"sent"]
+
+
+@pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.7")
+@pytest.mark.spec("[MS-MQQB] 3.1.7.1.3")
+def test_a_sequence_that_was_purged_goes_on_whether_or_not_its_messages_arrived(net: Net) -> None:
+    """Three were received, and nobody has acknowledged them yet; three were sent into the void; three are unsent."""
+    for body in ("arrived", "lost", "unsent"):
+        if body == "lost":
+            net.nodes["c"].up.receive = lambda session, data, now: None  # type: ignore[method-assign]
+        if body == "unsent":
+            net.blocked.add(frozenset("ac"))
+            net.cut("a", "c")
+        for number in range(3):
+            net.send("a", at("c"), f"{body} {number}", transactional=True, journal_negative=True)
+        net.run()
+    net.kill("c")
+    net.start("c")
+    assert net.nodes["a"].up.purge(at("c").name, net.now) == 9
+    assert len(net.receive("a", DEADXACT)) == 9
+    net.blocked.clear()
+    for number in range(3):
+        net.send("a", at("c"), f"new {number}", transactional=True)
+    net.pass_ms(60_000)
+    found = net.receive("c", "orders")
+    assert [body for body in found if body.startswith(b"new")] == [b"new 0", b"new 1", b"new 2"]
+    assert found[:3] == [b"arrived 0", b"arrived 1", b"arrived 2"]
+    assert net.nodes["a"].store.waiting(QueueKind.SEQUENCE) == 0
+
+
+@pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.7")
+def test_what_comes_while_a_queue_is_purged_stays(net: Net) -> None:
+    net.blocked.add(frozenset("ac"))
+    for number in range(300):
+        net.send("a", at("c", 17), str(number), recoverable=True)
+    net.run()
+    net.nodes["a"].up.purge(TO_C, net.now)
+    net.send("a", at("c", 17), "new", recoverable=True)
+    net.run()
+    net.blocked.clear()
+    net.pass_ms(2_000)
+    assert net.receive("c", "notes") == [b"new"]
+
+
+def test_there_is_nothing_to_purge_where_nothing_has_that_name(net: Net) -> None:
+    with pytest.raises(UsageError, match="no queue nothing here"):
+        net.nodes["a"].up.purge("nothing", net.now)
+
+
+# Local queues
+
+
+@pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.7")
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_queue_is_purged_in_memory_and_on_disk_and_its_senders_are_told(
+    net: Net, transactional: bool
+) -> None:
+    number, name = (16, "orders") if transactional else (17, "notes")
+    for index in range(100):
+        net.send(
+            "a",
+            at("c", number),
+            str(index),
+            transactional=transactional,
+            recoverable=index % 2 == 0,
+            priority=0 if transactional else index % 8,
+            journal_negative=index % 20 == 0,
+        )
+    net.run()
+    assert net.nodes["c"].up.purge(name, net.now) == 100
+    net.send("a", at("c", number), "new", transactional=transactional)
+    net.pass_ms(2_000)
+    assert bodies(net, "c", name) == [b"new"]
+    where, dead = ("a", DEADXACT) if transactional else ("c", DEADLETTER)
+    found = ended(net, where, dead)
+    assert {message_class for message_class, _ in found} == {MessageClass.NACK_Q_PURGED}
+    assert {body for _, body in found} == {b"%d" % index for index in range(0, 100, 20)}
+    net.kill("c")
+    net.start("c")
+    if transactional:
+        assert net.receive("c", name) == [b"new"]
+
+
+@pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.7")
+@pytest.mark.parametrize("commits", [False, True])
+def test_what_an_application_has_is_purged_when_it_gives_it_back(net: Net, commits: bool) -> None:
+    """Its State is not Available: PurgePending."""
+    for body in ("first", "second", "third"):
+        net.send("a", at("c"), body, transactional=True, journal_negative=True, journal_positive=True)
+    net.run()
+    core = net.nodes["c"].up
+    core.consume(1, "orders", 2, transactional=True)
+    net.run()
+    core.purge("orders", net.now)
+    net.run()
+    core.consume(2, "orders", 10, transactional=False)
+    net.send("a", at("c"), "new", transactional=True)
+    net.run()
+    core.settle(1, "orders", net.now, commit=commits)
+    net.pass_ms(2_000)
+    assert [message.properties.message_body for message in net.nodes["c"].received] == [
+        b"first",
+        b"second",
+        b"new",
+    ]
+    assert {body for _, body in ended(net, "a", DEADXACT)} == (
+        {b"third"} if commits else {b"first", b"second", b"third"}
+    )
+    assert bodies(net, "a", JOURNAL) == ([b"first", b"second"] if commits else [])
+
+
+@pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.7")
+def test_a_purge_leaves_what_waits_behind_a_gap(net: Net) -> None:
+    """It is not in the queue yet."""
+    net.blocked.add(frozenset("ac"))
+    for number in range(1, 4):
+        net.send("a", at("c"), str(number), transactional=True)
+    net.turn("a")
+    [sequence] = net.nodes["a"].up._outbound
+    found = [decode_packet(waiting.packet) for waiting in sequence.window]
+    arrive(net, "c", *[message for message in found[1:] if isinstance(message, UserMessage)])
+    assert net.nodes["c"].up.purge("orders", net.now) == 0
+    net.blocked.clear()
+    net.pass_ms(2_000)
+    assert net.receive("c", "orders") == [b"1", b"2", b"3"]
 
 
 # Queues that are deleted
