@@ -74,6 +74,8 @@ class Neighbour:
         self.index = 0
         """NextHopIndexer: whom the session is with, or who is tried next."""
         self.queues: list[OutgoingQueue] = []
+        self.served = ""
+        """The name of the queue that had the last turn on this session."""
         self.session: Session | None = None
         self.connected = False
         """Whether the session has been seen open."""
@@ -102,12 +104,17 @@ class Neighbour:
 
     @property
     def sending(self) -> list[OutgoingQueue]:
-        """The queues with something to send; of those to one destination, that with the highest priority."""
-        first: dict[str, OutgoingQueue] = {}
+        """The queues with something to send; of those to one destination, that with the highest priority.
+
+        They begin behind the destination that had the last turn, so that none waits for as long as others send.
+        """
+        first: dict[str, OutgoingQueue | None] = {}
         for queue in self.queues:
-            if queue.has_next:
-                first.setdefault(queue.name, queue)
-        return list(first.values())
+            if first.get(queue.name) is None:
+                first[queue.name] = queue if queue.has_next else None
+        begin = list(first).index(self.served) + 1 if self.served in first else 0
+        turns = [*first.values()][begin:] + [*first.values()][:begin]
+        return [queue for queue in turns if queue is not None]
 
     @property
     def sequences(self) -> list[OutgoingSequence]:

@@ -290,6 +290,7 @@ class Neighbours:
 
     def _connected(self, neighbour: Neighbour, session: Session, now: Moment) -> None:
         neighbour.connected = True
+        neighbour.served = ""
         self._notes.append(Note("session-open", {"session": session.key, "peer": str(neighbour.hop)}))
         for sequence in neighbour.sequences:
             sequence.connected(now)
@@ -320,6 +321,9 @@ class Neighbours:
             return []
         while session.has_room and (sending := neighbour.sending):
             for queue in sending:
+                if not session.has_room:
+                    break
+                neighbour.served = queue.name
                 for _ in range(TURN):
                     if not (queue.has_next and session.has_room):
                         break
