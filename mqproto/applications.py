@@ -54,7 +54,7 @@ class Draft:
 
     admin_queue, response_queue: format names; empty for none.
     acknowledgments: what the administration queue hears of: ACKNOWLEDGE_ARRIVAL and the three beside it.
-    trace_queue: the GUID of the public queue that report messages go to, or None.
+    trace_queue: the format name of the public queue that report messages go to; empty for none.
     destinations: the format names of all queues that get a copy, which each copy lists; empty if there is one.
         `mqproto.copies.copies` sets it.
     """
@@ -76,7 +76,7 @@ class Draft:
     admin_queue: str = ""
     response_queue: str = ""
     acknowledgments: int = 0
-    trace_queue: bytes | None = None
+    trace_queue: str = ""
     destinations: tuple[str, ...] = ()
 
     @property
@@ -85,8 +85,10 @@ class Draft:
         listed = list_bytes(self.destinations) if self.destinations else 0
         return len(self.body) + len(self.extension) + listed
 
-    def check(self) -> None:
+    def check(self, *, names: bool = True) -> None:
         """See that a packet can carry it.
+
+        names: whether its queues go by their format names already, and are looked at.
 
         Raises:
             UsageError: names what is too long, and the limit.
@@ -115,8 +117,10 @@ class Draft:
             raise UsageError(f"acknowledgments is {self.acknowledgments:#x}: four bits there are")
         if self.acknowledgments and not self.admin_queue:
             raise UsageError("acknowledgments are asked for and no admin_queue: name one")
-        if self.trace_queue is not None and len(self.trace_queue) != 16:
-            raise UsageError(f"trace_queue has {len(self.trace_queue)} bytes: a GUID has 16")
+        if not names:
+            return
+        if self.trace_queue and not isinstance(queue_name(self.trace_queue), bytes):
+            raise UsageError(f"trace_queue is {self.trace_queue}: reports go to a public queue, PUBLIC=GUID")
         queue_name(self.admin_queue)
         queue_name(self.response_queue)
         list_of_all(self.destinations)
@@ -145,6 +149,11 @@ def queue_name(text: str) -> QueueName:
         case DirectName(read_only=False):
             return name.wire_text
     raise UsageError(f"{text}: name one public, private or direct queue")
+
+
+def _guid_of(public: str) -> Guid | None:
+    guid = queue_name(public)
+    return guid if isinstance(guid, bytes) else None
 
 
 def number_in(header: TransactionHeader, identifier: TxSequenceId, number: int, previous: int) -> None:
@@ -337,6 +346,6 @@ class Sending:
             admin_queue=queue_name(draft.admin_queue),
             response_queue=queue_name(draft.response_queue),
             acknowledgments=draft.acknowledgments,
-            trace_queue=Guid(draft.trace_queue) if draft.trace_queue is not None else None,
+            trace_queue=_guid_of(draft.trace_queue),
             multi_queue_format=list_of_all(draft.destinations),
         )

@@ -9,6 +9,7 @@ from mqproto.copies import list_of_all
 from mqproto.destinations import destination_in
 from mqproto.effects import Received
 from mqproto.errors import FormatNameError, UsageError
+from mqproto.formatname import PublicName
 from mqproto.formatname.wire import admin_from_wire, destinations_from_wire, response_from_wire
 from mqproto.localqueues import LocalQueues
 from mqproto.moment import Moment
@@ -94,7 +95,7 @@ def draft_of(message: UserMessage) -> Draft:
         admin_queue=str(admin) if admin else "",
         response_queue=str(response) if response else "",
         acknowledgments=properties.flags & 0xF if admin else 0,
-        trace_queue=message.debug.queue_identifier if message.debug else None,
+        trace_queue=trace_queue_of(message),
         destinations=_destinations(message),
     )
 
@@ -109,3 +110,9 @@ def _destinations(message: UserMessage) -> tuple[str, ...]:
     except (UsageError, FormatNameError):
         return ()
     return names
+
+
+def trace_queue_of(message: UserMessage) -> str:
+    """The format name of the queue that a message's reports go to; empty if it is not traced."""
+    guid = message.debug.queue_identifier if message.debug else None
+    return "" if guid is None else str(PublicName(guid))

@@ -6,7 +6,6 @@ import base64
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,14 +14,14 @@ import trio
 from rich.markup import escape
 
 from mqproto.applications import Draft
-from mqproto.errors import MqprotoError, UsageError
+from mqproto.errors import UsageError
 from mqproto.status import NodeStatus
-from mqproto.wire import guid_from_text
 from simulator import places
 from simulator.client import NodeUnreachable, ReceivedMessage, connect
+from simulator.directory import known_as
 from simulator.screen import plain_table, wide_console
 from simulator.topology import Topology, load
-from simulator.topology.errors import nearest
+from simulator.topology.resolve import is_bare
 from simulator.workload import BODY_LIMIT_BYTES
 
 TRANSACTION_LIMIT: Final = 500
@@ -127,7 +126,7 @@ async def send(
 
 def _whole(place: Place, queue: str) -> str:
     """The name with its node, if it is a queue's alone."""
-    return f"{_host(place, None, queue)}\\{queue}" if _is_bare(queue) else queue
+    return f"{_host(place, None, queue)}\\{queue}" if is_bare(queue) else queue
 
 
 def _takes_transactional(topology: Topology, queue: str, at: str) -> bool:
@@ -186,24 +185,9 @@ def _host(place: Place, node: str | None, queue: str) -> str:
     """The node that was asked for, else the one that hosts the queue."""
     if node:
         return place.topology.node_named(node).name
-    if _is_bare(queue):
-        hosts = [
-            host.name
-            for host in place.topology.nodes.values()
-            if any(queue.casefold() == name.casefold() for name in host.queues)
-        ]
-        if len(hosts) == 1:
-            return hosts[0]
-        if hosts:
-            raise UsageError(f"{queue} is on {' and '.join(hosts)}: write {hosts[0]}\\{queue}")
-        known = [name for host in place.topology.nodes.values() for name in host.queues]
-        raise UsageError(f"no node has a queue {queue!r}; {nearest(queue, known)}")
+    if is_bare(queue):
+        return place.topology.host_of(queue).name
     return place.topology.resolve(queue, at=None).node.name
-
-
-def _is_bare(queue: str) -> bool:
-    """Whether it is a queue's name alone, without its node."""
-    return bool(queue) and not {"\\", "/", "=", ":", ";"} & set(queue)
 
 
 def show_message(message: ReceivedMessage, *, as_json: bool) -> None:
@@ -304,15 +288,3 @@ def _rows(topology: Topology, found: dict[str, NodeStatus | None]) -> Iterator[I
                 queue.next_hop,
                 queue.last_failure,
             )
-
-
-def known_as(topology: Topology, name: str) -> str:
-    """What the topology calls an outgoing queue, whose own name is a format name or a queue manager's GUID."""
-    with suppress(ValueError):
-        node = topology.node_by_guid(guid_from_text(name))
-        return node.name if node is not None else name
-    with suppress(MqprotoError):
-        found = topology.resolve(name)
-        if found.queue is not None:
-            return f"{found.node.name}\\{found.queue.name}"
-    return name

@@ -16,7 +16,7 @@ from tests.observing import arrive, bodies, kept, messages, publish
 from tests.pair import Net, at, chain, guid_of, queue
 
 NOTES, ORDERS = queue("notes", 17, transactional=False), queue("orders")
-TRACED: dict[str, Any] = {"trace_queue": guid_of("trace")}
+TRACED: dict[str, Any] = {"trace_queue": f"PUBLIC={guid_text(guid_of('trace'))}"}
 
 # The ABNF of [MS-MQQB] 3.1.5.8.9, rule by rule.
 GUID = "[0-9A-F]{8}-[0-9A-F]{4}-[0-9A-F]{4}-[0-9A-F]{4}-[0-9A-F]{12}"

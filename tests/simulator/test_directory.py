@@ -7,11 +7,15 @@ from dataclasses import replace
 
 import pytest
 
+from mqproto.applications import Draft
+from mqproto.destinations import destination_of
 from mqproto.errors import FormatNameError, UsageError
+from mqproto.formatname import PrivateName, parse_format_name
+from mqproto.outbound import ORDER_SUFFIX
 from mqproto.routing import NextHop
-from mqproto.wire import guid_text
-from simulator.directory import Directory
-from simulator.topology import Link, Topology, TopologyError, load
+from mqproto.wire.guid import guid_from_text, guid_text
+from simulator.directory import Directory, known_as
+from simulator.topology import Link, Topology, TopologyError, load, parse
 
 THREE = load("three-node")
 SENDER, INTERMEDIATE, DESTINATION = THREE.nodes.values()
@@ -126,5 +130,90 @@ def test_a_queue_is_known_by_its_bare_name_at_its_own_node() -> None:
     assert directory.local_queue(r".\private$\Orders") == "orders"
     with pytest.raises(UsageError, match="receive from it there"):
         Directory(THREE, SENDER).local_queue(r"destination\private$\orders")
-    with pytest.raises(UsageError, match="system queues"):
-        directory.local_queue(r".\system$;DEADLETTER")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["deadletter", "system$;DeadLetter", "DeadLetter$", r".\system$;DEADLETTER", r"destination\deadletter"],
+)
+def test_a_system_queue_is_known_by_its_bare_name_too(text: str) -> None:
+    assert Directory(THREE, DESTINATION).local_queue(text) == "system$;deadletter"
+
+
+def test_quotas_and_journals_are_declared_in_bytes() -> None:
+    topology = parse("[node.a.queue.q]\nquota_kb = 8\njournal = true\njournal_quota_kb = 4", "t.toml")
+    directory = Directory(topology, topology.nodes["a"])
+    [queue] = directory.queues
+    assert (queue.quota_bytes, queue.journal, queue.journal_quota_bytes) == (8_192, True, 4_096)
+    assert directory.local_queue("q;journal") == "q;journal"
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.4")
+def test_the_core_is_told_which_names_mean_its_own_node_and_where_public_queues_are() -> None:
+    public = "557358D1-5055-9591-9549-97B6E611EA26"
+    text = f"[node.a.queue.q]\npublic = '{public}'\n[node.b]\n[[link]]\nbetween = ['a', 'b']"
+    topology = parse(text, "t.toml")
+    a, b = topology.nodes.values()
+    assert Directory(topology, a).routes.own_hosts == {"a", "127.0.0.1"}
+    assert Directory(topology.with_free_ports(), a).routes.own_hosts == {"a"}
+    for node in (a, b):
+        directory = Directory(topology, node)
+        assert directory.routes.publics == {guid_from_text(public): a.guid}
+        for name in (r"a\q", r"DIRECT=OS:a\q", r"DIRECT=TCP:127.0.0.1\q"):
+            known = directory.destination(name)
+            assert destination_of(parse_format_name(known.name), directory.routes, node.guid) == known
+
+
+def test_the_queues_that_a_draft_names_get_their_format_names() -> None:
+    public = "557358D1-5055-9591-9549-97B6E611EA26"
+    text = f"[node.a.queue.q]\n[node.b.queue.traces]\npublic = '{public}'\n[[link]]\nbetween = ['a', 'b']"
+    topology = parse(text, "t.toml")
+    directory = Directory(topology, topology.nodes["a"])
+    draft = directory.with_format_names(
+        Draft(body=b"", admin_queue=r".\q", response_queue=r"DIRECT=OS:.\q", trace_queue="traces")
+    )
+    assert parse_format_name(draft.admin_queue) == PrivateName(topology.nodes["a"].guid, 16)
+    assert (draft.response_queue, draft.trace_queue) == (r"DIRECT=OS:a\q", f"PUBLIC={public}")
+    draft.check()
+    with pytest.raises(UsageError, match="nobody sends to a system queue"):
+        directory.with_format_names(Draft(body=b"", admin_queue=r"a\deadxact"))
+
+
+ROUTED = guid_text(DESTINATION.guid)
+SEQUENCE = str(DESTINATION.format_name(DESTINATION.queue("orders")))
+NAMES = [
+    ROUTED,
+    f"{ROUTED}{ORDER_SUFFIX}",
+    SEQUENCE,
+    r"DIRECT=OS:destination\orders",
+    "10.0.0.7",
+    "intermediate",
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("destination", [ROUTED]),
+        (r"destination\orders", [SEQUENCE, r"DIRECT=OS:destination\orders"]),
+        ("ORDERS", [SEQUENCE, r"DIRECT=OS:destination\orders"]),
+        (SEQUENCE, [SEQUENCE, r"DIRECT=OS:destination\orders"]),
+        (r"destination\order_queue$", [f"{ROUTED}{ORDER_SUFFIX}"]),
+        ("10.0.0.7", ["10.0.0.7"]),
+        ("Intermediate", ["intermediate"]),
+        (r"destination\notes", []),
+        ("nonsense\\", []),
+    ],
+)
+def test_outgoing_queues_go_by_what_they_lead_to(text: str, found: list[str]) -> None:
+    assert Directory(THREE, SENDER).outgoing_queues(text, NAMES) == found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_an_outgoing_queue_is_called_finds_it(name: str) -> None:
+    assert name in Directory(THREE, SENDER).outgoing_queues(known_as(THREE, name), NAMES)
+
+
+def test_an_address_that_several_nodes_share_is_called_as_it_is() -> None:
+    assert known_as(THREE.with_free_ports(), "127.0.0.1") == "127.0.0.1"
+    assert known_as(THREE, "127.0.0.1") == "sender"
