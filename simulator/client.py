@@ -28,7 +28,7 @@ from mqproto.status import NodeStatus
 from mqproto.wire import NULL_GUID, Guid
 from simulator import control, places
 from simulator.connection import Connection, read_buffer
-from simulator.control import Frame, FrameBuffer, Operation
+from simulator.control import Frame, FrameBuffer, Operation, Settlement
 from simulator.received import MessageId, ReceivedMessage, decoded
 from simulator.topology import Topology
 
@@ -39,6 +39,7 @@ __all__ = [
     "MessageId",
     "NodeUnreachable",
     "ReceivedMessage",
+    "Reject",
     "connect",
     "connect_to",
 ]
@@ -54,7 +55,9 @@ PARTS_AHEAD: Final = 4
 UNSENT_LIMIT_BYTES: Final = 2 * PART_BYTES
 ANSWER_LIMIT_BYTES: Final = 2**32 - 1
 
-LEAVES_DOUBT: Final = {Operation.SEND, Operation.RECEIVE, Operation.SETTLE}
+LEAVES_DOUBT: Final = {operation for operation in control.REQUESTS if operation >= control.FIRST_CHANGING} - {
+    Operation.RECEIVE_IN_TRANSACTION
+}
 """What a node may have done although its answer did not arrive. What was received in a transaction, it takes back."""
 
 
@@ -66,8 +69,12 @@ class InDoubt(MqprotoError):  # noqa: N818
     """The connection broke between a request and its answer: it may have been carried out, or not."""
 
 
+class Reject(Exception):  # noqa: N818
+    """Raised within a `Client.transaction`, it refuses the messages for good; the block ends there."""
+
+
 class DraftOptions(TypedDict, total=False):
-    """What `Draft` has beyond a body and a label."""
+    """What `Draft` has beyond a body and a label; its queues go by any name here."""
 
     transactional: bool
     recoverable: bool
@@ -81,6 +88,10 @@ class DraftOptions(TypedDict, total=False):
     journal_negative: bool
     journal_positive: bool
     final_ack: bool
+    admin_queue: str
+    response_queue: str
+    acknowledgments: int
+    trace_queue: str
 
 
 @asynccontextmanager
@@ -221,6 +232,30 @@ class Client:
             ordinals += (await self._answer(pending)).ordinals
         return [MessageId(self.manager, ordinal) for ordinal in ordinals]
 
+    async def send_together(self, messages: Iterable[tuple[str, Draft]]) -> list[MessageId]:
+        """Send messages, each with its destination, as one transaction: all are accepted or none.
+
+        Args:
+            messages: transactional ones, at most `control.BATCH_LIMIT` of them.
+
+        Raises:
+            UsageError: one of them cannot be sent, or they are too many or too large for one transaction.
+            InDoubt: the node may have accepted all of them, or none.
+        """
+        transaction = list(messages)
+        copies = [destination.count(",") + 1 for destination, _ in transaction]
+        size_bytes = 0
+        for count, (_, draft) in zip(copies, transaction, strict=True):
+            draft.check(names=False)
+            size_bytes += count * draft.size_bytes
+        if sum(copies) > control.BATCH_LIMIT or size_bytes > PART_BYTES:
+            raise UsageError(
+                f"{sum(copies):,} messages of {size_bytes:,} bytes are too many or too large for one transaction: "
+                f"it takes {control.BATCH_LIMIT}, and {PART_BYTES:,} bytes"
+            )
+        sent: control.Sent = await self._ask(Operation.SEND_TOGETHER, control.SendTogether(transaction))
+        return [MessageId(self.manager, ordinal) for ordinal in sent.ordinals]
+
     async def receive(
         self, queue: str, limit: int = 1, timeout_s: float | None = None
     ) -> list[ReceivedMessage]:
@@ -240,7 +275,8 @@ class Client:
     ) -> AsyncIterator[list[ReceivedMessage]]:
         """Receive as `receive` does, and commit at the end of the block; an exception rolls back.
 
-        Messages that were rolled back, or whose client went away, return to where they were.
+        Messages that were rolled back, or whose client went away, return to where they were. `Reject` refuses them for
+        good, and ends there.
 
         Raises:
             InDoubt: the commit may have been carried out, or not.
@@ -249,11 +285,15 @@ class Client:
         messages = await self._receive(Operation.RECEIVE_IN_TRANSACTION, wish)
         try:
             yield decoded(messages.packets)
+        except Reject:
+            settlement = Settlement.REJECT
         except BaseException:
             await self._roll_back(messages)
             raise
+        else:
+            settlement = Settlement.COMMIT
         if messages.transaction:
-            await self._commit(messages.transaction)
+            await self._settle(messages.transaction, settlement)
 
     async def peek(self, queue: str, limit: int = 1) -> list[ReceivedMessage]:
         """Look at the first messages of a queue, as many as the node has in memory. They stay."""
@@ -265,7 +305,56 @@ class Client:
         status: NodeStatus = await self._ask(Operation.QUEUES, control.Nothing())
         return status
 
+    # For operators
+
+    async def pause(self, queue: str) -> None:
+        """Send nothing more to a queue, or to a node, until `resume`; it stays so over restarts."""
+        await self._ask(Operation.HOLD, control.Hold(queue, True))
+
+    async def resume(self, queue: str) -> None:
+        """Go on sending."""
+        await self._ask(Operation.HOLD, control.Hold(queue, False))
+
+    async def purge(self, queue: str) -> int:
+        """Delete all that waits in a queue of the node, or in its outgoing queue to another's; how many messages go.
+
+        It may take a while until a long queue is empty. Dead letters and acknowledgments follow as they were asked for.
+
+        Raises:
+            InDoubt: it may have been deleted, or not.
+        """
+        return await self._count(Operation.PURGE, control.OneQueue(queue))
+
+    async def delete(self, queue: str) -> int:
+        """Delete a queue of the node, until the node is started anew, and what is in it; how many messages go.
+
+        Raises:
+            UsageError: it is the system's, or an application receives from it.
+            InDoubt: it may have been deleted, or not.
+        """
+        return await self._count(Operation.DELETE, control.OneQueue(queue))
+
+    async def send_back(self, queue: str, messages: Iterable[MessageId] | None = None) -> int:
+        """Send dead letters, or messages of a journal, to where they were going once more, as new messages.
+
+        Args:
+            queue: such as `deadxact`.
+            messages: which; None for all, as far as the node has them in memory.
+
+        Returns:
+            How many were sent; the others have no destination any more.
+
+        Raises:
+            InDoubt: they may have been sent, or not.
+        """
+        chosen = None if messages is None else [(bytes(one.manager), one.ordinal) for one in messages]
+        return await self._count(Operation.SEND_BACK, control.SendBack(queue, chosen))
+
     # Requests and answers
+
+    async def _count(self, operation: Operation, payload: msgspec.Struct) -> int:
+        answer: control.Count = await self._ask(operation, payload)
+        return answer.messages
 
     async def _greet(self) -> None:
         hello: control.Hello = await self._ask(Operation.HELLO, control.Nothing())
@@ -303,8 +392,8 @@ class Client:
             return messages
         return None
 
-    async def _commit(self, transaction: int) -> None:
-        pending = self._request(Operation.SETTLE, control.Settle(transaction, True))
+    async def _settle(self, transaction: int, settlement: Settlement) -> None:
+        pending = self._request(Operation.SETTLE, control.Settle(transaction, settlement))
         try:
             await pending.answered.wait()
         except trio.Cancelled:
@@ -319,7 +408,7 @@ class Client:
         """Give them back; if that cannot be asked for, the end of the connection does it."""
         if messages.transaction and not self._is_lost:
             with trio.move_on_after(SETTLE_TIMEOUT_S, shield=True), suppress(NodeUnreachable, InDoubt):
-                await self._ask(Operation.SETTLE, control.Settle(messages.transaction, False))
+                await self._ask(Operation.SETTLE, control.Settle(messages.transaction, Settlement.ROLL_BACK))
 
     async def _ask(self, operation: Operation, payload: msgspec.Struct) -> Any:
         return await self._answer(self._request(operation, payload))
@@ -372,7 +461,7 @@ def _parts(drafts: Iterable[Draft], copies: int) -> Iterator[list[Draft]]:
     part: list[Draft] = []
     size_bytes = 0
     for draft in drafts:
-        draft.check()
+        draft.check(names=False)
         draft_bytes = copies * draft.size_bytes
         if part and (
             copies * len(part) + copies > control.BATCH_LIMIT or size_bytes + draft_bytes > PART_BYTES

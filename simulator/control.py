@@ -23,18 +23,21 @@ from mqproto.errors import FormatNameError, MqprotoError, UsageError
 from mqproto.status import NodeStatus
 from simulator.topology import TopologyError
 
-VERSION: Final = 1
+VERSION: Final = 2
 REQUEST_LIMIT_BYTES: Final = 16 * 2**20
 """The payload of a request. An answer is as large as what was asked for."""
 OUTSTANDING_LIMIT: Final = 64
 """Requests of one client that have no answer yet."""
 BATCH_LIMIT: Final = 500
-"""Messages in one request to send, or asked for by one to receive or to peek."""
+"""Messages in one request to send, and so in one transaction; or asked for by one to receive or to peek."""
 
 head = Struct("length" / Int32ul, "operation" / Int8ul, "request" / Int32ul)
 _head = struct.Struct("<IBI")
 assert _head.size == head.sizeof()
 HEAD_BYTES: Final = _head.size
+
+
+FIRST_CHANGING: Final = 32
 
 
 class Operation(IntEnum):
@@ -44,10 +47,15 @@ class Operation(IntEnum):
     QUEUES = 1
     PEEK = 2
     ABANDON = 3
+    HOLD = 4
     SEND = 32
     RECEIVE = 33
     RECEIVE_IN_TRANSACTION = 34
     SETTLE = 35
+    SEND_TOGETHER = 36
+    PURGE = 37
+    DELETE = 38
+    SEND_BACK = 39
     DONE = 64
     FAILED = 65
 
@@ -81,11 +89,20 @@ class Hello(msgspec.Struct, array_like=True):
 
 
 class Send(msgspec.Struct, array_like=True):
-    """Messages for one destination, or several, separated by commas: all transactional or none; all are accepted or
-    none."""
+    """Messages for one destination, or several, separated by commas: all transactional or none, each by itself; all are
+    accepted or none.
+
+    Queues go by any name here, those in the drafts as well.
+    """
 
     destination: str
     drafts: list[Draft]
+
+
+class SendTogether(msgspec.Struct, array_like=True):
+    """One transaction: transactional messages, each with its destination; all are accepted or none."""
+
+    messages: list[tuple[str, Draft]]
 
 
 class Sent(msgspec.Struct, array_like=True):
@@ -117,17 +134,53 @@ class Peek(msgspec.Struct, array_like=True):
     limit: int
 
 
+class Settlement(IntEnum):
+    """How a transaction that received messages ends."""
+
+    ROLL_BACK = 0
+    """They go back to where they were."""
+    COMMIT = 1
+    REJECT = 2
+    """They are refused for good; their sender hears of it if he asked to."""
+
+
 class Settle(msgspec.Struct, array_like=True):
     """The end of a transaction of this client."""
 
     transaction: int
-    commit: bool
+    settlement: Settlement
 
 
 class Abandon(msgspec.Struct, array_like=True):
     """Wait no longer on behalf of a receive, which is then answered at once; if it has been, nothing happens."""
 
     request: int
+
+
+class Hold(msgspec.Struct, array_like=True):
+    """Pause the outgoing queues of a name, or resume them; a second time changes nothing."""
+
+    queue: str
+    on_hold: bool
+
+
+class OneQueue(msgspec.Struct, array_like=True):
+    """A queue of the node or, for PURGE, an outgoing one."""
+
+    queue: str
+
+
+class SendBack(msgspec.Struct, array_like=True):
+    """Messages of a dead-letter queue or a journal, by source and ordinal, to be sent once more; null for all."""
+
+    queue: str
+    messages: list[tuple[bytes, int]] | None
+
+
+class Count(msgspec.Struct, array_like=True):
+    """How many messages it was."""
+
+    messages: int
 
 
 class Failure(msgspec.Struct, array_like=True):
@@ -142,10 +195,15 @@ REQUESTS: Final[dict[int, type[msgspec.Struct]]] = {
     Operation.QUEUES: Nothing,
     Operation.PEEK: Peek,
     Operation.ABANDON: Abandon,
+    Operation.HOLD: Hold,
     Operation.SEND: Send,
     Operation.RECEIVE: Receive,
     Operation.RECEIVE_IN_TRANSACTION: Receive,
     Operation.SETTLE: Settle,
+    Operation.SEND_TOGETHER: SendTogether,
+    Operation.PURGE: OneQueue,
+    Operation.DELETE: OneQueue,
+    Operation.SEND_BACK: SendBack,
 }
 """Each request and its parameters."""
 
@@ -154,10 +212,15 @@ RESULTS: Final[dict[int, Any]] = {
     Operation.QUEUES: NodeStatus,
     Operation.PEEK: Messages,
     Operation.ABANDON: Nothing,
+    Operation.HOLD: Nothing,
     Operation.SEND: Sent,
     Operation.RECEIVE: Messages,
     Operation.RECEIVE_IN_TRANSACTION: Messages,
     Operation.SETTLE: Nothing,
+    Operation.SEND_TOGETHER: Sent,
+    Operation.PURGE: Count,
+    Operation.DELETE: Count,
+    Operation.SEND_BACK: Count,
 }
 """Each request and what a DONE carries."""
 

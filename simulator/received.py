@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from mqproto.errors import FormatNameError
-from mqproto.formatname.wire import destinations_from_wire
-from mqproto.wire import Guid, UserMessage, decode_packet, guid_text
+from mqproto.formatname.wire import admin_from_wire, destinations_from_wire, response_from_wire
+from mqproto.wire import Guid, MessageClass, UserMessage, decode_packet, guid_text, message_identifier
 
 
 class MessageId(NamedTuple):
@@ -62,6 +62,33 @@ class ReceivedMessage:
     def priority(self) -> int:
         """0 to 7."""
         return self.record.base.priority
+
+    @property
+    def message_class(self) -> str:
+        """NORMAL for an application's; else what it acknowledges, or why it is a dead letter.  [MS-MQMQ] 2.2.18.1.6"""
+        number = self.record.properties.message_class
+        return MessageClass(number).name if number in MessageClass._value2member_map_ else f"{number:#06x}"
+
+    @property
+    def correlation(self) -> MessageId | None:
+        """The message that it is about: of an acknowledgment, the one acknowledged; None for none."""
+        data = self.record.properties.correlation_id
+        if not any(data):
+            return None
+        identifier = message_identifier.decode(data)
+        return MessageId(identifier.queue_manager_guid, identifier.ordinal)
+
+    @property
+    def response_queue(self) -> str:
+        """The format name of the queue that an answer goes to; empty for none."""
+        user = self.record.user
+        ends = user.source_queue_manager, user.queue_manager_address
+        try:
+            admin = admin_from_wire(user.admin_type, user.admin_queue, *ends)
+            name = response_from_wire(user.response_type, user.response_queue, *ends, admin)
+        except FormatNameError:
+            return ""
+        return "" if name is None else str(name)
 
     @property
     def transactional(self) -> bool:

@@ -16,6 +16,7 @@ import trio
 
 from mqproto.applications import Draft
 from mqproto.copies import copies
+from mqproto.destinations import Destination
 from mqproto.effects import Delivery, Received
 from mqproto.errors import FormatNameError, UsageError
 from mqproto.queuemanager import QueueManager
@@ -23,8 +24,9 @@ from mqproto.wire import INFINITE
 from simulator import control
 from simulator.clock import Clock
 from simulator.connection import Connection
-from simulator.control import ControlError, Frame, FrameBuffer, Operation
+from simulator.control import ControlError, Frame, FrameBuffer, Operation, Settlement
 from simulator.directory import Directory
+from simulator.operators import Operators
 from simulator.transport import accept
 from simulator.turns import Turns
 
@@ -67,6 +69,7 @@ class Service:
     ) -> None:
         self.core = core
         self.directory = directory
+        self.operators = Operators(core, directory, clock)
         self.turns = turns
         self.clock = clock
         self.consumers: dict[int, Consumer] = {}
@@ -180,9 +183,13 @@ class Service:
         self._forget(consumer)
         self.turns.wake()
 
-    def settle(self, consumer: Consumer, *, commit: bool) -> None:
+    def settle(self, consumer: Consumer, settlement: Settlement) -> None:
         """Its transaction ends."""
-        self.core.settle(consumer.number, consumer.queue, self.clock.now(), commit=commit)
+        if settlement is Settlement.REJECT:
+            self.core.reject(consumer.number, consumer.queue)
+        else:
+            commit = settlement is Settlement.COMMIT
+            self.core.settle(consumer.number, consumer.queue, self.clock.now(), commit=commit)
         self._forget(consumer)
 
     def _forget(self, consumer: Consumer) -> None:
@@ -245,19 +252,25 @@ class Client:
         """Feed the core; the result to answer with, or None if that comes later."""
         service = self._service
         match wish:
-            case control.Send():
-                return self._send(wish)
+            case control.Send(destination, drafts):
+                if len({draft.transactional for draft in drafts}) > 1:
+                    raise UsageError("messages sent together are all transactional or none is")
+                return self._send([(destination, draft) for draft in drafts], together=False)
+            case control.SendTogether(messages):
+                if not all(draft.transactional for _, draft in messages):
+                    raise UsageError("the messages of a transaction are transactional")
+                return self._send(messages, together=True)
             case control.Receive():
                 if request.request in self.consumers:
                     raise UsageError(f"request {request.request} is outstanding: give each its own number")
                 transactional = request.operation == Operation.RECEIVE_IN_TRANSACTION
                 service.consume(self, request.request, wish, transactional=transactional)
                 return None
-            case control.Settle(transaction, commit):
+            case control.Settle(transaction, settlement):
                 consumer = service.consumers.get(transaction)
                 if consumer is None or consumer.client is not self or not consumer.given:
                     raise UsageError(f"no transaction {transaction} is open on this connection")
-                service.settle(consumer, commit=commit)
+                service.settle(consumer, settlement)
                 return control.Nothing()
             case control.Peek(queue, limit):
                 _check_limit(limit)
@@ -267,25 +280,32 @@ class Client:
                 if number in self.consumers:
                     service.give_up(self.consumers[number])
                 return control.Nothing()
+            case control.Hold(queue, on_hold):
+                service.operators.hold(queue, on_hold=on_hold)
+                return control.Nothing()
+            case control.OneQueue(queue):
+                purge = request.operation == Operation.PURGE
+                return control.Count((service.operators.purge if purge else service.operators.delete)(queue))
+            case control.SendBack(queue, messages):
+                return control.Count(service.operators.send_back(queue, messages))
             case _:
                 if request.operation == Operation.QUEUES:
                     return service.core.status()
                 node = service.directory.node
                 return control.Hello(control.VERSION, node.name, node.guid)
 
-    def _send(self, wish: control.Send) -> control.Sent:
+    def _send(self, messages: list[tuple[str, Draft]], *, together: bool) -> control.Sent:
         """Take all messages or none."""
-        service = self._service
-        drafts = wish.drafts
-        destinations = service.directory.destinations(wish.destination)
-        _check_copies(len(destinations), drafts)
-        for draft in drafts:
-            _check(draft)
-            if draft.transactional is not drafts[0].transactional:
-                raise UsageError("messages sent together are all transactional or none is")
-        messages = copies(destinations, drafts)
-        ordinals = service.core.enqueue(messages, service.clock.now(), together=False)
-        service.turns.count(messages=len(messages))
+        service, directory = self._service, self._service.directory
+        destinations = {text: directory.destinations(text) for text in {text for text, _ in messages}}
+        _check_copies((len(destinations[text]), draft) for text, draft in messages)
+        found: list[tuple[Destination, Draft]] = []
+        for text, draft in messages:
+            named = directory.with_format_names(draft)
+            _check(named)
+            found += copies(destinations[text], [named])
+        ordinals = service.core.enqueue(found, service.clock.now(), together=together)
+        service.turns.count(messages=len(found))
         return control.Sent(ordinals)
 
 
@@ -294,15 +314,18 @@ def _messages(request: int, transaction: int, messages: list[Received]) -> bytes
     return control.frame(Operation.DONE, request, control.Messages(transaction, packets))
 
 
-def _check_copies(destination_count: int, drafts: list[Draft]) -> None:
-    """What a request may make of the messages in it."""
-    count = destination_count * len(drafts)
+def _check_copies(messages: Iterable[tuple[int, Draft]]) -> None:
+    """What a request may make of the messages in it, each with the number of queues that it goes to."""
+    count = size_bytes = most = 0
+    for copy_count, draft in messages:
+        count += copy_count
+        size_bytes += copy_count * draft.size_bytes
+        most = max(most, copy_count)
     if count > control.BATCH_LIMIT:
         raise UsageError(f"{count} messages in one request: at most {control.BATCH_LIMIT}")
-    size_bytes = destination_count * sum(draft.size_bytes for draft in drafts)
-    if destination_count > 1 and size_bytes > COPIES_LIMIT_BYTES:
+    if most > 1 and size_bytes > COPIES_LIMIT_BYTES:
         raise UsageError(
-            f"copies for {destination_count} queues have {size_bytes:,} bytes: name fewer queues at once, "
+            f"copies for {most} queues have {size_bytes:,} bytes: name fewer queues at once, "
             f"at most {COPIES_LIMIT_BYTES:,} bytes are taken"
         )
 

@@ -19,6 +19,7 @@ from simulator.client import (
     InDoubt,
     MessageId,
     NodeUnreachable,
+    Reject,
     connect,
     connect_to,
 )
@@ -407,7 +408,39 @@ async def commit(client: Client) -> None:
         pass
 
 
-@pytest.mark.parametrize(("operation", "act"), [(Operation.SEND, send), (Operation.SETTLE, commit)])
+async def reject(client: Client) -> None:
+    async with client.transaction("orders"):
+        raise Reject
+
+
+async def send_together(client: Client) -> None:
+    await client.send_together([(ORDERS, Draft(body=b"", transactional=True))])
+
+
+async def purge(client: Client) -> None:
+    await client.purge("orders")
+
+
+async def delete(client: Client) -> None:
+    await client.delete("orders")
+
+
+async def send_back(client: Client) -> None:
+    await client.send_back("deadxact")
+
+
+@pytest.mark.parametrize(
+    ("operation", "act"),
+    [
+        (Operation.SEND, send),
+        (Operation.SETTLE, commit),
+        (Operation.SETTLE, reject),
+        (Operation.SEND_TOGETHER, send_together),
+        (Operation.PURGE, purge),
+        (Operation.DELETE, delete),
+        (Operation.SEND_BACK, send_back),
+    ],
+)
 async def test_an_answer_that_never_comes_leaves_doubt(
     tmp_path: Path, operation: Operation, act: Callable[[Client], Awaitable[None]]
 ) -> None:
@@ -416,10 +449,13 @@ async def test_an_answer_that_never_comes_leaves_doubt(
             await act(client)
 
 
-async def test_a_question_that_changes_nothing_leaves_no_doubt(tmp_path: Path) -> None:
+async def test_what_may_be_asked_again_leaves_no_doubt(tmp_path: Path) -> None:
     async with a_node_that_breaks_off(tmp_path, Operation.QUEUES) as client:
         with pytest.raises(NodeUnreachable, match="connect again"):
             await client.queues()
+    async with a_node_that_breaks_off(tmp_path, Operation.HOLD) as client:
+        with pytest.raises(NodeUnreachable, match="connect again"):
+            await client.pause("orders")
 
 
 async def test_a_rollback_needs_no_answer(tmp_path: Path) -> None:

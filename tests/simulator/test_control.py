@@ -18,7 +18,7 @@ from mqproto.applications import Draft
 from mqproto.errors import FormatNameError, MqprotoError, UsageError
 from simulator import control, places
 from simulator.client import connect
-from simulator.control import ControlError, Frame, FrameBuffer, Operation
+from simulator.control import ControlError, Frame, FrameBuffer, Operation, Settlement
 from simulator.topology import Topology, TopologyError, load
 from tests.simulator.running import running
 
@@ -71,12 +71,16 @@ def test_drafts_cross_as_they_are(drafts: list[Draft]) -> None:
 
 
 def test_what_may_be_repeated_at_will_has_a_number_below_32() -> None:
-    changing = {operation for operation in control.REQUESTS if operation >= 32}
+    changing = {operation for operation in control.REQUESTS if operation >= control.FIRST_CHANGING}
     assert changing == {
         Operation.SEND,
         Operation.RECEIVE,
         Operation.RECEIVE_IN_TRANSACTION,
         Operation.SETTLE,
+        Operation.SEND_TOGETHER,
+        Operation.PURGE,
+        Operation.DELETE,
+        Operation.SEND_BACK,
     }
     assert all(operation < 64 for operation in control.REQUESTS)
     assert set(control.RESULTS) == set(control.REQUESTS)
@@ -147,8 +151,35 @@ async def test_requests_before_a_broken_frame_are_answered(pair: Topology, tmp_p
         (Operation.PEEK, control.Peek("orders", 0), "limit is 0: must be 1 to 500"),
         (Operation.RECEIVE, control.Receive("orders", 1, -1.0), "timeout_s is -1.0"),
         (Operation.RECEIVE, control.Receive("orders", 1, float("nan")), "timeout_s is nan"),
-        (Operation.SETTLE, control.Settle(77, True), "no transaction 77 is open"),
-        (Operation.SEND, control.Send("destination\\q\\q\\q", []), ""),
+        (Operation.SETTLE, control.Settle(77, Settlement.COMMIT), "no transaction 77 is open"),
+        (Operation.SEND, control.Send("destination\\q\\q\\q", [Draft(body=b"")]), ""),
+        (
+            Operation.SEND_TOGETHER,
+            control.SendTogether([(r".\private$\orders", Draft(body=b"", transactional=True))] * 501),
+            "501 messages in one request: at most 500",
+        ),
+        (
+            Operation.SEND_TOGETHER,
+            control.SendTogether([(r".\private$\notes", Draft(body=b""))]),
+            "the messages of a transaction are transactional",
+        ),
+        (
+            Operation.HOLD,
+            control.Hold("orders", True),
+            "destination has no outgoing queue to orders; there are: none",
+        ),
+        (Operation.PURGE, control.OneQueue("nothing"), "destination has no outgoing queue to nothing"),
+        (Operation.DELETE, control.OneQueue(r".\system$;deadxact"), "system$;deadxact belongs to the system"),
+        (
+            Operation.SEND_BACK,
+            control.SendBack("orders", None),
+            "orders is no dead-letter queue and no journal",
+        ),
+        (
+            Operation.SEND_BACK,
+            control.SendBack("deadxact", [(bytes(16), 7)]),
+            "system$;deadxact has no message 00000000-0000-0000-0000-000000000000\\7",
+        ),
         (
             Operation.SEND,
             control.Send(r".\private$\notes", [Draft(body=b"", body_type=2**32)]),
@@ -193,7 +224,7 @@ async def test_a_transaction_is_settled_by_the_client_that_has_it(pair: Topology
         await client.send(r".\private$\orders", b"one", transactional=True)
         async with client.transaction("orders"):
             for number in range(1, 10):
-                settle = control.Settle(number, True)
+                settle = control.Settle(number, Settlement.COMMIT)
                 await stream.send_all(control.frame(Operation.SETTLE, number, settle))
                 [answer] = FrameBuffer().feed(await stream.receive_some())
                 assert answer.operation == Operation.FAILED

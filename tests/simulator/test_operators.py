@@ -1,0 +1,275 @@
+"""What operators do to the queues of nodes that run, through their clients."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+
+from mqproto.applications import Draft
+from mqproto.errors import UsageError
+from mqproto.status import LocalStatus, NodeStatus
+from simulator.client import Client, MessageId, Reject, connect
+from simulator.topology import Topology, parse
+from tests.simulator.running import running, running_with_client
+
+ORDERS = r"b\orders"
+NOTES = r"b\notes"
+TWO = """
+[node.a]
+[node.a.queue.replies]
+[node.b]
+[node.b.queue.orders]
+transactional = true
+journal = true
+[node.b.queue.notes]
+[node.b.queue.small]
+transactional = true
+quota_kb = 4
+[[link]]
+between = ["a", "b"]
+[settings]
+try_connect_interval_ms = 20
+order_ack_timeout_ms = 20
+"""
+
+
+@pytest.fixture
+def topology() -> Topology:
+    return parse(TWO, "two.toml").with_free_ports()
+
+
+@pytest.fixture
+async def alone(topology: Topology, tmp_path: Path) -> AsyncIterator[Client]:
+    """A client of `a`, whose neighbour does not run."""
+    async with running_with_client(topology, "a", tmp_path) as client:
+        yield client
+
+
+@asynccontextmanager
+async def two(topology: Topology, tmp_path: Path) -> AsyncIterator[tuple[Client, Client]]:
+    """Clients of both."""
+    async with (
+        running_with_client(topology, "a", tmp_path) as a,
+        running_with_client(topology, "b", tmp_path) as b,
+    ):
+        yield a, b
+
+
+async def found(client: Client, queue: str, count: int = 1) -> LocalStatus:
+    """A queue of the node, as soon as it has so many messages."""
+    while True:
+        [status] = [local for local in (await client.queues()).local if local.name == queue]
+        if status.waiting == count:
+            return status
+        await trio.sleep(0.01)
+
+
+def waiting(status: NodeStatus) -> dict[str, int]:
+    counts = [(queue.name, queue.waiting) for queue in status.local]
+    counts += [(queue.name, queue.waiting) for queue in status.outgoing]
+    return {name: count for name, count in counts if count}
+
+
+def transactional(*bodies: bytes) -> list[Draft]:
+    return [Draft(body=body, transactional=True) for body in bodies]
+
+
+# Transactions that send several messages
+
+
+async def test_a_transaction_goes_to_several_queues_or_to_none(alone: Client) -> None:
+    one, other = transactional(b"one", b"other")
+    ids = await alone.send_together([(ORDERS, one), (r"b\small", other), (ORDERS, other)])
+    assert [sent.ordinal - ids[0].ordinal for sent in ids] == [0, 1, 2]
+    assert sorted(waiting(await alone.queues()).values()) == [1, 2]
+    with pytest.raises(UsageError, match="did you mean 'orders'"):
+        await alone.send_together([(ORDERS, one), (r"b\order", other)])
+    with pytest.raises(UsageError, match="501 messages of .* too many or too large for one transaction"):
+        await alone.send_together([(ORDERS, one)] * 501)
+    with pytest.raises(UsageError, match="too large"):
+        await alone.send_together([(ORDERS, Draft(body=bytes(3 * 2**20), transactional=True))] * 2)
+    assert await alone.send_together([]) == []
+    assert sorted(waiting(await alone.queues()).values()) == [1, 2]
+
+
+async def test_the_messages_of_a_transaction_are_marked_as_one(topology: Topology, tmp_path: Path) -> None:
+    async with two(topology, tmp_path) as (a, b):
+        await a.send_together([(ORDERS, draft) for draft in transactional(b"1", b"2", b"3")])
+        await found(b, "orders", 3)
+        headers = [message.record.transaction for message in await b.receive("orders", limit=3)]
+    assert [(header.first, header.last) for header in headers if header] == [
+        (True, False),
+        (False, False),
+        (False, True),
+    ]
+    assert len({header.identifier for header in headers if header}) == 1
+
+
+# Pause and resume
+
+
+async def test_a_paused_queue_keeps_its_messages_until_it_is_resumed(
+    topology: Topology, tmp_path: Path
+) -> None:
+    async with running_with_client(topology, "a", tmp_path) as a:
+        await a.send_many(ORDERS, transactional(b"held back"))
+        await a.pause(ORDERS)
+        await a.pause(ORDERS)
+        await a.send(NOTES, b"goes on", recoverable=True)
+    async with two(topology, tmp_path) as (a, b):
+        assert (await b.receive("notes", timeout_s=10))[0].body == b"goes on"
+        [paused] = [queue for queue in (await a.queues()).outgoing if queue.sequence]
+        assert (paused.state, paused.waiting) == ("on hold", 1)
+        await a.resume("orders")
+        assert (await b.receive("orders", timeout_s=10))[0].body == b"held back"
+
+
+async def test_what_leads_nowhere_cannot_be_paused(alone: Client) -> None:
+    with pytest.raises(UsageError, match=r"^a has no outgoing queue to b\\orders; there are: none$"):
+        await alone.pause(ORDERS)
+    await alone.send(NOTES, b"")
+    with pytest.raises(UsageError, match=r"there are: b$"):
+        await alone.resume(ORDERS)
+
+
+# Purge and delete
+
+
+async def test_a_purge_empties_the_queue_that_is_meant_and_no_other(alone: Client) -> None:
+    await alone.send_many(ORDERS, transactional(b"1", b"2"))
+    await alone.send(NOTES, b"3")
+    await alone.send(r".\replies", b"4")
+    assert await alone.purge(ORDERS) == 2
+    assert sorted(waiting(await alone.queues()).values()) == [1, 1]
+    assert await alone.purge("b") == 1
+    assert waiting(await alone.queues()) == {"replies": 1}
+    assert await alone.purge("replies") == 1
+    assert waiting(await alone.queues()) == {}
+    with pytest.raises(UsageError, match="no outgoing queue to nowhere"):
+        await alone.purge("nowhere")
+
+
+async def test_what_is_purged_on_its_way_is_a_dead_letter_and_its_sender_is_told(alone: Client) -> None:
+    await alone.send(
+        ORDERS, b"gone", transactional=True, journal_negative=True, admin_queue="replies", acknowledgments=0xF
+    )
+    await alone.purge(ORDERS)
+    [dead] = await alone.receive("deadxact", timeout_s=10)
+    [told] = await alone.receive("replies", timeout_s=10)
+    assert (dead.body, dead.message_class, told.message_class) == (b"gone", "NACK_DELETED", "NACK_DELETED")
+    assert told.correlation == dead.id
+
+
+async def test_a_deleted_queue_is_gone_until_the_node_starts_anew(topology: Topology, tmp_path: Path) -> None:
+    async with running_with_client(topology, "a", tmp_path) as client:
+        await client.send(r".\replies", b"1", recoverable=True)
+        assert await client.delete("replies") == 1
+        with pytest.raises(UsageError, match="no queue"):
+            await client.peek("replies")
+    async with running_with_client(topology, "a", tmp_path) as client:
+        assert await client.peek("replies") == []
+
+
+async def test_a_queue_that_an_application_waits_at_is_not_deleted(alone: Client) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(alone.receive, "replies")
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(UsageError, match="an application receives from replies: stop it first"):
+            await alone.delete("replies")
+        nursery.cancel_scope.cancel()
+
+
+# Quotas, rejected messages, dead letters sent back
+
+
+async def test_what_is_refused_or_rejected_comes_back_as_a_dead_letter(
+    topology: Topology, tmp_path: Path
+) -> None:
+    async with two(topology, tmp_path) as (a, b):
+        await a.send(r"b\small", bytes(3_000), transactional=True)
+        await a.send(r"b\small", bytes(3_001), transactional=True, journal_negative=True)
+        [full] = await a.receive("deadxact", timeout_s=10)
+        assert (full.message_class, len(full.body)) == ("NACK_Q_EXCEED_QUOTA", 3_001)
+        await a.send(ORDERS, b"bad", transactional=True, journal_negative=True)
+        async with b.transaction("orders", timeout_s=10) as messages:
+            assert messages[0].body == b"bad"
+            raise Reject
+        [rejected] = await a.receive("deadxact", timeout_s=10)
+        assert rejected.message_class == "NACK_RECEIVE_REJECTED"
+        assert (await found(b, "orders", 0)).unsettled == 0
+
+
+async def test_dead_letters_are_sent_back_all_or_some(topology: Topology, tmp_path: Path) -> None:
+    async with running_with_client(topology, "a", tmp_path) as a:
+        for body in (b"1", b"2", b"3"):
+            await a.send(ORDERS, body, transactional=True, journal_negative=True, label="kept")
+        await a.purge(ORDERS)
+        first, *_ = await a.peek("deadxact", limit=3)
+        with pytest.raises(UsageError, match=rf"has no message .*\\{first.id.ordinal + 9}$"):
+            await a.send_back("deadxact", [first.id, MessageId(a.manager, first.id.ordinal + 9)])
+        assert await a.send_back("deadxact", [first.id]) == 1
+        assert [message.body for message in await a.peek("deadxact", limit=3)] == [b"2", b"3"]
+        assert await a.send_back("deadxact") == 2
+        assert await a.peek("deadxact") == []
+    async with two(topology, tmp_path) as (a, b):
+        await found(b, "orders", 3)
+        messages = await b.receive("orders", limit=3)
+        assert [(message.body, message.label) for message in messages] == [
+            (body, "kept") for body in (b"1", b"2", b"3")
+        ]
+        assert await b.send_back("orders;journal") == 3
+        await found(b, "orders", 3)
+        with pytest.raises(UsageError, match="no dead-letter queue and no journal"):
+            await b.send_back("orders")
+
+
+async def test_an_administration_queue_hears_of_arrival_and_receipt(
+    topology: Topology, tmp_path: Path
+) -> None:
+    async with two(topology, tmp_path) as (a, b):
+        sent = await a.send(
+            NOTES, b"", admin_queue=r".\private$\replies", response_queue="replies", acknowledgments=0b11
+        )
+        [received] = await b.receive("notes", timeout_s=10)
+        await found(a, "replies", 2)
+        told = await a.receive("replies", limit=2)
+        assert [(ack.message_class, ack.correlation) for ack in told] == [
+            ("ACK_REACH_QUEUE", sent),
+            ("ACK_RECEIVE", sent),
+        ]
+        assert received.response_queue == str(topology.resolve(r"a\replies").format_name)
+
+
+async def test_a_traced_message_reports_to_a_public_queue(tmp_path: Path) -> None:
+    text = TWO.replace("[node.a.queue.replies]", "[node.a.queue.replies]\npublic = true")
+    topology = parse(text, "two.toml").with_free_ports()
+    async with two(topology, tmp_path) as (a, b):
+        await a.send(NOTES, b"", trace_queue="replies")
+        await b.receive("notes", timeout_s=10)
+        await found(a, "replies", 2)
+        assert {report.message_class for report in await a.receive("replies", limit=2)} == {"REPORT"}
+        with pytest.raises(UsageError, match="reports go to a public queue"):
+            await a.send(NOTES, b"", trace_queue="notes")
+
+
+async def test_a_second_client_sees_what_the_first_has_done(topology: Topology, tmp_path: Path) -> None:
+    limited = replace(topology.nodes["a"].settings, quota_bytes=10_000)
+    nodes = {**topology.nodes, "a": replace(topology.nodes["a"], settings=limited)}
+    topology = replace(topology, nodes=nodes)
+    async with running(topology, "a", tmp_path):
+        async with connect(topology, "a", tmp_path) as client:
+            await client.send(ORDERS, bytes(8_000), transactional=True)
+        async with connect(topology, "a", tmp_path) as client:
+            with pytest.raises(UsageError, match="receive or purge something first"):
+                await client.send(ORDERS, bytes(8_000), transactional=True)
+            await client.purge(ORDERS)
+            while True:
+                with suppress(UsageError):  # The store forgets what is gone with its next commit.
+                    await client.send(ORDERS, bytes(8_000), transactional=True)
+                    break
+                await trio.sleep(0.01)
