@@ -348,6 +348,11 @@ class LocalQueue:
         """Whether an application waits for a message, or has some that it has not settled."""
         return bool(self._waiting or self.unsettled)
 
+    @property
+    def consumer_count(self) -> int:
+        """How many of them there are."""
+        return len(self._waiting) + len(self.unsettled)
+
     def purge(self, message_class: MessageClass = MessageClass.NACK_Q_PURGED) -> None:
         """All that is in the queue now is to leave it; what consumers have not settled, if they give it back."""
         self._purge_class = message_class
@@ -454,6 +459,10 @@ class LocalQueues:
         queue.purge(MessageClass.NACK_Q_DELETED)
         self._deleted = [other for other in self._deleted if other.count] + [queue]
         self.stir(queue)
+
+    def is_gone(self, queue: LocalQueue) -> bool:
+        """Whether a queue was deleted, and its last message has left."""
+        return queue in self._deleted and not queue.count
 
     def of_lane(self, number: int) -> tuple[LocalQueue, Lane] | None:
         """The queue with a lane of this number in the store, and that lane."""

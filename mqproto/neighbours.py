@@ -91,6 +91,15 @@ class Neighbours:
         """When the first next hop is tried again, on the uptime clock, or None if that is not planned."""
         return self._timers.deadline_ms(Timer.SESSION_RETRY_CONNECT, neighbour)
 
+    def in_flight(self) -> dict[OutgoingQueue, list[InFlight]]:
+        """By queue, the messages that were sent and that nobody has answered for."""
+        found: dict[OutgoingQueue, list[InFlight]] = {}
+        for session in self.sessions.values():
+            for entry in session.lost():
+                assert isinstance(entry.origin, OutgoingQueue)
+                found.setdefault(entry.origin, []).append(entry)
+        return found
+
     # Transports come and go
 
     def accepted(self, host: str, now: Moment) -> Session:

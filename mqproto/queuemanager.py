@@ -61,6 +61,7 @@ from mqproto.timers import Timer, Timers
 from mqproto.tracing import Tracing
 from mqproto.transfer.incoming import IncomingSequence, SequenceKey
 from mqproto.transfer.outgoing import OutgoingSequence
+from mqproto.whereabouts import Whereabouts
 from mqproto.wire import MessageClass, acknowledgment_in
 from mqproto.wire.guid import Guid
 
@@ -87,6 +88,7 @@ class QueueManager:
         now: Moment,
     ) -> None:
         self.identity = identity
+        self._settings = settings
         self._timers = timers = Timers()
         self._writes = writes = PendingWrites(timers)
         self._notes: list[Note] = []
@@ -404,8 +406,10 @@ class QueueManager:
         return batch
 
     def status(self) -> NodeStatus:
-        """What waits where, for people."""
+        """What waits where, for people; the caller adds the time."""
         return describe(
+            self.identity,
+            self._settings,
             self._neighbours,
             self._outbound,
             self._queues,
@@ -414,3 +418,7 @@ class QueueManager:
             self._history,
             self._outcomes,
         )
+
+    def whereabouts(self) -> Whereabouts:
+        """Where messages are, for people; it holds until something is fed or taken."""
+        return Whereabouts(self._neighbours, self._outbound, self._queues, self._sequences)

@@ -41,6 +41,15 @@ class Holes:
         at = bisect_left(self._first, number) - 1
         return self._first[at] - 1 if at >= 0 and self._last[at] >= number - 1 else number - 1
 
+    def after(self, number: int) -> int:
+        """The lowest number above this one that is not in the set."""
+        at = bisect_right(self._first, number + 1) - 1
+        return self._last[at] + 1 if at >= 0 and self._last[at] > number else number + 1
+
+    def count_through(self, number: int) -> int:
+        """How many numbers up to this one are in the set."""
+        return sum(min(last, number) - first + 1 for first, last in self if first <= number)
+
     def drop_through(self, number: int) -> int:
         """Forget all numbers up to this one; how many of them were in the set."""
         count = 0

@@ -129,6 +129,15 @@ class IncomingSequence:
         """How many messages wait behind a gap."""
         return len(self._held)
 
+    @property
+    def missing(self) -> tuple[int, int] | None:
+        """The numbers before the first message that is held, first and last, or None if nothing is."""
+        if not self._order:
+            return None
+        key = self._order[0]
+        had = self.number if key[0] == self.identifier else 0
+        return had + 1, self._held[key].header.previous_tx_sequence_number
+
     def judge(self, header: TransactionHeader, size_bytes: int) -> Verdict:
         """Decide, and take the message into the account if it is accepted.  3.1.5.8.6
 

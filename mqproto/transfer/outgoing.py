@@ -219,6 +219,22 @@ class OutgoingSequence(OutgoingQueue):
         """EodResendTime on the uptime clock, or None while nothing is to be resent."""
         return self._timers.deadline_ms(Timer.TRANSACTIONAL_ACK_WAIT, self)
 
+    @property
+    def first_number(self) -> int:
+        """The number of EodFirstNonAck: the first message without an OrderAck, or where the next one would be."""
+        return self._holes.after(self.last_ack)
+
+    @property
+    def last_sent_number(self) -> int:
+        """The number of EodLastNonAck: the last message that was sent."""
+        return self._holes.before(self.sent_through - self.base + 1)
+
+    @property
+    def unacked_count(self) -> int:
+        """EodNoAckCount: messages that were sent and have no OrderAck."""
+        sent = self.sent_through - self.base
+        return sent - self.last_ack - self._holes.count_through(sent)
+
     # Sending
 
     @property
@@ -247,7 +263,7 @@ class OutgoingSequence(OutgoingQueue):
         """The number of the message before, leaving out those that were withdrawn.  3.1.7.1.3"""
         return max(self._holes.before(number), self.last_ack)
 
-    def _is_kept(self, position: int) -> bool:
+    def is_kept(self, position: int) -> bool:
         """Whether the message at a position still waits for its OrderAck."""
         number = position - self.base
         return number > self.last_ack and number not in self._holes
@@ -281,7 +297,7 @@ class OutgoingSequence(OutgoingQueue):
         self.withdraw(message.position - self.base, writes, decided=True)
 
     def delete(self, position: int, writes: PendingWrites) -> bool:
-        if not self._is_kept(position):
+        if not self.is_kept(position):
             return False
         self.withdraw(position - self.base, writes, decided=True)
         return True
@@ -302,7 +318,7 @@ class OutgoingSequence(OutgoingQueue):
         self.window.give_back(
             Waiting(entry.position, entry.packet, entry.final_ack, stored=True)
             for entry in entries
-            if not entry.resent and self._is_kept(entry.position)
+            if not entry.resent and self.is_kept(entry.position)
         )
 
     # Acknowledgments
@@ -447,7 +463,7 @@ class OutgoingSequence(OutgoingQueue):
             return  # What was to be resent has changed since: the page begins at the wrong place.
         through = self._resend_end
         for position, packet, final_ack in rows:
-            if position <= through and self._is_kept(position):
+            if position <= through and self.is_kept(position):
                 self._resends.append(Waiting(position, packet, final_ack, stored=True))
         self._resend_after = self._resends[-1].position if self._resends else max(self._resend_after, through)
 
