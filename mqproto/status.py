@@ -52,6 +52,7 @@ class OutgoingStatus:
     waiting: for a sequence, the messages without an OrderAck; else those that the next hop has not acknowledged.
     unsent: those of them that are to be sent now, or again because the connection broke.
     in_flight: those that were sent and that the next hop has not acknowledged; copies count as well.
+    next_manager: the GUID of the queue manager at the next hop; empty if that is not known.
     state: connected, connecting, disconnected, on hold, or no route.
     next_hops: all that there are, the preferred first; next_hop is the one that serves, or is tried next.
     retry_at_ms: when the first next hop is tried again; also while a later one serves.
@@ -64,6 +65,8 @@ class OutgoingStatus:
     last_ack_count: EodLastAckCount, OrderAcks that have come.
     first_unacked, last_unacked, unacked: EodFirstNonAck, EodLastNonAck and EodNoAckCount, of those that were sent.
     next_number: EodNextSeq.
+    unread: EodNoReadCount, messages that the destination has and that wait for their FinalAck. They are on disk alone:
+        who asks the core fills this in.
     """
 
     name: str
@@ -78,6 +81,7 @@ class OutgoingStatus:
     next_hops: list[str] = field(default_factory=list)
     retry_at_ms: int | None = None
     history: list[ConnectionAttempt] = field(default_factory=list)
+    next_manager: str = ""
     unsent: int = 0
     in_flight: int = 0
 
@@ -89,6 +93,7 @@ class OutgoingStatus:
     last_unacked: int = 0
     unacked: int = 0
     next_number: int = 0
+    unread: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +233,7 @@ def _outgoing(
         next_hops=[str(hop) for hop in neighbour.hops] if neighbour else [],
         retry_at_ms=neighbours.retry_at_ms(neighbour) if neighbour else None,
         history=neighbour.history.attempts() if neighbour else [],
+        next_manager=guid_text(neighbour.hop.manager) if neighbour and neighbour.hop.manager else "",
         unsent=waiting - sent,
         in_flight=sent,
     )

@@ -66,6 +66,7 @@ class MessageStatus:
     message_class: of a dead letter, why it is one.
     sent_s: when it was sent first; reach_by_s and receive_by_s are the last second at which it may still be on its
         way, and be received. All are UTC.
+    copies: how many there are of it in its queue, as far as that was looked through; a resend makes more of them.
     """
 
     spot: Spot
@@ -82,6 +83,7 @@ class MessageStatus:
     sent_s: int
     reach_by_s: int | None
     receive_by_s: int | None
+    copies: int = 1
 
 
 def describe_message(found: Found) -> MessageStatus:

@@ -6,26 +6,34 @@ are needed, so that a node starts fast. Exit status 0: done; 1: a finding, or a 
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import sys
-from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
 from mqproto.errors import FormatNameError, MqprotoError, UsageError
+from simulator import commands
+from simulator.options import (
+    DONE,
+    FINDING,
+    INTERRUPTED,
+    MISUSE,
+    DirectoryOption,
+    JsonOption,
+    TopologyArgument,
+    complain,
+    only_one,
+    place_of,
+    print_json,
+    run_task,
+)
 
-if TYPE_CHECKING:
-    from simulator.talk import Place
+__all__ = ["DONE", "FINDING", "MISUSE", "app", "main", "run_command"]
 
-DONE: Final = 0
-FINDING: Final = 1
-MISUSE: Final = 2
-INTERRUPTED: Final = 130
 DEBUG: Final = "MQPROTO_DEBUG"
 """Set to anything, this environment variable has every error shown with its traceback."""
 
@@ -39,27 +47,6 @@ app = typer.Typer(
 )
 bench = typer.Typer(help="How fast it is here.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
-
-TopologyArgument = Annotated[
-    str, typer.Argument(help="A shipped topology, such as three-node, or a .toml file.")
-]
-TopologyOption = Annotated[
-    str,
-    typer.Option("--topology", "-t", envvar="MQPROTO_TOPOLOGY", help="A shipped topology or a .toml file."),
-]
-DirectoryOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--directory",
-        "-d",
-        envvar="MQPROTO_DIRECTORY",
-        help="Where the stores are; one per topology by default.",
-    ),
-]
-NodeOption = Annotated[str | None, typer.Option("--node", "-n", help="The node to talk to.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
-
-T = TypeVar("T")
 
 
 @app.command()
@@ -79,9 +66,9 @@ def demo(
     from simulator import demo, screen, workload
 
     work = workload.from_path(source) if source else workload.orders(count, seed)
-    report = _run(partial(demo.run_demo, work, capture, screen.ProgressScreen(quiet=as_json)))
+    report = run_task(partial(demo.run_demo, work, capture, screen.ProgressScreen(quiet=as_json)))
     if as_json:
-        _print_json(report.as_json())
+        print_json(report.as_json())
     else:
         screen.show_report(report)
     return FINDING if report.broken else DONE
@@ -104,9 +91,11 @@ def crash(
     from simulator import crash, screen
 
     seed = secrets.randbelow(1_000_000) if seed is None else seed
-    report = _run(partial(crash.run_crash, minutes, seed, directory, screen.ProgressScreen(quiet=as_json)))
+    report = run_task(
+        partial(crash.run_crash, minutes, seed, directory, screen.ProgressScreen(quiet=as_json))
+    )
     if as_json:
-        _print_json(report.as_json())
+        print_json(report.as_json())
     else:
         screen.show_crash_report(report)
     return FINDING if report.broken else DONE
@@ -123,7 +112,7 @@ def run(
     """Start the nodes of a topology and keep them running, until Ctrl-C."""
     from simulator.running import run_topology
 
-    return _run(partial(run_topology, _place(topology, directory), free_ports=free_ports))
+    return run_task(partial(run_topology, place_of(topology, directory), free_ports=free_ports))
 
 
 @app.command()
@@ -137,115 +126,24 @@ def node(
     """One queue manager in the foreground, until Ctrl-C or SIGTERM."""
     from simulator.node import serve
 
-    place = _place(topology, directory)
+    place = place_of(topology, directory)
     serve(place.topology, name, place.directory, allow_remote=allow_remote, supervised=supervised)
     return DONE
 
 
-@app.command()
-def send(
-    queue: Annotated[
-        str,
-        typer.Argument(
-            help=r"Such as 'destination\orders', or any format name; several, separated by commas."
-        ),
-    ],
-    source: Annotated[str | None, typer.Argument(help="- for stdin.", metavar="[-]")] = None,
-    body: Annotated[str | None, typer.Option("--body", "-b", help="The body, as text.")] = None,
-    file: Annotated[Path | None, typer.Option("--file", "-f", help="The body is this file.")] = None,
-    lines: Annotated[bool, typer.Option("--lines", "-l", help="Each line is one message.")] = False,
-    label: Annotated[str, typer.Option(help="Up to 249 characters.")] = "",
-    transactional: Annotated[
-        bool | None,
-        typer.Option(
-            "--transactional/--no-transactional",
-            help="By default, as the queue is declared.",
-            show_default=False,
-        ),
-    ] = None,
-    recoverable: Annotated[bool, typer.Option("--recoverable", help="Kept through restarts.")] = False,
-    priority: Annotated[int, typer.Option(min=0, max=7, help="Transactional messages have none.")] = 3,
-    topology: TopologyOption = "three-node",
-    node: NodeOption = None,
-    directory: DirectoryOption = None,
-    as_json: JsonOption = False,
-) -> int:
-    """Send a message, or one for each line; prints the identifiers."""
-    from simulator import talk
-
-    options = talk.SendOptions(label, transactional, recoverable, priority)
-    bodies = talk.bodies(body=body, file=file, stdin=source, lines=lines)
-    identifiers = _run(partial(talk.send, _place(topology, directory), node, queue, bodies, options))
-    if as_json:
-        _print_json({"queue": queue, "sent": identifiers})
-    else:
-        print("\n".join(identifiers))
-    return DONE
-
-
-@app.command()
-def receive(
-    queue: Annotated[str, typer.Argument(help=r"Such as 'destination\orders'.")],
-    count: Annotated[int, typer.Option("--count", "-c", min=1, help="At most so many messages.")] = 1,
-    timeout_s: Annotated[
-        float, typer.Option("--timeout", min=0, help="Seconds to wait for the next message.")
-    ] = 5,
-    commit: Annotated[bool, typer.Option("--commit/--rollback", help="Take them, or give them back.")] = True,
-    topology: TopologyOption = "three-node",
-    node: NodeOption = None,
-    directory: DirectoryOption = None,
-    as_json: JsonOption = False,
-) -> int:
-    """Receive messages in a transaction; prints the bodies. Status 1 if none came."""
-    from simulator import talk
-
-    place = _place(topology, directory)
-    show = partial(talk.show_message, as_json=as_json)
-    found = _run(partial(talk.receive, place, node, queue, count, timeout_s, commit=commit, show=show))
-    if not found:
-        _complain(f"no message came to {queue} within {timeout_s:g} s; see what waits where: mqproto queues")
-    return DONE if found else FINDING
-
-
-@app.command()
-def peek(
-    queue: Annotated[str, typer.Argument(help=r"Such as 'destination\orders'.")],
-    count: Annotated[
-        int, typer.Option("--count", "-c", min=1, max=500, help="At most so many messages.")
-    ] = 1,
-    topology: TopologyOption = "three-node",
-    node: NodeOption = None,
-    directory: DirectoryOption = None,
-    as_json: JsonOption = False,
-) -> int:
-    """Look at the first messages of a queue, which stay there. Status 1 if it is empty."""
-    from simulator import talk
-
-    messages = _run(partial(talk.peek, _place(topology, directory), node, queue, count))
-    for message in messages:
-        talk.show_message(message, as_json=as_json)
-    if not messages:
-        _complain(f"{queue} is empty")
-    return DONE if messages else FINDING
-
-
-@app.command()
-def queues(
-    topology: TopologyOption = "three-node", directory: DirectoryOption = None, as_json: JsonOption = False
-) -> int:
-    """What waits where, on every node that runs. Status 1 if none does."""
-    from simulator import talk
-
-    place = _place(topology, directory)
-    found = _run(partial(talk.statuses, place))
-    if as_json:
-        _print_json(talk.queues_as_json(found))
-    else:
-        talk.show_queues(place.topology, found)
-    if all(status is None for status in found.values()):
-        _complain(f"no node of {place.topology.name} is running; start them: mqproto run {topology}")
-        return FINDING
-    return DONE
+for command in (
+    commands.send,
+    commands.receive,
+    commands.peek,
+    commands.queues,
+    commands.explain,
+    commands.pause,
+    commands.resume,
+    commands.purge,
+    commands.delete,
+):
+    app.command()(command)
+app.command("return")(commands.send_back)
 
 
 @app.command()
@@ -262,7 +160,7 @@ def decode(
     data = show.read_source(packet)
     inspection = inspect_packet(data)
     if as_json:
-        _print_json(show.as_json(inspection, len(data)))
+        print_json(show.as_json(inspection, len(data)))
     else:
         screen.wide_console().print(show.as_table(inspection, len(data)))
     return DONE if inspection.is_valid else FINDING
@@ -292,9 +190,9 @@ def probe(
     from simulator import probe as asking
 
     host, port = asking.target(host)
-    report = _run(partial(asking.probe, host, port, ping_port=ping_port, timeout_s=timeout_s))
+    report = run_task(partial(asking.probe, host, port, ping_port=ping_port, timeout_s=timeout_s))
     if as_json:
-        _print_json(asking.as_json(report))
+        print_json(asking.as_json(report))
     else:
         print("\n".join(asking.as_lines(report)))
     return DONE if report.is_msmq else FINDING
@@ -417,11 +315,11 @@ def _bench(
     if rounds:
         figures["codec"] = bench.bench_codec(rounds)
     if messages:
-        figures["chain"] = _run(partial(chain.bench_chain, messages, window, body_bytes, runs=runs))
+        figures["chain"] = run_task(partial(chain.bench_chain, messages, window, body_bytes, runs=runs))
     if backlog:
-        figures["backlog"] = _run(partial(waiting.bench_backlog, backlog))
+        figures["backlog"] = run_task(partial(waiting.bench_backlog, backlog))
     if as_json:
-        _print_json(screen.figures_as_json(figures))
+        print_json(screen.figures_as_json(figures))
     else:
         screen.show_figures(figures)
     return FINDING if "backlog" in figures and figures["backlog"].over_limit else DONE
@@ -442,17 +340,17 @@ def run_command(arguments: list[str]) -> int:
         if text.startswith("Usage:"):  # A command alone, without what it needs, asks for its help.
             print(text, file=sys.stderr)
         else:
-            _complain(f"{' '.join(text.split()).rstrip('.')}; see mqproto --help")
+            complain(f"{' '.join(text.split()).rstrip('.')}; see mqproto --help")
         return MISUSE
     except (UsageError, FormatNameError) as error:
         if debug:
             raise
-        _complain(str(error))
+        complain(str(error))
         return MISUSE
     except MqprotoError as error:
         if debug:
             raise
-        _complain(str(error))
+        complain(str(error))
         return FINDING
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -467,46 +365,14 @@ def run_command(arguments: list[str]) -> int:
         if debug:
             raise
         where = f"{error.filename}: " if error.filename else ""
-        _complain(f"{where}{error.strerror or error}; for where it happened set {DEBUG}=1 and repeat")
+        complain(f"{where}{error.strerror or error}; for where it happened set {DEBUG}=1 and repeat")
         return FINDING
     except Exception as bug:
         if debug:
             raise
-        inner = _only(bug)
-        _complain(
-            f"a bug in mqproto: {type(inner).__name__}: {inner}; to see where, set {DEBUG}=1 and repeat"
-        )
+        inner = only_one(bug)
+        complain(f"a bug in mqproto: {type(inner).__name__}: {inner}; to see where, set {DEBUG}=1 and repeat")
         return FINDING
-
-
-def _complain(text: str) -> None:
-    print(f"mqproto: {' '.join(text.splitlines())}", file=sys.stderr)
-
-
-def _print_json(value: object) -> None:
-    print(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
-
-
-def _place(topology: str, directory: Path | None) -> Place:
-    from simulator.talk import Place
-
-    return Place.of(topology, directory)
-
-
-def _run(task: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run under trio. One error that came through nurseries is that error."""
-    import trio
-
-    try:
-        return trio.run(task)
-    except BaseExceptionGroup as group:
-        raise _only(group) from None
-
-
-def _only(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
 
 
 if __name__ == "__main__":

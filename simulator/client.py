@@ -28,7 +28,7 @@ from mqproto.status import NodeStatus
 from mqproto.wire import NULL_GUID, Guid
 from simulator import control, places
 from simulator.connection import Connection, read_buffer
-from simulator.control import Frame, FrameBuffer, Operation, Settlement
+from simulator.control import Explanation, Frame, FrameBuffer, Operation, Settlement
 from simulator.received import MessageId, ReceivedMessage, decoded
 from simulator.topology import Topology
 
@@ -306,6 +306,16 @@ class Client:
         return status
 
     # For operators
+
+    async def explain(self, subject: str = "", limit: int = 5) -> Explanation:
+        """Why something waits: all that the node knows of a queue, of a node that messages go to, or of a message.
+
+        Args:
+            subject: a queue's name, a node's, or a message's identifier; empty for all queues.
+            limit: how many messages of each queue to tell of.
+        """
+        answer: Explanation = await self._ask(Operation.EXPLAIN, control.Explain(subject, limit))
+        return answer
 
     async def pause(self, queue: str) -> None:
         """Send nothing more to a queue, or to a node, until `resume`; it stays so over restarts."""

@@ -21,6 +21,7 @@ from construct import Int8ul, Int32ul, Struct
 from mqproto.applications import Draft
 from mqproto.errors import FormatNameError, MqprotoError, UsageError
 from mqproto.status import NodeStatus
+from mqproto.whereabouts import MessageStatus
 from simulator.topology import TopologyError
 
 VERSION: Final = 2
@@ -48,6 +49,7 @@ class Operation(IntEnum):
     PEEK = 2
     ABANDON = 3
     HOLD = 4
+    EXPLAIN = 5
     SEND = 32
     RECEIVE = 33
     RECEIVE_IN_TRANSACTION = 34
@@ -164,6 +166,23 @@ class Hold(msgspec.Struct, array_like=True):
     on_hold: bool
 
 
+class Explain(msgspec.Struct, array_like=True):
+    """A queue or a node that messages go to, or a message by its identifier; empty for all queues.
+
+    limit: how many messages of each queue to tell of; of all queues, none are.
+    """
+
+    subject: str
+    limit: int
+
+
+class Explanation(msgspec.Struct, array_like=True):
+    """What of a node has to do with a subject: queues and sequences, and messages, the oldest of a queue first."""
+
+    status: NodeStatus
+    messages: list[MessageStatus]
+
+
 class OneQueue(msgspec.Struct, array_like=True):
     """A queue of the node or, for PURGE, an outgoing one."""
 
@@ -196,6 +215,7 @@ REQUESTS: Final[dict[int, type[msgspec.Struct]]] = {
     Operation.PEEK: Peek,
     Operation.ABANDON: Abandon,
     Operation.HOLD: Hold,
+    Operation.EXPLAIN: Explain,
     Operation.SEND: Send,
     Operation.RECEIVE: Receive,
     Operation.RECEIVE_IN_TRANSACTION: Receive,
@@ -213,6 +233,7 @@ RESULTS: Final[dict[int, Any]] = {
     Operation.PEEK: Messages,
     Operation.ABANDON: Nothing,
     Operation.HOLD: Nothing,
+    Operation.EXPLAIN: Explanation,
     Operation.SEND: Sent,
     Operation.RECEIVE: Messages,
     Operation.RECEIVE_IN_TRANSACTION: Messages,

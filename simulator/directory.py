@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from mqproto.applications import Draft
 from mqproto.destinations import Destination
@@ -26,6 +26,18 @@ KNOWN_LIMIT: Final = 1_000
 PROXY_HOST: Final = "127.0.0.1"
 """The address from which the kernel lets a proxy on loopback connect."""
 KB: Final = 1_024
+
+
+class Target(NamedTuple):
+    """What an operator asks after.
+
+    local_name: what the node calls the queue that is meant; empty for all of it.
+    text: what `known_as` makes of an outgoing queue that leads there.
+    """
+
+    node: Node
+    local_name: str
+    text: str
 
 
 class Directory:
@@ -143,7 +155,23 @@ class Directory:
             raise UsageError(f"{text} is a queue of {found.node.name}: receive from it there")
         return found.local_name
 
-    # Names of outgoing queues
+    # Names of outgoing queues, and of what an operator asks after
+
+    def target(self, text: str) -> Target:
+        """The queue or the node that an operator asks after; a bare name is first one of this node.
+
+        Raises:
+            FormatNameError, TopologyError: as `destination`.
+        """
+        for node in self.topology.nodes.values():
+            if text.casefold() == node.name.casefold():
+                return Target(node, "", node.name)
+        if is_bare(text):
+            with suppress(TopologyError):
+                return Target(self.node, self.local_queue(text), "")
+        found = self._find(text)
+        name = found.queue.name if found.queue is not None else found.local_name
+        return Target(found.node, found.local_name, f"{found.node.name}\\{name}")
 
     def outgoing_queues(self, text: str, names: Iterable[str]) -> list[str]:
         r"""Which of a queue manager's outgoing queues are meant by `destination\orders`, or by `destination`.

@@ -65,7 +65,7 @@ class Node:
         self._transports = Transports(
             self.core, self._turns, clock, node.host, node.settings.maximum_sessions, buffer
         )
-        self._service = Service(self.core, directory, self._turns, clock, buffer)
+        self._service = Service(self.core, directory, store, self._turns, clock, buffer)
         self._pings = Pings(self.core, self._turns, clock, node.host, directory.ping_ports)
 
     def stop(self) -> None:

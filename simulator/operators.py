@@ -1,19 +1,32 @@
-"""What an operator does to the queues of a node: pause, purge, delete, and dead letters sent once more."""
+"""What an operator asks of a node and does to its queues: why a message waits; pause, purge, delete, send back."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
 from typing import Final
 
+import trio
+
+from mqproto.effects import POSITION_BITS, ReadBy, ReadPage, message_key
 from mqproto.errors import FormatNameError, UsageError
 from mqproto.queuemanager import QueueManager
-from mqproto.wire import Guid
+from mqproto.status import NodeStatus
+from mqproto.whereabouts import Found, MessageStatus, Whereabouts, describe_message
+from mqproto.wire import Guid, guid_text
 from simulator.clock import Clock
+from simulator.control import Explanation
 from simulator.directory import Directory, known_as
 from simulator.received import MessageId, decoded
+from simulator.storage import Store
 
 ALL: Final = 2**40
 """More messages than a queue manager has in memory."""
+LOOKED_THROUGH: Final = 200
+"""How far into a queue its copies are counted, and those for one of several destinations are looked for."""
+PAGE: Final = 64
+PAGE_BYTES: Final = 2**22
 
 
 class Operators:
@@ -22,25 +35,99 @@ class Operators:
     Every method may raise FormatNameError or UsageError: there is no such queue.
     """
 
-    def __init__(self, core: QueueManager, directory: Directory, clock: Clock) -> None:
+    def __init__(self, core: QueueManager, directory: Directory, store: Store, clock: Clock) -> None:
         self._core = core
         self._directory = directory
+        self._store = store
         self._clock = clock
 
-    def outgoing(self, text: str) -> list[str]:
-        """The outgoing queues that are meant, as the queue manager calls them: at least one."""
-        names = [queue.name for queue in self._core.status().outgoing]
-        found = self._directory.outgoing_queues(text, names)
-        if not found:
-            topology = self._directory.topology
-            known = ", ".join(sorted({known_as(topology, name) for name in names})) or "none"
-            node = self._directory.node.name
-            raise UsageError(f"{node} has no outgoing queue to {text}; there are: {known}")
-        return found
+    # Questions
+
+    def status(self) -> NodeStatus:
+        """What waits where, now."""
+        now, status, unread = self._clock.now(), self._core.status(), self._store.unread()
+        outgoing = [replace(queue, unread=unread.get(queue.name, 0)) for queue in status.outgoing]
+        return replace(status, outgoing=outgoing, uptime_ms=now.uptime_ms, utc_s=now.utc_s)
+
+    async def explain(self, subject: str, limit: int) -> Explanation:
+        """What of this node has to do with a queue, a node, or a message; see `control.Explain`."""
+        identifier = MessageId.parse(subject)
+        if identifier is not None:
+            return await self._explain_message(identifier)
+        if not subject:
+            status = _only_waiting(self.status())
+            names = [queue.name for queue in status.outgoing] + [queue.name for queue in status.local]
+            return Explanation(status, self._first(names, 1))
+        return self._explain_queue(subject, limit)
+
+    async def _explain_message(self, identifier: MessageId) -> Explanation:
+        rows = await trio.to_thread.run_sync(self._store.find, identifier.ordinal)
+        places = self._core.whereabouts()
+        found = [one for key, packet in rows if (one := places.stored(key, packet)) is not None]
+        source = guid_text(identifier.manager)
+        messages = [
+            message
+            for message in map(describe_message, [*found, *places.unstored()])
+            if (message.source, message.ordinal) == (source, identifier.ordinal)
+        ]
+        return Explanation(_only(self.status(), {message.queue for message in messages}), messages)
+
+    def _explain_queue(self, subject: str, limit: int) -> Explanation:
+        topology, status = self._directory.topology, self.status()
+        known = {queue.name: known_as(topology, queue.name) for queue in status.outgoing}
+        try:
+            target = self._directory.target(subject)
+        except (UsageError, FormatNameError):
+            names = self._directory.outgoing_queues(subject, known)
+            if not names:
+                raise
+            return Explanation(_only(status, names), self._first(names, limit))
+        if target.node is self._directory.node:
+            queue = target.local_name
+            return Explanation(_only(status, [queue]) if queue else status, self._first([queue], limit))
+        towards_node = [name for name in known if known[name] == target.node.name]
+        if not target.local_name:
+            names = [name for name in known if known[name].startswith(f"{target.node.name}\\")] + towards_node
+            return Explanation(_only(status, names), self._first(names, limit))
+        names = [name for name in known if known[name] == target.text]
+        messages = self._first(names, limit)
+        # Those that pass through here, and those without a transaction, wait among others for the same node.
+        others = self._first(towards_node, LOOKED_THROUGH)
+        mine = [one for one in others if known_as(topology, one.destination) == target.text]
+        messages += mine[:limit]
+        return Explanation(_only(status, names + towards_node), messages)
+
+    def _first(self, names: Iterable[str], limit: int) -> list[MessageStatus]:
+        """The first messages of each of these queues, in the order in which they leave."""
+        places = self._core.whereabouts()
+        messages: list[MessageStatus] = []
+        for name in names:
+            numbers = places.numbers_of(name)
+            turn = {number: place for place, number in enumerate(numbers)}
+            looked_through = max(limit, LOOKED_THROUGH)
+            found = [
+                one for number in numbers for one in islice(self._stored(places, number), looked_through)
+            ]
+            found += (one for one in places.unstored() if one.queue == name)
+            found.sort(key=lambda one: (turn[one.key >> POSITION_BITS], one.key))
+            messages += _without_copies(map(describe_message, found))[:limit]
+        return messages
+
+    def _stored(self, places: Whereabouts, number: int) -> Iterator[Found]:
+        """The messages that are in one of the store's queues, in order."""
+        after = 0
+        while rows := self._store.read(ReadPage(number, after, PAGE, PAGE_BYTES, ReadBy.WINDOW)):
+            for position, packet, _ in rows:
+                found = places.stored(message_key(number, position), packet)
+                if found is not None:  # Else it has left, and the store will forget it.
+                    yield found
+            after = rows[-1][0]
+
+    # Orders
 
     def hold(self, text: str, *, on_hold: bool) -> None:
         """Pause outgoing queues, or resume them."""
-        for name in self.outgoing(text):
+        for name in self._outgoing(text):
             self._core.hold(name, on_hold=on_hold)
 
     def purge(self, text: str) -> int:
@@ -48,7 +135,7 @@ class Operators:
         try:
             names = [self._directory.local_queue(text)]
         except (UsageError, FormatNameError):
-            names = self.outgoing(text)
+            names = self._outgoing(text)
         now = self._clock.now()
         return sum(self._core.purge(name, now) for name in names)
 
@@ -76,3 +163,45 @@ class Operators:
                     raise UsageError(f"{queue} has no message {MessageId(Guid(source), ordinal)}")
             keys = [by_id[MessageId(Guid(source), ordinal)] for source, ordinal in chosen]
         return self._core.send_back(queue, keys, self._clock.now())
+
+    def _outgoing(self, text: str) -> list[str]:
+        """The outgoing queues that are meant, as the queue manager calls them: at least one."""
+        names = [queue.name for queue in self._core.status().outgoing]
+        found = self._directory.outgoing_queues(text, names)
+        if not found:
+            topology = self._directory.topology
+            known = ", ".join(sorted({known_as(topology, name) for name in names})) or "none"
+            node = self._directory.node.name
+            raise UsageError(f"{node} has no outgoing queue to {text}; there are: {known}")
+        return found
+
+
+def _without_copies(messages: Iterable[MessageStatus]) -> list[MessageStatus]:
+    """Each message once, where it first stands, with the number of its copies."""
+    first: dict[tuple[str, int], MessageStatus] = {}
+    for message in messages:
+        key = (message.source, message.ordinal)
+        first[key] = replace(first[key], copies=first[key].copies + 1) if key in first else message
+    return list(first.values())
+
+
+def _only_waiting(status: NodeStatus) -> NodeStatus:
+    """The same without queues in which nothing waits."""
+    return replace(
+        status,
+        local=[queue for queue in status.local if queue.waiting or queue.held],
+        outgoing=[
+            queue for queue in status.outgoing if queue.waiting or queue.unread or queue.state == "on hold"
+        ],
+        incoming=[sequence for sequence in status.incoming if sequence.held],
+    )
+
+
+def _only(status: NodeStatus, names: Collection[str]) -> NodeStatus:
+    """The same without all other queues."""
+    return replace(
+        status,
+        local=[queue for queue in status.local if queue.name in names],
+        outgoing=[queue for queue in status.outgoing if queue.name in names],
+        incoming=[sequence for sequence in status.incoming if sequence.queue in names],
+    )

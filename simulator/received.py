@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from mqproto.errors import FormatNameError
 from mqproto.formatname.wire import admin_from_wire, destinations_from_wire, response_from_wire
-from mqproto.wire import Guid, MessageClass, UserMessage, decode_packet, guid_text, message_identifier
+from mqproto.wire import (
+    Guid,
+    MessageClass,
+    UserMessage,
+    decode_packet,
+    guid_from_text,
+    guid_text,
+    message_identifier,
+)
 
 
 class MessageId(NamedTuple):
@@ -20,6 +30,16 @@ class MessageId(NamedTuple):
 
     def __str__(self) -> str:
         return f"{guid_text(self.manager)}\\{self.ordinal}"
+
+    @classmethod
+    def parse(cls, text: str) -> MessageId | None:
+        r"""The identifier that a text is, as we print it or with braces as Windows does; None if it is none."""
+        found = re.fullmatch(r"\{?([0-9A-Fa-f-]{36})\}?\\([0-9]{1,10})", text.strip())
+        if found is None:
+            return None
+        with suppress(ValueError):
+            return cls(guid_from_text(found[1]), int(found[2]))
+        return None
 
 
 @dataclass(frozen=True, slots=True)

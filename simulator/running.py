@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 
 from mqproto.status import NodeStatus
-from simulator import talk
+from simulator import oversee
 from simulator.screen import plain_table, wide_console
 from simulator.supervisor import Supervisor, supervised
 from simulator.talk import Place
@@ -63,7 +63,7 @@ async def _show(place: Place, console: Console) -> None:
     last: dict[str, str] = {}
     with _live(console) as live:
         while True:
-            found = await talk.statuses(place)
+            found = await oversee.statuses(place)
             rows = {name: _figures(status) for name, status in found.items()}
             if live is not None:
                 table = plain_table("node", *HEADINGS)

@@ -27,6 +27,7 @@ from simulator.connection import Connection
 from simulator.control import ControlError, Frame, FrameBuffer, Operation, Settlement
 from simulator.directory import Directory
 from simulator.operators import Operators
+from simulator.storage import Store
 from simulator.transport import accept
 from simulator.turns import Turns
 
@@ -61,15 +62,22 @@ class Service:
     Args:
         core: does what they ask for.
         directory: what the names mean that they use.
+        store: where most messages are, for whoever asks after them.
         buffer: to read into.
     """
 
     def __init__(
-        self, core: QueueManager, directory: Directory, turns: Turns, clock: Clock, buffer: memoryview
+        self,
+        core: QueueManager,
+        directory: Directory,
+        store: Store,
+        turns: Turns,
+        clock: Clock,
+        buffer: memoryview,
     ) -> None:
         self.core = core
         self.directory = directory
-        self.operators = Operators(core, directory, clock)
+        self.operators = Operators(core, directory, store, clock)
         self.turns = turns
         self.clock = clock
         self.consumers: dict[int, Consumer] = {}
@@ -138,6 +146,20 @@ class Service:
         impatient, self._impatient = self._impatient, []
         for consumer in impatient:
             self.give_up(consumer)
+
+    # Operators
+
+    def explain(self, client: Client, request: int, subject: str, limit: int) -> None:
+        """An operator asks why something waits; the answer may take a while."""
+        self._nursery.start_soon(self._explain, client, request, subject, limit)
+
+    async def _explain(self, client: Client, request: int, subject: str, limit: int) -> None:
+        try:
+            explanation = await self.operators.explain(subject, limit)
+        except (UsageError, FormatNameError) as error:
+            self.answer(client, control.failed(request, error))
+        else:
+            self.answer(client, control.frame(Operation.DONE, request, explanation))
 
     # Consumers
 
@@ -280,6 +302,10 @@ class Client:
                 if number in self.consumers:
                     service.give_up(self.consumers[number])
                 return control.Nothing()
+            case control.Explain(subject, limit):
+                _check_limit(limit)
+                service.explain(self, request.request, subject, limit)
+                return None
             case control.Hold(queue, on_hold):
                 service.operators.hold(queue, on_hold=on_hold)
                 return control.Nothing()
@@ -290,7 +316,7 @@ class Client:
                 return control.Count(service.operators.send_back(queue, messages))
             case _:
                 if request.operation == Operation.QUEUES:
-                    return service.core.status()
+                    return service.operators.status()
                 node = service.directory.node
                 return control.Hello(control.VERSION, node.name, node.guid)
 

@@ -195,6 +195,30 @@ class Store:
             found.close()
         return rows
 
+    def unread(self) -> dict[str, int]:
+        """By the name of a sequence, how many of its messages wait for their FinalAck.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        with self._explained():
+            found = "SELECT name, message_count FROM queue WHERE kind = 'final' AND message_count > 0"
+            return dict(self._db.execute(found).fetchall())
+
+    def find(self, message_id: int) -> list[tuple[int, bytes]]:
+        """Key and packet of the messages with this MessageID.
+
+        It looks at all that was committed, which may take seconds: call it in a thread of its own.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        with self._explained(), closing(sqlite3.connect(self.path, timeout=BUSY_S)) as db:
+            found = db.execute(
+                "SELECT key, packet FROM message WHERE message_id = ? ORDER BY key", (message_id,)
+            )
+            return found.fetchall()
+
     def commit(self, writes: Writes) -> None:
         """Put all of it on disk, in one transaction with one flush.
 

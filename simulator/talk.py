@@ -1,26 +1,29 @@
-"""What an application does from the command line: send, receive, peek, and see what waits where."""
+"""What an application does from the command line: send, receive, peek."""
 
 from __future__ import annotations
 
 import base64
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import trio
-from rich.markup import escape
-
-from mqproto.applications import Draft
+from mqproto.applications import (
+    ACKNOWLEDGE_ARRIVAL,
+    ACKNOWLEDGE_RECEIPT,
+    REPORT_NO_ARRIVAL,
+    REPORT_NO_RECEIPT,
+    Draft,
+)
 from mqproto.errors import UsageError
-from mqproto.status import NodeStatus
+from mqproto.wire import INFINITE
 from simulator import places
-from simulator.client import NodeUnreachable, ReceivedMessage, connect
-from simulator.directory import known_as
-from simulator.screen import plain_table, wide_console
+from simulator.client import ReceivedMessage, Reject, connect
+from simulator.control import Settlement
 from simulator.topology import Topology, load
+from simulator.topology.errors import nearest
 from simulator.topology.resolve import is_bare
 from simulator.workload import BODY_LIMIT_BYTES
 
@@ -46,14 +49,77 @@ class Place:
         return cls(loaded, directory or places.default_directory(loaded))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SendOptions:
-    """What all messages of one `send` have in common. transactional is None for as the queue is declared."""
+    """What all messages of one `send` have in common; the rest is as in `Draft`.
+
+    transactional: None for as the queue is declared.
+    together: whether they are one transaction.
+    time_to_reach_queue_s, time_to_be_received_s: None for ever.
+    """
 
     label: str = ""
     transactional: bool | None = None
+    together: bool = False
     recoverable: bool = False
     priority: int = 3
+    time_to_reach_queue_s: int | None = None
+    time_to_be_received_s: int | None = None
+    dead_letter: bool = False
+    journal: bool = False
+    final_ack: bool = False
+    admin_queue: str = ""
+    acknowledgments: int = 0
+    response_queue: str = ""
+    trace_queue: str = ""
+
+    def draft(self, body: bytes, *, transactional: bool) -> Draft:
+        """One of the messages."""
+        return Draft(
+            body=body,
+            label=self.label,
+            transactional=transactional,
+            recoverable=self.recoverable,
+            priority=self.priority,
+            time_to_reach_queue_s=INFINITE
+            if self.time_to_reach_queue_s is None
+            else self.time_to_reach_queue_s,
+            time_to_be_received_s=INFINITE
+            if self.time_to_be_received_s is None
+            else self.time_to_be_received_s,
+            journal_negative=self.dead_letter,
+            journal_positive=self.journal,
+            final_ack=self.final_ack,
+            admin_queue=self.admin_queue,
+            acknowledgments=self.acknowledgments,
+            response_queue=self.response_queue,
+            trace_queue=self.trace_queue,
+        )
+
+
+ACKNOWLEDGMENTS: Final = {
+    "arrival": ACKNOWLEDGE_ARRIVAL,
+    "receipt": ACKNOWLEDGE_RECEIPT,
+    "no-arrival": REPORT_NO_ARRIVAL,
+    "no-receipt": REPORT_NO_RECEIPT,
+}
+"""What an administration queue may hear of, as it is typed."""
+
+
+def acknowledgments(admin_queue: str, chosen: Sequence[str] | None) -> int:
+    """What was asked for, as Draft.acknowledgments: with an administration queue, everything by default.
+
+    Raises:
+        UsageError: there is no such acknowledgment.
+    """
+    flags = 0
+    for name in chosen or (ACKNOWLEDGMENTS if admin_queue else ()):
+        if name not in ACKNOWLEDGMENTS:
+            raise UsageError(f"--ack {name}: {nearest(name, ACKNOWLEDGMENTS)}")
+        flags |= ACKNOWLEDGMENTS[name]
+    if flags and not admin_queue:
+        raise UsageError("--ack asks for acknowledgments: say where they go with --admin-queue QUEUE")
+    return flags
 
 
 def bodies(*, body: str | None, file: Path | None, stdin: str | None, lines: bool) -> list[bytes]:
@@ -110,23 +176,21 @@ async def send(
                 else "send to it by itself"
             )
             raise UsageError(f"{name} is {kind} and takes no others: {hint}")
-    drafts = [
-        Draft(
-            body=body,
-            label=options.label,
-            transactional=transactional,
-            recoverable=options.recoverable,
-            priority=options.priority,
-        )
-        for body in found
-    ]
+    if options.together and not transactional:
+        raise UsageError(f"{queue} is not transactional: leave --transaction out")
+    drafts = [options.draft(body, transactional=transactional) for body in found]
+    names_of_all = ",".join(names)
     async with connect(topology, at, place.directory) as client:
-        return [str(identifier) for identifier in await client.send_many(",".join(names), drafts)]
+        if options.together:
+            sent = await client.send_together([(names_of_all, draft) for draft in drafts])
+        else:
+            sent = await client.send_many(names_of_all, drafts)
+        return [str(identifier) for identifier in sent]
 
 
 def _whole(place: Place, queue: str) -> str:
     """The name with its node, if it is a queue's alone."""
-    return f"{_host(place, None, queue)}\\{queue}" if is_bare(queue) else queue
+    return f"{host_of(place, None, queue)}\\{queue}" if is_bare(queue) else queue
 
 
 def _takes_transactional(topology: Topology, queue: str, at: str) -> bool:
@@ -141,29 +205,34 @@ async def receive(
     count: int,
     timeout_s: float,
     *,
-    commit: bool,
+    settlement: Settlement,
     show: Callable[[ReceivedMessage], None],
 ) -> int:
     """Receive up to `count` messages in transactions, and show each before its transaction ends; how many came.
+
+    settlement: how each transaction ends; one that is rolled back is the only one.
 
     Raises:
         UsageError: the queue is unknown, or another node's.
         NodeUnreachable: the node is not running.
     """
-    if not commit and count > TRANSACTION_LIMIT:
+    rolls_back = settlement is Settlement.ROLL_BACK
+    if rolls_back and count > TRANSACTION_LIMIT:
         raise UsageError(f"--rollback gives back one transaction: at most {TRANSACTION_LIMIT}, not {count:,}")
     found = 0
-    async with connect(place.topology, _host(place, node, queue), place.directory) as client:
+    async with connect(place.topology, host_of(place, node, queue), place.directory) as client:
         while found < count:
             try:
-                limit = min(count - found, TRANSACTION_LIMIT) if commit else count
+                limit = min(count - found, TRANSACTION_LIMIT)
                 async with client.transaction(queue, limit=limit, timeout_s=timeout_s) as messages:
                     for message in messages:
                         show(message)
                     sys.stdout.flush()
                     found += len(messages)
-                    if not commit:
+                    if rolls_back:
                         raise _RollBackError
+                    if settlement is Settlement.REJECT and messages:
+                        raise Reject
             except _RollBackError:
                 return found
             if not messages:
@@ -177,11 +246,11 @@ class _RollBackError(Exception):
 
 async def peek(place: Place, node: str | None, queue: str, count: int) -> list[ReceivedMessage]:
     """The first messages of a queue, which stay there; errors as `receive`."""
-    async with connect(place.topology, _host(place, node, queue), place.directory) as client:
+    async with connect(place.topology, host_of(place, node, queue), place.directory) as client:
         return await client.peek(queue, limit=count)
 
 
-def _host(place: Place, node: str | None, queue: str) -> str:
+def host_of(place: Place, node: str | None, queue: str) -> str:
     """The node that was asked for, else the one that hosts the queue."""
     if node:
         return place.topology.node_named(node).name
@@ -220,71 +289,8 @@ def message_as_json(message: ReceivedMessage) -> dict[str, Any]:
         "transactional": message.transactional,
         "priority": message.priority,
         **({"destinations": message.destinations} if message.destinations else {}),
+        **({} if message.message_class == "NORMAL" else {"class": message.message_class}),
+        **({"correlation": str(message.correlation)} if message.correlation else {}),
+        **({"response_queue": message.response_queue} if message.response_queue else {}),
         **body,
     }
-
-
-async def statuses(place: Place) -> dict[str, NodeStatus | None]:
-    """What each node says of itself; None for one that is not running."""
-    found: dict[str, NodeStatus | None] = dict.fromkeys(place.topology.nodes)
-
-    async def ask(name: str) -> None:
-        try:
-            async with connect(place.topology, name, place.directory) as client:
-                found[name] = await client.queues()
-        except NodeUnreachable:
-            return
-
-    async with trio.open_nursery() as nursery:
-        for name in found:
-            nursery.start_soon(ask, name)
-    return found
-
-
-def queues_as_json(found: dict[str, NodeStatus | None]) -> list[dict[str, Any]]:
-    """Every queue of every node for programs."""
-    return [
-        {"node": name, "running": status is not None, **(asdict(status) if status else {})}
-        for name, status in found.items()
-    ]
-
-
-def show_queues(topology: Topology, found: dict[str, NodeStatus | None]) -> None:
-    """Every queue of every node for people."""
-    table = plain_table("queue", "waiting", "unsettled", "held", "resent")
-    for heading in ("state", "next hop", "last failure"):
-        table.add_column(heading, justify="left", overflow="fold")
-    for row in _rows(topology, found):
-        table.add_row(*map(escape, row))
-    wide_console().print(table, markup=False)
-
-
-def _rows(topology: Topology, found: dict[str, NodeStatus | None]) -> Iterator[Iterable[str]]:
-    for name, status in found.items():
-        if status is None:
-            yield name, "", "", "", "", "not running", "", ""
-            continue
-        for local in status.local:
-            kind = "transactional" if local.transactional else "local"
-            yield (
-                f"{name}\\{local.name}",
-                f"{local.waiting:,}",
-                f"{local.unsettled:,}",
-                f"{local.held:,}",
-                "",
-                kind,
-                "",
-                "",
-            )
-        for queue in status.outgoing:
-            resent = f"{queue.resent:,}" if queue.sequence else ""
-            yield (
-                f"{name} to {known_as(topology, queue.name)}",
-                f"{queue.waiting:,}",
-                "",
-                "",
-                resent,
-                queue.state,
-                queue.next_hop,
-                queue.last_failure,
-            )

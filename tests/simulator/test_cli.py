@@ -133,7 +133,7 @@ def test_each_line_is_a_message_and_they_stay_in_order_until_they_are_committed(
     assert running("peek", "orders").complaint == "orders is empty"
     nothing = running("receive", "orders", "--timeout", "0")
     assert nothing.status == FINDING
-    assert "mqproto queues" in nothing.complaint
+    assert "mqproto explain orders" in nothing.complaint
 
 
 def test_bodies_are_bytes_from_files_as_well(running: Running, tmp_path: Path) -> None:

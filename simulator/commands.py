@@ -1,0 +1,342 @@
+"""The commands of those who send, receive and look after queues; `cli.py` has them all."""
+
+from __future__ import annotations
+
+import shlex
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mqproto.errors import UsageError
+from simulator.options import (
+    DONE,
+    FINDING,
+    DirectoryOption,
+    JsonOption,
+    NodeOption,
+    TopologyOption,
+    complain,
+    place_of,
+    print_json,
+    run_task,
+)
+
+LocalArgument = Annotated[str, typer.Argument(help=r"Such as 'destination\orders', or 'sender\deadxact'.")]
+OutgoingArgument = Annotated[
+    str,
+    typer.Argument(
+        help=r"Where it leads: 'destination\orders', or destination for what is not transactional."
+    ),
+]
+
+
+def send(
+    queue: Annotated[
+        str,
+        typer.Argument(
+            help=r"Such as 'destination\orders', or any format name; several, separated by commas."
+        ),
+    ],
+    source: Annotated[str | None, typer.Argument(help="- for stdin.", metavar="[-]")] = None,
+    body: Annotated[str | None, typer.Option("--body", "-b", help="The body, as text.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="The body is this file.")] = None,
+    lines: Annotated[bool, typer.Option("--lines", "-l", help="Each line is one message.")] = False,
+    label: Annotated[str, typer.Option(help="Up to 249 characters.")] = "",
+    transactional: Annotated[
+        bool | None,
+        typer.Option(
+            "--transactional/--no-transactional",
+            help="By default, as the queue is declared.",
+            show_default=False,
+        ),
+    ] = None,
+    transaction: Annotated[
+        bool, typer.Option("--transaction", help="All of them are one transaction: all or none.")
+    ] = False,
+    recoverable: Annotated[bool, typer.Option("--recoverable", help="Kept through restarts.")] = False,
+    priority: Annotated[int, typer.Option(min=0, max=7, help="Transactional messages have none.")] = 3,
+    reach_s: Annotated[
+        int | None,
+        typer.Option("--time-to-reach-queue", min=0, help="Seconds until it must be in its queue."),
+    ] = None,
+    receive_s: Annotated[
+        int | None, typer.Option("--time-to-be-received", min=0, help="Seconds until it must be received.")
+    ] = None,
+    dead_letter: Annotated[
+        bool, typer.Option("--dead-letter", help="Keep it in a dead-letter queue if it ends unreceived.")
+    ] = False,
+    journal: Annotated[bool, typer.Option("--journal", help="Keep a copy in the sender's journal.")] = False,
+    final_ack: Annotated[
+        bool, typer.Option("--final-ack", help="Keep it until its destination says that it was received.")
+    ] = False,
+    admin_queue: Annotated[
+        str, typer.Option("--admin-queue", help="The queue that acknowledgments go to.", show_default=False)
+    ] = "",
+    ack: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--ack", help="arrival, receipt, no-arrival, no-receipt; all by default.", show_default=False
+        ),
+    ] = None,
+    response_queue: Annotated[
+        str,
+        typer.Option("--response-queue", help="The queue that an answer is to go to.", show_default=False),
+    ] = "",
+    trace_queue: Annotated[
+        str, typer.Option("--trace-queue", help="The public queue that reports go to.", show_default=False)
+    ] = "",
+    topology: TopologyOption = "three-node",
+    node: NodeOption = None,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Send a message, or one for each line; prints the identifiers."""
+    from simulator import talk
+
+    options = talk.SendOptions(
+        label=label,
+        transactional=transactional,
+        together=transaction,
+        recoverable=recoverable,
+        priority=priority,
+        time_to_reach_queue_s=reach_s,
+        time_to_be_received_s=receive_s,
+        dead_letter=dead_letter,
+        journal=journal,
+        final_ack=final_ack,
+        admin_queue=admin_queue,
+        acknowledgments=talk.acknowledgments(admin_queue, ack),
+        response_queue=response_queue,
+        trace_queue=trace_queue,
+    )
+    bodies = talk.bodies(body=body, file=file, stdin=source, lines=lines)
+    identifiers = run_task(partial(talk.send, place_of(topology, directory), node, queue, bodies, options))
+    if as_json:
+        print_json({"queue": queue, "sent": identifiers})
+    else:
+        print("\n".join(identifiers))
+    return DONE
+
+
+def receive(
+    queue: LocalArgument,
+    count: Annotated[int, typer.Option("--count", "-c", min=1, help="At most so many messages.")] = 1,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=0, help="Seconds to wait for the next message.")
+    ] = 5,
+    commit: Annotated[bool, typer.Option("--commit/--rollback", help="Take them, or give them back.")] = True,
+    reject: Annotated[
+        bool, typer.Option("--reject", help="Refuse them for good; the sender's dead-letter queue has them.")
+    ] = False,
+    topology: TopologyOption = "three-node",
+    node: NodeOption = None,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Receive messages in a transaction; prints the bodies. Status 1 if none came."""
+    from simulator import talk
+    from simulator.control import Settlement
+
+    if reject and not commit:
+        raise UsageError("--rollback gives messages back and --reject refuses them: choose one")
+    settlement = Settlement.COMMIT if commit else Settlement.ROLL_BACK
+    place = place_of(topology, directory)
+    found = run_task(
+        partial(
+            talk.receive,
+            place,
+            node,
+            queue,
+            count,
+            timeout_s,
+            settlement=Settlement.REJECT if reject else settlement,
+            show=partial(talk.show_message, as_json=as_json),
+        )
+    )
+    if not found:
+        complain(
+            f"no message came to {queue} within {timeout_s:g} s; see why: mqproto explain {shlex.quote(queue)}"
+        )
+    return DONE if found else FINDING
+
+
+def peek(
+    queue: LocalArgument,
+    count: Annotated[
+        int, typer.Option("--count", "-c", min=1, max=500, help="At most so many messages.")
+    ] = 1,
+    topology: TopologyOption = "three-node",
+    node: NodeOption = None,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Look at the first messages of a queue, which stay there. Status 1 if it is empty."""
+    from simulator import talk
+
+    messages = run_task(partial(talk.peek, place_of(topology, directory), node, queue, count))
+    for message in messages:
+        talk.show_message(message, as_json=as_json)
+    if not messages:
+        complain(f"{queue} is empty")
+    return DONE if messages else FINDING
+
+
+def queues(
+    topology: TopologyOption = "three-node", directory: DirectoryOption = None, as_json: JsonOption = False
+) -> int:
+    """What waits where, on every node that runs. Status 1 if none does."""
+    from simulator import oversee
+
+    place = place_of(topology, directory)
+    found = run_task(partial(oversee.statuses, place))
+    if as_json:
+        print_json(oversee.queues_as_json(found))
+    else:
+        oversee.show_queues(place.topology, found)
+    return _all_down(place.topology.name, topology) if not any(found.values()) else DONE
+
+
+def explain(
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="[QUEUE|NODE|MESSAGE]",
+            help="A queue, a node that messages go to, or a message by its identifier; by default all that waits.",
+        ),
+    ] = "",
+    count: Annotated[
+        int, typer.Option("--count", "-c", min=1, max=500, help="Of each queue, so many messages.")
+    ] = 5,
+    topology: TopologyOption = "three-node",
+    node: NodeOption = None,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Why something waits: since when, what happens next, what can be done. Status 1 if nothing is known of it."""
+    from simulator import oversee
+    from simulator.explain import Explainer
+
+    place = place_of(topology, directory)
+    found = run_task(partial(oversee.explanations, place, node, subject, count))
+    if as_json:
+        print_json(oversee.explanations_as_json(found))
+        return DONE if any(found.values()) else FINDING
+    options = f" --directory {shlex.quote(str(directory))}" if directory else ""
+    for line in oversee.explained(Explainer(place.topology, topology, options), subject, found):
+        print(line)
+    if not any(found.values()):
+        return _all_down(place.topology.name, topology)
+    return DONE if oversee.is_known(subject, found) else FINDING
+
+
+def purge(
+    queue: Annotated[
+        str,
+        typer.Argument(help="A queue; of a node that does not have it, the outgoing one that leads there."),
+    ],
+    topology: TopologyOption = "three-node",
+    node: NodeOption = None,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Delete all messages of a queue. Who asked for dead letters and acknowledgments gets them."""
+    from simulator import oversee
+
+    count = run_task(partial(oversee.purge, place_of(topology, directory), node, queue))
+    _report({"queue": queue, "deleted": count}, f"{_messages(count)} deleted", as_json=as_json)
+    return DONE
+
+
+def delete(
+    queue: LocalArgument,
+    topology: TopologyOption = "three-node",
+    node: NodeOption = None,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Delete a queue and its messages; it is back, and empty, when its node is started anew."""
+    from simulator import oversee
+
+    count = run_task(partial(oversee.delete, place_of(topology, directory), node, queue))
+    _report(
+        {"queue": queue, "deleted": count},
+        f"{queue} is gone, and {_messages(count)} with it",
+        as_json=as_json,
+    )
+    return DONE
+
+
+def send_back(
+    queue: Annotated[
+        str, typer.Argument(help=r"Such as 'sender\deadxact', or 'destination\orders;journal'.")
+    ],
+    messages: Annotated[
+        list[str] | None, typer.Argument(metavar="[MESSAGE]...", help="Identifiers; by default all.")
+    ] = None,
+    topology: TopologyOption = "three-node",
+    node: NodeOption = None,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Send dead letters, or messages of a journal, to where they were going. Status 1 if some cannot be sent."""
+    from simulator import oversee
+
+    task = partial(oversee.send_back, place_of(topology, directory), node, queue, messages or [])
+    sent, kept = run_task(task)
+    text = f"{_messages(sent)} sent once more"
+    text += f"; {kept:,} stay, as nothing can be sent to their destination" * bool(kept)
+    _report({"queue": queue, "sent": sent, "kept": kept}, text, as_json=as_json)
+    return FINDING if kept else DONE
+
+
+def pause(
+    queue: OutgoingArgument,
+    topology: TopologyOption = "three-node",
+    node: NodeOption = None,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Send nothing more to a queue until `mqproto resume`, over restarts as well."""
+    return _hold(queue, topology, node, directory, as_json, on_hold=True)
+
+
+def resume(
+    queue: OutgoingArgument,
+    topology: TopologyOption = "three-node",
+    node: NodeOption = None,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Go on sending to a queue that was paused."""
+    return _hold(queue, topology, node, directory, as_json, on_hold=False)
+
+
+def _hold(
+    queue: str, topology: str, node: str | None, directory: Path | None, as_json: bool, *, on_hold: bool
+) -> int:
+    from simulator import oversee
+
+    sender = run_task(partial(oversee.hold, place_of(topology, directory), node, queue, on_hold=on_hold))
+    state = "paused" if on_hold else "resumed"
+    _report(
+        {"node": sender, "queue": queue, "state": state}, f"{sender} to {queue}: {state}", as_json=as_json
+    )
+    return DONE
+
+
+def _all_down(name: str, topology: str) -> int:
+    complain(f"no node of {name} is running; start them: mqproto run {topology}")
+    return FINDING
+
+
+def _report(values: dict[str, Any], text: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(values)
+    else:
+        print(text)
+
+
+def _messages(count: int) -> str:
+    return f"{count:,} message" + "s" * (count != 1)

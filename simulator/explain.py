@@ -1,0 +1,280 @@
+"""Why a message waits, in words: what is stuck, since when, why, what happens next and when, what can be done.
+
+Nodes give values (`mqproto.status`, `mqproto.whereabouts`); the words are made here, for whoever is called at night.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from mqproto.localqueues import JOURNAL_SUFFIX, SystemQueue
+from mqproto.status import IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus
+from mqproto.whereabouts import MessageStatus, Spot
+from mqproto.wire import MessageClass, guid_from_text
+from simulator.control import Explanation
+from simulator.directory import known_as
+from simulator.topology import Topology
+
+NEARLY_FULL: Final = 0.75
+"""From this part of a quota on, it is worth a word."""
+
+DEAD: Final = {
+    MessageClass.NACK_BAD_DST_Q: "its queue does not exist",
+    MessageClass.NACK_DELETED: "it was deleted on its way",
+    MessageClass.NACK_REACH_QUEUE_TIMEOUT: "it did not reach its queue in time",
+    MessageClass.NACK_Q_EXCEED_QUOTA: "its queue was full",
+    MessageClass.NACK_ACCESS_DENIED: "its sender may not send to the queue",
+    MessageClass.NACK_HOP_COUNT_EXCEEDED: "it passed too many queue managers",
+    MessageClass.NACK_BAD_SIGNATURE: "its signature was wrong",
+    MessageClass.NACK_BAD_ENCRYPTION: "it could not be decrypted",
+    MessageClass.NACK_NOT_TRANSACTIONAL_Q: "it was transactional and its queue is not",
+    MessageClass.NACK_NOT_TRANSACTIONAL_MSG: "its queue is transactional and it was not",
+    MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER: "it was encrypted in a way that its destination does not know",
+    MessageClass.NACK_Q_DELETED: "its queue was deleted before it was received",
+    MessageClass.NACK_Q_PURGED: "its queue was purged before it was received",
+    MessageClass.NACK_RECEIVE_TIMEOUT: "nobody received it in time",
+    MessageClass.NACK_RECEIVE_REJECTED: "an application rejected it",
+}
+"""Why a message is a dead letter.  [MS-MQMQ] 2.2.18.1.6"""
+
+
+class Explainer:
+    """Puts what nodes say of a subject into words.
+
+    Args:
+        topology: what GUIDs and format names mean.
+        typed: the topology as the user called it, for the commands that are proposed.
+        options: what else these need to find the nodes, such as ` --directory stores`; or empty.
+    """
+
+    def __init__(self, topology: Topology, typed: str, options: str = "") -> None:
+        self._topology = topology
+        self._typed = typed
+        self._options = options
+
+    def lines(self, found: Mapping[str, Explanation | None]) -> Iterator[str]:
+        """All that the nodes say, by the node's name; None for one that does not run."""
+        for name, explanation in found.items():
+            if explanation is None:
+                command = f"mqproto node {shlex.quote(self._typed)} {name}{self._options}"
+                yield f"{name} is not running: start it with `{command}`"
+            else:
+                yield from self._node(name, explanation)
+
+    def _node(self, name: str, explanation: Explanation) -> Iterator[str]:
+        status = explanation.status
+        for outgoing in status.outgoing:
+            if outgoing.waiting or outgoing.unread or outgoing.state == "on hold":
+                messages = [one for one in explanation.messages if one.queue == outgoing.name]
+                yield f"{name} to {self._called(outgoing)}: {_outgoing_summary(outgoing, messages, status)}"
+                yield from (f"  {line}" for line in self._way(name, outgoing, messages, status))
+                yield from (f"  {self._message(one, status)}" for one in messages)
+        for local in status.local:
+            messages = [one for one in explanation.messages if one.queue == local.name]
+            yield f"{name}\\{local.name}: {_local_summary(local)}"
+            yield from (f"  {line}" for line in self._queue(name, local, status))
+            yield from (f"  {self._message(one, status)}" for one in messages)
+        if _part(status.stored_bytes, status.quota_bytes) >= NEARLY_FULL:
+            yield (
+                f"{name} is nearly full: {status.stored_bytes:,} of {status.quota_bytes:,} bytes (quota_bytes); beyond "
+                "that it takes no message from anybody"
+            )
+
+    # Outgoing queues
+
+    def _called(self, queue: OutgoingStatus) -> str:
+        r"""What people call an outgoing queue: `destination\orders`."""
+        return known_as(self._topology, queue.name)
+
+    def _way(
+        self, name: str, queue: OutgoingStatus, messages: list[MessageStatus], status: NodeStatus
+    ) -> Iterator[str]:
+        """Why what is in an outgoing queue has not arrived, and what happens next."""
+        hop = self._next_hop(queue)
+        match queue.state:
+            case "on hold":
+                command = self._command("resume", self._called(queue), f" --node {name}")
+                yield f"paused by an operator: go on with {command}"
+            case "no route":
+                yield "no way leads there from here: add a link or a route to the topology"
+            case "connected":
+                yield f"connected to {hop}"
+            case "connecting":
+                yield f"connecting to {hop}" + f", after: {queue.last_failure}" * bool(queue.last_failure)
+            case _:
+                reason = f": {queue.last_failure}" * bool(queue.last_failure)
+                then = f"; next try {_in(queue.retry_at_ms, status)}" if queue.retry_at_ms is not None else ""
+                yield f"not connected to {hop}{reason}{then}"
+        if queue.in_flight:
+            yield f"{_messages(queue.in_flight)} sent to {hop}, which has not acknowledged {_it(queue.in_flight)}"
+        if queue.unsent and queue.state == "connected":
+            yield f"{_messages(queue.unsent)} to be sent when {hop} has acknowledged those before"
+        if queue.unacked:
+            yield self._order_ack(queue, messages, status)
+        if queue.unread:
+            yield f"{_messages(queue.unread)} arrived and not received yet: the FinalAck is awaited"
+
+    def _order_ack(self, queue: OutgoingStatus, messages: list[MessageStatus], status: NodeStatus) -> str:
+        """What a sequence waits for.  [MS-MQDMPR] 3.1.1.4"""
+        destination = self._called(queue).partition("\\")[0]
+        first, last = queue.first_unacked, queue.last_unacked
+        numbers = f"number {first:,}" if first == last else f"numbers {first:,} to {last:,}"
+        text = f"no OrderAck from {destination} for {numbers}"
+        sent = [one.sent_s for one in messages if one.spot is not Spot.AWAITING_FINAL_ACK]
+        if sent:
+            text += f" since {duration(status.utc_s - max(min(sent), queue.last_ack_s or 0))}"
+        if queue.resend_at_ms is None:
+            return f"{text}; sent again if none comes once the connection is back"
+        interval = duration(queue.resend_interval_ms / 1_000)
+        return (
+            f"{text}; sent again {_in(queue.resend_at_ms, status)} "
+            f"(resend {queue.resend_attempt + 1}, interval {interval})"
+        )
+
+    def _next_hop(self, queue: OutgoingStatus) -> str:
+        """The next hop: its node's name, if that is known, and its address."""
+        name = self._manager(queue.next_manager)
+        return f"{name} ({queue.next_hop})" if name else queue.next_hop
+
+    def _manager(self, guid: str) -> str:
+        """The name of a queue manager's node, or its GUID; empty if that is not known."""
+        node = self._topology.node_by_guid(guid_from_text(guid)) if guid else None
+        return node.name if node is not None else guid
+
+    # Queues of a node
+
+    def _queue(self, name: str, queue: LocalStatus, status: NodeStatus) -> Iterator[str]:
+        """Why what is in a local queue has not been received, and what keeps others out."""
+        place = f"{name}\\{queue.name}"
+        if queue.purging:
+            yield "it is being emptied"
+        if queue.unsettled:
+            yield f"{_messages(queue.unsettled)} given to an application that has not settled {_it(queue.unsettled)}"
+        elif queue.waiting and not queue.consumers and not is_kept(queue.name):
+            yield "no application receives from it"
+        if queue.quota_bytes is not None and _part(queue.size_bytes, queue.quota_bytes) >= NEARLY_FULL:
+            then = "dropped" if is_kept(queue.name) else "refused"
+            yield (
+                f"{queue.size_bytes:,} of its quota of {queue.quota_bytes:,} bytes are taken, and what does not fit is "
+                f"{then}: receive from it, or {self._command('purge', place)}"
+            )
+        if queue.waiting and is_kept(queue.name):
+            yield f"to send them once more: {self._command('return', place)}"
+        for sequence in status.incoming:
+            if sequence.queue == queue.name and sequence.held:
+                yield self._held(sequence, status)
+
+    def _held(self, sequence: IncomingStatus, status: NodeStatus) -> str:
+        """Why messages are held, and who is to bring what is missing.  [MS-MQDMPR] 3.1.1.5"""
+        source = self._manager(sequence.source)
+        assert sequence.missing is not None, "something is held"
+        first, last = sequence.missing
+        missing = f"number {first:,} is" if first == last else f"numbers {first:,} to {last:,} are"
+        return (
+            f"held: {sequence.held:,} came from {source}, {missing} missing; the last came "
+            f"{duration(status.utc_s - sequence.last_access_s)} ago, and {source} sends again what has no OrderAck"
+        )
+
+    def _command(self, command: str, queue: str, options: str = "") -> str:
+        topology = f" --topology {shlex.quote(self._typed)}" if self._typed != self._topology.name else ""
+        return f"`mqproto {command} {shlex.quote(queue)}{options}{topology}{self._options}`"
+
+    # Messages
+
+    def _message(self, message: MessageStatus, status: NodeStatus) -> str:
+        label = f" {message.label!r}" if message.label else ""
+        size = f"{message.body_bytes:,} byte" + "s" * (message.body_bytes != 1)
+        age = duration(status.utc_s - message.sent_s)
+        copies = f", {message.copies:,} copies" * (message.copies > 1)
+        return f"{identifier(message)}{label}, {size}, {age} old{copies}: {self._spot(message, status)}"
+
+    def _spot(self, message: MessageStatus, status: NodeStatus) -> str:
+        """Where a message is, and what ends its wait."""
+        destination = known_as(self._topology, message.destination)
+        if message.spot in (Spot.IN_QUEUE, Spot.UNSETTLED) and is_kept(message.queue):
+            return _kept_because(message, destination)
+        text = {
+            Spot.UNSENT: "to be sent",
+            Spot.IN_FLIGHT: "sent, not acknowledged by the next hop",
+            Spot.AWAITING_ORDER_ACK: "the next hop has it, awaits its OrderAck",
+            Spot.AWAITING_FINAL_ACK: "its destination has it, awaits its FinalAck",
+            Spot.HELD: "held behind a gap",
+            Spot.IN_QUEUE: "to be received",
+            Spot.UNSETTLED: "given to an application, not settled",
+        }[message.spot]
+        in_queue = message.spot in (Spot.IN_QUEUE, Spot.UNSETTLED)
+        deadline_s = message.receive_by_s if in_queue else message.reach_by_s
+        if message.number and not in_queue:
+            text = f"number {message.number:,}, {text}"
+        if deadline_s is not None:
+            left_s = deadline_s - status.utc_s
+            text += f"; expires in {duration(left_s)}" if left_s >= 0 else "; its time is over"
+        return text
+
+
+def identifier(message: MessageStatus) -> str:
+    """A message's name, as `mqproto send` prints it."""
+    return f"{message.source}\\{message.ordinal}"
+
+
+def is_kept(queue: str) -> bool:
+    """Whether a queue has what ended elsewhere: a journal, or a dead-letter queue."""
+    return queue.endswith(JOURNAL_SUFFIX) or queue in set(SystemQueue)
+
+
+def duration(seconds: float) -> str:
+    """A span of time as people say it: `0.4 s`, `42 s`, `3 min 5 s`, `2 h 4 min`, `3 d 4 h`."""
+    if 0 < seconds < 10 and seconds != int(seconds):
+        return f"{seconds:.1f} s"
+    whole = max(int(seconds), 0)
+    for unit, size, smaller, part in (
+        ("d", 86_400, "h", 3_600),
+        ("h", 3_600, "min", 60),
+        ("min", 60, "s", 1),
+    ):
+        if whole >= size:
+            rest = whole % size // part
+            return f"{whole // size} {unit}" + f" {rest} {smaller}" * bool(rest)
+    return f"{whole} s"
+
+
+def _kept_because(message: MessageStatus, destination: str) -> str:
+    number = message.message_class
+    if number == MessageClass.NORMAL:
+        return f"a copy of a message to {destination}"
+    if number not in DEAD:
+        return f"a dead letter to {destination}, class {number:#06x}"
+    return f"a dead letter to {destination}: {DEAD[MessageClass(number)]} ({MessageClass(number).name})"
+
+
+def _outgoing_summary(queue: OutgoingStatus, messages: list[MessageStatus], status: NodeStatus) -> str:
+    if not queue.waiting:
+        return "nothing waits to get there"
+    text = f"{_messages(queue.waiting)} wait" + "s" * (queue.waiting == 1)
+    waiting = [one.sent_s for one in messages if one.spot is not Spot.AWAITING_FINAL_ACK]
+    return text + (f", the oldest for {duration(status.utc_s - min(waiting))}" if waiting else "")
+
+
+def _local_summary(queue: LocalStatus) -> str:
+    return (_messages(queue.waiting) if queue.waiting else "empty") + f", {queue.held:,} held" * bool(
+        queue.held
+    )
+
+
+def _in(deadline_ms: int, status: NodeStatus) -> str:
+    left_s = (deadline_ms - status.uptime_ms) / 1_000
+    return "now" if left_s <= 0 else f"in {duration(left_s)}"
+
+
+def _messages(count: int) -> str:
+    return f"{count:,} message" + "s" * (count != 1)
+
+
+def _it(count: int) -> str:
+    return "it" if count == 1 else "them"
+
+
+def _part(size: int, quota: int) -> float:
+    return size / quota if quota else 0.0

@@ -1,0 +1,74 @@
+"""What several commands have in common: their options, how they run, what they print, and how they end."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    from simulator.talk import Place
+
+DONE: Final = 0
+FINDING: Final = 1
+MISUSE: Final = 2
+INTERRUPTED: Final = 130
+
+TopologyArgument = Annotated[
+    str, typer.Argument(help="A shipped topology, such as three-node, or a .toml file.")
+]
+TopologyOption = Annotated[
+    str,
+    typer.Option("--topology", "-t", envvar="MQPROTO_TOPOLOGY", help="A shipped topology or a .toml file."),
+]
+DirectoryOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--directory",
+        "-d",
+        envvar="MQPROTO_DIRECTORY",
+        help="Where the stores are; one per topology by default.",
+    ),
+]
+NodeOption = Annotated[str | None, typer.Option("--node", "-n", help="The node to talk to.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
+
+T = TypeVar("T")
+
+
+def place_of(topology: str, directory: Path | None) -> Place:
+    """The topology that was typed, and where its nodes have their stores."""
+    from simulator.talk import Place
+
+    return Place.of(topology, directory)
+
+
+def run_task(task: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run under trio. One error that came through nurseries is that error."""
+    import trio
+
+    try:
+        return trio.run(task)
+    except BaseExceptionGroup as group:
+        raise only_one(group) from None
+
+
+def only_one(error: BaseException) -> BaseException:
+    """The error within groups of one."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def complain(text: str) -> None:
+    """One line on the standard error output."""
+    print(f"mqproto: {' '.join(text.splitlines())}", file=sys.stderr)
+
+
+def print_json(value: object) -> None:
+    """JSON, on lines of its own where a person looks."""
+    print(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
