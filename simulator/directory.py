@@ -14,8 +14,8 @@ from mqproto.destinations import Destination
 from mqproto.errors import FormatNameError, UsageError
 from mqproto.formatname import DirectName, PrivateName, PublicName
 from mqproto.localqueues import QueueDeclaration
-from mqproto.outbound import ORDER_SUFFIX
 from mqproto.routing import PING_PORT, NextHop, Routes
+from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import Guid, guid_from_text
 from simulator.topology import Node, Topology, TopologyError
 from simulator.topology.resolve import Destination as Found

@@ -10,8 +10,8 @@ import trio
 from rich.markup import escape
 
 from mqproto.errors import FormatNameError, UsageError
-from mqproto.outbound import ORDER_SUFFIX
 from mqproto.status import LocalStatus, NodeStatus, OutgoingStatus
+from mqproto.transfer.outgoing import ORDER_SUFFIX
 from simulator.client import Client, MessageId, NodeUnreachable, connect
 from simulator.control import Explanation
 from simulator.directory import Directory, known_as
