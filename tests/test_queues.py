@@ -8,13 +8,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from mqproto.configuration import Settings
 from mqproto.effects import MessageRow, QueueKind, QueueRow, ReadBy, ReadPage, Waiting, Writes, message_key
-from mqproto.moment import Moment
-from mqproto.pending import PendingWrites
-from mqproto.queues import Lane, QueueWindow
-from mqproto.timers import Timers
+from mqproto.queues import QueueWindow
 from simulator.disk import Disk
+from tests.queues import QUEUE, Filed
 
-QUEUE = 3
+OTHER = QUEUE + 1
 SETTINGS = Settings(resident_messages=4, resident_bytes=100)
 
 
@@ -171,46 +169,11 @@ def test_an_empty_page_tells_only_of_what_was_there_when_it_was_asked_for() -> N
 # Lanes
 
 
-OTHER = QUEUE + 1
-NOW = Moment(1_000, 0)
-
-
-class Shelf:
-    """A lane, what is to be written for it, and the store."""
-
-    def __init__(self) -> None:
-        self.store = Disk()
-        self.store.commit(Writes(queues=[QueueRow(OTHER, QueueKind.HELD, "early")]))
-        self.restart()
-
-    def restart(self) -> None:
-        self.writes = PendingWrites(Timers())
-        stored = [found for found in self.store.load().queues if found.queue == QUEUE]
-        known = stored[0] if stored else None
-        self.lane = Lane(QUEUE, QueueKind.LOCAL, "q", SETTINGS, known, priority=5)
-
-    def commit(self) -> Writes | None:
-        """What is urgent goes to the store."""
-        writes = self.writes.take(NOW)
-        if writes is not None:
-            self.store.commit(writes)
-        return writes
-
-    def join(
-        self, packet: bytes, message_id: int = 1, *, recoverable: bool, expires_s: int | None = None
-    ) -> None:
-        self.lane.join(packet, message_id, self.writes, recoverable=recoverable, expires_s=expires_s)
-
-    def leave_all(self) -> list[bytes]:
-        """What can be had of the lane, in order."""
-        packets: list[bytes] = []
-        while True:
-            while self.lane.window:
-                packets.append(self.lane.window.pop().packet)
-            page = self.lane.window.wanted()
-            if page is None:
-                return packets
-            self.lane.window.loaded(self.store.read(page))
+def a_lane() -> Filed:
+    """A lane, and a queue of another kind in the same store."""
+    filed = Filed(SETTINGS)
+    filed.store.commit(Writes(queues=[QueueRow(OTHER, QueueKind.HELD, "early")]))
+    return filed
 
 
 messages = st.lists(st.tuples(st.integers(1, 60), st.booleans()), max_size=12)
@@ -220,93 +183,93 @@ messages = st.lists(st.tuples(st.integers(1, 60), st.booleans()), max_size=12)
 def test_what_joins_a_lane_leaves_it_in_order_and_what_is_stored_survives_a_restart(
     before: list[tuple[int, bool]], after: list[tuple[int, bool]]
 ) -> None:
-    shelf = Shelf()
+    filed = a_lane()
     expected = []
     for number, (size, recoverable) in enumerate(before):
         packet = bytes([number]) * size
-        fits = shelf.lane.window.fits
-        shelf.join(packet, recoverable=recoverable)
-        written = shelf.commit()
+        fits = filed.lane.window.fits
+        filed.join(packet, recoverable=recoverable)
+        written = filed.commit()
         stored = written is not None and bool(written.messages)
         assert stored == (recoverable or not fits), "an express message is stored where memory is short"
         if stored:
             expected.append(packet)
-    shelf.restart()
+    filed.restart()
     for number, (size, recoverable) in enumerate(after, start=100):
-        shelf.join(bytes([number]) * size, recoverable=recoverable)
-        shelf.commit()
+        filed.join(bytes([number]) * size, recoverable=recoverable)
+        filed.commit()
         expected.append(bytes([number]) * size)
-    assert shelf.leave_all() == expected
+    assert filed.leave_all() == expected
 
 
 def test_positions_count_on_behind_what_the_store_has() -> None:
-    shelf = Shelf()
+    filed = a_lane()
     for _ in range(3):
-        shelf.join(b"x", recoverable=True)
-    assert shelf.lane.last_position == 3
-    shelf.commit()
-    shelf.store.commit(Writes(removals=[(message_key(QUEUE, 1), message_key(QUEUE, 1))]))
-    shelf.restart()
-    assert shelf.lane.last_position == 3
-    shelf.join(b"y", recoverable=True)
-    assert shelf.lane.last_position == 4
-    assert shelf.lane.key(4) == message_key(QUEUE, 4)
+        filed.join(b"x", recoverable=True)
+    assert filed.lane.last_position == 3
+    filed.commit()
+    filed.store.commit(Writes(removals=[(message_key(QUEUE, 1), message_key(QUEUE, 1))]))
+    filed.restart()
+    assert filed.lane.last_position == 3
+    filed.join(b"y", recoverable=True)
+    assert filed.lane.last_position == 4
+    assert filed.lane.key(4) == message_key(QUEUE, 4)
 
 
 def test_the_store_hears_of_a_lane_once_and_only_when_there_is_something_to_keep() -> None:
-    shelf = Shelf()
-    shelf.join(b"x", recoverable=False)
-    assert shelf.commit() is None
-    shelf.join(b"x", recoverable=True)
-    shelf.join(b"x", recoverable=True)
-    written = shelf.commit()
+    filed = a_lane()
+    filed.join(b"x", recoverable=False)
+    assert filed.commit() is None
+    filed.join(b"x", recoverable=True)
+    filed.join(b"x", recoverable=True)
+    written = filed.commit()
     assert written is not None
     assert written.queues == [QueueRow(QUEUE, QueueKind.LOCAL, "q", 5)]
-    shelf.lane.register(shelf.writes)
-    assert shelf.commit() is None
-    shelf.restart()
-    assert shelf.lane.registered
-    shelf.join(b"x", recoverable=True)
-    written = shelf.commit()
+    filed.lane.register(filed.writes)
+    assert filed.commit() is None
+    filed.restart()
+    assert filed.lane.registered
+    filed.join(b"x", recoverable=True)
+    written = filed.commit()
     assert written is not None
     assert written.queues == []
 
 
 def test_a_message_is_stored_with_all_that_the_lane_is_told_of_it() -> None:
-    shelf = Shelf()
-    shelf.lane.join(b"x", 77, shelf.writes, recoverable=True, final_ack=True, expires_s=9)
-    shelf.commit()
-    assert list(shelf.store.messages.values()) == [MessageRow(message_key(QUEUE, 1), b"x", 77, True, 9)]
-    assert list(shelf.lane.window) == [Waiting(1, b"x", True, True)]
+    filed = a_lane()
+    filed.lane.join(b"x", 77, filed.writes, recoverable=True, final_ack=True, expires_s=9)
+    filed.commit()
+    assert list(filed.store.messages.values()) == [MessageRow(message_key(QUEUE, 1), b"x", 77, True, 9)]
+    assert list(filed.lane.window) == [Waiting(1, b"x", True, True)]
 
 
 @given(before=st.integers(0, 6), expires_s=st.none() | st.integers(0, 9))
 def test_a_message_that_joins_from_another_queue_moves_in_the_store_and_stands_at_the_end(
     before: int, expires_s: int | None
 ) -> None:
-    shelf = Shelf()
+    filed = a_lane()
     for number in range(before):
-        shelf.join(bytes([number]), recoverable=True)
+        filed.join(bytes([number]), recoverable=True)
     old = message_key(OTHER, 8)
-    shelf.store.commit(Writes(messages=[MessageRow(old, b"held", 77, True, 1)]))
-    shelf.lane.join_from(old, b"held", shelf.writes, final_ack=True, expires_s=expires_s)
-    shelf.commit()
-    assert old not in shelf.store.messages
+    filed.store.commit(Writes(messages=[MessageRow(old, b"held", 77, True, 1)]))
+    filed.lane.join_from(old, b"held", filed.writes, final_ack=True, expires_s=expires_s)
+    filed.commit()
+    assert old not in filed.store.messages
     key = message_key(QUEUE, before + 1)
-    assert shelf.store.messages[key] == MessageRow(key, b"held", 77, True, expires_s)
-    assert shelf.leave_all() == [*(bytes([number]) for number in range(before)), b"held"]
-    shelf.restart()
-    assert shelf.leave_all()[-1] == b"held"
+    assert filed.store.messages[key] == MessageRow(key, b"held", 77, True, expires_s)
+    assert filed.leave_all() == [*(bytes([number]) for number in range(before)), b"held"]
+    filed.restart()
+    assert filed.leave_all()[-1] == b"held"
 
 
 def test_a_message_may_join_a_lane_from_another_in_the_transaction_that_stores_it() -> None:
-    shelf = Shelf()
+    filed = a_lane()
     old = message_key(OTHER, 8)
-    shelf.writes.put(MessageRow(old, b"held", 77, False))
-    shelf.lane.join_from(old, b"held", shelf.writes, final_ack=False, expires_s=None)
-    shelf.commit()
-    assert list(shelf.store.messages) == [message_key(QUEUE, 1)]
-    assert shelf.store.queues[QUEUE].priority == 5
+    filed.writes.put(MessageRow(old, b"held", 77, False))
+    filed.lane.join_from(old, b"held", filed.writes, final_ack=False, expires_s=None)
+    filed.commit()
+    assert list(filed.store.messages) == [message_key(QUEUE, 1)]
+    assert filed.store.queues[QUEUE].priority == 5
 
 
 # Single messages out of a window
