@@ -252,16 +252,12 @@ class OutgoingSequence(OutgoingQueue):
         Numbers are given when a message is accepted from its application, not when it is first sent: what is on disk
         is what will be on the wire, also after a crash. Nothing changes until the message joins.
         """
-        return self.identifier, self.next_number, self._previous(self.next_number)
+        return self.identifier, self.next_number, self._holes.before(self.next_number)
 
     @property
     def next_number(self) -> int:
         """OutgoingTxSequenceNumber."""
         return self._last - self.base + 1
-
-    def _previous(self, number: int) -> int:
-        """The number of the message before, leaving out those that were withdrawn.  3.1.7.1.3"""
-        return max(self._holes.before(number), self.last_ack)
 
     def is_kept(self, position: int) -> bool:
         """Whether the message at a position still waits for its OrderAck."""
@@ -297,7 +293,7 @@ class OutgoingSequence(OutgoingQueue):
         self.withdraw(message.position - self.base, writes, decided=True)
 
     def delete(self, position: int, writes: PendingWrites) -> bool:
-        if not self.is_kept(position):
+        if position > self._last or not self.is_kept(position):
             return False
         self.withdraw(position - self.base, writes, decided=True)
         return True
@@ -306,7 +302,7 @@ class OutgoingSequence(OutgoingQueue):
         """The packet, its PreviousTxSequenceNumber set over the gap that withdrawn messages left."""
         if not self._holes:
             return message.packet
-        return with_previous_number(message.packet, self._previous(message.position - self.base))
+        return with_previous_number(message.packet, self._holes.before(message.position - self.base))
 
     def acknowledged(self, entry: InFlight, writes: PendingWrites) -> None:
         """The neighbour has saved the message. It stays ours until the destination's OrderAck.  3.1.1.6.2"""
@@ -382,9 +378,11 @@ class OutgoingSequence(OutgoingQueue):
         if self.final_asked and not decided:
             key = self.key(position)
             writes.now.finals.append(FinalAckKept(key, key, self.final_queue))
-        writes.later.remove(self.queue, position, position)
+        # On disk before the next message bridges the gap: after a crash this one would come back, and its destination,
+        # which is past it, would drop it without a word.
+        writes.now.remove(self.queue, position, position)
         self._begin_anew_if_empty()
-        writes.changed(self, urgent=False)
+        writes.changed(self, urgent=True)
 
     def _begin_anew_if_empty(self) -> None:
         """All is acknowledged: the next message begins a new sequence.  3.1.5.6"""
@@ -396,7 +394,6 @@ class OutgoingSequence(OutgoingQueue):
         self.base = self.saved_through = self._last
         self.last_ack = 0
         self.final_asked = False
-        self._sent_ceiling = self._last
         self._holes.clear()
         self._end_resend()
         self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
