@@ -6,7 +6,6 @@ queue manager would: what is urgent at once, the rest with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import count
 from typing import Any, Final, TypeAlias
 
@@ -72,6 +71,12 @@ def header_of(packet: bytes) -> TransactionHeader:
     header = message_in(packet).transaction
     assert header is not None
     return header
+
+
+def key_of(packet: bytes) -> tuple[TxSequenceId, int]:
+    """What tells a transactional message from all others of its sender: the identifier of its sequence, its number."""
+    header = header_of(packet)
+    return header.tx_sequence_id, header.tx_sequence_number
 
 
 class Alone:
@@ -396,23 +401,19 @@ class Sender(Alone):
         self.sequence.ack_wait_expired(self.now)
         self.commit()
 
-    def expire(self) -> list[int]:
-        """What is over in memory and on disk leaves, as at the expiration timer: the numbers."""
+    def expire(self) -> list[tuple[TxSequenceId, int]]:
+        """What is over in memory and on disk leaves, as at the expiration timer: identifiers and numbers."""
         packets = self.sequence.expired(self.now, self.writes)
-        self.commit_all()
+        self.writes.force()
+        super().commit()  # The store answers before pages bring anything new into memory.
         low = message_key(QUEUE, 0)
         for key, packet, _ in self.store.read(ReadExpired(1_000)):
             if self.sequence.expired_on_disk(key - low, packet, self.now, self.writes):
                 packets.append(packet)
         self.commit_all()
-        return [header_of(packet).tx_sequence_number for packet in packets]
+        return [key_of(packet) for packet in packets]
 
     def kept_on_disk(self) -> list[int]:
         """The positions of the sequence's messages on disk."""
         low, high = message_key(QUEUE, 0), message_key(QUEUE + 1, 0)
         return sorted(key - low for key in self.store.messages if low <= key < high)
-
-
-def positions_of(entries: Iterable[InFlight]) -> list[int]:
-    """Where messages in flight stand in their queue."""
-    return [entry.position for entry in entries]
