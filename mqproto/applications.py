@@ -199,8 +199,9 @@ class Sending:
         if len(messages) > TRANSACTION_LIMIT:
             raise UsageError(f"{len(messages):,} messages at once; at most {TRANSACTION_LIMIT:,} are taken")
         stored_bytes = express_bytes = 0
+        here_bytes: dict[LocalQueue, int] = {}
         for destination, draft in messages:
-            size_bytes = self._check(destination, draft)
+            size_bytes = self._check(destination, draft, here_bytes)
             if draft.recoverable or draft.transactional:
                 stored_bytes += size_bytes
             else:
@@ -224,8 +225,11 @@ class Sending:
             self._send(destination, draft, header, ordinals[number], now)
         return ordinals
 
-    def _check(self, destination: Destination, draft: Draft) -> int:
-        """See that a message can be sent; its size in bytes, about."""
+    def _check(self, destination: Destination, draft: Draft, here_bytes: dict[LocalQueue, int]) -> int:
+        """See that a message can be sent; its size in bytes, about.
+
+        here_bytes: what the messages before it take in queues of ours; this one is added.
+        """
         draft.check()
         if destination.manager is None and destination.host is None:
             raise UsageError(f"{destination.name} names neither a queue manager nor a host")
@@ -235,7 +239,8 @@ class Sending:
             if queue.declaration.transactional != draft.transactional:
                 kind = "transactional" if queue.declaration.transactional else "not transactional"
                 raise UsageError(f"queue {queue.name} is {kind}; send it such messages only")
-            if not queue.has_room(size_bytes + HEADROOM_BYTES):
+            here_bytes[queue] = here_bytes.get(queue, 0) + size_bytes
+            if not queue.has_room(here_bytes[queue] + HEADROOM_BYTES):
                 raise UsageError(
                     f"queue {queue.name} is full: its quota is {queue.declaration.quota_bytes:,} bytes"
                 )
