@@ -42,6 +42,11 @@ HOP_LIMIT: Final = 0x1D
 """RC, the count of queue managers that have forwarded a message, goes no higher.  [MS-MQMQ] 2.2.19.2"""
 
 
+def priority_of(message: UserMessage) -> int:
+    """The lane of a message: its priority, which counts for nothing if it is transactional.  [MS-MQDMPR] 3.1.7.1.32"""
+    return 0 if message.transaction is not None else message.base.priority
+
+
 class NoRoomError(Exception):
     """A message cannot be taken without harm to others: the session is closed, and its sender keeps it.  3.1.5.8.8"""
 
@@ -147,7 +152,7 @@ class Arrivals:
             return
         self.forwarded_count += 1
         queue = self._outbound.towards_manager(
-            user.queue_manager_address, message.base.priority, order=user.destination_queue == ORDER_QUEUE
+            user.queue_manager_address, priority_of(message), order=user.destination_queue == ORDER_QUEUE
         )
         packet = with_hop_counted(without_session_header(packet))
         self.stored_bytes += len(packet) * user.recoverable
@@ -181,7 +186,7 @@ class Arrivals:
             packet,
             user.message_id,
             self._writes,
-            priority=0 if message.transaction is not None else message.base.priority,
+            priority=priority_of(message),
             recoverable=user.recoverable,
             final_ack=asks_final_ack(message),
             expires_s=expires_s,

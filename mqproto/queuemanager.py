@@ -353,8 +353,8 @@ class QueueManager:
             raise UsageError(f"no outgoing queue {queue} here; there are: {known}")
         for one in outgoing:
             self._outbound.hold(one, on_hold=on_hold)
-            if on_hold:
-                self._neighbours.hold(one)
+        if on_hold:
+            self._neighbours.hold(outgoing[0])
 
     def stop(self, now: Moment) -> None:
         """Close all sessions and write what could have waited; one more batch is to be carried out.  3.1.4.2"""

@@ -9,7 +9,8 @@ import pytest
 from mqproto.configuration import Settings
 from mqproto.errors import UsageError
 from mqproto.wire import PacketBuffer, SessionAck, acknowledgment_in, decode_packet, guid_text
-from tests.observing import DEADLETTER, bodies, messages
+from tests.examples import a_transaction_header, a_user_message
+from tests.observing import DEADLETTER, arrive, bodies, messages
 from tests.pair import Net, at, chain, guid_of, queue
 
 NOTES, ORDERS, OTHERS = (
@@ -60,6 +61,16 @@ def test_a_paused_queue_tells_its_neighbour_of_a_window_of_one_and_the_session_g
     assert net.receive("c", "other orders") == [b"other"]
     assert net.nodes["a"].note_names().count("session-closed") == 0
     assert net.nodes["b"].note_names().count("session-closed") == 0
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.13")
+def test_a_queue_with_several_priorities_says_once_that_it_is_paused(net: Net) -> None:
+    for priority in (1, 2, 3):
+        net.send("a", at("c", 17), "x", priority=priority)
+    net.run()
+    before = len(session_acks(net, "a", "b"))
+    hold(net, TO_C)
+    assert len(session_acks(net, "a", "b")) == before + 1
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.13")
@@ -199,3 +210,26 @@ def test_acknowledgments_go_first_on_a_session_whatever_the_priority_of_the_rest
     [*sent] = messages(net, "a", "b")
     assert len(sent) > 100
     assert acknowledgment_in(sent[0]) is not None
+
+
+@pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.32")
+def test_a_transactional_message_has_no_priority_whatever_its_packet_says(net: Net) -> None:
+    """A sender that sets it nevertheless must not have its sequence turned round on the way."""
+    net.blocked.add(frozenset("bc"))
+    for number in range(1, 9):
+        header = a_transaction_header(tx_sequence_number=number, previous_tx_sequence_number=number - 1)
+        message = a_user_message(
+            source=guid_of("a"),
+            destination_manager=guid_of("c"),
+            destination=16,
+            message_id=number,
+            sent_time_s=net.now.utc_s,
+            body=str(number).encode(),
+            transaction=header,
+        )
+        message.base.priority = number % 8
+        arrive(net, "b", message)
+    net.blocked.clear()
+    net.pass_ms(1_000)
+    assert [m.properties.message_body for m in messages(net, "b", "c")] == [b"%d" % n for n in range(1, 9)]
+    assert net.receive("c", "orders") == [b"%d" % number for number in range(1, 9)]
