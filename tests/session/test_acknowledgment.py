@@ -13,7 +13,7 @@ from mqproto.session.acknowledgment import FLAG_COUNT, take_session_header
 from mqproto.session.data import ahead
 from mqproto.session.session import UNSAVED_LIMIT
 from mqproto.timers import Timer
-from mqproto.wire import SessionAck, SessionHeader, UserMessage
+from mqproto.wire import Packet, SessionAck, SessionHeader, UserMessage, decode_packet
 from tests.sessions import (
     EXPRESS,
     NOW,
@@ -361,3 +361,50 @@ def test_a_header_without_flags_says_nothing_about_saving() -> None:
     receive(session, an_ack(2, base=2, flags=0))
     assert positions(session) == []
     assert session.is_open
+
+
+# A queue on hold: 3.1.7.13
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.13")
+@given(
+    saved=st.integers(0, 70),
+    unsaved=st.integers(0, 70),
+    sent_before=st.integers(0, 10),
+    express=st.booleans(),
+    start=st.sampled_from([0, 65_530]),
+)
+def test_a_pause_acknowledges_only_what_was_acknowledged_before_and_what_follows_fits(
+    saved: int, unsaved: int, sent_before: int, express: bool, start: int
+) -> None:
+    """Both ends at once: neither finds the counts apart, before or after the commit of what was not yet saved."""
+    ours, theirs = a_session(), a_session()
+    for one, other in ((ours.data, theirs.data), (theirs.data, ours.data)):
+        one.message_sent_count = other.message_received_count = start
+        one.recoverable_message_sent_count = other.recoverable_message_received_count = start
+        other.last_acked_recoverable_msg_seq_number = start
+
+    def carry(source: Session, target: Session) -> list[Packet]:
+        packets = source.take_outbox()
+        for packet in packets:
+            receive(target, packet)
+        return [decode_packet(packet) for packet in packets]
+
+    send(theirs, saved, recoverable=not express)
+    carry(theirs, ours)
+    ours.acknowledge()
+    carry(ours, theirs)
+    send(theirs, unsaved, recoverable=not express)
+    carry(theirs, ours)
+    send(ours, sent_before)
+    ours.pause()
+    [*packets] = carry(ours, theirs)
+    assert [header.window_size for header in acks_of(packets)] == [1]
+    assert len(positions(theirs)) == saved
+    assert theirs.data.received_window_size == 1
+    assert not ours.data.session_active
+    ours.acknowledge()
+    carry(ours, theirs)
+    assert len(positions(theirs)) == unsaved
+    assert theirs.data.received_window_size == (64 if unsaved else 1)
+    assert ours.closed is theirs.closed is None
