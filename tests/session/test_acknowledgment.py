@@ -167,6 +167,7 @@ def test_a_header_that_rides_on_a_message_counts_like_one_alone() -> None:
 # What we acknowledge: 3.1.6.4, 3.1.5.8.7
 
 
+@pytest.mark.spec("[MS-MQQB] 3.1.2.5")
 @pytest.mark.spec("[MS-MQQB] 3.1.6.4")
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.7")
 @given(kinds=st.lists(st.booleans(), max_size=100))
