@@ -134,9 +134,9 @@ class Store:
         """All that the node must know to start, oldest first; of the messages only the held ones.
 
         Raises:
-            StoreError: the file cannot be read.
+            StoreError: the file cannot be read, or what is in it does not fit together.
         """
-        with self._explained():
+        with self._explained(), self._sound():
             queues = [self._stored_queue(*row) for row in self._rows("SELECT * FROM queue ORDER BY queue")]
             resident = [
                 row
@@ -404,6 +404,16 @@ class Store:
 
     def _rows(self, statement: str, values: tuple[int, ...] = ()) -> list[Any]:
         return self._db.execute(statement, values).fetchall()
+
+    @contextmanager
+    def _sound(self) -> Iterator[None]:
+        """A file that is a store and makes no sense was damaged by something else than this program."""
+        try:
+            yield
+        except (AssertionError, TypeError, ValueError, sqlite3.OperationalError) as error:
+            if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+                raise
+            raise StoreError(f"{self.path}: {ADVICE[sqlite3.SQLITE_CORRUPT]} ({error})") from error
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

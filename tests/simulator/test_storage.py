@@ -488,6 +488,26 @@ def test_a_damaged_store_is_told_from_a_good_one(store: Store, path: Path) -> No
     assert "it is damaged: put back a copy" in refused(path)
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE queue SET kind = 'nonsense'",
+        "UPDATE queue SET message_count = 7",
+        "DROP TABLE counter",
+        "ALTER TABLE outgoing_sequence ADD COLUMN more",
+    ],
+)
+def test_a_store_that_makes_no_sense_is_called_damaged(store: Store, path: Path, damage: str) -> None:
+    store.commit(
+        Writes(queues=[QueueRow(1, QueueKind.LOCAL, "orders"), QueueRow(2, QueueKind.SEQUENCE, "x")])
+    )
+    store.commit(Writes(outgoing={2: OutgoingRow(2, NULL_GUID, 1, 1, 0, 1, 0, 0, 0)}))
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(damage)
+    with pytest.raises(StoreError, match="it is damaged: put back a copy"):
+        store.load()
+
+
 def test_a_missing_folder_and_a_folder_in_the_files_place_are_told(tmp_path: Path) -> None:
     assert "is its folder there" in refused(tmp_path / "nowhere" / "a.sqlite")
     (tmp_path / "b.sqlite").mkdir()
