@@ -104,17 +104,18 @@ class Neighbour:
 
     @property
     def sending(self) -> list[OutgoingQueue]:
-        """The queues with something to send; of those to one destination, that with the highest priority.
+        """The queues with something to send; of those to one destination, that with the highest priority, if that has not
+        to be read from the store first.
 
         They begin behind the destination that had the last turn, so that none waits for as long as others send.
         """
         first: dict[str, OutgoingQueue | None] = {}
         for queue in self.queues:
             if first.get(queue.name) is None:
-                first[queue.name] = queue if queue.has_next else None
+                first[queue.name] = queue if queue.is_waiting else None
         begin = list(first).index(self.served) + 1 if self.served in first else 0
         turns = [*first.values()][begin:] + [*first.values()][:begin]
-        return [queue for queue in turns if queue is not None]
+        return [queue for queue in turns if queue is not None and queue.has_next]
 
     @property
     def sequences(self) -> list[OutgoingSequence]:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mqproto.configuration import Settings
 from mqproto.effects import CloseTransport, OpenTransport
 from mqproto.routing import NextHop, Routes
 from mqproto.timers import Timer
-from mqproto.wire import NULL_GUID, Guid, PacketBuffer, decode_packet, encode_packet, establish_connection
+from mqproto.wire import (
+    NULL_GUID,
+    Guid,
+    PacketBuffer,
+    UserMessage,
+    decode_packet,
+    encode_packet,
+    establish_connection,
+)
 from mqproto.wire.internal import EstablishConnection
 from tests.pair import Net, at, chain, direct, guid_of, queue
 from tests.sessions import an_ack
@@ -745,3 +755,69 @@ def test_a_request_for_a_direct_name_leaves_the_manager_open() -> None:
     assert isinstance(request, EstablishConnection)
     server: Guid = request.server_guid
     assert server == NULL_GUID
+
+
+# Priorities  [MS-MQMQ] 2.2.19.1
+
+
+def bodies_sent(net: Net, here: str, there: str) -> list[str]:
+    """The bodies of the messages that went from one node to another, in order."""
+    buffer = PacketBuffer()
+    chunks = [chunk for sender, receiver, chunk in net.traffic if (sender, receiver) == (here, there)]
+    packets = [decode_packet(raw) for chunk in chunks for raw in buffer.feed(chunk)]
+    return [
+        packet.properties.message_body.decode()
+        for packet in packets
+        if isinstance(packet, UserMessage) and not packet.properties.message_class
+    ]
+
+
+@given(
+    priorities=st.lists(st.integers(0, 7), min_size=1, max_size=40),
+    restarted=st.booleans(),
+    window_size=st.sampled_from([1, 3, 64]),
+)
+def test_to_one_destination_the_highest_priority_goes_first_and_nothing_overtakes_what_is_to_be_read(
+    priorities: list[int], restarted: bool, window_size: int
+) -> None:
+    net = a_pair(Settings(resident_messages=4, window_size=window_size))
+    net.blocked.add(frozenset("ac"))
+    for number, priority in enumerate(priorities):
+        net.send("a", at("c", 17), str(number), priority=priority, recoverable=True)
+    net.run()
+    if restarted:
+        net.kill("a")
+        net.start("a")
+    net.blocked.clear()
+    net.pass_ms(RETRY_MS)
+    in_order = sorted(range(len(priorities)), key=lambda number: (-priorities[number], number))
+    assert bodies_sent(net, "a", "c") == [str(number) for number in in_order]
+
+
+def test_a_destination_with_urgent_messages_does_not_hold_up_another() -> None:
+    net = chain("a", "b", "c", queues=[NOTES], settings=Settings(resident_messages=4, window_size=2))
+    net.nodes["b"].queues = (NOTES,)
+    net.start("b")
+    net.blocked.add(frozenset("ab"))
+    for number in range(200):
+        net.send("a", at("c", 17), f"urgent {number}", priority=7, recoverable=True)
+    net.send("a", at("b", 17), "slow", priority=0, recoverable=True)
+    net.run()
+    net.blocked.clear()
+    net.pass_ms(RETRY_MS)
+    sent = bodies_sent(net, "a", "b")
+    assert len(sent) == 201
+    assert sent.index("slow") < 100
+
+
+def test_a_paused_priority_does_not_hold_up_the_others() -> None:
+    """Only by name are they paused together."""
+    net = a_pair()
+    net.blocked.add(frozenset("ac"))
+    for priority in (7, 3):
+        net.send("a", at("c", 17), str(priority), priority=priority)
+    urgent = next(queue for queue in net.nodes["a"].up._outbound if queue.priority == 7)
+    urgent.on_hold = True
+    net.blocked.clear()
+    net.pass_ms(RETRY_MS)
+    assert bodies_sent(net, "a", "c") == ["3"]

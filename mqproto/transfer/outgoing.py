@@ -67,6 +67,11 @@ class OutgoingQueue(Lane):
         """Whether a message may be sent now."""
         return bool(self.window) and not self.on_hold
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a message may be sent now, or when it has been read from the store."""
+        return self.has_next or not (self.on_hold or self.window.complete)
+
     def join(
         self,
         packet: bytes,
