@@ -35,8 +35,7 @@ class Tracing:
         for packet, host in sent:
             message = decode_packet(packet)
             assert isinstance(message, UserMessage)
-            if message.debug is None:
-                continue
+            assert message.debug is not None, "no packet has TR set and no DebugHeader"
             body = _element("MESSAGE ID", f"{message.user.message_id:08X}")
             body += _element("TARGET QUEUE", _target(message))
             body += _element("NEXT HOP", host)

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from mqproto.arrivals import HOP_LIMIT
 from mqproto.configuration import Settings
 from mqproto.effects import QueueKind
 from mqproto.wire import MessageClass
+from tests.examples import a_sequence_id, a_transaction_header, a_transactional_message
 from tests.observing import DEADXACT, JOURNAL, acknowledgments, arrive, bodies, ended, final_acks, messages
-from tests.pair import Net, at, chain, queue
+from tests.pair import Net, at, chain, guid_of, queue
 
 ORDERS = queue("orders")
 QUICK = Settings(
@@ -179,3 +181,22 @@ def nothing_waits(net: Net) -> bool:
     net.pass_ms(2_000)
     kinds = (QueueKind.SEQUENCE, QueueKind.FINAL, QueueKind.ORDER, QueueKind.OUTGOING, QueueKind.HELD)
     return not any(node.store.waiting(kind) for node in net.nodes.values() for kind in kinds)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.2")
+@pytest.mark.parametrize("ordinal", [0, 7])
+def test_an_own_message_of_a_sequence_that_is_over_or_unknown_ends_in_silence(net: Net, ordinal: int) -> None:
+    net.send("a", at("c"), "known", transactional=True)
+    net.pass_ms(2_000)
+    message = a_transactional_message(
+        source=guid_of("a"),
+        destination_manager=guid_of("c"),
+        transaction=a_transaction_header(
+            tx_sequence_id=a_sequence_id(time_stamp=net.now.utc_s - 2 + ordinal, ordinal=1)
+        ),
+        journal_negative=True,
+    )
+    message.user.hop_count = HOP_LIMIT
+    arrive(net, "a", message, peer="b")
+    assert bodies(net, "a", DEADXACT) == []
+    assert nothing_waits(net)

@@ -477,3 +477,19 @@ def test_a_message_received_after_a_restart_is_acknowledged_as_before() -> None:
     net.pass_ms(6_000)
     assert bodies(net, "a", JOURNAL) == [b"x"]
     assert final_acks(net, "c", "a") == [MessageClass.ACK_RECEIVE]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.15")
+def test_an_administration_queue_whose_name_means_nothing_hears_nothing() -> None:
+    net = a_system()
+    message = a_user_message(
+        source=guid_of("a"),
+        destination_manager=guid_of("c"),
+        destination=17,
+        admin_queue=r"TCP:no address\q",
+        acknowledgments=PA,
+    )
+    arrive(net, "c", message, peer="b")
+    net.pass_ms(1_000)
+    assert net.receive("c", "notes") == [b"body of seven"]
+    assert net.traffic == []

@@ -219,3 +219,21 @@ def test_the_senders_of_what_lay_in_a_deleted_queue_are_told(net: Net) -> None:
     net.send("a", at("c"), "more", transactional=True, journal_negative=True)
     net.pass_ms(2_000)
     assert ended(net, "a", DEADXACT)[1:] == [(MessageClass.NACK_BAD_DST_Q, b"more")]
+
+
+@pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.4")
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_queue_that_is_in_use_or_the_systems_is_not_deleted(net: Net, transactional: bool) -> None:
+    core = net.nodes["c"].up
+    for name in (DEADLETTER, DEADXACT, JOURNAL):
+        with pytest.raises(UsageError, match="belongs to the system and cannot be deleted; purge it"):
+            core.delete(name)
+    if transactional:
+        net.send("a", at("c"), "x", transactional=True)
+        net.run()
+    core.consume(1, "orders", 1, transactional=True)
+    net.run()
+    with pytest.raises(UsageError, match="an application receives from orders: stop it first"):
+        core.delete("orders")
+    core.abandon(1, "orders", net.now)
+    assert core.delete("orders") == transactional

@@ -10,7 +10,7 @@ import pytest
 from mqproto.localqueues import QueueDeclaration
 from mqproto.moment import Moment
 from mqproto.tracing import report_label
-from mqproto.wire import MessageClass, UserMessage, guid_text
+from mqproto.wire import NULL_GUID, MessageClass, UserMessage, guid_text
 from tests.examples import a_debug_header, a_user_message
 from tests.observing import arrive, bodies, kept, messages, publish
 from tests.pair import Net, at, chain, guid_of, queue
@@ -165,3 +165,20 @@ def test_a_label_tells_the_time_in_the_words_of_the_abnf_whatever_the_locale(utc
     assert LABEL.fullmatch(label)
     assert label.endswith(f" at {shown}")
     assert ":ABCDEF01:1D " in label
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.9")
+def test_a_target_queue_that_has_no_format_name_is_shown_as_empty() -> None:
+    net = a_traced_chain()
+    message = a_user_message(
+        source=guid_of("a"),
+        destination_manager=NULL_GUID,
+        destination=r"TCP:no address\q",
+        trace_queue=guid_of("trace"),
+    )
+    arrive(net, "b", message)
+    net.pass_ms(1_000)
+    [(_, body)] = reports(net)
+    found = RECEIVED.fullmatch(body)
+    assert found is not None
+    assert found["queue"] == ""
