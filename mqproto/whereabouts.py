@@ -17,7 +17,7 @@ from mqproto.neighbours import Neighbours
 from mqproto.outbound import Outbound
 from mqproto.queues import Lane
 from mqproto.status import destination_name
-from mqproto.transfer.incoming import IncomingSequence, SequenceKey
+from mqproto.transfer.incoming import IncomingSequence, SequenceKey, asks_final_ack
 from mqproto.transfer.outgoing import OutgoingQueue, OutgoingSequence
 from mqproto.wire import UserMessage, decode_packet
 from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
@@ -143,7 +143,7 @@ class Whereabouts:
         position = key - message_key(number, 0)
         outgoing = self._outbound.queue(number)
         if outgoing is not None:
-            spot = self._outgoing_spot(outgoing, position)
+            spot = self._outgoing_spot(outgoing, position, packet)
             return None if spot is None else Found(spot, outgoing.name, key, packet)
         local = self._queues.of_lane(number)
         if local is not None:
@@ -159,13 +159,9 @@ class Whereabouts:
                 return Found(Spot.AWAITING_FINAL_ACK, outgoing.name, key, packet)
         return None
 
-    def _outgoing_spot(self, queue: OutgoingQueue, position: int) -> Spot | None:
+    def _outgoing_spot(self, queue: OutgoingQueue, position: int, packet: bytes) -> Spot | None:
         if isinstance(queue, OutgoingSequence):
-            if not queue.is_kept(position):
-                return None
-            if position > queue.sent_through:
-                return Spot.UNSENT
-            return Spot.IN_FLIGHT if position > queue.saved_through else Spot.AWAITING_ORDER_ACK
+            return _sequence_spot(queue, position, packet)
         if _waits(queue, position):
             return Spot.UNSENT
         sent = self._in_flight.get(queue, ())
@@ -195,6 +191,19 @@ class Whereabouts:
             for entry in self._in_flight.get(outgoing, ()):
                 if not entry.stored:
                     yield Found(Spot.IN_FLIGHT, outgoing.name, outgoing.key(entry.position), entry.packet)
+
+
+def _sequence_spot(queue: OutgoingSequence, position: int, packet: bytes) -> Spot | None:
+    if position <= queue.base + queue.last_ack:
+        # The next commit takes it away, or puts it among those that wait for their FinalAck.
+        message = decode_packet(packet)
+        assert isinstance(message, UserMessage)
+        return Spot.AWAITING_FINAL_ACK if asks_final_ack(message) else None
+    if not queue.is_kept(position):
+        return None
+    if position > queue.sent_through:
+        return Spot.UNSENT
+    return Spot.IN_FLIGHT if position > queue.saved_through else Spot.AWAITING_ORDER_ACK
 
 
 def _waits(lane: Lane, position: int) -> bool:

@@ -15,9 +15,8 @@ import socket
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
-from itertools import count
 from pathlib import Path
-from typing import Any, Final, TypedDict, Unpack
+from typing import Final, TypedDict, Unpack
 
 import msgspec
 import trio
@@ -28,7 +27,8 @@ from mqproto.status import NodeStatus
 from mqproto.wire import NULL_GUID, Guid
 from simulator import control, places
 from simulator.connection import Connection, read_buffer
-from simulator.control import Explanation, Frame, FrameBuffer, Operation, Settlement
+from simulator.control import Explanation, Operation, Settlement
+from simulator.exchange import Exchange, InDoubt, NodeUnreachable, Pending
 from simulator.received import MessageId, ReceivedMessage, decoded
 from simulator.topology import Topology
 
@@ -53,20 +53,6 @@ PART_BYTES: Final = 4 * 2**20
 PARTS_AHEAD: Final = 4
 """How many parts of a list may be on their way at once."""
 UNSENT_LIMIT_BYTES: Final = 2 * PART_BYTES
-ANSWER_LIMIT_BYTES: Final = 2**32 - 1
-
-LEAVES_DOUBT: Final = {operation for operation in control.REQUESTS if operation >= control.FIRST_CHANGING} - {
-    Operation.RECEIVE_IN_TRANSACTION
-}
-"""What a node may have done although its answer did not arrive. What was received in a transaction, it takes back."""
-
-
-class NodeUnreachable(MqprotoError):  # noqa: N818
-    """The node does not run, or its connection broke; nothing was asked of it whose outcome matters."""
-
-
-class InDoubt(MqprotoError):  # noqa: N818
-    """The connection broke between a request and its answer: it may have been carried out, or not."""
 
 
 class Reject(Exception):  # noqa: N818
@@ -125,22 +111,28 @@ async def connect_to(
         name: how to call the node in errors; by default by its socket.
 
     Raises:
-        NodeUnreachable: nobody listens there.
+        NodeUnreachable: nobody listens there, or nobody answers.
     """
     connected = await _connected(path)
     if connected is None:
         raise NodeUnreachable(f"node {name or path} is not running: start it with `{command}`")
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
-        client = Client(Connection(connected, nursery, read_buffer()), name or str(path))
-        nursery.start_soon(client._listen)
+        exchange = Exchange(Connection(connected, nursery, read_buffer()), name or str(path))
+        nursery.start_soon(exchange.listen)
+        client = Client(exchange)
         # What goes wrong in the caller's block leaves as itself, not in the nursery's group.
         try:
-            await client._greet()
+            with trio.move_on_after(CONNECT_TIMEOUT_S) as patience:
+                await client._greet()
+            if patience.cancelled_caught:
+                raise NodeUnreachable(
+                    f"node {client.node} does not answer within {CONNECT_TIMEOUT_S:g} s: it is stopped, or very busy"
+                )
             yield client
         except BaseException as error:
             failure = error
-        client._connection.close()
+        exchange.connection.close()
     if failure is not None:
         raise failure
 
@@ -163,16 +155,6 @@ async def _connected(path: Path) -> socket.socket | None:
     return None
 
 
-class _Pending:
-    """A request that has no answer yet."""
-
-    def __init__(self, operation: Operation, number: int) -> None:
-        self.operation = operation
-        self.number = number
-        self.answered = trio.Event()
-        self.answer: Frame | None = None
-
-
 class Client:
     """A connection to one node; `connect` makes it. Several tasks may use it at once.
 
@@ -180,14 +162,11 @@ class Client:
     TopologyError or FormatNameError.
     """
 
-    def __init__(self, connection: Connection, name: str) -> None:
-        self.node = name
+    def __init__(self, exchange: Exchange) -> None:
+        self.node = exchange.node
         self.manager = NULL_GUID
         """The node's GUID."""
-        self._connection = connection
-        self._pending: dict[int, _Pending] = {}
-        self._numbers = count(1)
-        self._is_lost = False
+        self._exchange = exchange
 
     async def send(
         self, destination: str, body: bytes, label: str = "", **options: Unpack[DraftOptions]
@@ -220,16 +199,16 @@ class Client:
         Raises:
             InDoubt: the node may have accepted some or all of them.
         """
-        waiting: deque[_Pending] = deque()
+        waiting: deque[Pending] = deque()
         ordinals: list[int] = []
         for part in _parts(drafts, destination.count(",") + 1):
             if len(waiting) == PARTS_AHEAD:
-                ordinals += (await self._answer(waiting.popleft())).ordinals
-            while self._connection.unsent_bytes > UNSENT_LIMIT_BYTES:
-                await self._connection.flushed()
-            waiting.append(self._request(Operation.SEND, control.Send(destination, part)))
+                ordinals += (await self._exchange.answer(waiting.popleft())).ordinals
+            while self._exchange.connection.unsent_bytes > UNSENT_LIMIT_BYTES:
+                await self._exchange.connection.flushed()
+            waiting.append(self._exchange.request(Operation.SEND, control.Send(destination, part)))
         for pending in waiting:
-            ordinals += (await self._answer(pending)).ordinals
+            ordinals += (await self._exchange.answer(pending)).ordinals
         return [MessageId(self.manager, ordinal) for ordinal in ordinals]
 
     async def send_together(self, messages: Iterable[tuple[str, Draft]]) -> list[MessageId]:
@@ -245,15 +224,17 @@ class Client:
         transaction = list(messages)
         copies = [destination.count(",") + 1 for destination, _ in transaction]
         size_bytes = 0
-        for count, (_, draft) in zip(copies, transaction, strict=True):
+        for copy_count, (_, draft) in zip(copies, transaction, strict=True):
             draft.check(names=False)
-            size_bytes += count * draft.size_bytes
+            size_bytes += copy_count * draft.size_bytes
         if sum(copies) > control.BATCH_LIMIT or size_bytes > PART_BYTES:
             raise UsageError(
                 f"{sum(copies):,} messages of {size_bytes:,} bytes are too many or too large for one transaction: "
                 f"it takes {control.BATCH_LIMIT}, and {PART_BYTES:,} bytes"
             )
-        sent: control.Sent = await self._ask(Operation.SEND_TOGETHER, control.SendTogether(transaction))
+        sent: control.Sent = await self._exchange.ask(
+            Operation.SEND_TOGETHER, control.SendTogether(transaction)
+        )
         return [MessageId(self.manager, ordinal) for ordinal in sent.ordinals]
 
     async def receive(
@@ -297,12 +278,12 @@ class Client:
 
     async def peek(self, queue: str, limit: int = 1) -> list[ReceivedMessage]:
         """Look at the first messages of a queue, as many as the node has in memory. They stay."""
-        found = await self._ask(Operation.PEEK, control.Peek(queue, limit))
+        found = await self._exchange.ask(Operation.PEEK, control.Peek(queue, limit))
         return decoded(found.packets)
 
     async def queues(self) -> NodeStatus:
         """What waits where."""
-        status: NodeStatus = await self._ask(Operation.QUEUES, control.Nothing())
+        status: NodeStatus = await self._exchange.ask(Operation.QUEUES, control.Nothing())
         return status
 
     # For operators
@@ -314,16 +295,16 @@ class Client:
             subject: a queue's name, a node's, or a message's identifier; empty for all queues.
             limit: how many messages of each queue to tell of.
         """
-        answer: Explanation = await self._ask(Operation.EXPLAIN, control.Explain(subject, limit))
+        answer: Explanation = await self._exchange.ask(Operation.EXPLAIN, control.Explain(subject, limit))
         return answer
 
     async def pause(self, queue: str) -> None:
         """Send nothing more to a queue, or to a node, until `resume`; it stays so over restarts."""
-        await self._ask(Operation.HOLD, control.Hold(queue, True))
+        await self._exchange.ask(Operation.HOLD, control.Hold(queue, True))
 
     async def resume(self, queue: str) -> None:
         """Go on sending."""
-        await self._ask(Operation.HOLD, control.Hold(queue, False))
+        await self._exchange.ask(Operation.HOLD, control.Hold(queue, False))
 
     async def purge(self, queue: str) -> int:
         """Delete all that waits in a queue of the node, or in its outgoing queue to another's; how many messages go.
@@ -363,20 +344,21 @@ class Client:
     # Requests and answers
 
     async def _count(self, operation: Operation, payload: msgspec.Struct) -> int:
-        answer: control.Count = await self._ask(operation, payload)
+        answer: control.Count = await self._exchange.ask(operation, payload)
         return answer.messages
 
     async def _greet(self) -> None:
-        hello: control.Hello = await self._ask(Operation.HELLO, control.Nothing())
+        hello: control.Hello = await self._exchange.ask(Operation.HELLO, control.Nothing())
         if hello.version != control.VERSION:
             raise UsageError(
                 f"node {hello.node} speaks version {hello.version} of this protocol, we speak {control.VERSION}: "
                 "start it anew"
             )
-        self.node, self.manager = hello.node, Guid(hello.guid)
+        self.node = self._exchange.node = hello.node
+        self.manager = Guid(hello.guid)
 
     async def _receive(self, operation: Operation, wish: control.Receive) -> control.Messages:
-        pending = self._request(operation, wish)
+        pending = self._exchange.request(operation, wish)
         try:
             await pending.answered.wait()
         except trio.Cancelled:
@@ -388,22 +370,24 @@ class Client:
                 await self._roll_back(messages)
                 raise
             return messages
-        taken: control.Messages = self._outcome(pending)  # No checkpoint: a cancelled one would lose them.
+        taken: control.Messages = self._exchange.outcome(
+            pending
+        )  # No checkpoint: a cancelled one would lose them.
         return taken
 
-    async def _give_up(self, pending: _Pending) -> control.Messages | None:
+    async def _give_up(self, pending: Pending) -> control.Messages | None:
         """Wait no longer; what was received nevertheless, or None if that cannot be had."""
         with trio.move_on_after(SETTLE_TIMEOUT_S, shield=True):
             try:
-                await self._ask(Operation.ABANDON, control.Abandon(pending.number))
-                messages: control.Messages = await self._answer(pending)
+                await self._exchange.ask(Operation.ABANDON, control.Abandon(pending.number))
+                messages: control.Messages = await self._exchange.answer(pending)
             except MqprotoError:
                 return None
             return messages
         return None
 
     async def _settle(self, transaction: int, settlement: Settlement) -> None:
-        pending = self._request(Operation.SETTLE, control.Settle(transaction, settlement))
+        pending = self._exchange.request(Operation.SETTLE, control.Settle(transaction, settlement))
         try:
             await pending.answered.wait()
         except trio.Cancelled:
@@ -412,58 +396,15 @@ class Client:
                 await pending.answered.wait()
             if not pending.answered.is_set():
                 raise
-        self._outcome(pending)
+        self._exchange.outcome(pending)
 
     async def _roll_back(self, messages: control.Messages) -> None:
         """Give them back; if that cannot be asked for, the end of the connection does it."""
-        if messages.transaction and not self._is_lost:
+        if messages.transaction and not self._exchange.is_lost:
             with trio.move_on_after(SETTLE_TIMEOUT_S, shield=True), suppress(NodeUnreachable, InDoubt):
-                await self._ask(Operation.SETTLE, control.Settle(messages.transaction, Settlement.ROLL_BACK))
-
-    async def _ask(self, operation: Operation, payload: msgspec.Struct) -> Any:
-        return await self._answer(self._request(operation, payload))
-
-    def _request(self, operation: Operation, payload: msgspec.Struct) -> _Pending:
-        if self._is_lost:
-            raise NodeUnreachable(f"the connection to node {self.node} is broken: connect again")
-        pending = _Pending(operation, next(self._numbers) & 0xFFFFFFFF)
-        self._pending[pending.number] = pending
-        self._connection.send(control.frame(operation, pending.number, payload))
-        return pending
-
-    async def _answer(self, pending: _Pending) -> Any:
-        await pending.answered.wait()
-        return self._outcome(pending)
-
-    def _outcome(self, pending: _Pending) -> Any:
-        if pending.answer is not None:
-            return control.result(pending.operation, pending.answer)
-        what = f"the connection to node {self.node} broke before it answered {pending.operation.name}"
-        if pending.operation in LEAVES_DOUBT:
-            raise InDoubt(f"{what}: it may have been carried out, or not")
-        raise NodeUnreachable(f"{what}: connect again")
-
-    async def _listen(self) -> None:
-        """Take answers until the connection ends; then whoever waits hears of that."""
-        buffer = FrameBuffer(ANSWER_LIMIT_BYTES)
-        # Who is cancelled together with us still asks the node what became of his messages; our end is `close`.
-        with trio.CancelScope(shield=True), suppress(OSError, trio.ClosedResourceError):
-            while True:
-                await self._connection.readable()
-                data = self._connection.read()
-                if data is None:
-                    continue
-                if not data:
-                    break
-                for answer in buffer.feed(data):
-                    if pending := self._pending.pop(answer.request, None):
-                        pending.answer = answer
-                        pending.answered.set()
-        # The node waits for our end before it forgets the connection.
-        self._connection.close()
-        self._is_lost = True
-        for pending in self._pending.values():
-            pending.answered.set()
+                await self._exchange.ask(
+                    Operation.SETTLE, control.Settle(messages.transaction, Settlement.ROLL_BACK)
+                )
 
 
 def _parts(drafts: Iterable[Draft], copies: int) -> Iterator[list[Draft]]:

@@ -45,21 +45,22 @@ class Explainer:
 
     Args:
         topology: what GUIDs and format names mean.
-        typed: the topology as the user called it, for the commands that are proposed.
-        options: what else these need to find the nodes, such as ` --directory stores`; or empty.
+        start: the command that starts a node, without its name: `mqproto node three-node`.
+        options: what a proposed command needs to find the nodes, such as ` --directory stores`; or empty.
+        in_full: whether all messages of a queue are meant; else only those that the nodes tell of.
     """
 
-    def __init__(self, topology: Topology, typed: str, options: str = "") -> None:
+    def __init__(self, topology: Topology, start: str, options: str = "", *, in_full: bool = True) -> None:
         self._topology = topology
-        self._typed = typed
+        self._start = start
         self._options = options
+        self._in_full = in_full
 
     def lines(self, found: Mapping[str, Explanation | None]) -> Iterator[str]:
         """All that the nodes say, by the node's name; None for one that does not run."""
         for name, explanation in found.items():
             if explanation is None:
-                command = f"mqproto node {shlex.quote(self._typed)} {name}{self._options}"
-                yield f"{name} is not running: start it with `{command}`"
+                yield f"{name} is not running, or does not answer; `{self._start} {name}` starts it"
             else:
                 yield from self._node(name, explanation)
 
@@ -70,12 +71,12 @@ class Explainer:
                 messages = [one for one in explanation.messages if one.queue == outgoing.name]
                 yield f"{name} to {self._called(outgoing)}: {_outgoing_summary(outgoing, messages, status)}"
                 yield from (f"  {line}" for line in self._way(name, outgoing, messages, status))
-                yield from (f"  {self._message(one, status)}" for one in messages)
+                yield from self._messages(messages, outgoing.waiting + outgoing.unread, status)
         for local in status.local:
             messages = [one for one in explanation.messages if one.queue == local.name]
             yield f"{name}\\{local.name}: {_local_summary(local)}"
             yield from (f"  {line}" for line in self._queue(name, local, status))
-            yield from (f"  {self._message(one, status)}" for one in messages)
+            yield from self._messages(messages, local.waiting + local.held, status)
         if _part(status.stored_bytes, status.quota_bytes) >= NEARLY_FULL:
             yield (
                 f"{name} is nearly full: {status.stored_bytes:,} of {status.quota_bytes:,} bytes (quota_bytes); beyond "
@@ -121,10 +122,12 @@ class Explainer:
         destination = self._called(queue).partition("\\")[0]
         first, last = queue.first_unacked, queue.last_unacked
         numbers = f"number {first:,}" if first == last else f"numbers {first:,} to {last:,}"
-        text = f"no OrderAck from {destination} for {numbers}"
+        text = f"{numbers}: no OrderAck from {destination}"
         sent = [one.sent_s for one in messages if one.spot is not Spot.AWAITING_FINAL_ACK]
         if sent:
-            text += f" since {duration(status.utc_s - max(min(sent), queue.last_ack_s or 0))}"
+            text += f" for {duration(status.utc_s - max(min(sent), queue.last_ack_s or 0))}"
+        if queue.state == "on hold":
+            return f"{text}; nothing is sent again while the queue is paused"
         if queue.resend_at_ms is None:
             return f"{text}; sent again if none comes once the connection is back"
         interval = duration(queue.resend_interval_ms / 1_000)
@@ -178,10 +181,16 @@ class Explainer:
         )
 
     def _command(self, command: str, queue: str, options: str = "") -> str:
-        topology = f" --topology {shlex.quote(self._typed)}" if self._typed != self._topology.name else ""
-        return f"`mqproto {command} {shlex.quote(queue)}{options}{topology}{self._options}`"
+        return f"`mqproto {command} {shlex.quote(queue)}{options}{self._options}`"
 
     # Messages
+
+    def _messages(self, messages: list[MessageStatus], count: int, status: NodeStatus) -> Iterator[str]:
+        """Some messages of a queue that has so many."""
+        yield from (f"  {self._message(one, status)}" for one in messages)
+        rest = count - sum(one.copies for one in messages)
+        if self._in_full and messages and rest > 0:
+            yield f"  and {rest:,} more"
 
     def _message(self, message: MessageStatus, status: NodeStatus) -> str:
         label = f" {message.label!r}" if message.label else ""
@@ -206,6 +215,8 @@ class Explainer:
         }[message.spot]
         in_queue = message.spot in (Spot.IN_QUEUE, Spot.UNSETTLED)
         deadline_s = message.receive_by_s if in_queue else message.reach_by_s
+        if message.spot is Spot.AWAITING_FINAL_ACK:
+            deadline_s = None  # It reached its queue.
         if message.number and not in_queue:
             text = f"number {message.number:,}, {text}"
         if deadline_s is not None:

@@ -54,11 +54,13 @@ class Operators:
         identifier = MessageId.parse(subject)
         if identifier is not None:
             return await self._explain_message(identifier)
-        if not subject:
-            status = _only_waiting(self.status())
-            names = [queue.name for queue in status.outgoing] + [queue.name for queue in status.local]
-            return Explanation(status, self._first(names, 1))
-        return self._explain_queue(subject, limit)
+        return self._explain_queue(subject, limit) if subject else self._explain_all()
+
+    def _explain_all(self) -> Explanation:
+        """Each queue in which something waits, and the first message of each."""
+        status = _only_waiting(self.status())
+        names = [queue.name for queue in status.outgoing] + [queue.name for queue in status.local]
+        return Explanation(status, self._first(names, 1))
 
     async def _explain_message(self, identifier: MessageId) -> Explanation:
         rows = await trio.to_thread.run_sync(self._store.find, identifier.ordinal)
@@ -84,7 +86,9 @@ class Operators:
             return Explanation(_only(status, names), self._first(names, limit))
         if target.node is self._directory.node:
             queue = target.local_name
-            return Explanation(_only(status, [queue]) if queue else status, self._first([queue], limit))
+            if not queue:
+                return self._explain_all()
+            return Explanation(_only(status, [queue]), self._first([queue], limit))
         towards_node = [name for name in known if known[name] == target.node.name]
         if not target.local_name:
             names = [name for name in known if known[name].startswith(f"{target.node.name}\\")] + towards_node

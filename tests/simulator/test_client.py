@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mqproto.applications import LABEL_LIMIT, Draft
 from mqproto.errors import FormatNameError, UsageError
+from mqproto.wire import Guid
 from simulator import control, places
 from simulator.client import (
     SETTLE_TIMEOUT_S,
@@ -77,6 +80,23 @@ def test_a_message_id_is_printed_as_msmq_prints_it() -> None:
     assert len(text) == len("00000000-0000-0000-0000-000000000000\\7")
 
 
+@given(manager=st.binary(min_size=16, max_size=16), ordinal=st.integers(0, 2**32 - 1))
+def test_a_message_id_is_read_as_it_is_printed_and_with_the_braces_of_windows(
+    manager: bytes, ordinal: int
+) -> None:
+    identifier = MessageId(Guid(manager), ordinal)
+    text = str(identifier)
+    guid, _, number = text.partition("\\")
+    for spelled in (text, text.lower(), f"{{{guid}}}\\{number}", f" {text} "):
+        assert MessageId.parse(spelled) == identifier
+
+
+@given(text=st.text("0123456789ABCDEFabcdef-{}\\ ") | st.text())
+def test_what_is_no_message_id_is_none(text: str) -> None:
+    found = MessageId.parse(text)
+    assert found is None or str(found) == text.strip().replace("{", "").replace("}", "").upper()
+
+
 async def test_a_list_of_any_length_is_sent_in_order(client: Client) -> None:
     ids = await client.send_many(ORDERS, numbered(0, 2_345))
     assert len(set(ids)) == 2_345
@@ -135,10 +155,10 @@ async def test_copies_beyond_what_a_request_may_make_are_refused(client: Client)
     ways = ("destination\\", "DIRECT=OS:destination\\", "DIRECT=OS:destination\\private$\\")
     six = ",".join(f"{way}{queue}" for way in ways for queue in ("orders", "notes"))
     with pytest.raises(UsageError, match="504 messages in one request"):
-        await client._ask(Operation.SEND, control.Send(six, numbered(0, 84)))
+        await client._exchange.ask(Operation.SEND, control.Send(six, numbered(0, 84)))
     large = Draft(body=bytes(4_000_000), transactional=True)
     with pytest.raises(UsageError, match=r"copies for 6 queues have 72,000,000 bytes: name fewer queues"):
-        await client._ask(Operation.SEND, control.Send(six, [large] * 3))
+        await client._exchange.ask(Operation.SEND, control.Send(six, [large] * 3))
     assert await numbers_in(client) == []
 
 
@@ -288,7 +308,7 @@ async def test_what_a_client_that_goes_away_did_not_settle_returns_in_order(
         await first.__aenter__()
         await second.__aenter__()
         await client.send_many(ORDERS, numbered(9, 10))
-        other._connection.close()
+        other._exchange.connection.close()
         while any(queue.unsettled for queue in (await client.queues()).local):
             await trio.lowlevel.checkpoint()
         assert await numbers_in(client) == list(range(10))

@@ -11,8 +11,8 @@ from mqproto.applications import Draft
 from mqproto.destinations import destination_of
 from mqproto.errors import FormatNameError, UsageError
 from mqproto.formatname import PrivateName, parse_format_name
-from mqproto.outbound import ORDER_SUFFIX
 from mqproto.routing import NextHop
+from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import guid_from_text, guid_text
 from simulator.directory import Directory, known_as
 from simulator.topology import Link, Topology, TopologyError, load, parse

@@ -13,7 +13,10 @@ import trio
 from mqproto.applications import Draft
 from mqproto.errors import UsageError
 from mqproto.status import LocalStatus, NodeStatus
+from mqproto.transfer.outgoing import ORDER_SUFFIX
+from mqproto.whereabouts import Spot
 from simulator.client import Client, MessageId, Reject, connect
+from simulator.control import Explanation
 from simulator.topology import Topology, parse
 from tests.simulator.running import running, running_with_client
 
@@ -89,7 +92,7 @@ async def test_a_transaction_goes_to_several_queues_or_to_none(alone: Client) ->
     assert sorted(waiting(await alone.queues()).values()) == [1, 2]
     with pytest.raises(UsageError, match="did you mean 'orders'"):
         await alone.send_together([(ORDERS, one), (r"b\order", other)])
-    with pytest.raises(UsageError, match="501 messages of .* too many or too large for one transaction"):
+    with pytest.raises(UsageError, match=r"501 messages of .* too many or too large for one transaction"):
         await alone.send_together([(ORDERS, one)] * 501)
     with pytest.raises(UsageError, match="too large"):
         await alone.send_together([(ORDERS, Draft(body=bytes(3 * 2**20), transactional=True))] * 2)
@@ -273,3 +276,92 @@ async def test_a_second_client_sees_what_the_first_has_done(topology: Topology, 
                     await client.send(ORDERS, bytes(8_000), transactional=True)
                     break
                 await trio.sleep(0.01)
+
+
+# Why something waits
+
+
+def spots(explanation: Explanation) -> list[tuple[str, Spot, str]]:
+    return [(one.label, one.spot, one.queue) for one in explanation.messages]
+
+
+async def test_a_queue_is_explained_by_what_leads_there_and_by_its_messages(alone: Client) -> None:
+    await alone.send_many(ORDERS, [Draft(body=b"", label=str(n), transactional=True) for n in range(4)])
+    await alone.send(NOTES, b"", label="express")
+    await alone.send(r"b\small", b"", label="another", transactional=True)
+    name = str((await alone.queues()).outgoing[0].name)
+    explanation = await alone.explain(ORDERS, limit=3)
+    assert spots(explanation) == [(str(n), Spot.UNSENT, name) for n in range(3)]
+    assert {queue.waiting for queue in explanation.status.outgoing} == {4, 1}, (
+        "its own, and those for its node"
+    )
+    assert explanation.status.local == []
+    assert explanation.status.utc_s > 0
+    assert [one.label for one in (await alone.explain(NOTES)).messages] == ["express"]
+    assert {one.label for one in (await alone.explain("b", limit=1)).messages} == {"0", "express", "another"}
+    assert {one.label for one in (await alone.explain()).messages} == {"0", "express", "another"}
+    assert (await alone.explain("a")).messages == (await alone.explain()).messages
+    with pytest.raises(UsageError, match="did you mean 'orders'"):
+        await alone.explain("order")
+
+
+async def test_a_message_is_found_by_its_identifier_also_where_only_the_disk_has_it(alone: Client) -> None:
+    sent = await alone.send_many(ORDERS, transactional(*[str(number).encode() for number in range(1_500)]))
+    express = await alone.send(NOTES, b"", label="express")
+    [last] = (await alone.explain(str(sent[-1]))).messages
+    assert (last.spot, last.number, last.ordinal) == (Spot.UNSENT, 1_500, sent[-1].ordinal)
+    [found] = (await alone.explain(f"{{{str(express).replace(chr(92), '}' + chr(92))}")).messages
+    assert (found.label, found.spot) == ("express", Spot.UNSENT)
+    unknown = await alone.explain(str(MessageId(alone.manager, 2**32 - 1)))
+    assert (unknown.messages, unknown.status.outgoing) == ([], [])
+
+
+async def test_a_message_is_found_all_along_its_way(topology: Topology, tmp_path: Path) -> None:
+    async with two(topology, tmp_path) as (a, b):
+        sent = await a.send(ORDERS, b"", label="m", transactional=True, final_ack=True)
+        await found(b, "orders")
+        while True:  # Until the OrderAck came.
+            [(_, spot, _)] = spots(await a.explain(str(sent)))
+            if spot is Spot.AWAITING_FINAL_ACK:
+                break
+            await trio.sleep(0.01)
+        while not any(queue.unread for queue in (await a.explain(ORDERS)).status.outgoing):
+            await trio.lowlevel.checkpoint()
+        async with b.transaction("orders"):
+            assert spots(await b.explain(str(sent))) == [("m", Spot.UNSETTLED, "orders")]
+        assert spots(await b.explain("orders")) == []
+        assert [(one.queue, one.held) for one in (await b.explain("orders")).status.incoming] == [
+            ("orders", 0)
+        ]
+        await b.explain("orders;journal")
+        assert spots(await b.explain(str(sent))) == [("m", Spot.IN_QUEUE, "orders;journal")]
+
+
+async def test_copies_of_a_resend_are_counted_and_shown_once(tmp_path: Path) -> None:
+    text = TWO.replace(
+        'between = ["a", "b"]', 'between = ["a", "c"]\n[[link]]\nbetween = ["c", "b"]\n[node.c]'
+    )
+    topology = parse(text + "resend_timeouts_short_s = 0.05\n", "three.toml").with_free_ports()
+    async with (
+        running_with_client(topology, "a", tmp_path) as a,
+        running_with_client(topology, "c", tmp_path) as c,
+    ):
+        await a.send(ORDERS, b"", label="m", transactional=True)
+        while True:
+            messages = (await c.explain(ORDERS)).messages
+            if messages and messages[0].copies >= 3:
+                break
+            await trio.sleep(0.01)
+        assert len(messages) == 1
+
+
+async def test_an_acknowledgment_queue_is_explained_by_its_own_name(
+    topology: Topology, tmp_path: Path
+) -> None:
+    async with two(topology, tmp_path) as (a, b):
+        await a.send(ORDERS, b"", transactional=True)
+        await found(b, "orders")
+        while not (await b.queues()).outgoing:
+            await trio.lowlevel.checkpoint()
+        explanation = await b.explain(r"a\order_queue$")
+        assert [queue.name.endswith(ORDER_SUFFIX) for queue in explanation.status.outgoing] == [True]

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from itertools import count, pairwise
@@ -255,6 +256,24 @@ def test_what_waits_for_its_final_ack_expires_no_more(store: Store) -> None:
     store.commit(Writes(messages=[row], finals=[FinalAckKept(row.key, row.key, FINAL)]))
     assert numbers(store, FINAL) == [8]
     assert store.read(EVERYTHING) == []
+
+
+def test_messages_are_found_by_their_identifier_wherever_they_are_and_by_another_thread(store: Store) -> None:
+    store.commit(Writes(messages=[one(7, b"held", HELD), one(7, b"here", LOCAL), one(8, b"other", LOCAL)]))
+    found: list[tuple[int, bytes]] = []
+    thread = threading.Thread(target=lambda: found.extend(store.find(7)))
+    thread.start()
+    thread.join()
+    assert sorted(found) == sorted([(message_key(HELD, 7), b"held"), (message_key(LOCAL, 7), b"here")])
+    assert store.find(9) == []
+
+
+def test_what_waits_for_its_final_ack_is_counted_by_the_name_of_its_sequence(store: Store) -> None:
+    assert store.unread() == {}
+    store.commit(Writes(messages=[one(2, queue=SEQUENCE, final_ack=True), one(3, queue=SEQUENCE)]))
+    store.commit(Writes(finals=[FinalAckKept(message_key(SEQUENCE, 1), message_key(SEQUENCE, 3), FINAL)]))
+    [name] = [row.name for row in QUEUES if row.queue == FINAL]
+    assert store.unread() == {name: 1}
 
 
 def test_a_queue_that_is_paused_stays_so_with_all_that_is_in_it(store: Store, path: Path) -> None:
