@@ -11,6 +11,7 @@ import typer
 
 from mqproto.errors import UsageError
 from simulator.options import (
+    DEFAULT_TOPOLOGY,
     DONE,
     FINDING,
     DirectoryOption,
@@ -21,6 +22,7 @@ from simulator.options import (
     place_of,
     print_json,
     run_task,
+    typed_again,
 )
 
 LocalArgument = Annotated[str, typer.Argument(help=r"Such as 'destination\orders', or 'sender\deadxact'.")]
@@ -87,7 +89,7 @@ def send(
     trace_queue: Annotated[
         str, typer.Option("--trace-queue", help="The public queue that reports go to.", show_default=False)
     ] = "",
-    topology: TopologyOption = "three-node",
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
     node: NodeOption = None,
     directory: DirectoryOption = None,
     as_json: JsonOption = False,
@@ -130,7 +132,7 @@ def receive(
     reject: Annotated[
         bool, typer.Option("--reject", help="Refuse them for good; the sender's dead-letter queue has them.")
     ] = False,
-    topology: TopologyOption = "three-node",
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
     node: NodeOption = None,
     directory: DirectoryOption = None,
     as_json: JsonOption = False,
@@ -167,7 +169,7 @@ def peek(
     count: Annotated[
         int, typer.Option("--count", "-c", min=1, max=500, help="At most so many messages.")
     ] = 1,
-    topology: TopologyOption = "three-node",
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
     node: NodeOption = None,
     directory: DirectoryOption = None,
     as_json: JsonOption = False,
@@ -184,7 +186,9 @@ def peek(
 
 
 def queues(
-    topology: TopologyOption = "three-node", directory: DirectoryOption = None, as_json: JsonOption = False
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
 ) -> int:
     """What waits where, on every node that runs. Status 1 if none does."""
     from simulator import oversee
@@ -209,7 +213,7 @@ def explain(
     count: Annotated[
         int, typer.Option("--count", "-c", min=1, max=500, help="Of each queue, so many messages.")
     ] = 5,
-    topology: TopologyOption = "three-node",
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
     node: NodeOption = None,
     directory: DirectoryOption = None,
     as_json: JsonOption = False,
@@ -223,8 +227,10 @@ def explain(
     if as_json:
         print_json(oversee.explanations_as_json(found))
         return DONE if any(found.values()) else FINDING
-    options = f" --directory {shlex.quote(str(directory))}" if directory else ""
-    for line in oversee.explained(Explainer(place.topology, topology, options), subject, found):
+    start, options = typed_again(topology, directory)
+    in_full = not oversee.is_message(subject)
+    explainer = Explainer(place.topology, start, options, in_full=in_full)
+    for line in oversee.explained(explainer, subject, found):
         print(line)
     if not any(found.values()):
         return _all_down(place.topology.name, topology)
@@ -236,7 +242,7 @@ def purge(
         str,
         typer.Argument(help="A queue; of a node that does not have it, the outgoing one that leads there."),
     ],
-    topology: TopologyOption = "three-node",
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
     node: NodeOption = None,
     directory: DirectoryOption = None,
     as_json: JsonOption = False,
@@ -251,7 +257,7 @@ def purge(
 
 def delete(
     queue: LocalArgument,
-    topology: TopologyOption = "three-node",
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
     node: NodeOption = None,
     directory: DirectoryOption = None,
     as_json: JsonOption = False,
@@ -275,7 +281,7 @@ def send_back(
     messages: Annotated[
         list[str] | None, typer.Argument(metavar="[MESSAGE]...", help="Identifiers; by default all.")
     ] = None,
-    topology: TopologyOption = "three-node",
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
     node: NodeOption = None,
     directory: DirectoryOption = None,
     as_json: JsonOption = False,
@@ -286,14 +292,14 @@ def send_back(
     task = partial(oversee.send_back, place_of(topology, directory), node, queue, messages or [])
     sent, kept = run_task(task)
     text = f"{_messages(sent)} sent once more"
-    text += f"; {kept:,} stay, as nothing can be sent to their destination" * bool(kept)
+    text += f"; {kept:,} cannot be sent now: their queue is full, or is not there any more" * bool(kept)
     _report({"queue": queue, "sent": sent, "kept": kept}, text, as_json=as_json)
     return FINDING if kept else DONE
 
 
 def pause(
     queue: OutgoingArgument,
-    topology: TopologyOption = "three-node",
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
     node: NodeOption = None,
     directory: DirectoryOption = None,
     as_json: JsonOption = False,
@@ -304,7 +310,7 @@ def pause(
 
 def resume(
     queue: OutgoingArgument,
-    topology: TopologyOption = "three-node",
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
     node: NodeOption = None,
     directory: DirectoryOption = None,
     as_json: JsonOption = False,

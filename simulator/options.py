@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -18,19 +20,23 @@ FINDING: Final = 1
 MISUSE: Final = 2
 INTERRUPTED: Final = 130
 
+DEFAULT_TOPOLOGY: Final = "three-node"
+TOPOLOGY_VARIABLE: Final = "MQPROTO_TOPOLOGY"
+DIRECTORY_VARIABLE: Final = "MQPROTO_DIRECTORY"
+
 TopologyArgument = Annotated[
     str, typer.Argument(help="A shipped topology, such as three-node, or a .toml file.")
 ]
 TopologyOption = Annotated[
     str,
-    typer.Option("--topology", "-t", envvar="MQPROTO_TOPOLOGY", help="A shipped topology or a .toml file."),
+    typer.Option("--topology", "-t", envvar=TOPOLOGY_VARIABLE, help="A shipped topology or a .toml file."),
 ]
 DirectoryOption = Annotated[
     Path | None,
     typer.Option(
         "--directory",
         "-d",
-        envvar="MQPROTO_DIRECTORY",
+        envvar=DIRECTORY_VARIABLE,
         help="Where the stores are; one per topology by default.",
     ),
 ]
@@ -45,6 +51,20 @@ def place_of(topology: str, directory: Path | None) -> Place:
     from simulator.talk import Place
 
     return Place.of(topology, directory)
+
+
+def typed_again(topology: str, directory: Path | None) -> tuple[str, str]:
+    """What has to be typed for other commands to find the same nodes: to start one, and with all others.
+
+    What stands in the environment needs not.
+    """
+    place = ""
+    if directory is not None and os.environ.get(DIRECTORY_VARIABLE) != str(directory):
+        place = f" --directory {shlex.quote(str(directory))}"
+    start = f"mqproto node{place} {shlex.quote(topology)}"
+    if topology == DEFAULT_TOPOLOGY or os.environ.get(TOPOLOGY_VARIABLE) == topology:
+        return start, place
+    return start, f" --topology {shlex.quote(topology)}{place}"
 
 
 def run_task(task: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -98,7 +98,12 @@ def explained(explainer: Explainer, subject: str, found: Mapping[str, Explanatio
 
 def is_known(subject: str, found: Mapping[str, Explanation | None]) -> bool:
     """Whether a node knows of the message that was asked after; of queues, all is known."""
-    return MessageId.parse(subject) is None or any(one.messages for one in found.values() if one is not None)
+    return not is_message(subject) or any(one.messages for one in found.values() if one is not None)
+
+
+def is_message(subject: str) -> bool:
+    """Whether it is a message's identifier."""
+    return MessageId.parse(subject) is not None
 
 
 def explanations_as_json(found: Mapping[str, Explanation | None]) -> list[dict[str, Any]]:
@@ -161,7 +166,9 @@ def _rows(topology: Topology, found: Mapping[str, NodeStatus | None]) -> Iterato
 
 
 def _local_row(node: str, queue: LocalStatus) -> tuple[str, ...]:
-    size = f"{queue.size_bytes:,} of {queue.quota_bytes:,}" if queue.quota_bytes and queue.size_bytes else ""
+    size = ""
+    if queue.quota_bytes is not None and queue.size_bytes and not is_kept(queue.name):
+        size = f"{queue.size_bytes:,} of {queue.quota_bytes:,}"
     kind = "transactional" if queue.transactional else "local"
     return (
         f"{node}\\{queue.name}",
@@ -237,7 +244,8 @@ async def _only_sender(place: Place, queue: str) -> str:
     if senders:
         raise UsageError(f"{' and '.join(senders)} send to {queue}: say which with --node {senders[0]}")
     if not any(found.values()):
-        raise NodeUnreachable(f"no node of {place.topology.name} is running")
+        name = place.topology.name
+        raise NodeUnreachable(f"no node of {name} is running; start them: mqproto run {name}")
     raise UsageError(f"no node that runs has sent anything to {queue}; see what there is: mqproto queues")
 
 
@@ -276,8 +284,9 @@ async def send_back(
             return sent, len(chosen) - sent
         # A node sends what it has in memory; what comes back meanwhile is not sent a second time.
         waiting = await _waiting(client, directory.local_queue(queue))
-        sent = 0
-        while sent < waiting and (part := await client.send_back(queue)):
+        sent = part = await client.send_back(queue)
+        while part and sent < waiting:
+            part = await client.send_back(queue)
             sent += part
         return sent, max(waiting - sent, 0)
 

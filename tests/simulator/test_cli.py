@@ -199,6 +199,109 @@ def test_a_second_run_of_a_topology_leaves_the_first_as_it_is(running: Running) 
     assert running("receive", "orders", "--timeout", "20").out == "through\n"
 
 
+# For operators
+
+
+def wait_for(running: Running, queue: str, count: int) -> None:
+    """Wait until a local queue has so many messages."""
+    for _ in range(400):
+        nodes = json.loads(running("queues", "--json").out)
+        queues = {rf"{node['node']}\{one['name']}": one for node in nodes for one in node.get("local", [])}
+        if queues[queue]["waiting"] == count:
+            return
+    pytest.fail(f"{queue} has {queues[queue]}")
+
+
+def test_a_paused_queue_is_explained_and_goes_on_when_it_is_resumed(running: Running) -> None:
+    running("send", "orders", "-b", "before")
+    assert running("receive", "orders", "--timeout", "20").out == "before\n"
+    assert running("pause", r"destination\orders").out == "sender to destination\\orders: paused\n"
+    sent = running("send", "orders", "-b", "later", "--label", "held back").out.strip()
+    explained = running("explain", "orders")
+    assert explained.status == DONE
+    lines = explained.out.splitlines()
+    assert (
+        lines[0] == r"sender to destination\orders: 1 message waits, the oldest for 0 s"
+        or "for 1 s" in lines[0]
+    )
+    assert f"mqproto resume 'destination\\orders' --node sender --topology {running.file}" in lines[1]
+    assert lines[2].startswith(f"  {sent} 'held back', 5 bytes")
+    assert r"destination\orders: empty" in lines
+    [found] = [one for one in json.loads(running("explain", sent, "--json").out) if one["messages"]]
+    assert (found["node"], found["messages"][0]["spot"]) == ("sender", "unsent")
+    assert "paused" in running("explain").out
+    assert json.loads(running("resume", "orders", "--json").out)["state"] == "resumed"
+    assert running("receive", "orders", "--timeout", "20").out == "later\n"
+    gone = running("explain", sent)
+    assert gone.status == FINDING
+    assert gone.out.startswith(f"no node that runs has {sent}: it was received")
+
+
+def test_dead_letters_are_explained_and_sent_back(running: Running) -> None:
+    running("send", "orders", "-b", "opens the way")
+    assert running("receive", "orders", "--timeout", "20").out == "opens the way\n"
+    running("pause", "orders")
+    sent = running("send", "orders", "-b", "body", "--dead-letter", "--label", "gone").out.strip()
+    assert running("purge", "orders", "--node", "sender").out == "1 message deleted\n"
+    running("resume", "orders")
+    explained = running("explain", "deadxact", "--node", "sender").out
+    assert f"{sent} 'gone'" in explained
+    assert r"a dead letter to destination\orders: it was deleted on its way (NACK_DELETED)" in explained
+    assert "mqproto return 'sender\\system$;deadxact'" in explained
+    peeked = json.loads(running("peek", r"sender\deadxact", "--json").out)
+    assert (peeked["class"], peeked["body"]) == ("NACK_DELETED", "body")
+    assert "kept" in running("queues").out
+    refused = running("return", r"sender\deadxact", f"{sent}9")
+    assert (refused.status, "has no message" in refused.complaint) == (MISUSE, True)
+    assert running("return", r"sender\deadxact", sent).out == "1 message sent once more\n"
+    assert running("receive", "orders", "--timeout", "20").out == "body\n"
+    assert json.loads(running("return", r"sender\deadxact", "--json").out)["sent"] == 0
+
+
+def test_what_is_rejected_is_a_dead_letter_of_its_sender(running: Running) -> None:
+    running("send", "orders", "-b", "bad", "--dead-letter")
+    assert running("receive", "orders", "--reject", "--timeout", "20").out == "bad\n"
+    wait_for(running, r"sender\system$;deadxact", 1)
+    assert (
+        json.loads(running("receive", r"sender\deadxact", "--json").out)["class"] == "NACK_RECEIVE_REJECTED"
+    )
+
+
+def test_a_transaction_and_what_else_can_be_asked_of_a_message(running: Running) -> None:
+    sent = json.loads(
+        running("send", "orders", "-", "--lines", "--transaction", "--json", stdin=b"1\n2\n").out
+    )
+    assert len(sent["sent"]) == 2
+    assert running("receive", "orders", "-c", "2", "--timeout", "20").out == "1\n2\n"
+    options = (
+        "--admin-queue",
+        r"destination\notes",
+        "--ack",
+        "arrival",
+        "--response-queue",
+        r"sender\replies",
+    )
+    sent = running("send", "notes", "-b", "asks", "--journal", *options).out.strip()
+    wait_for(running, r"destination\notes", 2)
+    asks, told = (
+        json.loads(line) for line in running("receive", "notes", "-c", "2", "--json").out.splitlines()
+    )
+    assert (told["class"], told["correlation"]) == ("ACK_REACH_QUEUE", sent)
+    assert asks["response_queue"].startswith("PRIVATE=")
+    wait_for(running, r"sender\system$;journal", 1)
+    assert running("receive", r"sender\system$;journal").out == "asks\n"
+
+
+def test_a_queue_is_purged_and_deleted(running: Running) -> None:
+    for body in ("1", "2"):
+        running("send", r"destination\notes", "-b", body)
+    wait_for(running, r"destination\notes", 2)
+    assert json.loads(running("purge", "notes", "--json").out) == {"queue": "notes", "deleted": 2}
+    done = running("delete", r"sender\replies")
+    assert done.out == "sender\\replies is gone, and 0 messages with it\n"
+    assert "no queue replies here" in running("peek", r"sender\replies").complaint
+
+
 def test_a_node_that_is_killed_is_started_again(running: Running) -> None:
     status = json.loads(running("queues", "--json").out)[2]
     assert status["running"]
@@ -236,6 +339,23 @@ def pid_of(word: Path) -> int:
         (("send", r"destination\orders", "--file", "/nowhere"), "No such file"),
         (("send", r"destination\orders", "-b", "x", "--label", "x" * 250), "label"),
         (("send", "DIRECT=TCP:host\\q", "-b", "x"), "TCP"),
+        (("receive", "orders", "--reject", "--rollback"), "choose one"),
+        (
+            ("send", "orders", "-b", "x", "--ack", "arival", "--admin-queue", "notes"),
+            "did you mean 'arrival'?",
+        ),
+        (("send", "orders", "-b", "x", "--ack", "arrival"), "--admin-queue"),
+        (("send", "orders", "-b", "x", "--admin-queue", "deadxact"), "write 'sender\\deadxact'"),
+        (("send", "orders", "-b", "x", "--trace-queue", "notes"), "reports go to a public queue"),
+        (("send", "notes", "-b", "x", "--transaction"), "leave --transaction out"),
+        (("pause", r"destination\nothing"), r"no node that runs has sent anything to destination\nothing"),
+        (("resume", r"sender\replies", "--node", "destination"), "destination has no outgoing queue"),
+        (("purge", "nothing"), "no node has a queue 'nothing'"),
+        (("delete", r"sender\deadxact"), "belongs to the system"),
+        (("return", "orders"), "no dead-letter queue and no journal"),
+        (("return", r"sender\deadxact", "hello"), "write GUID\\number"),
+        (("explain", "nonsense"), "did you mean 'notes'?"),
+        (("explain", "orders", "--count", "0"), "--count"),
         (("receive", "replies", "--node", "destination"), "no queue 'replies'"),
         (("receive", r"sender\replies", "--node", "destination"), "receive from it there"),
         (("peek", "orders", "--count", "0"), "--count"),
@@ -264,7 +384,20 @@ def test_a_port_that_is_taken_is_said_with_the_way_out(running: Running, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "command", [("queues",), ("send", r"destination\orders", "-b", "x"), ("receive", "orders")]
+    "command",
+    [
+        ("queues",),
+        ("explain",),
+        ("explain", "orders"),
+        ("explain", "orders", "--node", "sender"),
+        ("pause", "orders"),
+        ("resume", "orders", "--node", "sender"),
+        ("purge", "orders"),
+        ("delete", "orders"),
+        ("return", r"sender\deadxact"),
+        ("send", r"destination\orders", "-b", "x"),
+        ("receive", "orders"),
+    ],
 )
 def test_a_node_that_does_not_run_is_said_with_the_command_that_starts_it(
     command: tuple[str, ...], tmp_path: Path
