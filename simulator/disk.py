@@ -263,6 +263,27 @@ class Disk:
         """The message with this key, if it is there."""
         return self._shelves[key >> POSITION_BITS].rows.get(key & LAST_POSITION)
 
+    def between(self, first: int, last: int) -> list[MessageRow]:
+        """The messages of one queue with keys from first to last, both included."""
+        shelf = self._shelves.get(first >> POSITION_BITS)
+        if shelf is None:
+            return []
+        low = bisect_left(shelf.positions, first & LAST_POSITION)
+        high = bisect_right(shelf.positions, last & LAST_POSITION)
+        return [shelf.rows[position] for position in shelf.positions[low:high]]
+
+    def count(self, queue: int) -> int:
+        """How many messages a queue has."""
+        return len(self._shelves[queue].positions)
+
+    def size_of(self, kind: QueueKind, name: str) -> int:
+        """What the messages of a queue take, in all its priorities."""
+        return sum(
+            self._shelves[number].size_bytes
+            for number, queue in self.queues.items()
+            if queue.kind is kind and queue.name == name
+        )
+
     def waiting(self, kind: QueueKind) -> int:
         """How many messages all queues of a kind have."""
         return sum(

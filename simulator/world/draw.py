@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final
 
 from simulator.world.agenda import chance
-from simulator.world.faults import FAULTS
+from simulator.world.faults import DETOUR_MS, FAULTS
 from simulator.world.scenario import Burst, Consumer, Fault, Link, Scenario
 from simulator.world.ways import steps_between
 
@@ -22,12 +22,18 @@ ON_LINKS: Final = frozenset({"reset", "stall", "refuse", "silence", "half open"}
 AT_FORKS: Final = frozenset({"reroute", "detour"})
 TRAFFIC: Final = {
     "transactional": 10,
-    "final": 3,
+    "final ack": 3,
     "direct": 2,
+    "journaled": 2,
+    "to reach": 2,
+    "to receive": 2,
+    "to reach, no letter": 1,
+    "nowhere": 1,
+    "wrong queue": 1,
     "recoverable": 4,
+    "acknowledged": 2,
+    "recoverable to reach": 1,
     "express": 2,
-    "misaddressed": 1,
-    "misdirected": 1,
 }
 """How often each kind of traffic is drawn."""
 MESSAGES: Final = 100
@@ -41,6 +47,10 @@ def draw(seed: int) -> Scenario:
     storm_ms = chance(seed, "length").choice((5_000, 20_000, 60_000, 180_000))
     times = Times(chance(seed, "rush"), storm_ms)
     bursts = tuple(_traffic(chance(seed, "traffic"), nodes, pairs, times))
+    settings = _settings(chance(seed, "settings"))
+    if len({(burst.source, burst.target) for burst in bursts}) == 1:
+        # Two nodes that are full of messages for each other wait for ever, by the specification.
+        settings["quota_bytes"] = chance(seed, "store quota").choice((8 * 2**30, 40_000))
     return Scenario(
         seed=seed,
         nodes=nodes,
@@ -48,8 +58,10 @@ def draw(seed: int) -> Scenario:
         bursts=bursts,
         consumers=tuple(_consumers(chance(seed, "consumers"), bursts)),
         faults=tuple(_faults(seed, nodes, links, bursts, times)),
-        settings=_settings(chance(seed, "settings")),
+        settings=settings,
         routes={name: chance(seed, "route", name).randrange(3) for name in nodes},
+        windows={name: 2 for name in nodes if chance(seed, "window", name).randrange(8) == 0},
+        quota_bytes=chance(seed, "quota").choice((0,) * 9 + (10_000,)),
         storm_ms=storm_ms,
     )
 
@@ -122,6 +134,8 @@ def _traffic(
             kind=kind,
             count=count,
             size_bytes=dice.choice((0, 40, 40, 200, 1_000, 5_000)),
+            priority=dice.choice((3, 3, 0, 7)),
+            together=dice.randrange(2) == 0,
         )
 
 
@@ -151,6 +165,7 @@ def _consumers(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Consume
                     pause_ms=dice.choice((0, 10, 1_000)),
                     rolls_back_every=dice.choice((0, 0, 2, 5)),
                     leaves_every=dice.choice((0, 0, 0, 3)),
+                    rejects_every=dice.choice((0,) * 9 + (4,)),
                     transactional=dice.randrange(5) > 0,
                 )
 
@@ -160,22 +175,29 @@ def _faults(
 ) -> Iterable[Fault]:
     """Of each kind that the seed has, a few; the last gust may come when nobody sends any more."""
     strength = chance(seed, "strength").choice((1, 3, 8))
+    variety = chance(seed, "variety").choice((0, 2, 5))
     steps = steps_between(nodes, links)
     ends = {(burst.source, burst.target) for burst in bursts}
     forks = sorted({pair[0] for pair in ends if len(steps.get(pair, ())) > 1})
     for kind in FAULTS:
         dice = chance(seed, "fault", kind)
         where = forks if kind in AT_FORKS else [link.name for link in links] if kind in ON_LINKS else nodes
-        if not where or dice.randrange(10) < 6:
+        if not where or dice.randrange(10) >= variety:
             continue
         for _ in range(dice.randrange(1, strength + 1)):
-            yield Fault(
+            fault = Fault(
                 at_ms=times.draw(dice),
                 kind=kind,
                 where=dice.choice(where),
                 for_ms=dice.choice((1, 100, 1_000, 5_000, 30_000)),
                 value=_value(dice, kind),
             )
+            yield fault
+            if kind == "detour" and dice.randrange(2):
+                # What went around is held until the rest comes; who holds it must not forget it in a crash.
+                goals = sorted(target for source, target in ends if source == fault.where)
+                at_ms = min(fault.at_ms + dice.randrange(DETOUR_MS, 3 * DETOUR_MS), times.storm_ms - 1)
+                yield Fault(at_ms=at_ms, kind="kill", where=dice.choice(goals), for_ms=1)
 
 
 def _value(dice: random.Random, kind: str) -> int:
@@ -189,6 +211,8 @@ def _value(dice: random.Random, kind: str) -> int:
         return dice.randrange(3)
     if kind == "silence":
         return 0
+    if kind == "stranger":
+        return dice.randrange(5)
     return dice.randrange(2)
 
 
@@ -207,4 +231,5 @@ def _settings(dice: random.Random) -> dict[str, int]:
         "in_flight_bytes": dice.choice((300, 8 * 2**20)),
         "resend_batch": dice.choice((1, 2, 50, 1_024)),
         "held_messages_limit": dice.choice((1, 10, 4_096)),
+        "ping": dice.choice((0, 0, 0, 1)),
     }

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from simulator.world.rogues import deaf, forged_ack, impatient, lossy, stranger
 from simulator.world.scenario import Fault
+from simulator.world.traffic import ORDERS
 
 DETOUR_MS: Final = 300
 """How long after a way is blocked somebody chooses another."""
@@ -140,6 +142,35 @@ def half_open(world: World, fault: Fault) -> bool:
     return bool(victims)
 
 
+# Operators
+
+
+def purge(world: World, fault: Fault) -> bool:
+    """All that is in the node's queue of orders is deleted."""
+    machine = world.machines[fault.where]
+    if machine.core is None or ORDERS.name not in [queue.name for queue in machine.queues]:
+        return False
+    machine.hear(machine.life, _purge, machine)
+    return True
+
+
+def _purge(machine: Machine) -> None:
+    assert machine.core is not None
+    machine.core.purge(ORDERS.name, machine.moment())
+
+
+def hold(world: World, fault: Fault) -> bool:
+    """For a while all that the node has to send is paused."""
+    machine = world.machines[fault.where]
+    machine.hear(machine.life, machine.hold, True)
+    world.agenda.at(fault.at_ms + fault.for_ms, _resume, machine)
+    return machine.core is not None
+
+
+def _resume(machine: Machine) -> None:
+    machine.hear(machine.life, machine.hold, False)
+
+
 FAULTS: Final[dict[str, Callable[[World, Fault], bool]]] = {
     "kill": kill,
     "power loss": power_loss,
@@ -154,4 +185,11 @@ FAULTS: Final[dict[str, Callable[[World, Fault], bool]]] = {
     "refuse": refuse,
     "silence": silence,
     "half open": half_open,
+    "purge": purge,
+    "hold": hold,
+    "stranger": stranger,
+    "impatient": impatient,
+    "deaf": deaf,
+    "lossy": lossy,
+    "forged ack": forged_ack,
 }

@@ -83,11 +83,6 @@ class Glimpse:
                 )
 
     @property
-    def may_acknowledge(self) -> bool:
-        """Whether it may be an OrderAck or a FinalAck."""
-        return self.is_user and _LABEL in self.packet
-
-    @property
     def hop_count(self) -> int:
         return self.packet[_FLAGS] & _HOPS
 
@@ -96,6 +91,11 @@ class Glimpse:
         """All that an intermediate has to leave as it is: what stands after the flags, without the SessionHeader."""
         _, size = _head.unpack_from(self.packet)
         return self.packet[_AFTER_FLAGS:size]
+
+
+def acknowledges(packet: bytes) -> bool:
+    """Whether a UserMessage may be an OrderAck or a FinalAck."""
+    return _LABEL in packet
 
 
 def identity_of(packet: bytes) -> bytes:

@@ -8,21 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from mqproto.effects import POSITION_BITS, Note, QueueKind, Writes
+from mqproto.effects import Note, QueueKind, Writes
+from mqproto.localqueues import JOURNAL_SUFFIX, SystemQueue
+from mqproto.queuemanager import QueueManager
 from mqproto.session.data import ahead
 from mqproto.wire import MessageClass, OrderAckBody
 from simulator.world.glimpse import Glimpse, SessionGlimpse
 from simulator.world.links import End
-from simulator.world.traffic import Message, Promise
+from simulator.world.traffic import LATE, REPLIES, Message, Promise
 
 if TYPE_CHECKING:
     from simulator.world.ledger import Ledger
     from simulator.world.machine import Machine
     from simulator.world.world import World
 
-SEQUENCE_KINDS: Final = frozenset({QueueKind.SEQUENCE, QueueKind.FINAL, QueueKind.HELD})
+SEQUENCE_KINDS: Final = frozenset({QueueKind.SEQUENCE, QueueKind.FINAL, QueueKind.HELD, QueueKind.ORDER})
 BROKEN_RULES: Final = ("3.1.5.1", "3.1.5.3", "3.1.5.4", "3.1.5.5", "3.1.5.8")
 """Sections that close a session because the peer broke a rule. Peers that keep to the rules never see them."""
+NO_ROOM: Final = "3.1.5.8.8"
+"""The exception: a peer can do nothing for a store that is full."""
 
 
 # When something is put on disk
@@ -31,7 +35,7 @@ BROKEN_RULES: Final = ("3.1.5.1", "3.1.5.3", "3.1.5.4", "3.1.5.5", "3.1.5.8")
 def delivered_once_and_in_order(ledger: Ledger, machine: Machine, message: Message) -> str | None:
     """A message is put into its destination's queue once, and a transactional one after all before it."""
     promise = message.kind.promise
-    if machine.name != message.burst.target or promise is Promise.REFUSED:
+    if machine.name != message.burst.target or message.kind.undeliverable:
         return f"{message} was delivered at {machine.name}"
     if promise is Promise.NOTHING:
         return None
@@ -52,6 +56,46 @@ def accepted_is_on_disk(machine: Machine, message: Message) -> str | None:
     return f"{message} was accepted by {machine.name} and is not on its disk"
 
 
+def received_once(machine: Machine, message: Message) -> str | None:
+    """A message is received for good by one consumer, once, and only if it did not end before."""
+    if message.kind.promise is Promise.NOTHING:
+        return None
+    if message.receipts > 1:
+        return f"{message} was received {message.receipts} times at {machine.name}"
+    if message.kind.transactional and (message.letters or message.gone):
+        return f"{message} was received at {machine.name}, and had ended before"
+    return None
+
+
+def endings_have_reasons(
+    ledger: Ledger, machine: Machine, message: Message, message_class: int | None
+) -> str | None:
+    """A message ends unreceived for a reason that it or its world has, once, and not before its time.
+
+    message_class: with which it was put into a dead-letter queue; None when it left its destination's queue.
+    """
+    allowed = ledger.endings_of(message)
+    if message_class is None:
+        if not allowed:
+            return f"{message} left its queue at {machine.name} and nobody received it"
+        return None
+    if message_class not in allowed:
+        return f"{message} is a dead letter of class {message_class:#06x}, for which there is no reason"
+    if message.kind.transactional:
+        if message.receipts or len(message.letters) > 1:
+            return f"{message} is a dead letter at {machine.name}, and was received or is one already"
+        if machine.name != message.burst.source:
+            return f"{message} is a dead letter at {machine.name}, and not where it was sent"
+    return _over_too_soon(ledger, machine, message, message_class)
+
+
+def _over_too_soon(ledger: Ledger, machine: Machine, message: Message, message_class: int) -> str | None:
+    deadline_s = ledger.reach_deadline_s(message)
+    if message_class in LATE and (deadline_s is None or ledger.latest_utc_s(machine.now_ms) <= deadline_s):
+        return f"{message} is over by class {message_class:#06x}, and no clock says so"
+    return None
+
+
 def intermediates_keep_no_sequences(machine: Machine, writes: Writes) -> str | None:
     """Who is neither source nor destination of transactional messages keeps nothing of their sequences."""
     if machine.has_sequences:
@@ -64,11 +108,42 @@ def intermediates_keep_no_sequences(machine: Machine, writes: Writes) -> str | N
     return None
 
 
+def final_acks_tell_the_truth(
+    ledger: Ledger, machine: Machine, message: Message, message_class: int
+) -> str | None:
+    """A FinalAck says that an application has a message for good, or why none ever will.  [MS-MQQB] 3.1.7.2.2"""
+    if message_class == MessageClass.ACK_RECEIVE:
+        return (
+            None if message.receipts else f"{machine.name} says that {message} was received, and it was not"
+        )
+    if message.receipts:
+        return f"{machine.name} says that {message} ended with {message_class:#06x}, and it was received"
+    if message_class not in ledger.endings_of(message):
+        return (
+            f"{machine.name} refuses {message} with class {message_class:#06x}, for which there is no reason"
+        )
+    message.refusals.append(message_class)
+    return _over_too_soon(ledger, machine, message, message_class)
+
+
+def replies_tell_the_truth(machine: Machine, message: Message | None, message_class: int) -> str | None:
+    """An administration acknowledgment says what has become of a message, and says it once.  [MS-MQQB] 3.1.7.15"""
+    if message is None:
+        return f"{machine.name} hears of a message that nobody sent"
+    if message_class in message.replies:
+        return f"{machine.name} hears twice that {message} ended with {message_class:#06x}"
+    if message_class == MessageClass.ACK_REACH_QUEUE and not message.arrivals:
+        return f"{machine.name} hears that {message} arrived, and it has not"
+    if message_class == MessageClass.ACK_RECEIVE and not message.receipts:
+        return f"{machine.name} hears that {message} was received, and it was not"
+    return None
+
+
 # When a packet leaves
 
 
 def acknowledged_is_on_disk(ledger: Ledger, end: End, header: SessionGlimpse) -> str | None:
-    """A session acknowledgment calls saved only what has been on disk, or was refused.  [MS-MQQB] 3.1.5.8.7
+    """A session acknowledgment calls saved only what has been on disk, or has ended.  [MS-MQQB] 3.1.5.8.7
 
     A transactional message that came too early for what may be held is acknowledged and dropped: its sender keeps it
     until the OrderAck, which is another invariant's.
@@ -85,7 +160,7 @@ def acknowledged_is_on_disk(ledger: Ledger, end: End, header: SessionGlimpse) ->
         if message is None or name in machine.stored:
             continue
         here = message.burst.target == machine.name
-        if here and (message.kind.transactional or message.kind.promise is Promise.REFUSED):
+        if (here and message.kind.transactional) or ledger.endings_of(message):
             continue
         return f"{machine.name} tells {end.peer.machine.name} that it has saved {message}, which it has not"
     if end.saved_through != last:
@@ -98,43 +173,21 @@ def acknowledged_is_on_disk(ledger: Ledger, end: End, header: SessionGlimpse) ->
 def order_acks_leave_no_gap(
     ledger: Ledger, machine: Machine, source: bytes, body: OrderAckBody
 ) -> str | None:
-    """An OrderAck covers only messages that are in their queue on disk, all of them.  [MS-MQQB] 3.1.1.6.2"""
-    identifier = body.tx_sequence_id
-    sequence = ledger.sequences.get((source, identifier.time_stamp, identifier.ordinal))
-    if sequence is None:
-        # By a direct format name the GUID of the source does not stand in the packet.
-        found = [
-            value
-            for (_, time_stamp, ordinal), value in ledger.sequences.items()
-            if (time_stamp, ordinal) == (identifier.time_stamp, identifier.ordinal)
-        ]
-        if len(found) > 1:
-            return None
-        if not found:
-            return f"{machine.name} acknowledges {identifier}, which nobody has"
-        [sequence] = found
-    number = body.tx_sequence_number
-    if not sequence.numbers or number > sequence.numbers[-1]:
+    """An OrderAck covers only messages that are in their queue on disk, or have ended.  [MS-MQQB] 3.1.1.6.2"""
+    identifier, number = body.tx_sequence_id, body.tx_sequence_number
+    found = list(ledger.sequences_named(source, identifier.time_stamp, identifier.ordinal))
+    if not found:
+        return f"{machine.name} acknowledges {identifier}, which nobody has"
+    if len(found) > 1:
+        return None
+    [sequence] = found
+    if number > sequence.numbers[-1]:
         return f"{machine.name} acknowledges number {number} of {identifier}, which was never sent"
     while sequence.through < len(sequence.numbers) and sequence.numbers[sequence.through] <= number:
         message = sequence.messages[sequence.through]
-        if not message.arrivals and not message.refusals:
+        if not ledger.has_ended(machine, message):
             return f"{machine.name} acknowledges all up to number {number}, and {message} has not arrived"
         sequence.through += 1
-    return None
-
-
-def final_acks_tell_the_truth(machine: Machine, message: Message, message_class: int) -> str | None:
-    """A FinalAck says that an application has a message for good, or why none ever will.  [MS-MQQB] 3.1.7.2.2"""
-    if message_class == MessageClass.ACK_RECEIVE:
-        if not message.receipts:
-            return f"{machine.name} says that {message} was received, and it was not"
-        return None
-    if message_class not in message.kind.refusals:
-        return (
-            f"{machine.name} refuses {message} with class {message_class:#06x}, for which there is no reason"
-        )
-    message.refusals.append(message_class)
     return None
 
 
@@ -165,12 +218,18 @@ def forwarded_as_it_came(machine: Machine, glimpse: Glimpse) -> str | None:
 # When an application receives, and when a node writes its log
 
 
-def handed_out_as_it_was_sent(machine: Machine, message: Message | None, packet: bytes) -> str | None:
-    """A consumer is given only what an application has sent, byte for byte."""
+def handed_out_as_it_was_sent(
+    machine: Machine, message: Message | None, packet: bytes, deadline_s: int | None
+) -> str | None:
+    """A consumer is given only what was sent, byte for byte, and in time."""
     if message is None:
+        if any(queue is REPLIES for queue in machine.queues):
+            return None
         return f"{machine.name} hands out a message that nobody sent"
     if message.body not in packet:
         return f"{machine.name} hands out {message} with another body"
+    if deadline_s is not None and machine.taken_s > deadline_s:
+        return f"{machine.name} hands out {message}, whose time is over"
     return None
 
 
@@ -180,18 +239,23 @@ def refusals_are_explained(machine: Machine, note: Note) -> str | None:
         section, reason = str(note.facts["section"]), note.facts["reason"]
         if not section or not reason:
             return f"{machine.name} closed a session and does not say why"
-        if section.startswith(BROKEN_RULES) and str(note.facts["peer"]) in machine.lines:
+        if section.startswith(BROKEN_RULES) and section != NO_ROOM and note.facts["peer"] in machine.lines:
             return f"{machine.name} closed its session with {note.facts['peer']} by {section}: {reason}"
     elif note.name == "message-refused" and not note.facts.get("reason"):
         return f"{machine.name} refused a message and does not say why"
     return None
 
 
+def class_named(name: str) -> int:
+    """The class that a note names."""
+    return MessageClass[name].value
+
+
 # Now and then
 
 
 def memory_is_bounded(machine: Machine) -> str | None:
-    """A node has a window of each queue in memory, whatever waits; and no more sessions than connections."""
+    """A node has a window of each queue in memory, whatever waits, and holds no more than it may."""
     core, settings = machine.core, machine.settings
     if core is None:
         return None
@@ -199,7 +263,7 @@ def memory_is_bounded(machine: Machine) -> str | None:
     for name, count in residents(core):
         if count > settings.resident_messages + slack:
             return f"{machine.name} has {count} messages of {name} in memory, {settings.resident_messages} may be"
-    for sequence in core._arrivals.sequences.values():
+    for sequence in core._sequences.values():
         if sequence.held_count > settings.held_messages_limit:
             return (
                 f"{machine.name} holds {sequence.held_count} messages, {settings.held_messages_limit} may be"
@@ -209,58 +273,100 @@ def memory_is_bounded(machine: Machine) -> str | None:
     return None
 
 
-def residents(core: object) -> Iterator[tuple[str, int]]:
+def quotas_are_kept(machine: Machine) -> str | None:
+    """No queue has more on disk than its quota."""
+    for queue in machine.queues:
+        if queue.quota_bytes is not None:
+            size_bytes = machine.disk.size_of(QueueKind.LOCAL, queue.name)
+            if size_bytes > queue.quota_bytes:
+                return (
+                    f"{machine.name} has {size_bytes:,} bytes in {queue.name}, {queue.quota_bytes:,} may be"
+                )
+    return None
+
+
+def residents(core: QueueManager) -> Iterator[tuple[str, int]]:
     """How many messages of each queue a core has in memory."""
-    for queue in core._outbound:  # type: ignore[attr-defined]
-        yield queue.name, len(queue.window)
-    for queue in core._arrivals.queues.values():  # type: ignore[attr-defined]
-        yield queue.name, len(queue.window)
+    for outgoing in core._outbound:
+        yield outgoing.name, len(outgoing.window)
+    for local in core._queues:
+        if not is_systems(local.name):
+            for lane in local.lanes:
+                yield local.name, len(lane.window)
+
+
+def is_systems(name: str) -> bool:
+    """Whether a local queue is a dead-letter queue or a journal."""
+    return name in set(SystemQueue) or name.endswith(JOURNAL_SUFFIX)
 
 
 # When the calm is over
 
 
-def nothing_is_lost(world: World) -> str | None:
-    """What was accepted has been delivered, or was refused and its sender knows why."""
-    for message in world.ledger.accepted:
-        promise = message.kind.promise
-        if promise is Promise.REFUSED:
-            if not message.told:
-                return f"{message} was not delivered, and {message.burst.source} was not told why"
-        elif promise is not Promise.NOTHING and not message.arrivals and not message.told:
-            return f"{message} was accepted and never delivered"
+def all_is_accounted_for(world: World) -> str | None:
+    """What was accepted was received, or is a dead letter, or ended for a reason that somebody was told."""
+    ledger = world.ledger
+    for message in ledger.accepted:
+        kind = message.kind
+        if kind.promise is Promise.NOTHING or message.receipts:
+            continue
+        if kind.dead_lettered:
+            if not message.letters:
+                return f"{message} was accepted, was not received and is no dead letter"
+        elif not (message.told or message.refusals or message.gone) and not kind.endings & LATE:
+            return f"{message} was accepted and is nowhere"
+        elif kind.undeliverable and not message.told:
+            return f"{message} was refused, and {message.burst.source} was not told"
     return None
 
 
-def all_is_received_once(world: World) -> str | None:
-    """What was delivered has been received for good by exactly one consumer, once."""
+def journals_are_complete(world: World) -> str | None:
+    """What was sent with JP set is in its source's journal, once, if it was received."""
     for message in world.ledger.accepted:
-        if message.arrivals and message.kind.promise is not Promise.NOTHING and message.receipts != 1:
-            return f"{message} was received {message.receipts} times"
+        if message.kind.draft.get("journal_positive") and message.journaled != message.receipts:
+            return f"{message} was received {message.receipts} times and journaled {message.journaled} times"
+    return None
+
+
+def replies_are_complete(world: World) -> str | None:
+    """Who asked to hear of arrival and receipt has heard of them."""
+    for message in world.ledger.accepted:
+        if not message.kind.acknowledged:
+            continue
+        if message.arrivals and MessageClass.ACK_REACH_QUEUE not in message.replies:
+            return f"{message} arrived, and its source was not told"
+        if message.receipts and MessageClass.ACK_RECEIVE not in message.replies:
+            return f"{message} was received, and its source was not told"
     return None
 
 
 def nothing_is_retained(world: World) -> str | None:
-    """After the calm no disk has a message left, and no queue waits for anything."""
-    for machine in world.machines.values():
-        left = list(machine.disk.messages)
-        if left:
-            queue = machine.disk.queues[left[0] >> POSITION_BITS]
-            return f"{machine.name} keeps {len(left)} messages, the first in {queue.kind} queue {queue.name}"
-        if machine.core is None:
-            return f"{machine.name} does not come back"
-        status = machine.core.status()
-        for outgoing in status.outgoing:
-            if outgoing.waiting:
-                return f"{machine.name} has {outgoing.waiting} messages for {outgoing.name} waiting"
-        for local in status.local:
-            if local.waiting or local.unsettled or local.held:
-                return f"{machine.name} has messages in {local.name}: {local}"
+    """After the calm no disk has a message left but the system's queues, and nothing waits for anything."""
+    return next((reason for machine in world.machines.values() if (reason := retained_by(machine))), None)
+
+
+def retained_by(machine: Machine) -> str | None:
+    """What a node still has to do, or to forget."""
+    core = machine.core
+    if core is None:
+        return f"{machine.name} is down"
+    for queue in machine.disk.queues.values():
+        count = machine.disk.count(queue.queue)
+        if count and not (queue.kind is QueueKind.LOCAL and is_systems(queue.name)):
+            return f"{machine.name} keeps {count} messages in {queue.kind} queue {queue.name}"
+    status = core.status()
+    for outgoing in status.outgoing:
+        if outgoing.waiting:
+            return f"{machine.name} has {outgoing.waiting} messages for {outgoing.name} waiting"
+    for local in status.local:
+        if (local.waiting or local.unsettled or local.held) and not is_systems(local.name):
+            return f"{machine.name} has messages in {local.name}: {local}"
     return None
 
 
 AT_REST: Final[tuple[Callable[[World], str | None], ...]] = (
-    nothing_is_lost,
-    all_is_received_once,
     nothing_is_retained,
+    all_is_accounted_for,
+    journals_are_complete,
+    replies_are_complete,
 )

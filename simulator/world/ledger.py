@@ -1,34 +1,38 @@
 """What was promised and what has happened, as somebody sees it who watches every disk and every wire.
 
-The ledger never asks a core. It learns of a message when an application sends it, of its acceptance and arrival when
-they are flushed, and of acknowledgments when they leave. invariants.py compares.
+The ledger never asks a core. It learns of a message when an application sends it, of its acceptance, arrival and end
+when they are flushed, and of acknowledgments when they leave. invariants.py compares.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from mqproto.effects import POSITION_BITS, Note, QueueKind, Writes
+from mqproto.effects import POSITION_BITS, MessageRow, Note, QueueKind, QueueRow, Writes
+from mqproto.localqueues import SystemQueue
 from mqproto.wire import FinalAckBody, OrderAckBody, UserMessage, acknowledgment_in, decode_packet
+from mqproto.wire.glance import receive_deadline_s
+from mqproto.wire.guid import guid_from_text
 from simulator.world import invariants
-from simulator.world.glimpse import Glimpse, identity, identity_of, place_in_sequence
+from simulator.world.glimpse import Glimpse, acknowledges, identity, identity_of, place_in_sequence
 from simulator.world.links import End
-from simulator.world.traffic import KINDS, Message, Promise, body_of
+from simulator.world.scenario import START_UTC_S, Burst
+from simulator.world.traffic import KINDS, REPLIES, Message, body_of
 
 if TYPE_CHECKING:
     from simulator.world.machine import Machine
-    from simulator.world.scenario import Burst
 
 SequenceName: TypeAlias = tuple[bytes, int, int]
 """The source's GUID, and time stamp and ordinal of the TxSequenceID."""
+LETTERS = frozenset({SystemQueue.DEADXACT.value, SystemQueue.DEADLETTER.value})
 
 
 @dataclass(slots=True)
 class Stream:
-    """The messages with one promise from one source to one queue under one name."""
+    """The messages from one source to one queue under one name."""
 
     accepted: int = 0
     arrived: int = -1
@@ -42,7 +46,7 @@ class Sequence:
     numbers: list[int] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     through: int = 0
-    """How many of them, from the first on, are known to have arrived."""
+    """How many of them, from the first on, are known to have arrived or ended."""
 
 
 class Ledger:
@@ -50,17 +54,34 @@ class Ledger:
 
     Args:
         breach: called with the name of an invariant and what broke it.
+        common_endings: the classes with which any message of this world may end unreceived.
     """
 
-    def __init__(self, breach: Callable[[str, str], None]) -> None:
-        self.breach = breach
+    def __init__(self, breach: Callable[[str, str], None], common_endings: frozenset[int]) -> None:
         self.tally: Counter[str] = Counter()
         self.messages: dict[bytes, Message] = {}
-        self.streams: dict[tuple[str, str, str], Stream] = {}
+        self.streams: dict[tuple[str, str, int, bool], Stream] = {}
         self.sequences: dict[SequenceName, Sequence] = {}
         self.accepted: list[Message] = []
-        self.open_count = 0
-        """How many accepted messages with a promise have not met their end."""
+        self.forgeries: set[bytes] = set()
+        """The identities of acknowledgments that are lies."""
+        self.latest_utc_offset_s = 0
+        """How far ahead the fastest clock of all has ever been."""
+        self._breach = breach
+        self._common_endings = common_endings
+
+    def check(self, name: str, reason: str | None) -> None:
+        """Stop the world if there is a reason."""
+        if reason is not None:
+            self._breach(name, reason)
+
+    def endings_of(self, message: Message) -> frozenset[int]:
+        """The classes with which a message may end unreceived."""
+        return message.kind.endings | self._common_endings
+
+    def latest_utc_s(self, now_ms: int) -> int:
+        """The latest date that any clock can have shown by now."""
+        return START_UTC_S + now_ms // 1_000 + self.latest_utc_offset_s
 
     # An application sends
 
@@ -69,6 +90,7 @@ class Ledger:
         message = Message(
             burst, KINDS[burst.kind], identity(machine.guid, message_id), body_of(burst, number, index)
         )
+        message.accepted_s = machine.moment().utc_s
         self.messages[message.identity] = message
         return message
 
@@ -90,16 +112,15 @@ class Ledger:
         """
         for message in accepted:
             self._accepted(machine, message)
-        if writes is not None:
-            self._written(machine, writes)
-        for message in accepted:
-            if reason := invariants.accepted_is_on_disk(machine, message):
-                self.breach("accepted_is_on_disk", reason)
         for message in received:
             message.receipts += 1
             self.tally["received"] += 1
-            if message.kind.promise is not Promise.NOTHING and message.receipts == 1:
-                self.open_count -= 1
+        if writes is not None:
+            self._written(machine, writes, received)
+        for message in accepted:
+            self.check("accepted_is_on_disk", invariants.accepted_is_on_disk(machine, message))
+        for message in received:
+            self.check("received_once", invariants.received_once(machine, message))
 
     def _accepted(self, machine: Machine, message: Message) -> None:
         stream = self.stream_of(message)
@@ -108,113 +129,208 @@ class Ledger:
         message.accepted_ms = machine.now_ms
         self.accepted.append(message)
         self.tally[f"accepted {message.burst.kind}"] += 1
-        if message.kind.promise is not Promise.NOTHING:
-            self.open_count += 1
 
-    def _written(self, machine: Machine, writes: Writes) -> None:
+    def _written(self, machine: Machine, writes: Writes, received: list[Message]) -> None:
         queues = machine.disk.queues
-        new = {queue.queue: queue for queue in writes.queues}
-        held: dict[int, bytes] = {}
+        if writes.queues:
+            queues = queues | {queue.queue: queue for queue in writes.queues}
+        fresh: dict[int, MessageRow] = {}
         for row in writes.messages:
-            queue = queues.get(row.key >> POSITION_BITS) or new[row.key >> POSITION_BITS]
+            queue = queues[row.key >> POSITION_BITS]
             name = identity_of(row.packet)
             machine.stored.add(name)
             if queue.kind is QueueKind.SEQUENCE:
                 self._retained(name, row.packet)
+            elif (
+                queue.kind is QueueKind.OUTGOING and name[:16] == machine.guid and name not in self.forgeries
+            ):
+                self._posted(machine, row.packet)
+            elif queue.kind is QueueKind.LOCAL or queue.kind is QueueKind.HELD:
+                fresh[row.key] = row
+        for old, new, _ in writes.moves:
+            moved = fresh.pop(old, None) or machine.disk.row(old)
+            assert moved is not None, f"message {old:#x} moves and is not there"
+            fresh[new] = moved
+        replies = []
+        for key in sorted(fresh):
+            queue = queues[key >> POSITION_BITS]
+            if queue.name == REPLIES.name:
+                replies.append(fresh[key].packet)
             elif queue.kind is QueueKind.LOCAL:
-                self._arrived(machine, name)
-            elif queue.kind is QueueKind.HELD:
-                held[row.key] = name
-        for old, _ in writes.moves:
-            moved = machine.disk.row(old)
-            assert moved is not None or old in held, f"message {old:#x} moves and is not there"
-            self._arrived(machine, identity_of(moved.packet) if moved is not None else held[old])
-        if reason := invariants.intermediates_keep_no_sequences(machine, writes):
-            self.breach("intermediates_keep_no_sequences", reason)
+                self._put(machine, queue, fresh[key].packet)
+        for packet in replies:
+            self._reply(machine, packet)
+        for first, last in writes.removals:
+            queue = queues[first >> POSITION_BITS]
+            if queue.kind is QueueKind.LOCAL:
+                self._removed(machine, queue, first, last, fresh, received)
+        self.check(
+            "intermediates_keep_no_sequences", invariants.intermediates_keep_no_sequences(machine, writes)
+        )
 
     def _retained(self, name: bytes, packet: bytes) -> None:
+        """A source keeps a message of its own until the OrderAck."""
         message = self.messages.get(name)
         place = place_in_sequence(packet)
         if message is None or place is None:
             return
+        message.place = place
         (time_stamp, ordinal), number = place
-        key = name[:16], time_stamp, ordinal
-        sequence = self.sequences.get(key)
-        if sequence is None:
-            sequence = self.sequences[key] = Sequence()
+        sequence = self.sequences.setdefault((name[:16], time_stamp, ordinal), Sequence())
         sequence.numbers.append(number)
         sequence.messages.append(message)
 
-    def _arrived(self, machine: Machine, name: bytes) -> None:
+    def _put(self, machine: Machine, queue: QueueRow, packet: bytes) -> None:
         """A message was put into a local queue."""
-        message = self.messages.get(name)
+        message = self.messages.get(identity_of(packet))
         if message is None:
             return
-        message.arrivals += 1
-        if message.arrived_ms < 0:
-            message.arrived_ms = machine.now_ms
-        if reason := invariants.delivered_once_and_in_order(self, machine, message):
-            self.breach("delivered_once_and_in_order", reason)
+        if queue.name in LETTERS:
+            decoded = decode_packet(packet)
+            assert isinstance(decoded, UserMessage)
+            message_class = decoded.properties.message_class
+            message.letters.append((machine.name, message_class))
+            self.tally["dead letter"] += 1
+            self.check(
+                "endings_have_reasons", invariants.endings_have_reasons(self, machine, message, message_class)
+            )
+        elif queue.name == SystemQueue.JOURNAL:
+            message.journaled += 1
+            self.tally["journaled"] += 1
+        else:
+            message.arrivals += 1
+            self.check(
+                "delivered_once_and_in_order", invariants.delivered_once_and_in_order(self, machine, message)
+            )
+
+    def _reply(self, machine: Machine, packet: bytes) -> None:
+        """An administration acknowledgment came to the source of a message."""
+        reply = decode_packet(packet)
+        assert isinstance(reply, UserMessage)
+        message = self.messages.get(reply.properties.correlation_id)
+        message_class = reply.properties.message_class
+        self.tally["administration acknowledgment"] += 1
+        self.check(
+            "replies_tell_the_truth", invariants.replies_tell_the_truth(machine, message, message_class)
+        )
+        if message is not None:
+            message.replies.append(message_class)
+
+    def _posted(self, machine: Machine, packet: bytes) -> None:
+        """A node has something of its own to send; if it is a FinalAck, it is as good as said."""
+        if not acknowledges(packet):
+            return
+        ack = decode_packet(packet)
+        assert isinstance(ack, UserMessage)
+        body = acknowledgment_in(ack)
+        message = (
+            self.messages.get(identity(body.source_guid, body.message_id))
+            if isinstance(body, FinalAckBody)
+            else None
+        )
+        if message is None:
+            return
+        message_class = ack.properties.message_class
+        self.tally["final ack"] += 1
+        self.check(
+            "final_acks_tell_the_truth",
+            invariants.final_acks_tell_the_truth(self, machine, message, message_class),
+        )
+
+    def _removed(
+        self,
+        machine: Machine,
+        queue: QueueRow,
+        first: int,
+        last: int,
+        fresh: dict[int, MessageRow],
+        received: list[Message],
+    ) -> None:
+        """Messages leave a local queue: received in this batch, or else ended."""
+        rows = [
+            *machine.disk.between(first, last),
+            *(row for key, row in fresh.items() if first <= key <= last),
+        ]
+        for row in rows:
+            message = self.messages.get(identity_of(row.packet))
+            if message is not None and queue.name not in set(SystemQueue) and message not in received:
+                message.gone += 1
+                self.tally["ended in its queue"] += 1
+                self.check(
+                    "endings_have_reasons", invariants.endings_have_reasons(self, machine, message, None)
+                )
 
     def stream_of(self, message: Message) -> Stream:
         """The stream that a message belongs to."""
-        burst = message.burst
-        name = f"{'direct ' if message.kind.direct else ''}{message.kind.queue} {message.kind.promise.name}"
-        key = burst.source, burst.target, name
+        burst, kind = message.burst, message.kind
+        key = burst.source, burst.target, kind.queue, kind.direct
         stream = self.streams.get(key)
         if stream is None:
             stream = self.streams[key] = Stream()
         return stream
 
-    def handed_out(self, machine: Machine, packet: bytes) -> Message:
-        """A message was given to a consumer."""
-        message = self.messages.get(identity_of(packet))
-        if reason := invariants.handed_out_as_it_was_sent(machine, message, packet):
-            self.breach("handed_out_as_it_was_sent", reason)
-        assert message is not None
-        if message.kind.promise is Promise.NOTHING and message.arrived_ms < 0:
-            message.arrived_ms = machine.now_ms
+    def handed_out(self, machine: Machine, packet: bytes) -> Message | None:
+        """A message was given to a consumer; None for one that no application has sent."""
+        name = identity_of(packet)
+        message = self.messages.get(name)
+        is_ours = message is not None or name in machine.stored
+        self.check(
+            "handed_out_as_it_was_sent",
+            invariants.handed_out_as_it_was_sent(machine, message, packet, receive_deadline_s(packet)),
+        )
+        assert is_ours or message is None
         return message
 
     # Packets
 
     def leaves(self, end: End, glimpses: list[Glimpse]) -> None:
         """Packets leave one end of a connection."""
+        machine = end.machine
         for glimpse in glimpses:
-            if glimpse.session is not None and (
-                reason := invariants.acknowledged_is_on_disk(self, end, glimpse.session)
-            ):
-                self.breach("acknowledged_is_on_disk", reason)
+            if glimpse.session is not None:
+                reason = invariants.acknowledged_is_on_disk(self, end, glimpse.session)
+                self.check("acknowledged_is_on_disk", reason)
             if not glimpse.is_user:
                 continue
             end.sent += 1
-            if reason := invariants.windows_are_respected(end):
-                self.breach("windows_are_respected", reason)
-            if glimpse.identity[:16] != end.machine.guid:
-                if reason := invariants.forwarded_as_it_came(end.machine, glimpse):
-                    self.breach("forwarded_as_it_came", reason)
-            elif glimpse.may_acknowledge:
-                self._acknowledges(end.machine, glimpse.packet)
+            self.check("windows_are_respected", invariants.windows_are_respected(end))
+            if glimpse.identity[:16] != machine.guid:
+                self.check("forwarded_as_it_came", invariants.forwarded_as_it_came(machine, glimpse))
+            elif acknowledges(glimpse.packet) and glimpse.identity not in self.forgeries:
+                self._acknowledged(machine, glimpse.packet)
 
-    def _acknowledges(self, machine: Machine, packet: bytes) -> None:
-        """An OrderAck or a FinalAck of a node's own leaves it."""
+    def _acknowledged(self, machine: Machine, packet: bytes) -> None:
+        """An OrderAck of a node's own leaves it."""
         message = decode_packet(packet)
         assert isinstance(message, UserMessage)
         body = acknowledgment_in(message)
         if isinstance(body, OrderAckBody):
             self.tally["order ack"] += 1
             source = message.user.queue_manager_address
-            if reason := invariants.order_acks_leave_no_gap(self, machine, source, body):
-                self.breach("order_acks_leave_no_gap", reason)
-        elif isinstance(body, FinalAckBody):
-            self._final_ack(machine, message.properties.message_class, body)
+            reason = invariants.order_acks_leave_no_gap(self, machine, source, body)
+            self.check("order_acks_leave_no_gap", reason)
 
-    def _final_ack(self, machine: Machine, message_class: int, body: FinalAckBody) -> None:
-        told = self.messages.get(identity(body.source_guid, body.message_id))
-        if told is None:
+    def sequences_named(self, source: bytes, time_stamp: int, ordinal: int) -> Iterator[Sequence]:
+        """The sequences that an OrderAck can mean: by a direct format name, the source's GUID is not in the packet."""
+        if (source, time_stamp, ordinal) in self.sequences:
+            yield self.sequences[source, time_stamp, ordinal]
             return
-        if reason := invariants.final_acks_tell_the_truth(machine, told, message_class):
-            self.breach("final_acks_tell_the_truth", reason)
+        for (_, *key), sequence in self.sequences.items():
+            if key == [time_stamp, ordinal]:
+                yield sequence
+
+    def has_ended(self, machine: Machine, message: Message) -> bool:
+        """Whether a sequence may go on behind a message: it has arrived, was refused, or its time is over."""
+        if message.arrivals or message.refusals or message.letters:
+            return True
+        deadline_s = self.reach_deadline_s(message)
+        return deadline_s is not None and self.latest_utc_s(machine.now_ms) > deadline_s
+
+    def reach_deadline_s(self, message: Message) -> int | None:
+        """The last second at which a message may be on its way, None for ever."""
+        draft = message.kind.draft
+        limits = [draft[name] for name in ("time_to_reach_queue_s", "time_to_be_received_s") if name in draft]
+        return message.accepted_s + min(limits) if limits else None
 
     def arrives(self, end: End, glimpses: list[Glimpse]) -> None:
         """Packets arrive at one end of a connection."""
@@ -238,11 +354,14 @@ class Ledger:
         """A node has written its log."""
         for note in notes:
             self.tally[f"note {note.name}"] += 1
+            facts = note.facts
             if note.name == "message-refused-by-destination":
-                message = self.messages.get(identity(machine.guid, int(note.facts["message_id"])))
+                message = self.messages.get(identity(machine.guid, int(facts["message_id"])))
                 if message is not None:
-                    if not message.told and message.kind.promise is not Promise.NOTHING:
-                        self.open_count -= 1
-                    message.told.append(int(note.facts["class"]))
-            if reason := invariants.refusals_are_explained(machine, note):
-                self.breach("refusals_are_explained", reason)
+                    message.told.append(int(facts["class"]))
+            elif note.name == "message-refused":
+                source = guid_from_text(str(facts["source"]))
+                message = self.messages.get(identity(source, int(facts["message_id"])))
+                if message is not None and not message.kind.transactional:
+                    message.refusals.append(invariants.class_named(str(facts["reason"])))
+            self.check("refusals_are_explained", invariants.refusals_are_explained(machine, note))

@@ -10,6 +10,7 @@ import random
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from mqproto.effects import SendPing
 from simulator.world.agenda import Agenda, chance
 from simulator.world.glimpse import Glimpse
 from simulator.world.scenario import Link
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_MS: Final = 20_000
 """After so long an operating system gives up a connection that nobody answers."""
+
+
+LOST_DATAGRAMS: Final = 10
+"""One of so many is lost on its way there or back."""
 
 
 class End:
@@ -109,6 +114,18 @@ class Line:
         machine.ends[session] = near
         peer.hear(peer.life, peer.accepted, far)
         self._agenda.at(back_ms, machine.hear, life, machine.opened, near)
+
+    def ping(self, machine: Machine, request: SendPing, peer: Machine) -> None:
+        """A datagram goes there and another comes back, unless one of them is lost."""
+        now_ms = self._agenda.now_ms
+        lost = self._dice.randrange(LOST_DATAGRAMS) == 0 or now_ms < max(self.stalled_until_ms.values())
+        if not lost and peer.core is not None:
+            response = peer.core.pinged(request.datagram)
+            if response is not None:
+                back_ms = now_ms + self.delay_ms() + self.delay_ms()
+                self._agenda.at(
+                    back_ms, machine.hear, machine.life, machine.pinged, request.session, response
+                )
 
     def send(self, end: End, glimpses: list[Glimpse]) -> None:
         """Bytes leave one end; they arrive at the other in one piece or two, unless the connection breaks before."""

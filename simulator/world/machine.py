@@ -20,12 +20,13 @@ from simulator.disk import Disk
 from simulator.storage import StoreError
 from simulator.world import invariants
 from simulator.world.agenda import Agenda
+from simulator.world.consumers import Application
 from simulator.world.glimpse import Glimpse
 from simulator.world.ledger import Ledger
 from simulator.world.links import End, Line
 from simulator.world.scenario import START_UTC_S, Burst, guid_of
 from simulator.world.trace import Trace
-from simulator.world.traffic import KINDS, Application, Message, body_of, destination
+from simulator.world.traffic import KINDS, Message, body_of, destination
 
 if TYPE_CHECKING:
     from simulator.world.world import World
@@ -54,11 +55,11 @@ class Machine:
         self.guid = guid_of(name)
         self.queues = queues
         self.has_sequences = has_sequences
-        self.settings: Settings = world.settings
+        self.settings: Settings = world.scenario.settings_of(name)
         self.agenda: Agenda = world.agenda
         self.ledger: Ledger = world.ledger
         self.trace: Trace = world.trace
-        self.disk = Disk(world.settings.remove_duplicate_size)
+        self.disk = Disk(self.settings.remove_duplicate_size)
         self.core: QueueManager | None = None
         self.life = 0
         """Which of its lives it has; what was meant for one does not reach the next."""
@@ -78,6 +79,8 @@ class Machine:
         """Whether the next commit is its end, and then whether the disk has it."""
         self.utc_offset_s = 0
         self.down_since_ms = 0
+        self.taken_s = 0
+        """The date when the last batch was taken."""
         self._uptime_offset_ms = 1_000_000
         self._world = world
         self._submissions: list[Message] = []
@@ -109,6 +112,7 @@ class Machine:
     def jump_clock(self, seconds: int) -> None:
         """The date changes, the uptime does not."""
         self.utc_offset_s += seconds
+        self.ledger.latest_utc_offset_s = max(self.ledger.latest_utc_offset_s, self.utc_offset_s)
         self._moment = Moment(uptime_ms=0, utc_s=0)
 
     # What happens to it
@@ -161,6 +165,11 @@ class Machine:
         self.ends.pop(session, None)
         self.core.lost(session, reason, self.moment())
 
+    def pinged(self, session: int, response: bytes) -> None:
+        """A datagram came from where it has sent a Ping."""
+        assert self.core is not None
+        self.core.ping_answered(session, response)
+
     def submit(self, burst: Burst, number: int) -> None:
         """An application sends messages; one that finds the node down waits until it is up."""
         if self.core is None:
@@ -172,13 +181,21 @@ class Machine:
         assert self.core is not None
         kind = KINDS[burst.kind]
         goal = destination(burst.target, kind)
-        for index in range(burst.count):
-            draft = Draft(body=body_of(burst, number, index), priority=burst.priority, **kind.draft)
-            try:
-                message_id = self.core.enqueue(goal, draft, self.moment())
-            except UsageError:
-                self.ledger.tally["refused at once"] += 1
-                continue
+        drafts = [
+            (
+                goal,
+                Draft(
+                    body=body_of(burst, number, index), priority=burst.priority, **kind.draft_at(self.guid)
+                ),
+            )
+            for index in range(burst.count)
+        ]
+        try:
+            message_ids = self.core.enqueue(drafts, self.moment(), together=burst.together)
+        except UsageError:
+            self.ledger.tally["refused at once"] += burst.count
+            return
+        for index, message_id in enumerate(message_ids):
             self._submissions.append(self.ledger.submitted(self, burst, number, index, message_id))
 
     # Its life
@@ -196,6 +213,7 @@ class Machine:
             self.disk.load(),
             self.moment(),
         )
+        self.core.stored(self.disk.size_bytes)
         for application in self.applications.values():
             application.restarted()
         waiting, self._waiting = self._waiting, []
@@ -241,6 +259,12 @@ class Machine:
         self._submissions.clear()
         self.receipts.clear()
 
+    def hold(self, on_hold: bool) -> None:
+        """Pause all outgoing queues, or let them go on."""
+        assert self.core is not None
+        for name in dict.fromkeys(outgoing.name for outgoing in self.core.status().outgoing):
+            self.core.hold(name, on_hold=on_hold)
+
     def mend(self) -> None:
         """The calm begins: the disk is fast and has room, the consumers do not dawdle, and the node is up."""
         self.flush_ms = 0
@@ -250,6 +274,7 @@ class Machine:
             application.is_calm = True
         if self.core is None:
             self._world.restart(self, self.life)
+        self.hear(self.life, self.hold, False)
 
     # Its loop
 
@@ -267,11 +292,13 @@ class Machine:
         now = self.moment()
         core.tick(now)
         batch = core.take(now)
+        self.taken_s = now.utc_s
         submissions, self._submissions = self._submissions, []
         receipts, self.receipts = self.receipts, []
         for delivery in batch.deliveries:
             if not self.applications[delivery.consumer].consumer.transactional:
-                receipts += [self.ledger.handed_out(self, one.packet) for one in delivery.messages]
+                given = [self.ledger.handed_out(self, one.packet) for one in delivery.messages]
+                receipts += [message for message in given if message is not None]
         if batch.writes is None:
             if submissions or receipts:
                 self.ledger.flushing(self, None, submissions, receipts)
@@ -303,6 +330,7 @@ class Machine:
         batch, submissions, receipts = self._flushing
         self.ledger.flushing(self, batch.writes, submissions, receipts)
         self.disk.flush()
+        self.core.stored(self.disk.size_bytes)
         self._flushing = None
         self._carry_out(self.core, batch)
         inbox, self._inbox = self._inbox, []
@@ -313,7 +341,10 @@ class Machine:
 
     def _carry_out(self, core: QueueManager, batch: Batch) -> None:
         for page in batch.reads:
-            core.loaded(page, self.disk.read(page))
+            core.loaded(page, self.disk.read(page), self.moment())
+        for ping in batch.pings:
+            if (line := self.lines.get(ping.host)) is not None:
+                line.ping(self, ping, self._world.machines[ping.host])
         for connect in batch.connects:
             self._connect(connect.session, connect.host)
         for send in batch.sends:
@@ -336,8 +367,9 @@ class Machine:
         if batch.reads:
             self._enter_turn()
         self._turns += 1
-        if self._turns % LOOKS_EVERY == 0 and (reason := invariants.memory_is_bounded(self)):
-            self.ledger.breach("memory_is_bounded", reason)
+        if self._turns % LOOKS_EVERY == 0:
+            self.ledger.check("memory_is_bounded", invariants.memory_is_bounded(self))
+            self.ledger.check("quotas_are_kept", invariants.quotas_are_kept(self))
         if batch.deadline_ms is not None:
             self._tick_at(batch.deadline_ms - self._uptime_offset_ms)
 

@@ -1,6 +1,7 @@
 """Faults planted in the core on purpose, to see that the worlds find them.
 
-Each is named for what it breaks, and wraps one method of the core. `mqproto simulate --plant NAME` runs with one.
+Each is named for what it breaks and replaces one attribute of the core. `mqproto simulate --plant NAME` runs with one;
+a test sees that each is found.
 """
 
 from __future__ import annotations
@@ -12,25 +13,29 @@ from typing import Any, Final
 
 from mqproto import arrivals
 from mqproto.arrivals import Arrivals
+from mqproto.effects import QueueKind
 from mqproto.errors import UsageError
 from mqproto.identifiers import MessageIdHistory
-from mqproto.localqueues import LocalQueue
+from mqproto.localqueues import LocalQueue, SystemQueue
 from mqproto.neighbours import Neighbours
 from mqproto.outbound import Outbound
+from mqproto.outcomes import Outcomes
 from mqproto.pending import PendingWrites
 from mqproto.queues import QueueWindow
 from mqproto.session import Session
 from mqproto.transfer import incoming
+from mqproto.transfer.acknowledgments import make_final_ack
 from mqproto.transfer.incoming import IncomingSequence, Verdict
 from mqproto.transfer.outgoing import OutgoingQueue, OutgoingSequence
 from mqproto.wire import MessageClass
+from mqproto.wire.glance import reach_deadline_s
 
 Wrap = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Plant:
-    """A fault: the attribute of the core that it replaces, what it puts there, and who should notice.
+    """A fault: the attribute that it replaces, what it makes of it, and who should notice.
 
     found_by: the invariants that may be the first to break.
     """
@@ -76,19 +81,19 @@ def planted(name: str) -> Iterator[Plant]:
 # What is on disk, and when
 
 
-@_plant(PendingWrites, "put", "acknowledged_is_on_disk", "accepted_is_on_disk")
+@_plant(PendingWrites, "put", "acknowledged_is_on_disk", "nothing_is_retained")
 def acknowledge_before_flush(sound: Any) -> Any:
     """A message waits for the next commit, and what is said of it does not."""
     return lambda self, message: self.later.messages.append(message)
 
 
-@_plant(Outbound, "_restore", "handed_out_as_it_was_sent", "nothing_is_lost")
+@_plant(Outbound, "_restore", "handed_out_as_it_was_sent", "nothing_is_retained", "all_is_accounted_for")
 def reuse_message_ids_after_a_restart(sound: Any) -> Any:
-    """The block of MessageIDs that was set aside is not skipped."""
+    """The block of MessageIDs that was set aside is begun anew."""
 
     def restore(self: Outbound, state: Any, now: Any) -> None:
         sound(self, state, now)
-        self._next_message_id = min(self._next_message_id, 1)
+        self._next_message_id = 1
 
     return restore
 
@@ -107,20 +112,13 @@ def never_remove_what_was_acknowledged(sound: Any) -> Any:
     return order_ack
 
 
-@_plant(
-    Arrivals,
-    "_restore_sequences",
-    "delivered_once_and_in_order",
-    "no_error_of_our_own",
-    "nothing_is_retained",
-)
+@_plant(Arrivals, "_restore_sequences", "delivered_once_and_in_order", "nothing_is_retained")
 def forget_incoming_sequences_after_a_restart(sound: Any) -> Any:
     """What came before the restart may come again."""
 
     def restore(self: Arrivals, state: Any, now: Any) -> None:
         state.incoming.clear()
-        state.held.clear()
-        state.queues = [queue for queue in state.queues if queue.kind != "held"]
+        state.queues = [queue for queue in state.queues if queue.kind is not QueueKind.HELD]
         sound(self, state, now)
 
     return restore
@@ -129,22 +127,12 @@ def forget_incoming_sequences_after_a_restart(sound: Any) -> Any:
 @_plant(MessageIdHistory, "__init__", "delivered_once_and_in_order")
 def forget_message_ids_after_a_restart(sound: Any) -> Any:
     """What came before the restart is no duplicate."""
-
-    def init(self: MessageIdHistory, settings: Any, timers: Any, rows: Any, now: Any) -> None:
-        sound(self, settings, timers, (), now)
-
-    return init
+    return lambda self, settings, timers, rows, now: sound(self, settings, timers, (), now)
 
 
-@_plant(
-    IncomingSequence,
-    "restore_held",
-    "nothing_is_retained",
-    "no_error_of_our_own",
-    "delivered_once_and_in_order",
-)
+@_plant(IncomingSequence, "restore_held", "nothing_is_retained", "no_error_of_our_own")
 def forget_what_is_held_after_a_restart(sound: Any) -> Any:
-    """What waits behind a gap stays on disk for ever."""
+    """What waits behind a gap stays on disk for ever, and its place is given away."""
     return lambda self, header, packet, position: None
 
 
@@ -195,39 +183,54 @@ def wrong_previous_number(sound: Any) -> Any:
     return lambda self: (*sound(self)[:2], 0)
 
 
+@_plant(OutgoingSequence, "_bridged", "nothing_is_retained")
+def forget_to_bridge_a_gap(sound: Any) -> Any:
+    """A message names the one before it, though that was withdrawn and never comes."""
+    return lambda self, message: message.packet
+
+
+@_plant(OutgoingSequence, "withdraw", "nothing_is_retained", "all_is_accounted_for")
+def lose_on_withdraw(sound: Any) -> Any:
+    """With the message that was refused goes the next one."""
+
+    def withdraw(self: OutgoingSequence, number: int, writes: Any, *, decided: bool = False) -> None:
+        sound(self, number, writes, decided=decided)
+        if number + 1 < self.next_number:
+            sound(self, number + 1, writes, decided=decided)
+
+    return withdraw
+
+
 @_plant(IncomingSequence, "schedule_order_ack", "nothing_is_retained")
 def never_send_an_order_ack(sound: Any) -> Any:
     """The destination accepts and says nothing."""
     return lambda self, now: None
 
 
-@_plant(OutgoingSequence, "connected", "nothing_is_lost", "nothing_is_retained")
+@_plant(OutgoingSequence, "connected", "nothing_is_retained")
 def forget_to_resend_after_a_restart(sound: Any) -> Any:
     """What was sent before the session broke is not watched any more."""
     return lambda self, now: None
 
 
-@_plant(OutgoingSequence, "ack_wait_expired", "nothing_is_lost", "nothing_is_retained")
+@_plant(OutgoingSequence, "ack_wait_expired", "nothing_is_retained")
 def never_resend(sound: Any) -> Any:
     """The resend timer runs, and nothing follows."""
-
-    def expired(self: OutgoingSequence, now: Any) -> None:
-        self._await_order_ack(now)
-
-    return expired
+    return lambda self, now: self._await_order_ack(now)
 
 
 # Intermediates
 
 
-@_plant(Arrivals, "_forward", "intermediates_keep_no_sequences", "no_error_of_our_own")
+@_plant(Arrivals, "_forward", "intermediates_keep_no_sequences")
 def intermediates_that_number(sound: Any) -> Any:
     """Who passes a message on begins a sequence for it."""
 
     def forward(self: Arrivals, message: Any, packet: bytes, peer: str, now: Any) -> None:
         if message.transaction is not None:
             manager = message.user.queue_manager_address
-            self._outbound.sequence_to(f"forwarded to {manager.hex()}", manager, None, now)
+            sequence = self._outbound.sequence_to(f"forwarded to {manager.hex()}", manager, None, now)
+            self._writes.changed(sequence, urgent=True)
         sound(self, message, packet, peer, now)
 
     return forward
@@ -239,7 +242,7 @@ def forget_to_count_the_hop(sound: Any) -> Any:
     return lambda packet: packet
 
 
-# Queues and windows
+# Queues, windows and sessions
 
 
 @_plant(Session, "has_room", "windows_are_respected")
@@ -248,13 +251,13 @@ def ignore_the_window(sound: Any) -> Any:
     return property(lambda self: self.is_open)
 
 
-@_plant(QueueWindow, "fits", "memory_is_bounded", "no_error_of_our_own")
+@_plant(QueueWindow, "fits", "memory_is_bounded")
 def keep_everything_in_memory(sound: Any) -> Any:
     """A queue's window has no limit."""
     return property(lambda self: self.complete)
 
 
-@_plant(OutgoingQueue, "returned", "nothing_is_lost", "nothing_is_retained")
+@_plant(OutgoingQueue, "returned", "nothing_is_retained")
 def lose_what_was_in_flight(sound: Any) -> Any:
     """What nobody answered for before the session broke is not sent again."""
     return lambda self, entries: None
@@ -270,13 +273,13 @@ def never_remove_what_a_neighbour_has(sound: Any) -> Any:
     return acknowledged
 
 
-@_plant(Neighbours, "retry", "nothing_is_lost", "nothing_is_retained")
+@_plant(Neighbours, "retry", "nothing_is_retained")
 def never_connect_again(sound: Any) -> Any:
     """A neighbour that could not be reached once is given up."""
-    return lambda self, neighbour: None
+    return lambda self, neighbour, *others: None
 
 
-@_plant(LocalQueue, "roll_back", "nothing_is_retained", "all_is_received_once")
+@_plant(LocalQueue, "roll_back", "nothing_is_retained")
 def lose_what_was_rolled_back(sound: Any) -> Any:
     """What a consumer gives back is gone."""
 
@@ -286,7 +289,13 @@ def lose_what_was_rolled_back(sound: Any) -> Any:
     return roll_back
 
 
-# Final acknowledgments and refusals
+@_plant(LocalQueue, "has_room", "quotas_are_kept")
+def ignore_the_quota(sound: Any) -> Any:
+    """A queue takes whatever comes."""
+    return lambda self, size_bytes: True
+
+
+# How messages end
 
 
 @_plant(Arrivals, "_arrived_in_sequence", "final_acks_tell_the_truth")
@@ -295,31 +304,72 @@ def final_ack_on_arrival(sound: Any) -> Any:
 
     def arrived(self: Arrivals, queue: Any, message: Any, packet: bytes, peer: str, now: Any) -> None:
         sound(self, queue, message, packet, peer, now)
-        if arrivals.asks_final_ack(message):
+        if incoming.asks_final_ack(message):
             reply_to = self._outbound.reply_to(message, peer)
-            self._send_final_ack(message, MessageClass.ACK_RECEIVE, reply_to, now)
+            message_id = self._outbound.next_message_id()
+            ack = make_final_ack(message, MessageClass.ACK_RECEIVE, reply_to, self._identity, message_id, now)
+            self._outbound.acknowledge(ack, reply_to)
 
     return arrived
 
 
-@_plant(Arrivals, "_send_final_ack", "nothing_is_lost", "nothing_is_retained")
+@_plant(Outcomes, "_send_final_ack", "all_is_accounted_for", "nothing_is_retained")
 def refuse_without_a_word(sound: Any) -> Any:
     """The sender of a message that cannot be delivered is not told."""
 
-    def send(self: Arrivals, message: Any, message_class: int, *others: Any) -> None:
-        if message_class == MessageClass.ACK_RECEIVE:
-            sound(self, message, message_class, *others)
+    def send(self: Outcomes, ending: Any, message: Any, now: Any) -> None:
+        if ending.message_class == MessageClass.ACK_RECEIVE:
+            sound(self, ending, message, now)
 
     return send
 
 
-@_plant(OutgoingSequence, "withdraw", "nothing_is_lost", "nothing_is_retained")
-def lose_on_withdraw(sound: Any) -> Any:
-    """With the message that was refused goes the next one."""
+@_plant(Outcomes, "_keep", "all_is_accounted_for")
+def lose_dead_letters(sound: Any) -> Any:
+    """What should be kept in the transactional dead-letter queue is gone."""
 
-    def withdraw(self: OutgoingSequence, number: int, writes: Any) -> None:
-        sound(self, number, writes)
-        if number + 1 < self.next_number:
-            sound(self, number + 1, writes)
+    def keep(self: Outcomes, queue: LocalQueue, packet: bytes, message: Any) -> None:
+        if queue.name != SystemQueue.DEADXACT:
+            sound(self, queue, packet, message)
 
-    return withdraw
+    return keep
+
+
+@_plant(Outcomes, "_keep", "journals_are_complete")
+def forget_the_journal(sound: Any) -> Any:
+    """What was received is not journaled where it was sent."""
+
+    def keep(self: Outcomes, queue: LocalQueue, packet: bytes, message: Any) -> None:
+        if queue.name != SystemQueue.JOURNAL:
+            sound(self, queue, packet, message)
+
+    return keep
+
+
+@_plant(Outcomes, "_acknowledge", "replies_are_complete")
+def forget_administration_acknowledgments(sound: Any) -> Any:
+    """Who asked to hear what becomes of his message hears nothing."""
+    return lambda self, ending, message, now: None
+
+
+@_plant(LocalQueue, "_is_over", "handed_out_as_it_was_sent")
+def hand_out_what_is_over(sound: Any) -> Any:
+    """An application is given messages whose time is over."""
+    return lambda self, packet, now: False
+
+
+@_plant(arrivals, "reach_deadline_s", "final_acks_tell_the_truth", "endings_have_reasons")
+def expire_too_soon(sound: Any) -> Any:
+    """A message's time is over three seconds before it is."""
+
+    def deadline_s(packet: bytes) -> int | None:
+        whole: int | None = sound(packet)
+        return None if whole is None else whole - 3
+
+    return deadline_s
+
+
+@_plant(OutgoingSequence, "deadline_s", "received_once", "endings_have_reasons")
+def expire_what_was_sent(sound: Any) -> Any:
+    """A message expires at its source although its destination may have it."""
+    return lambda self, position, packet: reach_deadline_s(packet)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -41,6 +41,7 @@ class Burst:
     """Messages that an application at `source` sends at one time to a queue of `target`.
 
     kind: one of `traffic.KINDS`, which says to which queue and how.
+    together: whether they are one transaction, if they are transactional.
     """
 
     at_ms: int
@@ -50,6 +51,7 @@ class Burst:
     count: int = 1
     size_bytes: int = 40
     priority: int = 3
+    together: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,7 @@ class Consumer:
     pause_ms: how long it rests after that.
     rolls_back_every: each so many times it gives them back instead; 0 is never.
     leaves_every: each so many times it goes away without a word; 0 is never.
+    rejects_every: each so many times it refuses them for good; 0 is never.
     """
 
     node: str
@@ -70,6 +73,7 @@ class Consumer:
     pause_ms: int = 0
     rolls_back_every: int = 0
     leaves_every: int = 0
+    rejects_every: int = 0
     transactional: bool = True
 
 
@@ -101,17 +105,24 @@ class Scenario:
     faults: tuple[Fault, ...] = ()
     settings: dict[str, int] = field(default_factory=dict)
     """Fields of `mqproto.Settings` that are not at their default, for all nodes."""
+    windows: dict[str, int] = field(default_factory=dict)
+    """The window_size of a node that has one of its own."""
     routes: dict[str, int] = field(default_factory=dict)
     """Which of the shortest ways a node takes where there are several; the first if it does not say."""
+    quota_bytes: int = 0
+    """What each application's queue may hold; 0 is any amount."""
     storm_ms: int = 10_000
 
     @property
     def message_count(self) -> int:
         return sum(burst.count for burst in self.bursts)
 
-    def settings_of_nodes(self) -> Settings:
-        """What the nodes are configured with."""
-        return Settings(**self.settings)
+    def settings_of(self, name: str) -> Settings:
+        """What a node is configured with."""
+        settings: dict[str, Any] = dict(self.settings)
+        if name in self.windows:
+            settings["window_size"] = self.windows[name]
+        return Settings(**settings)
 
 
 def guid_of(name: str) -> Guid:

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 from simulator.world.scenario import Burst, Consumer, Fault, Link, Scenario
+from simulator.world.ways import steps_between
 from simulator.world.world import Result, simulate
 
 RUNS: Final = 3_000
@@ -39,6 +40,8 @@ def shrink(
         for step in STEPS:
             candidates = step(best.scenario)
             while left > 0 and (candidate := next(candidates, None)) is not None:
+                if not _is_connected(candidate):
+                    continue
                 left -= 1
                 found = simulate(candidate)
                 if found.breach is not None and found.breach.invariant == result.breach.invariant:
@@ -46,6 +49,14 @@ def shrink(
                     show(candidate)
                     candidates = step(candidate)
     return best
+
+
+def _is_connected(scenario: Scenario) -> bool:
+    """Whether each message has a way; without one, not delivering it would break nothing."""
+    steps = steps_between(scenario.nodes, scenario.links)
+    return all(
+        burst.source == burst.target or (burst.source, burst.target) in steps for burst in scenario.bursts
+    )
 
 
 def fewer_nodes(scenario: Scenario) -> Iterator[Scenario]:

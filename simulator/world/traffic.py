@@ -1,6 +1,6 @@
-"""What applications do: the kinds of messages that they send, and how they receive.
+"""What applications send: the kinds of messages, and what is promised for each.
 
-A kind of traffic is a row of `KINDS`: how its messages are sent, and what is promised for them.
+A kind is a row of `KINDS`. To have one more, add a row; draw.py says how often it is drawn.
 """
 
 from __future__ import annotations
@@ -8,35 +8,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from mqproto.applications import Destination
-from mqproto.effects import Delivery
+from mqproto.applications import ACKNOWLEDGE_ARRIVAL, ACKNOWLEDGE_RECEIPT, REPORT_NO_ARRIVAL
+from mqproto.destinations import Destination
 from mqproto.localqueues import QueueDeclaration
 from mqproto.wire import MessageClass, guid_text
-from simulator.world.scenario import Burst, Consumer, guid_of
-
-if TYPE_CHECKING:
-    from simulator.world.machine import Machine
+from mqproto.wire.guid import Guid
+from simulator.world.scenario import Burst, guid_of
 
 ORDERS: Final = QueueDeclaration("orders", 16, transactional=True)
 NOTES: Final = QueueDeclaration("notes", 17, transactional=False)
+REPLIES: Final = QueueDeclaration("replies", 18, transactional=False)
+"""Where a source hears of what became of its messages: its administration queue."""
 QUEUES: Final = (ORDERS, NOTES)
+"""The queues of whoever is the target of a burst."""
 NOWHERE: Final = 99
 """The identifier of a queue that no node has."""
+
+LATE: Final = frozenset({MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.NACK_RECEIVE_TIMEOUT})
+"""How a message whose time is over may end."""
 
 
 class Promise(Enum):
     """What is promised for a message."""
 
     ONCE_IN_ORDER = auto()
-    """It is delivered exactly once, after all that were sent before it."""
+    """It is delivered exactly once, after all that were sent before it; or it ends for a reason that is given."""
     ONCE = auto()
-    """It is delivered exactly once, while its identifier is remembered."""
+    """It is delivered exactly once, while its identifier is remembered; or it ends for a reason that is given."""
     NOTHING = auto()
     """It may be lost in a crash, and then may come twice."""
-    REFUSED = auto()
-    """It cannot be delivered, and its sender is told why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,38 +48,94 @@ class Kind:
     queue: the identifier of the destination queue.
     draft: how the message is sent, beside its body.
     direct: whether it goes by a direct format name, to a neighbour only.
-    refusals: the classes with which it may be refused.
+    endings: the classes with which it may end unreceived by its nature.
+    undeliverable: whether it can end in no other way.
+    acknowledged: whether the source's administration queue hears of it.
     """
 
     promise: Promise
     queue: int
     draft: Mapping[str, Any] = field(default_factory=dict)
     direct: bool = False
-    refusals: frozenset[int] = frozenset()
+    endings: frozenset[int] = frozenset()
+    undeliverable: bool = False
+    acknowledged: bool = False
 
     @property
     def transactional(self) -> bool:
         return bool(self.draft.get("transactional"))
 
+    @property
+    def dead_lettered(self) -> bool:
+        """Whether it is kept in a dead-letter queue if it ends unreceived."""
+        return bool(self.draft.get("journal_negative"))
+
+    def draft_at(self, source: Guid) -> Mapping[str, Any]:
+        """The draft's fields for a message of this source."""
+        if not self.acknowledged:
+            return self.draft
+        return {**self.draft, "admin_queue": rf"PRIVATE={guid_text(source)}\{REPLIES.identifier:X}"}
+
+
+def _transactional(**draft: Any) -> dict[str, Any]:
+    return {"transactional": True, **draft}
+
 
 KINDS: Final[Mapping[str, Kind]] = {
-    "transactional": Kind(Promise.ONCE_IN_ORDER, ORDERS.identifier, {"transactional": True}),
-    "final": Kind(Promise.ONCE_IN_ORDER, ORDERS.identifier, {"transactional": True, "final_ack": True}),
-    "direct": Kind(Promise.ONCE_IN_ORDER, ORDERS.identifier, {"transactional": True}, direct=True),
-    "recoverable": Kind(Promise.ONCE, NOTES.identifier, {"recoverable": True}),
-    "express": Kind(Promise.NOTHING, NOTES.identifier),
-    "misaddressed": Kind(
-        Promise.REFUSED,
+    "transactional": Kind(Promise.ONCE_IN_ORDER, ORDERS.identifier, _transactional()),
+    "final ack": Kind(Promise.ONCE_IN_ORDER, ORDERS.identifier, _transactional(final_ack=True)),
+    "direct": Kind(Promise.ONCE_IN_ORDER, ORDERS.identifier, _transactional(), direct=True),
+    "journaled": Kind(
+        Promise.ONCE_IN_ORDER,
+        ORDERS.identifier,
+        _transactional(journal_positive=True, journal_negative=True),
+    ),
+    "to reach": Kind(
+        Promise.ONCE_IN_ORDER,
+        ORDERS.identifier,
+        _transactional(time_to_reach_queue_s=2, journal_negative=True),
+        endings=LATE,
+    ),
+    "to receive": Kind(
+        Promise.ONCE_IN_ORDER,
+        ORDERS.identifier,
+        _transactional(time_to_be_received_s=4, journal_negative=True),
+        endings=LATE,
+    ),
+    "to reach, no letter": Kind(
+        Promise.ONCE_IN_ORDER, ORDERS.identifier, _transactional(time_to_reach_queue_s=1), endings=LATE
+    ),
+    "nowhere": Kind(
+        Promise.ONCE_IN_ORDER,
         NOWHERE,
-        {"transactional": True},
-        refusals=frozenset({MessageClass.NACK_BAD_DST_Q}),
+        _transactional(journal_negative=True),
+        endings=frozenset({MessageClass.NACK_BAD_DST_Q}),
+        undeliverable=True,
     ),
-    "misdirected": Kind(
-        Promise.REFUSED,
+    "wrong queue": Kind(
+        Promise.ONCE_IN_ORDER,
         NOTES.identifier,
-        {"transactional": True},
-        refusals=frozenset({MessageClass.NACK_NOT_TRANSACTIONAL_Q}),
+        _transactional(),
+        endings=frozenset({MessageClass.NACK_NOT_TRANSACTIONAL_Q}),
+        undeliverable=True,
     ),
+    "recoverable": Kind(Promise.ONCE, NOTES.identifier, {"recoverable": True}),
+    "acknowledged": Kind(
+        Promise.ONCE,
+        NOTES.identifier,
+        {
+            "recoverable": True,
+            "acknowledgments": ACKNOWLEDGE_ARRIVAL | ACKNOWLEDGE_RECEIPT | REPORT_NO_ARRIVAL,
+        },
+        acknowledged=True,
+    ),
+    "recoverable to reach": Kind(
+        Promise.ONCE,
+        NOTES.identifier,
+        {"recoverable": True, "time_to_reach_queue_s": 2, "journal_negative": True},
+        endings=LATE,
+    ),
+    "express": Kind(Promise.NOTHING, NOTES.identifier),
 }
 
 
@@ -87,7 +145,7 @@ def destination(target: str, kind: Kind) -> Destination:
     if kind.direct:
         name = next(queue.name for queue in QUEUES if queue.identifier == kind.queue)
         path = rf"TCP:{target}\private$\{name}"
-        return Destination(f"DIRECT={path}", None, path, target)
+        return Destination(f"DIRECT={path}", manager, path, target)
     name = rf"PRIVATE={guid_text(manager)}\{kind.queue:X}"
     return Destination(name, manager, kind.queue)
 
@@ -103,16 +161,31 @@ class Message:
     order: int = 0
     """Which message of its stream it is, counted when it was accepted."""
     accepted_ms: int = -1
-    arrived_ms: int = -1
-    """When it was first on its destination's disk, or in its memory if it is express."""
+    accepted_s: int = 0
+    """SentTime: the date at its source when it was accepted."""
+    place: tuple[tuple[int, int], int] | None = None
+    """TxSequenceID and number, if it is transactional and goes elsewhere."""
     arrivals: int = 0
     """How often it was put into its destination's queue."""
     receipts: int = 0
     """How often an application received it for good."""
+    gone: int = 0
+    """How often it left its destination's queue for another reason."""
     refusals: list[int] = field(default_factory=list)
     """The classes of the negative acknowledgments that were sent for it."""
+    letters: list[tuple[str, int]] = field(default_factory=list)
+    """Where it was put into a dead-letter queue, and with which class."""
+    journaled: int = 0
+    """How often it was put into its source's journal."""
     told: list[int] = field(default_factory=list)
-    """The classes of those that its sender has noted."""
+    """The classes of the refusals that its source has noted."""
+    replies: list[int] = field(default_factory=list)
+    """The classes of the acknowledgments that came to its source's administration queue."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its end is known."""
+        return bool(self.receipts or self.gone or self.letters or self.told)
 
     def __str__(self) -> str:
         burst = self.burst
@@ -122,65 +195,3 @@ class Message:
 def body_of(burst: Burst, number: int, index: int) -> bytes:
     """What message `index` of burst `number` says: which it is, then as many bytes as it should have."""
     return f"{number}.{index} ".encode().ljust(burst.size_bytes, b".")
-
-
-class Application:
-    """A consumer at work."""
-
-    def __init__(self, number: int, consumer: Consumer, machine: Machine) -> None:
-        self.number = number
-        self.consumer = consumer
-        self.is_calm = False
-        """In the calm it neither rests nor gives anything back."""
-        self._machine = machine
-        self._turn = 0
-        self._asking = False
-
-    def ask(self) -> None:
-        """Ask for messages; they come when there are some."""
-        core, consumer = self._machine.core, self.consumer
-        if core is not None and not self._asking:
-            self._asking = True
-            core.consume(self.number, consumer.queue, consumer.limit, transactional=consumer.transactional)
-
-    def restarted(self) -> None:
-        """The node is up again; it knows nothing of what it gave us."""
-        self._asking = False
-        self.ask()
-
-    def given(self, delivery: Delivery) -> None:
-        """Messages came: work on them, and settle after that."""
-        machine, consumer = self._machine, self.consumer
-        messages = [machine.ledger.handed_out(machine, received.packet) for received in delivery.messages]
-        self._turn += 1
-        if not consumer.transactional:
-            self._rest()
-        elif consumer.hold_ms and not self.is_calm:
-            machine.later(consumer.hold_ms, self._settle, messages)
-        else:
-            machine.hear(machine.life, self._settle, messages)
-
-    def _settle(self, messages: list[Message]) -> None:
-        machine, consumer = self._machine, self.consumer
-        core = machine.core
-        assert core is not None
-        if not self.is_calm and consumer.leaves_every and self._turn % consumer.leaves_every == 0:
-            core.abandon(self.number, consumer.queue)
-            machine.ledger.tally["consumer left"] += 1
-        else:
-            every = 0 if self.is_calm else consumer.rolls_back_every
-            commit = not every or self._turn % every != 0
-            core.settle(self.number, consumer.queue, machine.moment(), commit=commit)
-            if commit:
-                machine.receipts += messages
-            else:
-                machine.ledger.tally["rolled back"] += 1
-        self._rest()
-
-    def _rest(self) -> None:
-        self._asking = False
-        machine = self._machine
-        if self.consumer.pause_ms and not self.is_calm:
-            machine.later(self.consumer.pause_ms, self.ask)
-        else:
-            machine.hear(machine.life, self.ask)

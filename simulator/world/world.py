@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mqproto.localqueues import QueueDeclaration
 from mqproto.routing import NextHop, Routes
+from mqproto.wire import MessageClass
 from simulator.world import invariants
 from simulator.world.agenda import Agenda
+from simulator.world.consumers import Application
 from simulator.world.faults import FAULTS
 from simulator.world.ledger import Ledger
 from simulator.world.links import Line
 from simulator.world.machine import Machine
 from simulator.world.scenario import Consumer, Scenario, guid_of
 from simulator.world.trace import Trace
-from simulator.world.traffic import KINDS, QUEUES, Application
+from simulator.world.traffic import KINDS, QUEUES, REPLIES
 from simulator.world.ways import steps_between
 
 RESTART_MS: Final = 500
@@ -65,10 +67,9 @@ class World:
 
     def __init__(self, scenario: Scenario, *, traced: bool = False) -> None:
         self.scenario = scenario
-        self.settings = scenario.settings_of_nodes()
         self.agenda = Agenda()
         self.trace = Trace(wanted=traced)
-        self.ledger = Ledger(self._breach)
+        self.ledger = Ledger(self._breach, _common_endings(scenario))
         self.maxima: dict[str, int] = {}
         self.route_choices = dict(scenario.routes)
         self.is_calm = False
@@ -84,10 +85,15 @@ class World:
 
     def _machine(self, name: str) -> Machine:
         bursts = self.scenario.bursts
-        sources = {(burst.source, burst.target) for burst in bursts if KINDS[burst.kind].transactional}
-        hosts = any(burst.target == name for burst in bursts)
-        queues: tuple[QueueDeclaration, ...] = QUEUES if hosts else ()
-        return Machine(self, name, queues, has_sequences=any(name in pair for pair in sources))
+        queues: list[QueueDeclaration] = []
+        if any(burst.target == name for burst in bursts):
+            queues += [replace(queue, quota_bytes=self.scenario.quota_bytes or None) for queue in QUEUES]
+        if any(burst.source == name and KINDS[burst.kind].acknowledged for burst in bursts):
+            queues.append(REPLIES)
+        has_sequences = any(
+            name in (burst.source, burst.target) and KINDS[burst.kind].transactional for burst in bursts
+        )
+        return Machine(self, name, tuple(queues), has_sequences=has_sequences)
 
     def _employ(self) -> None:
         """Consumers where the scenario has them, and one more where nobody else would receive."""
@@ -99,17 +105,19 @@ class World:
                     consumers.append(Consumer(node=machine.name, queue=queue.name))
         for number, consumer in enumerate(consumers, 1):
             machine = self.machines[consumer.node]
-            if machine.queues:
+            if any(queue.name == consumer.queue for queue in machine.queues):
                 machine.applications[number] = Application(number, consumer, machine)
 
     def routes_of(self, name: str) -> Routes:
-        """The shortest ways from a node to all others; of several, the one it chooses."""
+        """The shortest ways from a node to all others, that of its choice first."""
         choice = self.route_choices.get(name, 0)
         managers = {}
         for goal in self.scenario.nodes:
             if steps := self._steps.get((name, goal)):
-                step = steps[choice % len(steps)]
-                managers[guid_of(goal)] = (NextHop(guid_of(step), step),)
+                chosen = choice % len(steps)
+                managers[guid_of(goal)] = tuple(
+                    NextHop(guid_of(step), step) for step in (*steps[chosen:], *steps[:chosen])
+                )
         hosts = {host: NextHop(guid_of(host), host) for host in self.machines[name].lines}
         return Routes(managers, hosts)
 
@@ -179,15 +187,8 @@ class World:
         self.maximum("calm until nothing is owed", self.agenda.now_ms - now_ms)
 
     def _is_quiet(self) -> bool:
-        """Whether nobody owes anything: no application, no disk, and no queue in memory."""
-        if self.ledger.open_count:
-            return False
-        for machine in self.machines.values():
-            if machine.disk.size_bytes or machine.core is None:
-                return False
-            if any(queue.waiting for queue in machine.core.status().outgoing):
-                return False
-        return True
+        """Whether nobody owes anything any more."""
+        return invariants.nothing_is_retained(self) is None
 
     def restart_later(self, machine: Machine) -> None:
         """A node that stopped by itself comes back after a while."""
@@ -206,7 +207,7 @@ class World:
         if machine.core is None:
             return
         status = machine.core.status()
-        for name in ("forwarded", "refused", "duplicates", "held_ever", "overflowed", "resent"):
+        for name in ("forwarded", "refused", "duplicates", "held_ever", "overflowed", "resent", "expired"):
             self.ledger.tally[f"core {name}"] += getattr(status, name)
 
     def maximum(self, name: str, value: int) -> None:
@@ -222,3 +223,15 @@ class World:
 def simulate(scenario: Scenario, *, traced: bool = False) -> Result:
     """Run a scenario from its first event to its last check."""
     return World(scenario, traced=traced).run()
+
+
+def _common_endings(scenario: Scenario) -> frozenset[int]:
+    """The classes with which any message of a world may end unreceived."""
+    endings = set()
+    if scenario.quota_bytes:
+        endings.add(MessageClass.NACK_Q_EXCEED_QUOTA)
+    if any(consumer.rejects_every for consumer in scenario.consumers):
+        endings.add(MessageClass.NACK_RECEIVE_REJECTED)
+    if any(fault.kind == "purge" for fault in scenario.faults):
+        endings.add(MessageClass.NACK_Q_PURGED)
+    return frozenset(endings)

@@ -1,0 +1,80 @@
+"""Applications that receive: they ask, work, and commit, roll back, reject or go away."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mqproto.effects import Delivery
+from simulator.world.scenario import Consumer
+from simulator.world.traffic import Message
+
+if TYPE_CHECKING:
+    from simulator.world.machine import Machine
+
+
+class Application:
+    """A consumer at work."""
+
+    def __init__(self, number: int, consumer: Consumer, machine: Machine) -> None:
+        self.number = number
+        self.consumer = consumer
+        self.is_calm = False
+        """In the calm it neither rests nor gives anything back."""
+        self._machine = machine
+        self._turn = 0
+        self._asking = False
+
+    def ask(self) -> None:
+        """Ask for messages; they come when there are some."""
+        core, consumer = self._machine.core, self.consumer
+        if core is not None and not self._asking:
+            self._asking = True
+            core.consume(self.number, consumer.queue, consumer.limit, transactional=consumer.transactional)
+
+    def restarted(self) -> None:
+        """The node is up again; it knows nothing of what it gave us."""
+        self._asking = False
+        self.ask()
+
+    def given(self, delivery: Delivery) -> None:
+        """Messages came: work on them, and settle after that."""
+        machine, consumer = self._machine, self.consumer
+        self._turn += 1
+        if not consumer.transactional:
+            self._rest()
+            return
+        given = [machine.ledger.handed_out(machine, received.packet) for received in delivery.messages]
+        messages = [message for message in given if message is not None]
+        if consumer.hold_ms and not self.is_calm:
+            machine.later(consumer.hold_ms, self._settle, messages)
+        else:
+            machine.hear(machine.life, self._settle, messages)
+
+    def _is_turn(self, every: int) -> bool:
+        return bool(every) and not self.is_calm and self._turn % every == 0
+
+    def _settle(self, messages: list[Message]) -> None:
+        machine, consumer = self._machine, self.consumer
+        core, now, tally = machine.core, machine.moment(), machine.ledger.tally
+        assert core is not None
+        if self._is_turn(consumer.leaves_every):
+            core.abandon(self.number, consumer.queue, now)
+            tally["consumer left"] += 1
+        elif self._is_turn(consumer.rolls_back_every):
+            core.settle(self.number, consumer.queue, now, commit=False)
+            tally["rolled back"] += 1
+        elif self._is_turn(consumer.rejects_every):
+            core.reject(self.number, consumer.queue)
+            tally["rejected"] += 1
+        else:
+            core.settle(self.number, consumer.queue, now, commit=True)
+            machine.receipts += messages
+        self._rest()
+
+    def _rest(self) -> None:
+        self._asking = False
+        machine = self._machine
+        if self.consumer.pause_ms and not self.is_calm:
+            machine.later(self.consumer.pause_ms, self.ask)
+        else:
+            machine.hear(machine.life, self.ask)

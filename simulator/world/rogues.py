@@ -1,0 +1,190 @@
+"""Peers that misbehave within the protocol, and strangers who do not know it.
+
+Nothing that they do may harm what others have promised each other.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from mqproto.transfer.acknowledgments import ORDER_QUEUE
+from mqproto.transfer.incoming import ReplyTo
+from mqproto.transfer.outgoing import OutgoingSequence
+from mqproto.wire import (
+    FinalAckBody,
+    Guid,
+    MessageClass,
+    OrderAckBody,
+    TxSequenceId,
+    UserMessage,
+    connection_parameters,
+    encode_packet,
+    establish_connection,
+)
+from mqproto.wire.acknowledgment import final_ack, order_ack
+from simulator.world.glimpse import identity_of
+from simulator.world.links import End, Line
+from simulator.world.scenario import Fault, Link, guid_of
+
+if TYPE_CHECKING:
+    from simulator.world.ledger import SequenceName
+    from simulator.world.machine import Machine
+    from simulator.world.traffic import Message
+    from simulator.world.world import World
+
+
+# Queue managers
+
+
+def impatient(world: World, fault: Fault) -> bool:
+    """The node sends again all that waits for an OrderAck, long before its time."""
+    machine = world.machines[fault.where]
+    machine.hear(machine.life, _resend, machine)
+    return machine.core is not None
+
+
+def _resend(machine: Machine) -> None:
+    assert machine.core is not None
+    outbound = machine.core._outbound
+    for queue in outbound:
+        if isinstance(queue, OutgoingSequence) and queue.count:
+            queue.ack_wait_expired(machine.moment())
+            outbound.wake(queue)
+
+
+def deaf(world: World, fault: Fault) -> bool:
+    """For a while the node sends no OrderAck, or until it starts again."""
+    machine = world.machines[fault.where]
+    if machine.core is None:
+        return False
+    outbound = machine.core._outbound
+    sound = outbound.acknowledge
+    end_ms = min(fault.at_ms + fault.for_ms, world.scenario.storm_ms)
+
+    def acknowledge(message: UserMessage, reply_to: ReplyTo) -> None:
+        if message.user.recoverable or world.agenda.now_ms >= end_ms:
+            sound(message, reply_to)
+
+    outbound.acknowledge = acknowledge  # type: ignore[method-assign]
+    return True
+
+
+def lossy(world: World, fault: Fault) -> bool:
+    """For a while, or until it starts again, the node says that it has saved what it should pass on, and has not.
+
+    Only what is transactional is lost like this: its source has it still, and sends it again.
+    """
+    machine = world.machines[fault.where]
+    if machine.core is None:
+        return False
+    arrivals = machine.core._arrivals
+    sound = arrivals._forward
+    end_ms = min(fault.at_ms + fault.for_ms, world.scenario.storm_ms)
+
+    def forward(message: UserMessage, packet: bytes, *others: Any) -> None:
+        if message.transaction is None or world.agenda.now_ms >= end_ms:
+            sound(message, packet, *others)
+        else:
+            machine.stored.add(identity_of(packet))
+            world.ledger.tally["lost on purpose"] += 1
+
+    arrivals._forward = forward  # type: ignore[method-assign, assignment]
+    return True
+
+
+def forged_ack(world: World, fault: Fault) -> bool:
+    """The node acknowledges what was sent to somebody else: by an OrderAck, or by a FinalAck if `value` is odd."""
+    machine = world.machines[fault.where]
+    claims = [
+        (name, sequence.messages[-1])
+        for name, sequence in world.ledger.sequences.items()
+        if machine.name not in (sequence.messages[-1].burst.source, sequence.messages[-1].burst.target)
+    ]
+    if machine.core is None or not claims:
+        return False
+    machine.hear(machine.life, _forge, machine, *claims[-1], bool(fault.value & 1))
+    return True
+
+
+def _forge(machine: Machine, name: SequenceName, message: Message, is_final: bool) -> None:
+    assert machine.core is not None
+    assert message.place is not None
+    outbound = machine.core._outbound
+    source, time_stamp, ordinal = name
+    identifier, number = TxSequenceId(time_stamp=time_stamp, ordinal=ordinal), message.place[1]
+    common: dict[str, Any] = {
+        "source": machine.guid,
+        "destination_manager": Guid(source),
+        "destination": ORDER_QUEUE,
+        "message_id": outbound.next_message_id(),
+        "sent_time_s": machine.moment().utc_s,
+    }
+    if is_final:
+        (message_id,) = struct.unpack_from("<I", message.identity, 16)
+        body = FinalAckBody(identifier, number, number - 1, Guid(source), message_id)
+        ack = final_ack(message_class=MessageClass.ACK_RECEIVE, body=body, **common)
+    else:
+        ack = order_ack(body=OrderAckBody(identifier, number, number - 1), **common)
+    machine.ledger.forgeries.add(identity_of(encode_packet(ack)))
+    outbound.acknowledge(ack, ReplyTo(Guid(source), None))
+
+
+# Strangers
+
+NAME: Final = "stranger"
+HANGS_UP_MS: Final = 5_000
+SAYINGS: Final[tuple[Callable[[str], bytes], ...]] = (
+    lambda node: b"",  # nothing, until somebody has had enough
+    lambda node: b"GET / HTTP/1.1\r\nHost: queue\r\n\r\n",
+    lambda node: encode_packet(
+        establish_connection(client=guid_of(NAME), server=guid_of("nobody"), time_stamp_ms=0)
+    ),
+    lambda node: encode_packet(
+        establish_connection(client=guid_of(node), server=guid_of(node), time_stamp_ms=0)
+    ),
+    lambda node: encode_packet(
+        connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
+    ),
+)
+"""What strangers say, given the name of the node that they have called."""
+
+
+class Stranger:
+    """The far end of a connection that no queue manager has opened."""
+
+    name = NAME
+    has_power = True
+
+    def hear(self, life: int, act: Callable[..., None], *arguments: Any) -> None:
+        """Whatever happens, it does not care."""
+
+    def packets_arrive(self, end: End, data: bytes, glimpses: object) -> None:
+        """It does not listen either."""
+
+    def end_lost(self, end: End, reason: str) -> None:
+        """The node has hung up."""
+        end.line.forget(end)
+
+
+def stranger(world: World, fault: Fault) -> bool:
+    """Somebody who is no queue manager calls the node, says the thing that is number `value`, and hangs up."""
+    machine = world.machines[fault.where]
+    if machine.core is None:
+        return False
+    line = Line(Link(one=NAME, other=machine.name), world.scenario.seed, world.agenda)
+    caller: Any = Stranger()
+    near, far = End(caller, line), End(machine, line)
+    near.peer, far.peer = far, near
+    machine.hear(machine.life, machine.accepted, far)
+    data = SAYINGS[fault.value % len(SAYINGS)](machine.name)
+    if data:
+        world.agenda.at(world.agenda.now_ms + 1, machine.packets_arrive, far, data, [])
+    world.agenda.at(world.agenda.now_ms + HANGS_UP_MS, _hang_up, near)
+    return True
+
+
+def _hang_up(end: End) -> None:
+    if end.open:
+        end.line.close(end)
