@@ -28,7 +28,15 @@ from mqproto.wire.user import (
     PRIVATE_ON_SOURCE,
     PUBLIC,
 )
-from tests.examples import DESTINATION, SENDER, SOMEBODY, a_transaction_header, a_user_message
+from tests.examples import (
+    DESTINATION,
+    SENDER,
+    SOMEBODY,
+    a_debug_header,
+    a_multi_queue_format_header,
+    a_transaction_header,
+    a_user_message,
+)
 
 
 @given(
@@ -110,6 +118,26 @@ def test_a_message_identifier_fills_a_correlation_id() -> None:
     identifier = MessageIdentifier(SENDER, 5)
     assert message_identifier.encode(identifier) == SENDER + bytes.fromhex("05000000")
     assert message_identifier.decode(SENDER + bytes.fromhex("05000000")) == identifier
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.20.8")
+def test_a_traced_message_names_the_public_queue_that_reports_go_to() -> None:
+    message = a_user_message(trace_queue=SOMEBODY)
+    assert (message.base.trace, message.base.debug_header) == (True, True)
+    assert message.debug == a_debug_header()
+    assert decode_packet(encode_packet(message)) == message
+    plain = a_user_message()
+    assert (plain.base.trace, plain.base.debug_header, plain.debug) == (False, False, None)
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.20.1")
+def test_a_copy_lists_all_destinations() -> None:
+    listed = a_multi_queue_format_header()
+    message = a_user_message(multi_queue_format=listed)
+    assert message.user.has_multi_queue_format
+    assert message.multi_queue_format == listed
+    assert decode_packet(encode_packet(message)) == message
+    assert not a_user_message().user.has_multi_queue_format
 
 
 def test_what_is_asked_for_is_in_the_headers() -> None:

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from mqproto.errors import UsageError
 from mqproto.testing import session_headers, user_messages
 from mqproto.wire import (
+    MessageClass,
     SessionHeader,
     UserMessage,
     decode_packet,
     encode_packet,
     with_hop_counted,
+    with_message_class,
     with_previous_number,
     with_session_header,
     without_session_header,
@@ -64,6 +66,19 @@ def test_a_hop_changes_rc_and_nothing_else(message: UserMessage) -> None:
     assert with_hop_counted(data) == encode_packet(message)
 
 
+@pytest.mark.parametrize("hop_count", [MAXIMUM_HOP_COUNT - 1, MAXIMUM_HOP_COUNT])
+def test_rc_goes_as_high_as_it_may_and_no_higher(hop_count: int) -> None:
+    message = a_user_message()
+    message.user.hop_count = hop_count
+    data = encode_packet(message)
+    if hop_count == MAXIMUM_HOP_COUNT:
+        with pytest.raises(UsageError, match="hop_count is 29 already"):
+            with_hop_counted(data)
+        return
+    message.user.hop_count += 1
+    assert with_hop_counted(data) == encode_packet(message)
+
+
 @given(user_messages(), st.integers(0, 0xFFFFFFFE))
 def test_the_previous_number_changes_and_nothing_else(message: UserMessage, number: int) -> None:
     data = encode_packet(message)
@@ -81,12 +96,22 @@ def test_a_previous_number_out_of_range_is_the_callers_mistake(number: int) -> N
         with_previous_number(encode_packet(a_transactional_message()), number)
 
 
+@pytest.mark.spec("[MS-MQMQ] 2.2.18.1.6")
+@given(user_messages(), st.integers(0, 0xFFFF))
+def test_the_class_changes_and_nothing_else(message: UserMessage, message_class: int) -> None:
+    data = encode_packet(message)
+    message.properties.message_class = message_class
+    assert with_message_class(data, message_class) == encode_packet(message)
+
+
 def test_what_was_patched_still_decodes() -> None:
     data = with_previous_number(
         with_hop_counted(with_session_header(encode_packet(a_transactional_message()), a_session_header())), 0
     )
+    data = with_message_class(data, MessageClass.NACK_Q_PURGED)
     message = decode_packet(data)
     assert isinstance(message, UserMessage)
     assert message.transaction is not None
     assert (message.user.hop_count, message.transaction.previous_tx_sequence_number) == (1, 0)
+    assert message.properties.message_class == MessageClass.NACK_Q_PURGED
     assert message.session == a_session_header()

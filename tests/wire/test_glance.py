@@ -1,0 +1,59 @@
+"""What a packet says of itself without being decoded is what its record says."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqproto.testing import user_messages
+from mqproto.wire import INFINITE, UserMessage, encode_packet
+from mqproto.wire.glance import (
+    is_recoverable,
+    is_traced,
+    is_transactional,
+    reach_deadline_s,
+    receive_deadline_s,
+    user_flags,
+)
+from tests.examples import a_user_message
+
+seconds = st.sampled_from([0, 1, INFINITE - 1, INFINITE]) | st.integers(0, INFINITE)
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.19.1")
+@pytest.mark.spec("[MS-MQMQ] 2.2.19.2")
+@given(user_messages())
+def test_flags_are_seen_as_the_record_has_them(message: UserMessage) -> None:
+    packet = encode_packet(message)
+    assert user_flags(packet) == message.user.flags
+    assert is_recoverable(packet) is message.user.recoverable
+    assert is_transactional(packet) is (message.transaction is not None)
+    assert is_traced(packet) is message.base.trace
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.19.2")
+@given(message=user_messages(), to_be_received_s=seconds)
+def test_the_time_to_be_received_counts_from_when_the_message_was_sent(
+    message: UserMessage, to_be_received_s: int
+) -> None:
+    message.user.time_to_be_received_s = to_be_received_s
+    last_s = message.user.sent_time_s + to_be_received_s
+    assert receive_deadline_s(encode_packet(message)) == (None if to_be_received_s == INFINITE else last_s)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.1.2")
+@given(message=user_messages(), to_reach_queue_s=seconds, to_be_received_s=seconds)
+def test_on_its_way_a_message_has_the_shorter_of_both_times(
+    message: UserMessage, to_reach_queue_s: int, to_be_received_s: int
+) -> None:
+    message.base.time_to_reach_queue_s = to_reach_queue_s
+    message.user.time_to_be_received_s = to_be_received_s
+    finite = [time_s for time_s in (to_reach_queue_s, to_be_received_s) if time_s != INFINITE]
+    expected = message.user.sent_time_s + min(finite) if finite else None
+    assert reach_deadline_s(encode_packet(message)) == expected
+
+
+def test_a_message_without_times_is_never_over() -> None:
+    packet = encode_packet(a_user_message())
+    assert (receive_deadline_s(packet), reach_deadline_s(packet)) == (None, None)
