@@ -159,9 +159,10 @@ class Hosted(Alone):
     def restart(self) -> None:
         """The process begins, or begins again."""
         self.forget()
-        state = self.store.load()
-        numbers = count(1 + max((stored.queue for stored in state.queues), default=0))
-        self.queue = LocalQueue(self.declaration, self.settings, lambda: next(numbers), state.queues)
+        known = self.store.load().queues
+        numbers = count(1 + max((stored.queue for stored in known), default=0))
+        ours = [stored for stored in known if stored.kind is QueueKind.LOCAL]
+        self.queue = LocalQueue(self.declaration, self.settings, lambda: next(numbers), ours)
         self.queue.lane(0).register(self.writes)
         self.commit_all()
 

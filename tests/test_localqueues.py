@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from mqproto.configuration import Settings
-from mqproto.effects import QueueKind, QueueRow, ReadExpired, StoredState, Writes
-from mqproto.endings import Place
+from mqproto.effects import MessageRow, QueueKind, QueueRow, ReadExpired, StoredState, Writes, message_key
+from mqproto.endings import Ending, Place
 from mqproto.errors import UsageError
-from mqproto.localqueues import LocalQueues, QueueDeclaration, SystemQueue
+from mqproto.localqueues import Consumer, LocalQueues, QueueDeclaration, SystemQueue
 from mqproto.pending import PendingWrites
 from mqproto.timers import Timers
 from mqproto.wire import INFINITE, MessageClass
@@ -112,6 +112,19 @@ def test_a_consumer_settles_before_it_asks_again_and_only_what_it_was_given() ->
         hosted.settle(2)
     with pytest.raises(UsageError, match="nothing of queue orders to settle"):
         hosted.queue.roll_back(2)
+
+
+def test_a_queue_is_in_use_while_an_application_waits_or_has_not_settled() -> None:
+    hosted = a_queue(1)
+    assert (hosted.queue.is_in_use, hosted.queue.consumer_count) == (False, 0)
+    hosted.ask(1, transactional=True)
+    hosted.ask(2)
+    assert (hosted.queue.is_in_use, hosted.queue.consumer_count) == (True, 2)
+    hosted.hand_out()
+    assert (hosted.queue.is_in_use, hosted.queue.consumer_count) == (True, 2)
+    hosted.queue.abandon(2)
+    hosted.settle(1)
+    assert (hosted.queue.is_in_use, hosted.queue.consumer_count) == (False, 0)
 
 
 # Pages
@@ -269,6 +282,29 @@ def test_what_is_rejected_leaves_with_its_class_whoever_wants_to_hear() -> None:
     assert hosted.receive() == ["3"]
 
 
+@pytest.mark.parametrize("name", ["orders;journal", *(name.value for name in SystemQueue)])
+def test_what_a_journal_or_a_dead_letter_queue_keeps_has_ended_and_ends_no_more(name: str) -> None:
+    hosted = Hosted(QueueDeclaration(name, 0))
+    assert hosted.queue.is_system
+    hosted.insert("over", time_to_be_received_s=5, journal_positive=True)
+    hosted.insert("rejected", journal_negative=True)
+    hosted.pass_s(6)
+    hosted.let_go()
+    hosted.let_go_on_disk()
+    hosted.ask(1, transactional=True)
+    assert hosted.hand_out() == {1: ["over", "rejected"]}
+    hosted.settle(1, MessageClass.NACK_RECEIVE_REJECTED)
+    hosted.insert("purged", journal_negative=True)
+    hosted.queue.purge()
+    hosted.turn()
+    assert hosted.endings == []
+    assert hosted.store.messages == {}
+
+
+def test_a_queue_of_an_application_is_none_of_the_system() -> None:
+    assert not Hosted().queue.is_system
+
+
 # Expiry  [MS-MQDMPR] 3.1.7.2.7
 
 
@@ -377,6 +413,16 @@ def test_of_what_a_consumer_has_a_purge_takes_what_it_gives_back(committed: bool
     assert hosted.store.messages == {}
 
 
+def test_the_class_says_whether_messages_were_purged_or_their_queue_deleted() -> None:
+    hosted = a_queue(1)
+    hosted.queue.purge(MessageClass.NACK_Q_DELETED)
+    hosted.turn()
+    hosted.insert(2)
+    hosted.queue.purge()
+    hosted.turn()
+    assert hosted.ended() == [("1", MessageClass.NACK_Q_DELETED), ("2", MessageClass.NACK_Q_PURGED)]
+
+
 def test_a_purge_of_an_empty_queue_has_nothing_to_do() -> None:
     hosted = a_queue()
     hosted.queue.purge()
@@ -413,6 +459,25 @@ def test_a_message_on_disk_alone_and_a_key_of_another_queue_are_not_taken_out() 
     for key in (keys[-1], keys[-1] + 1, keys[0] - 1, 7, 9 << 40 | 1):
         assert hosted.queue.take_out(key, hosted.writes) is None
     assert hosted.queue.count == len(keys)
+
+
+# Messages that were held  [MS-MQQB] 3.1.5.8.6
+
+
+def test_a_message_that_was_held_behind_a_gap_joins_at_the_end_and_counts_from_then_on() -> None:
+    hosted = Hosted()
+    hosted.insert("before")
+    packet = a_packet("held", time_to_be_received_s=5)
+    held = QueueRow(50, QueueKind.HELD, "early")
+    row = MessageRow(message_key(50, 1), packet, 7, final_ack=True)
+    hosted.store.commit(Writes(queues=[held], messages=[row]))
+    hosted.queue.insert_held(row.key, packet, hosted.writes, final_ack=True, expires_s=9)
+    hosted.commit()
+    moved = hosted.store.messages[hosted.queue.lane(0).key(2)]
+    assert (moved.packet, moved.message_id, moved.expires_s) == (packet, 7, 9)
+    assert (hosted.queue.count, hosted.queue.size_bytes) == (2, len(a_packet("before")) + len(packet))
+    hosted.restart()
+    assert hosted.receive() == ["before", "held"]
 
 
 # Quotas
@@ -694,6 +759,39 @@ def test_a_queue_is_found_by_the_number_of_each_of_its_lanes() -> None:
     assert queues.of_lane(lane.queue) == (notes, lane)
     assert queues.of_lane(notes.queue) == (notes, notes.lane(0))
     assert queues.of_lane(99) is None
+
+
+@pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.4")
+def test_a_queue_that_is_deleted_has_no_name_any_more_and_is_gone_with_its_last_message() -> None:
+    queues, writes = all_queues()
+    orders, notes = queues.named("orders"), queues.named("notes")
+    orders.insert(a_packet("x"), 5, writes, priority=0, recoverable=True)
+    queues.take_stirred()
+    for queue in (orders, notes):
+        queues.delete(queue)
+    assert queues.take_stirred() == [orders, notes]
+    for name in (16, PUBLIC, r"OS:host\ORDERS", 17):
+        assert queues.addressed(name) is None
+    with pytest.raises(UsageError, match=r"no queue orders here; there are: Orders;journal, system"):
+        queues.named("orders")
+    assert (queues.is_gone(orders), queues.is_gone(notes)) == (False, True)
+    assert queues.of_lane(orders.queue) == (orders, orders.lane(0)), "what is on disk is still to leave"
+    endings: list[Ending] = []
+    orders.let_go(NOW, writes, endings)
+    assert queues.is_gone(orders)
+    assert [ending.message_class for ending in endings] == [MessageClass.NACK_Q_DELETED]
+
+
+def test_a_queue_of_the_system_and_one_in_use_cannot_be_deleted() -> None:
+    queues, _ = all_queues()
+    for name in ("orders;journal", *SystemQueue):
+        with pytest.raises(UsageError, match="belongs to the system and cannot be deleted; purge it"):
+            queues.delete(queues.named(name))
+    orders = queues.named("orders")
+    orders.ask(Consumer(1, 1, transactional=False))
+    with pytest.raises(UsageError, match="an application receives from Orders: stop it first"):
+        queues.delete(orders)
+    assert queues.addressed(16) is orders
 
 
 def test_all_queues_are_looked_at_once_at_the_start_and_then_those_that_are_stirred() -> None:

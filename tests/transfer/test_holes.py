@@ -56,9 +56,12 @@ class HolesAgainstASet(RuleBasedStateMachine):
         assert {n for n in range(LAST + 2) if n in self.holes} == self.model
 
     @invariant()
-    def before_leads_over_the_hole_below_a_number(self) -> None:
+    def it_leads_over_the_holes_next_to_a_number_and_counts_those_below(self) -> None:
         for number in range(1, LAST + 2):
             assert self.holes.before(number) == max(n for n in range(number) if n not in self.model)
+            after = min(n for n in range(number + 1, LAST + 3) if n not in self.model)
+            assert self.holes.after(number) == after
+            assert self.holes.count_through(number) == len([n for n in self.model if n <= number])
 
 
 TestHolesAgainstASet = HolesAgainstASet.TestCase

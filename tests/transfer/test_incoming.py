@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from mqproto.transfer.incoming import (
     Held,
     IncomingSequence,
     Verdict,
+    asks_final_ack,
     comes_next,
     held_name,
     key_of_held,
@@ -22,6 +24,7 @@ from mqproto.transfer.incoming import (
 )
 from mqproto.wire import Guid, QueueName, TransactionHeader, TxSequenceId, decode_packet, user_message
 from mqproto.wire.codec import encode_packet
+from tests.examples import a_transactional_message
 from tests.pair import guid_of
 
 FIRST = TxSequenceId(time_stamp=9, ordinal=1)
@@ -169,6 +172,52 @@ def test_what_was_held_and_then_came_again_over_a_bridge_is_nobodys_need() -> No
     assert accepted == []
     assert [held.header.tx_sequence_number for held in stale] == [4]
     assert sequence.held_count == 0
+
+
+def test_what_is_missing_is_what_comes_before_the_first_message_that_is_held() -> None:
+    sequence = a_sequence()
+    assert sequence.missing is None
+    arrive(sequence, a_header(1))
+    assert sequence.missing is None
+    arrive(sequence, a_header(9))
+    assert sequence.missing == (2, 8)
+    arrive(sequence, a_header(6, 4))
+    assert sequence.missing == (2, 4), "5 was withdrawn"
+    arrive(sequence, a_header(4, 1))
+    assert sequence.missing == (7, 8)
+    for number in (7, 8):
+        arrive(sequence, a_header(number))
+    assert sequence.missing is None
+
+
+def test_of_a_new_sequence_all_before_the_first_message_that_is_held_is_missing() -> None:
+    sequence = a_sequence()
+    for number in (1, 2):
+        arrive(sequence, a_header(number))
+    arrive(sequence, a_header(3, 2, SECOND))
+    assert sequence.missing == (1, 2)
+
+
+@pytest.mark.spec("[MS-MQQB] 2.2.5")
+@pytest.mark.spec("[MS-MQQB] 3.1.7.2.2")
+@pytest.mark.parametrize(
+    ("changes", "final_ack", "asked"),
+    [
+        ({}, False, False),
+        ({}, True, True),
+        ({"journal_positive": True}, False, True),
+        ({"journal_negative": True}, False, True),
+        ({"acknowledgments": 0xF, "admin_queue": 9}, False, False),
+        ({"transaction": None, "journal_negative": True}, False, False),
+    ],
+)
+def test_a_final_ack_is_asked_for_by_its_bit_and_by_either_journal(
+    changes: dict[str, Any], final_ack: bool, asked: bool
+) -> None:
+    message = a_transactional_message(**changes)
+    if message.transaction is not None:
+        message.transaction.final_ack = final_ack
+    assert asks_final_ack(message) is asked
 
 
 def test_a_sequence_and_what_it_holds_survive_a_restart() -> None:

@@ -17,7 +17,7 @@ from mqproto.session import InFlight
 from mqproto.timers import Timer, Timers
 from mqproto.transfer import outgoing
 from mqproto.transfer.incoming import IncomingSequence, Verdict
-from mqproto.transfer.outgoing import CEILING_BLOCK
+from mqproto.transfer.outgoing import CEILING_BLOCK, ORDER_SUFFIX, OutgoingQueue
 from mqproto.wire import INFINITE, TransactionHeader, TxSequenceId
 from tests.pair import guid_of
 from tests.queues import (
@@ -755,6 +755,18 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
         assert all(entry.position <= row.sent_ceiling for entry in self.wire)
 
     @invariant()
+    def what_the_operator_sees_is_right(self) -> None:
+        sequence = self.sender.sequence
+        kept = [
+            number for number in range(1, sequence.next_number) if sequence.is_kept(sequence.base + number)
+        ]
+        sent = [number for number in kept if sequence.base + number <= sequence.sent_through]
+        assert sequence.count == len(kept)
+        assert sequence.first_number == min(kept, default=sequence.next_number)
+        assert sequence.unacked_count == len(sent)
+        assert not sent or sequence.last_sent_number == sent[-1]
+
+    @invariant()
     def the_count_is_right(self) -> None:
         stored = len(self.sender.kept_on_disk())
         assert self.sender.sequence.count <= stored, "an OrderAck may be on disk later, never before"
@@ -829,6 +841,28 @@ def test_an_outgoing_queue_goes_on_behind_what_the_store_has() -> None:
     assert queue.has_next
     assert carrier.put("new") == 6
     assert [body_of(entry.packet) for entry in carrier.take_all()] == ["3", "4", "new"]
+
+
+def test_what_acknowledges_goes_before_all_else_and_then_the_highest_priority() -> None:
+    """A neighbour that is full takes acknowledgments alone, and they make room there."""
+    names = [("b", 7), ("b", 3), ("b" + ORDER_SUFFIX, 3), ("b" + ORDER_SUFFIX, 0), ("b", 0)]
+    queues = [OutgoingQueue(number, name, SMALL, priority=p) for number, (name, p) in enumerate(names)]
+    ordered = sorted(queues, key=lambda queue: queue.rank)
+    assert [queue.queue for queue in ordered] == [2, 3, 0, 1, 4]
+
+
+def test_a_queue_waits_while_it_has_messages_in_memory_or_on_disk_and_is_not_on_hold() -> None:
+    carrier = Carrier()
+    assert not carrier.queue.is_waiting
+    carrier.put("x")
+    assert carrier.queue.is_waiting
+    carrier.restart()
+    assert (carrier.queue.has_next, carrier.queue.is_waiting) == (False, True)
+    carrier.queue.on_hold = True
+    assert not carrier.queue.is_waiting
+    carrier.queue.on_hold = False
+    carrier.take_all()
+    assert not carrier.queue.is_waiting
 
 
 @pytest.mark.parametrize("on_hold", [True, False])
