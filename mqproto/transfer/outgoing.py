@@ -357,8 +357,6 @@ class OutgoingSequence(OutgoingQueue):
         self.window.forget_through(last)
         if last > self._resent_through:
             self._end_resend()  # More has arrived than was sent again: the first copies were only late.
-        while self._resends and self._resends[0].position <= last:
-            self._resends.popleft()
         self.resend_interval_index = 0
         self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
         if self.sent_through > last:
