@@ -272,6 +272,12 @@ class Arrivals:
             )
         return sequence
 
+    def forget_held(self, queue: LocalQueue) -> None:
+        """A queue was deleted: what waits behind a gap is not in it, and its senders still have it."""
+        for sequence in self._sequences.values():
+            if sequence.queue == queue.queue and sequence.held_count:
+                self._writes.later.remove(sequence.held_queue, 1, sequence.forget_held())
+
     def order_ack_due(self, sequence: IncomingSequence, now: Moment) -> None:
         """The Order Ack Send Timer is due.  3.1.6.9"""
         sequence.order_ack_sent(now)

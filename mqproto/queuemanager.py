@@ -324,6 +324,7 @@ class QueueManager:
         """
         local = self._queues.named(queue)
         self._queues.delete(local)
+        self._arrivals.forget_held(local)
         return local.count
 
     def send_back(self, queue: str, keys: Sequence[int] | None, now: Moment) -> int:

@@ -237,3 +237,26 @@ def test_a_queue_that_is_in_use_or_the_systems_is_not_deleted(net: Net, transact
         core.delete("orders")
     core.abandon(1, "orders", net.now)
     assert core.delete("orders") == transactional
+
+
+@pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.4")
+def test_what_waits_for_a_deleted_queue_behind_a_gap_is_forgotten_and_its_sender_told(net: Net) -> None:
+    net.blocked.add(frozenset("ac"))
+    for number in range(1, 4):
+        net.send("a", at("c"), str(number), transactional=True, journal_negative=True)
+    net.turn("a")
+    [sequence] = net.nodes["a"].up._outbound
+    found = [decode_packet(waiting.packet) for waiting in sequence.window]
+    arrive(net, "c", *[message for message in found[1:] if isinstance(message, UserMessage)])
+    assert net.nodes["c"].store.waiting(QueueKind.HELD) == 2
+    assert net.nodes["c"].up.delete("orders") == 0
+    net.blocked.clear()
+    net.pass_ms(2_000)
+    assert net.nodes["c"].store.waiting(QueueKind.HELD) == 0
+    assert {message_class for message_class, _ in ended(net, "a", DEADXACT)} == {MessageClass.NACK_BAD_DST_Q}
+    assert len(bodies(net, "a", DEADXACT)) == 3
+    net.kill("c")
+    net.start("c")
+    net.send("a", at("c"), "new", transactional=True)
+    net.pass_ms(2_000)
+    assert net.receive("c", "orders") == [b"new"]

@@ -198,3 +198,26 @@ def test_what_is_not_stored_does_not_count_for_ever() -> None:
     for _ in range(3):
         net.send("c", at("c", 17), body(0) * 18)
         assert len(net.receive("c", "notes")) == 1
+
+
+# How many senders
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.9")
+def test_one_sender_too_many_is_turned_away_with_the_reason_and_the_others_go_on() -> None:
+    net = Net()
+    net.add("c", ORDERS, settings=replace(QUICK, maximum_sequences=2))
+    for name in "abd":
+        net.add(name, settings=QUICK)
+        net.route(name, "c", "c")
+        net.route("c", name, name)
+    net.start()
+    for name in "abd":
+        net.send(name, at("c"), name, transactional=True)
+        net.run()
+    net.send("a", at("c"), "again", transactional=True)
+    net.pass_ms(2_000)
+    assert net.receive("c", "orders") == [b"a", b"b", b"again"]
+    reasons = {note.facts["reason"] for note in net.nodes["c"].notes if note.name == "session-closed"}
+    assert reasons == {"2 senders are known, which is maximum_sequences"}
+    assert net.nodes["d"].store.waiting(QueueKind.SEQUENCE) == 1

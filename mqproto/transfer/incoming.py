@@ -179,6 +179,13 @@ class IncomingSequence:
         self.held_bytes += len(held.packet)
         heapq.heappush(self._order, key)
 
+    def forget_held(self) -> int:
+        """Nothing is held any more; the last position that ever was."""
+        self._held.clear()
+        self._order.clear()
+        self.held_bytes = 0
+        return self._last_held_position
+
     def release(self) -> tuple[list[Held], list[Held]]:
         """After an acceptance: the held messages that come next now, in order, and those that nobody needs."""
         accepted: list[Held] = []
