@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import Final
 
 from mqproto.localqueues import JOURNAL_SUFFIX, SystemQueue
+from mqproto.session import ConnectionStatus
 from mqproto.status import IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.whereabouts import MessageStatus, Spot
 from mqproto.wire import MessageClass, guid_from_text
@@ -101,13 +103,19 @@ class Explainer:
             case "no route":
                 yield "no way leads there from here: add a link or a route to the topology"
             case "connected":
-                yield f"connected to {hop}"
+                later = queue.next_hop in queue.next_hops[1:]
+                yield f"connected to {hop}" + (
+                    f", as {_tried(queue, queue.next_hops[0], status)}" if later else ""
+                )
             case "connecting":
                 yield f"connecting to {hop}" + f", after: {queue.last_failure}" * bool(queue.last_failure)
             case _:
                 reason = f": {queue.last_failure}" * bool(queue.last_failure)
                 then = f"; next try {_in(queue.retry_at_ms, status)}" if queue.retry_at_ms is not None else ""
-                yield f"not connected to {hop}{reason}{then}"
+                yield f"not connected to {hop}{_since(queue, status)}{reason}{then}"
+                yield from (
+                    _tried(queue, other, status) for other in queue.next_hops if other != queue.next_hop
+                )
         if queue.in_flight:
             yield f"{_messages(queue.in_flight)} sent to {hop}, which has not acknowledged {_it(queue.in_flight)}"
         if queue.unsent and queue.state == "connected":
@@ -249,6 +257,25 @@ def duration(seconds: float) -> str:
             rest = whole % size // part
             return f"{whole // size} {unit}" + f" {rest} {smaller}" * bool(rest)
     return f"{whole} s"
+
+
+def _since(queue: OutgoingStatus, status: NodeStatus) -> str:
+    """For how long each try to connect has failed; the oldest may be forgotten."""
+    failed = list(
+        takewhile(lambda one: one.status is not ConnectionStatus.ESTABLISHED, reversed(queue.history))
+    )
+    if not failed:
+        return ""
+    since = duration(status.utc_s - failed[-1].time_s)
+    return f" for {since}" + " or longer" * (len(failed) == len(queue.history))
+
+
+def _tried(queue: OutgoingStatus, address: str, status: NodeStatus) -> str:
+    """What came of the last try of another next hop."""
+    last = next((one for one in reversed(queue.history) if one.address == address), None)
+    if last is None:
+        return f"{address} was not tried yet"
+    return f"{address} failed {duration(status.utc_s - last.time_s)} ago: {last.reason or last.status}"
 
 
 def _kept_because(message: MessageStatus, destination: str) -> str:

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqproto.connections import ConnectionAttempt
 from mqproto.localqueues import SystemQueue
+from mqproto.session import ConnectionStatus
 from mqproto.status import IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.whereabouts import MessageStatus, Spot
@@ -121,6 +123,34 @@ NO_ACK = "no OrderAck from destination"
 )
 def test_what_a_sequence_waits_for_is_said_in_each_state(changes: dict[str, Any], line: str) -> None:
     assert f"  {line}" in words(outgoing=replace(SEQUENCE, **changes))
+
+
+def tried(seconds_ago: int, address: str, status: ConnectionStatus, reason: str = "") -> ConnectionAttempt:
+    return ConnectionAttempt(NOW_S - seconds_ago, address, status, reason)
+
+
+FAILED, ESTABLISHED = ConnectionStatus.SOCKET_CONNECT_FAILURE, ConnectionStatus.ESTABLISHED
+FIRST, SECOND = "127.0.0.2:1801", "127.0.0.3:1801"
+
+
+@pytest.mark.spec("[MS-MQDMPR] 3.1.1.3")
+def test_the_tries_to_connect_say_since_when_and_what_came_of_other_next_hops() -> None:
+    history = [tried(90, FIRST, FAILED, "refused"), tried(60, SECOND, ESTABLISHED, "closed by the peer")]
+    down = replace(EXPRESS, next_hops=[FIRST, SECOND], last_failure="refused")
+    assert words(outgoing=replace(down, history=history[:1]))[1:3] == [
+        f"  not connected to {HOP} for 1 min 30 s or longer: refused; next try in 4 s",
+        f"  {SECOND} was not tried yet",
+    ]
+    again = [*history, tried(5, SECOND, FAILED, "refused too"), tried(3, FIRST, FAILED, "refused")]
+    assert words(outgoing=replace(down, history=again))[1:3] == [
+        f"  not connected to {HOP} for 5 s: refused; next try in 4 s",
+        f"  {SECOND} failed 5 s ago: refused too",
+    ]
+    over_second = replace(down, state="connected", next_hop=SECOND, next_manager="", history=history)
+    assert (
+        words(outgoing=over_second)[1]
+        == f"  connected to {SECOND}, as {FIRST} failed 1 min 30 s ago: refused"
+    )
 
 
 def test_an_order_ack_that_came_meanwhile_begins_the_wait_anew() -> None:
@@ -277,7 +307,16 @@ outgoings = st.builds(
     retry_at_ms=times_ms,
     next_manager=guids,
     last_ack_s=st.none() | times_s,
-    history=st.just([]),
+    next_hops=st.lists(st.sampled_from(["there:1801", "other:1801"]), unique=True),
+    history=st.lists(
+        st.builds(
+            ConnectionAttempt,
+            time_s=times_s,
+            address=st.sampled_from(["there:1801", "other:1801"]),
+            reason=failures,
+        ),
+        max_size=3,
+    ),
     **dict.fromkeys(("in_flight", "unsent", "unacked", "unread", "resend_interval_ms"), counts),
 )
 incomings = st.builds(
