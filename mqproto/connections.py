@@ -84,6 +84,8 @@ class Neighbour:
         self.better_index = 0
         self.history = ConnectionHistory()
         self.last_failure = ""
+        self.failing_since_s: int | None = None
+        """Since when there is no session though there are messages, UTC."""
 
     @property
     def hop(self) -> NextHop:

@@ -185,6 +185,10 @@ class Neighbours:
         neighbour.session = None
         neighbour.connected = False
         neighbour.last_failure = session.closed.reason
+        if not neighbour.has_messages:
+            neighbour.failing_since_s = None
+        elif neighbour.failing_since_s is None:
+            neighbour.failing_since_s = now.utc_s
         for sequence in neighbour.sequences:
             sequence.disconnected()
         self._go_on(neighbour, now)
@@ -299,6 +303,7 @@ class Neighbours:
 
     def _connected(self, neighbour: Neighbour, session: Session, now: Moment) -> None:
         neighbour.connected = True
+        neighbour.failing_since_s = None
         neighbour.served = ""
         self._notes.append(Note("session-open", {"session": session.key, "peer": str(neighbour.hop)}))
         for sequence in neighbour.sequences:

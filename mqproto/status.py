@@ -57,6 +57,7 @@ class OutgoingStatus:
     next_hops: all that there are, the preferred first; next_hop is the one that serves, or is tried next.
     retry_at_ms: when the first next hop is tried again; also while a later one serves.
     history: the last tries to have a session, the oldest first.
+    failing_since_s: since when there is none though something waits.
     resent: copies that were sent.
     resend_at_ms, resend_interval_ms: EodResendTime and EodResendInterval.
     resend_attempt: how often in a row no OrderAck has come in time.
@@ -81,6 +82,7 @@ class OutgoingStatus:
     next_hops: list[str] = field(default_factory=list)
     retry_at_ms: int | None = None
     history: list[ConnectionAttempt] = field(default_factory=list)
+    failing_since_s: int | None = None
     next_manager: str = ""
     unsent: int = 0
     in_flight: int = 0
@@ -233,6 +235,7 @@ def _outgoing(
         next_hops=[str(hop) for hop in neighbour.hops] if neighbour else [],
         retry_at_ms=neighbours.retry_at_ms(neighbour) if neighbour else None,
         history=neighbour.history.attempts() if neighbour else [],
+        failing_since_s=neighbour.failing_since_s if neighbour else None,
         next_manager=guid_text(neighbour.hop.manager) if neighbour and neighbour.hop.manager else "",
         unsent=waiting - sent,
         in_flight=sent,

@@ -206,7 +206,7 @@ def explain(
     subject: Annotated[
         str,
         typer.Argument(
-            metavar="[QUEUE|NODE|MESSAGE]",
+            metavar="QUEUE|NODE|MESSAGE",
             help="A queue, a node that messages go to, or a message by its identifier; by default all that waits.",
         ),
     ] = "",
@@ -218,7 +218,18 @@ def explain(
     directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Why something waits: since when, what happens next, what can be done. Status 1 if nothing is known of it."""
+    """Why something waits: since when, what happens next, what can be done. Status 1 if nothing is known of it.
+
+    \b
+    $ mqproto explain orders
+    sender to destination\\orders: 1 message waits, the oldest for 14 s
+      connected to intermediate (127.0.0.2:1801)
+      number 1: no OrderAck from destination for 14 s; sent again in 0.4 s (resend 7, interval 5 s)
+      963EBEB9-8A2F-504A-9728-78C61096BF80\\2 'second', 5 bytes, 14 s old: number 1, the next hop has it, ...
+    intermediate to destination: 7 messages wait, the oldest for 14 s
+      not connected to destination (127.0.0.3:1801) for 14 s: connection refused by 127.0.0.3:1801; next try in 0.1 s
+    destination is not running, or does not answer; `mqproto node three-node destination` starts it
+    """
     from simulator import oversee
     from simulator.explain import Explainer
 
@@ -279,7 +290,7 @@ def send_back(
         str, typer.Argument(help=r"Such as 'sender\deadxact', or 'destination\orders;journal'.")
     ],
     messages: Annotated[
-        list[str] | None, typer.Argument(metavar="[MESSAGE]...", help="Identifiers; by default all.")
+        list[str] | None, typer.Argument(metavar="MESSAGE", help="Identifiers; by default all.")
     ] = None,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     node: NodeOption = None,

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from itertools import takewhile
 from typing import Final
 
 from mqproto.localqueues import JOURNAL_SUFFIX, SystemQueue
-from mqproto.session import ConnectionStatus
 from mqproto.status import IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.whereabouts import MessageStatus, Spot
 from mqproto.wire import MessageClass, guid_from_text
@@ -112,7 +110,9 @@ class Explainer:
             case _:
                 reason = f": {queue.last_failure}" * bool(queue.last_failure)
                 then = f"; next try {_in(queue.retry_at_ms, status)}" if queue.retry_at_ms is not None else ""
-                yield f"not connected to {hop}{_since(queue, status)}{reason}{then}"
+                since_s = queue.failing_since_s
+                since = f" for {duration(status.utc_s - since_s)}" if since_s is not None else ""
+                yield f"not connected to {hop}{since}{reason}{then}"
                 yield from (
                     _tried(queue, other, status) for other in queue.next_hops if other != queue.next_hop
                 )
@@ -245,9 +245,9 @@ def is_kept(queue: str) -> bool:
 
 def duration(seconds: float) -> str:
     """A span of time as people say it: `0.4 s`, `42 s`, `3 min 5 s`, `2 h 4 min`, `3 d 4 h`."""
-    if 0 < seconds < 10 and seconds != int(seconds):
+    if 0.05 <= seconds < 9.95 and seconds != int(seconds):
         return f"{seconds:.1f} s"
-    whole = max(int(seconds), 0)
+    whole = max(int(seconds + 0.05), 0)
     for unit, size, smaller, part in (
         ("d", 86_400, "h", 3_600),
         ("h", 3_600, "min", 60),
@@ -257,17 +257,6 @@ def duration(seconds: float) -> str:
             rest = whole % size // part
             return f"{whole // size} {unit}" + f" {rest} {smaller}" * bool(rest)
     return f"{whole} s"
-
-
-def _since(queue: OutgoingStatus, status: NodeStatus) -> str:
-    """For how long each try to connect has failed; the oldest may be forgotten."""
-    failed = list(
-        takewhile(lambda one: one.status is not ConnectionStatus.ESTABLISHED, reversed(queue.history))
-    )
-    if not failed:
-        return ""
-    since = duration(status.utc_s - failed[-1].time_s)
-    return f" for {since}" + " or longer" * (len(failed) == len(queue.history))
 
 
 def _tried(queue: OutgoingStatus, address: str, status: NodeStatus) -> str:
@@ -303,7 +292,7 @@ def _local_summary(queue: LocalStatus) -> str:
 
 def _in(deadline_ms: int, status: NodeStatus) -> str:
     left_s = (deadline_ms - status.uptime_ms) / 1_000
-    return "now" if left_s <= 0 else f"in {duration(left_s)}"
+    return "now" if left_s < 0.05 else f"in {duration(left_s)}"
 
 
 def _messages(count: int) -> str:

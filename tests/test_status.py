@@ -104,6 +104,9 @@ def test_a_queue_is_one_whatever_priorities_its_messages_have(net: Net) -> None:
     assert (status.state, status.next_hop) == ("disconnected", "b:1801")
     assert status.last_failure == "connection refused"
     assert status.retry_at_ms == net.now.uptime_ms + 200
+    assert status.failing_since_s == START.utc_s
+    net.pass_ms(5_000)
+    assert outgoing(net, of=guid_text(guid_of("c"))).failing_since_s == START.utc_s
     net.blocked.clear()
     net.pass_ms(300)
     status = outgoing(net, of=guid_text(guid_of("c")))
