@@ -106,7 +106,7 @@ class Neighbour:
 
     @property
     def sending(self) -> list[OutgoingQueue]:
-        """The queues with something to send; of those to one destination, that with the highest priority, and none while
+        """The queues with something to send: of those to one destination that with the highest priority, and none while
         that is still to be read from the store.
 
         They begin behind the destination that had the last turn, so that none waits for as long as others send.
