@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import heapq
-import random
 from collections.abc import Callable
 from typing import Any, Final
 
 LATER: Final = 1 << 48
-
-
-def chance(seed: int, *subject: str) -> random.Random:
-    """The dice of one subject: `chance(7, "stall", "a-b")`."""
-    return random.Random(f"{seed}/{'/'.join(subject)}")
 
 
 class Agenda:

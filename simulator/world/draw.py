@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final
 
-from simulator.world.agenda import chance
+from simulator.randomness import chance
 from simulator.world.faults import DETOUR_MS, FAULTS
 from simulator.world.scenario import Burst, Consumer, Fault, Link, Scenario
 from simulator.world.ways import steps_between

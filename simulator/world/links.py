@@ -11,7 +11,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from mqproto.effects import SendPing
-from simulator.world.agenda import Agenda, chance
+from simulator.randomness import chance
+from simulator.world.agenda import Agenda
 from simulator.world.glimpse import Glimpse
 from simulator.world.scenario import Link
 

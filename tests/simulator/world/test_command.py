@@ -1,0 +1,112 @@
+"""`mqproto simulate`, as it is typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from simulator.cli import DONE, FINDING, MISUSE, run_command
+from simulator.world import draw
+from simulator.world.campaign import SHARE, run_seeds
+from simulator.world.report import Summary
+from simulator.world.scenario import as_json
+from tests.simulator.world.worlds import a_chain
+
+
+def simulate(*arguments: object) -> int:
+    return run_command(["simulate", *map(str, arguments)])
+
+
+def test_many_worlds_end_with_a_table_of_what_was_exercised(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("--seeds", 8, "--processes", 1) == DONE
+    printed = capsys.readouterr().out
+    for words in (
+        "transactional",
+        "power loss",
+        "duplicates dropped",
+        "held behind a gap",
+        "outage of a node",
+    ):
+        assert words in printed
+    assert printed.splitlines()[-1].startswith("8 worlds, ")
+    assert printed.splitlines()[-1].endswith("every invariant held")
+
+
+def test_processes_share_the_seeds_and_come_to_what_one_finds() -> None:
+    count = SHARE + 3
+    seen: list[int] = []
+    shared = run_seeds(0, count, processes=2, progress=lambda summary: seen.append(summary.run_count))
+    alone = run_seeds(0, count, processes=1)
+    assert shared.run_count == count == seen[-1]
+    assert shared.as_json() == alone.as_json()
+
+
+def test_broken_worlds_are_named_with_the_command_that_repeats_the_first(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status = simulate("--seeds", 60, "--first", 5, "--plant", "forget-to-count-the-hop", "--processes", 1)
+    assert status == FINDING
+    *_, command = capsys.readouterr().out.splitlines()
+    assert command.split()[:3] == ["mqproto", "simulate", "--seed"]
+    assert run_command(command.split()[1:]) == FINDING
+    printed = capsys.readouterr().out
+    assert "broken: forwarded as it came, at " in printed
+    assert printed.splitlines()[0].startswith("3 nodes, 1 messages, 0 faults")
+    assert f"repeat with: {' '.join(command.split())}" in printed
+
+
+def test_one_world_is_shown_with_its_trace_and_can_be_kept(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "world.json"
+    path.write_text(as_json(a_chain()), "utf-8")
+    copy = tmp_path / "copy.json"
+    assert simulate("--scenario", path, "--trace", "--save", copy) == DONE
+    printed = capsys.readouterr().out
+    assert "\n0 a start\n" in f"\n{printed}"
+    assert "3 nodes, 5 messages, 0 faults, a storm of 5,000 ms" in printed
+    assert "every invariant held" in printed
+    assert copy.read_text("utf-8").strip() == as_json(a_chain())
+
+
+def test_json_is_one_object_for_a_program(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("--seeds", 3, "--processes", 1, "--json") == DONE
+    found = json.loads(capsys.readouterr().out)
+    assert found["runs"] == 3
+    assert found["broken"] == []
+    assert simulate("--seed", 4, "--json") == DONE
+    assert json.loads(capsys.readouterr().out)["scenario"] == json.loads(as_json(draw(4)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--shrink"], "for one world: give --seed or --scenario"),
+        (["--seed", "1", "--plant", "gremlin"], "no fault is called 'gremlin'"),
+        (["--seed", "-1"], "--seed"),
+        (["--scenario", "nowhere.json"], "nowhere.json"),
+    ],
+)
+def test_misuse_is_told_in_one_line(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["simulate", *arguments]) == MISUSE
+    [line] = capsys.readouterr().err.splitlines()
+    assert words in line
+
+
+def test_a_file_that_is_no_scenario_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "world.json"
+    path.write_text("{}", "utf-8")
+    assert simulate("--scenario", path) == MISUSE
+    assert "no scenario" in capsys.readouterr().err
+
+
+def test_summaries_add_up_and_keep_the_largest() -> None:
+    one, other = Summary(run_count=2, maxima={"x": 3, "y": 1}), Summary(run_count=1, maxima={"x": 1, "y": 5})
+    one.tally["received"] = 4
+    other.tally["received"] = 3
+    one.merge(other)
+    assert (one.run_count, one.tally["received"], one.maxima) == (3, 7, {"x": 3, "y": 5})

@@ -1,0 +1,156 @@
+"""Whole worlds: the same each time, and in each of them what was promised is kept."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from simulator.world import Consumer, Fault, Link, Scenario, draw, simulate
+from simulator.world.faults import FAULTS
+from simulator.world.traffic import KINDS
+from simulator.world.world import World
+from tests.conformance import ROOT
+from tests.simulator.world.worlds import a_burst, a_chain
+
+
+def test_a_world_without_faults_delivers_everything_and_ends_soon() -> None:
+    result = simulate(a_chain(a_burst(count=100)))
+    assert result.breach is None
+    assert result.tally["accepted transactional"] == result.tally["received"] == 100
+    assert result.tally["core resent"] == 0
+    assert result.end_ms < 10_000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_message_keeps_its_promise(kind: str) -> None:
+    target = "b" if KINDS[kind].direct else "c"
+    result = simulate(a_chain(a_burst(kind=kind, target=target, count=7, together=True)))
+    assert result.breach is None
+    assert result.tally[f"accepted {kind}"] == 7
+    assert result.tally["received"] >= (0 if KINDS[kind].undeliverable else 7)
+
+
+WHERE = {"reset", "stall", "refuse", "silence", "half open"}
+
+
+@pytest.mark.parametrize("value", [0, 1])
+@pytest.mark.parametrize("kind", FAULTS)
+def test_each_kind_of_fault_happens_and_breaks_no_promise(kind: str, value: int) -> None:
+    """Two ways from `a` to `d`, so that there is a detour, and a bystander's traffic for who forges."""
+    scenario = Scenario(
+        seed=0,
+        nodes=("a", "b", "c", "d"),
+        links=tuple(Link(one=one, other=other) for one, other in ("ab", "ac", "bd", "cd")),
+        bursts=tuple(a_burst(target="d", count=3, at_ms=at_ms) for at_ms in range(0, 2_000, 100)),
+        faults=(
+            Fault(
+                at_ms=550,
+                kind=kind,
+                where="a-b"
+                if kind in WHERE
+                else "d"
+                if kind == "purge"
+                else "a"
+                if kind == "detour"
+                else "b",
+                for_ms=1_000,
+                value=10 * value if kind == "slow disk" else value,
+            ),
+        ),
+        settings={"resend_timeouts_short_s": 1, "try_connect_interval_ms": 200},
+        storm_ms=4_000,
+    )
+    result = simulate(scenario)
+    assert result.breach is None
+    assert result.tally[f"fault {kind}"] == 1
+
+
+@pytest.mark.parametrize(
+    "consumer",
+    [
+        {"rolls_back_every": 2},
+        {"leaves_every": 2},
+        {"rejects_every": 2},
+        {"transactional": False, "pause_ms": 100},
+        {"hold_ms": 500, "limit": 1},
+    ],
+    ids=str,
+)
+def test_each_way_to_consume_ends_with_all_received_or_rejected(consumer: dict[str, Any]) -> None:
+    consumers = (Consumer(node="c", queue="orders", **{"limit": 3, **consumer}),)
+    result = simulate(a_chain(a_burst(count=20), consumers=consumers))
+    assert result.breach is None
+    assert result.tally["received"] + result.tally["ended in its queue"] == 20
+    assert bool(result.tally["rejected"]) == ("rejects_every" in consumer)
+
+
+def test_the_same_scenario_has_the_same_trace() -> None:
+    for seed in range(3):
+        one, other = (simulate(draw(seed), traced=True) for _ in range(2))
+        assert list(one.trace.lines()) == list(other.trace.lines())
+
+
+def test_neither_hashes_nor_the_machine_show_in_a_trace() -> None:
+    """Another process has other hashes; it comes to the same traces."""
+    program = (
+        "from simulator.world import draw, simulate\n"
+        "print(*(simulate(draw(seed), traced=True).trace.digest() for seed in range(5)))"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(digests) == 1
+    [digest] = digests
+    assert digest.split() == [simulate(draw(seed), traced=True).trace.digest() for seed in range(5)]
+
+
+def test_traces_are_the_same_on_every_machine_and_python() -> None:
+    """Pinned. Any change of what nodes decide changes them: see that two versions of Python agree on the new ones."""
+    assert [simulate(draw(seed), traced=True).trace.digest() for seed in range(3)] == [
+        "0312daa704404a84",
+        "ab1342db95abbe3e",
+        "3980099a3e9df814",
+    ]
+
+
+def test_a_trace_that_nobody_wants_is_empty() -> None:
+    assert list(simulate(a_chain()).trace.lines()) == []
+
+
+def test_an_error_of_our_own_is_a_breach_that_says_where() -> None:
+    world = World(a_chain())
+    world.machines["c"].applications.clear()  # So what is delivered is nobody's: a KeyError.
+    world.machines["c"].has_sequences = True
+    world.ledger.stream_of = None  # type: ignore[assignment]
+    breach = world.run().breach
+    assert breach is not None
+    assert breach.invariant == "no_error_of_our_own"
+    assert "TypeError in ledger.py:" in breach.detail
+
+
+def test_a_message_that_has_nowhere_to_go_is_found() -> None:
+    scenario = a_chain(a_burst(), links=(Link(one="a", other="b"),))
+    breach = simulate(scenario).breach
+    assert breach is not None
+    assert str(breach).startswith("nothing is retained, at ")
+    assert "a keeps 1 messages in sequence queue" in breach.detail
+
+
+def test_who_may_choose_between_two_ways_takes_the_other_after_a_restart() -> None:
+    links = tuple(Link(one=one, other=other) for one, other in ("ab", "ac", "bd", "cd"))
+    world = World(a_chain(nodes=("a", "b", "c", "d"), links=links, routes={"a": 1}))
+    assert world.way("a", "d") == ["a", "c", "d"]
+    world.route_choices["a"] += 1
+    assert world.way("a", "d") == ["a", "b", "d"]
+    assert [hop.host for hop in world.routes_of("a").managers[world.machines["d"].guid]] == ["b", "c"]
