@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from construct import Int32ul
 
 from mqproto.wire.base import BaseHeader
 from mqproto.wire.classes import MessageClass
+from mqproto.wire.generator import REFUSALS, builder, reader
 from mqproto.wire.guid import NULL_GUID, Guid
 from mqproto.wire.layout import Layout
 from mqproto.wire.messages import user_message
@@ -75,6 +77,10 @@ final_ack_body = Record(
 )
 BODY_SIZE: Final = 0x24
 assert order_ack_body.sizeof() == final_ack_body.sizeof() == BODY_SIZE
+_read_order_ack: Final[Callable[[bytes], OrderAckBody]] = reader(order_ack_body)
+_read_final_ack: Final[Callable[[bytes], FinalAckBody]] = reader(final_ack_body)
+_build_order_ack: Final = builder(order_ack_body)
+_build_final_ack: Final = builder(final_ack_body)
 
 
 def acknowledgment_in(message: UserMessage) -> OrderAckBody | FinalAckBody | None:
@@ -91,8 +97,18 @@ def acknowledgment_in(message: UserMessage) -> OrderAckBody | FinalAckBody | Non
     if message.base.flags & ~BaseHeader.session_header.mask or not addresses_order_queue(message):
         return None
     if message_class == MessageClass.ORDER_ACK:
-        return order_ack_body.decode(properties.message_body)
-    return final_ack_body.decode(properties.message_body)
+        return _read_order_ack(properties.message_body)
+    return _read_final_ack(properties.message_body)
+
+
+def _built(body: OrderAckBody | FinalAckBody) -> bytes:
+    """The bytes of a body; what it may not hold is refused in construct's words."""
+    is_order = isinstance(body, OrderAckBody)
+    try:
+        return _build_order_ack(body) if is_order else _build_final_ack(body)
+    except REFUSALS:
+        record: Record[Any] = order_ack_body if is_order else final_ack_body
+        return record.encode(body)
 
 
 def addresses_order_queue(message: UserMessage) -> bool:
@@ -125,7 +141,7 @@ def order_ack(
         destination=destination,
         message_id=message_id,
         sent_time_s=sent_time_s,
-        body=order_ack_body.encode(body),
+        body=_built(body),
         label=LABEL,
         priority=0,
         message_class=MessageClass.ORDER_ACK,
@@ -152,7 +168,7 @@ def final_ack(
         destination=destination,
         message_id=message_id,
         sent_time_s=sent_time_s,
-        body=final_ack_body.encode(body),
+        body=_built(body),
         label=LABEL,
         recoverable=True,
         priority=0,

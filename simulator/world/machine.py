@@ -90,6 +90,7 @@ class Machine:
         self._turn_entered = False
         self._tick_ms: int | None = None
         self._turns = 0
+        self._was_held = False
         self._moment = Moment(uptime_ms=0, utc_s=0)
 
     # Time
@@ -262,6 +263,9 @@ class Machine:
     def hold(self, on_hold: bool) -> None:
         """Pause all outgoing queues, or let them go on."""
         assert self.core is not None
+        if not on_hold and not self._was_held:
+            return
+        self._was_held = True  # For good: a queue that was paused is so after a restart.
         for name in dict.fromkeys(outgoing.name for outgoing in self.core.status().outgoing):
             self.core.hold(name, on_hold=on_hold)
 

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from mqproto.errors import UsageError
 from mqproto.testing import final_acks, order_acks
 from mqproto.wire import (
+    NULL_GUID,
     FinalAckBody,
     MessageClass,
     OrderAckBody,
@@ -19,7 +21,7 @@ from mqproto.wire import (
     encode_packet,
     with_session_header,
 )
-from mqproto.wire.acknowledgment import final_ack_body, order_ack_body
+from mqproto.wire.acknowledgment import final_ack, final_ack_body, order_ack, order_ack_body
 from tests.examples import DESTINATION, SENDER, a_final_ack, a_session_header, a_user_message, an_order_ack
 
 
@@ -134,3 +136,11 @@ def test_sequence_ids_compare_by_time_stamp_first() -> None:
     older, newer = TxSequenceId(time_stamp=1, ordinal=9), TxSequenceId(time_stamp=2, ordinal=1)
     assert older < newer
     assert len({older, newer, TxSequenceId(time_stamp=1, ordinal=9)}) == 2
+
+
+@pytest.mark.parametrize("body", [OrderAckBody(tx_sequence_number=2**32), FinalAckBody(message_id=-1)])
+def test_a_body_that_does_not_fit_its_fields_is_refused_with_words(body: OrderAckBody | FinalAckBody) -> None:
+    common: dict[str, Any] = {"source": NULL_GUID, "destination_manager": NULL_GUID, "destination": 4}
+    common |= {"message_id": 1, "sent_time_s": 0, "body": body}
+    with pytest.raises(UsageError, match=r"tx_sequence_number|message_id"):
+        order_ack(**common) if isinstance(body, OrderAckBody) else final_ack(message_class=0x4000, **common)
