@@ -22,8 +22,6 @@ from mqproto.wire import (
 from mqproto.wire.guid import Guid, guid_text
 
 ORDER_QUEUE_NAME: Final = "order_queue$"
-ENDED_ON_THE_WAY: Final = frozenset({MessageClass.NACK_HOP_COUNT_EXCEEDED, MessageClass.NACK_DELETED})
-"""What a queue manager between may say of a message; all else is for its destination to say."""
 
 
 class Confirmations:
@@ -107,7 +105,7 @@ class Confirmations:
     def _final_ack(self, body: FinalAckBody, message: UserMessage, packet: bytes, now: Moment) -> None:
         """One of our messages was received by an application, or refused for good.  3.1.5.7
 
-        Only the destination may say so; of a message that ended on its way, whoever ended it.
+        Only the destination may say so; of a message that went too far, whoever saw it last.  3.1.5.8.2
         """
         message_class, source = message.properties.message_class, message.user.source_queue_manager
         identifier, number = body.tx_sequence_id, body.tx_sequence_number
@@ -117,7 +115,9 @@ class Confirmations:
             return
         current = identifier == sequence.identifier
         foreign = sequence.destination_manager not in (None, source)
-        if (current and not sequence.was_sent(number)) or (foreign and message_class not in ENDED_ON_THE_WAY):
+        if (current and not sequence.was_sent(number)) or (
+            foreign and message_class != MessageClass.NACK_HOP_COUNT_EXCEEDED
+        ):
             self._note_stray("FinalAck", body, source)
             return
         if message_class != MessageClass.ACK_RECEIVE:

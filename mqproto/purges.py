@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from mqproto.effects import ReadBy, ReadPage
+from mqproto.effects import QueueKind, ReadBy, ReadPage
 from mqproto.endings import Ending, Place
 from mqproto.pending import PendingWrites
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.wire import MessageClass
+from mqproto.wire.glance import is_transactional
 
 PAGE: Final = 256
 PAGE_BYTES: Final = 2**22
@@ -18,7 +19,8 @@ class Purges:
     """Goes through the messages of each queue that is purged, in memory and on disk, a page at a time.
 
     A message that the neighbour may have by now, and has not acknowledged, stays with the session. A transactional one
-    goes also if it was sent: the operator wants to be rid of it, whether or not it arrived.
+    of ours goes also if it was sent: the operator wants to be rid of it, whether or not it arrived. One of others is
+    only a copy here. Its end is for its sender or its destination to say, so it goes in silence, and may come again.
     """
 
     def __init__(self, writes: PendingWrites, endings: list[Ending]) -> None:
@@ -41,7 +43,8 @@ class Purges:
         self._reads.append(ReadPage(queue.queue, after, PAGE, PAGE_BYTES, ReadBy.PURGE))
 
     def _end(self, queue: OutgoingQueue, position: int, packet: bytes) -> None:
-        if queue.delete(position, self._writes):
+        is_copy = queue.kind is QueueKind.OUTGOING and is_transactional(packet)
+        if queue.delete(position, self._writes) and not is_copy:
             self._endings.append(Ending(packet, MessageClass.NACK_DELETED, Place.ON_THE_WAY))
 
     def pages(self) -> list[ReadPage]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mqproto.configuration import Settings
@@ -103,6 +105,34 @@ def test_a_sequence_that_was_purged_goes_on_whether_or_not_its_messages_arrived(
     assert [body for body in found if body.startswith(b"new")] == [b"new 0", b"new 1", b"new 2"]
     assert found[:3] == [b"arrived 0", b"arrived 1", b"arrived 2"]
     assert net.nodes["a"].store.waiting(QueueKind.SEQUENCE) == 0
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
+@pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.7")
+@pytest.mark.parametrize("arrived", [False, True])
+def test_what_is_deleted_between_sender_and_destination_is_a_copy_and_its_end_is_not_told(
+    arrived: bool,
+) -> None:
+    """Another copy may have arrived before, and would then be delivered and a dead letter as well."""
+    settings = replace(SMALL, resend_timeouts_short_s=2)
+    net = chain("a", "b", "c", queues=[ADMIN, ORDERS], settings=settings)
+    if arrived:
+        net.send("a", at("c"), "x", transactional=True, journal_negative=True, journal_positive=True)
+        net.run()
+    net.blocked.add(frozenset("bc"))
+    net.cut("b", "c")
+    if not arrived:
+        net.send("a", at("c"), "x", transactional=True, journal_negative=True, journal_positive=True)
+    net.pass_ms(3_000)  # A copy waits at `b`, the first or one that was sent again.
+    assert net.nodes["b"].up.purge(TO_C, net.now) >= 1
+    net.run()
+    assert final_acks(net, "b", "a") == []
+    net.blocked.clear()
+    net.pass_ms(10_000)
+    assert net.receive("c", "orders") == [b"x"]
+    net.pass_ms(2_000)
+    assert bodies(net, "a", DEADXACT) == []
+    assert bodies(net, "a", JOURNAL) == [b"x"]
 
 
 @pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.7")

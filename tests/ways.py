@@ -205,7 +205,7 @@ WAYS: Final = [
         "late at its destination", MessageClass.NACK_REACH_QUEUE_TIMEOUT, block("b", "c"), of="transactional"
     ),
     Way("deleted at the sender", MessageClass.NACK_DELETED, purge_on_the_way("a"), where="a"),
-    Way("deleted between", MessageClass.NACK_DELETED, purge_on_the_way("b"), where="b"),
+    Way("deleted between", MessageClass.NACK_DELETED, purge_on_the_way("b"), of="express", where="b"),
     Way("in circles", MessageClass.NACK_HOP_COUNT_EXCEEDED, go_in_circles, of="transactional", where="d"),
 ]
 CASES: Final = [
