@@ -7,6 +7,7 @@ import json
 import os
 import re
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -24,6 +25,8 @@ from simulator.cli import DONE, FINDING, MISUSE, run_command
 from simulator.places import store_path
 from simulator.topology import load
 from simulator.views import as_toml
+from tests.conformance import ROOT
+from tests.test_readme import Command, blocks, commands
 
 COMMAND = [sys.executable, "-m", "simulator.cli"]
 TIMEOUT_S = 30
@@ -463,10 +466,12 @@ def send_to(file: Path, directory: Path, body: bytes) -> Done:
 
 
 class node:  # noqa: N801
-    """`mqproto node FILE sender` as long as the block lasts."""
+    """`mqproto node FILE NAME` as long as the block lasts."""
 
-    def __init__(self, file: Path, directory: Path, limit_bytes: int | None = None) -> None:
-        self.command = [*COMMAND, "node", str(file), "sender", "--directory", str(directory)]
+    def __init__(
+        self, file: Path, directory: Path, limit_bytes: int | None = None, name: str = "sender"
+    ) -> None:
+        self.command = [*COMMAND, "node", str(file), name, "--directory", str(directory)]
         self.stderr = directory / "stderr"
         self.limit_bytes = limit_bytes
 
@@ -488,6 +493,60 @@ class node:  # noqa: N801
         self.process.wait(TIMEOUT_S)
         assert self.process.stdout is not None
         self.process.stdout.close()
+
+
+def test_what_the_readme_shows_of_a_stuck_message_is_what_the_commands_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = topology_file(tmp_path)
+    monkeypatch.setenv("MQPROTO_TOPOLOGY", str(file))
+    monkeypatch.setenv("MQPROTO_DIRECTORY", str(tmp_path))
+
+    def as_in_the_readme(printed: str) -> str:
+        for name, there in load("three-node").nodes.items():
+            here = load(file).nodes[name]
+            printed = printed.replace(f"{here.host}:{here.port}", f"{there.host}:{there.port}")
+        return without_times(printed.replace(str(file), "three-node"))
+
+    def type_in(command: Command) -> None:
+        shown = without_times(f"{command.output}\n")
+        _, name, *arguments = shlex.split(command.text)
+        for _ in range(200 if name == "explain" else 1):  # It may look a moment too early.
+            done = in_process(name, *arguments)
+            if as_in_the_readme(done.out + done.err) == shown:
+                return
+        assert as_in_the_readme(done.out + done.err) == shown
+
+    readme = (ROOT / "simulator" / "README.md").read_text("utf-8")
+    section = readme[
+        readme.index("## Why is my message stuck?") : readme.index("## How do I write a topology?")
+    ]
+    stuck, dead = [list(commands(block)) for block in blocks(section) if block.language == "console"]
+    with (
+        node(file, tmp_path),
+        node(file, tmp_path, name="intermediate"),
+    ):
+        with node(file, tmp_path, name="destination"):
+            in_process("send", "orders", "--body", "hello")
+            assert in_process("receive", "orders", "--timeout", "20").out == "hello\n"
+            while "sender to" in in_process("explain").out:  # Until the OrderAck is back.
+                pass
+        in_process("send", "orders", "--body", "hello", "--label", "second")
+        for command in stuck:
+            type_in(command)
+        with node(file, tmp_path, name="destination"):
+            assert in_process("receive", "orders", "--timeout", "20").out == "hello\n"
+            while "sender to" in in_process("explain").out:  # Until the OrderAck is back.
+                pass
+            for command in dead:
+                type_in(command)
+
+
+def without_times(text: str) -> str:
+    """The text without its figures, which depend on when one looks."""
+    figures = re.sub(r"\d+(?:[.,]\d+)*", "#", text)
+    spans = re.sub(r"# (?:min|h|d) # (?:s|min|h)|# (?:min|h|d)\b", "# s", figures)
+    return re.sub(r"(try|again) now", r"\1 in # s", spans)
 
 
 def test_decode_shows_a_packet_given_as_hex_as_a_file_or_on_stdin(tmp_path: Path) -> None:
