@@ -51,8 +51,8 @@ class Settings:
     """SendInsecureNacks: whether an administration queue is told that a queue does not exist, say.  5.1"""
     quota_bytes: int = 8 * 2**30
     """QueueManagerQuota: what may be on disk. Beyond it nothing more is accepted, from applications and neighbours."""
-    journal_quota_bytes: int = 2**40
-    """JournalQuota, for the journal and each dead-letter queue; what has no room there is dropped."""
+    journal_quota_bytes: int | None = None
+    """JournalQuota, for the journal and each dead-letter queue: what has no room there is dropped. None has no bound."""
 
     maximum_sessions: int = 1_000
     """Incoming connections beyond this many are refused."""
@@ -78,8 +78,9 @@ class Settings:
         if not 1 <= self.window_size <= 32_767:
             raise UsageError(f"window_size = {self.window_size}: must be 1 to 32767")
         for setting in fields(self):
-            if setting.type != "bool" and getattr(self, setting.name) <= 0:
-                raise UsageError(f"{setting.name} = {getattr(self, setting.name)}: must be more than 0")
+            value = getattr(self, setting.name)
+            if value is not None and not isinstance(value, bool) and value <= 0:
+                raise UsageError(f"{setting.name} = {value}: must be more than 0")
 
     @property
     def resend_timer_table_ms(self) -> tuple[int, ...]:

@@ -260,8 +260,8 @@ def _settings(tables: Mapping[str, Table]) -> Settings:
         for key, value in table.items():
             if key not in known:
                 raise TopologyError(f"{where}: unknown setting {key!r}; {nearest(key, known)}")
-            whole = known[key].type in ("int", int)
-            if known[key].type in ("bool", bool):
+            whole = known[key].type in ("int", "int | None")
+            if known[key].type == "bool":
                 if not isinstance(value, bool):
                     raise TopologyError(f"{where}.{key}: {value!r} is neither true nor false")
                 values[key] = value
