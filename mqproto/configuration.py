@@ -52,7 +52,7 @@ class Settings:
     quota_bytes: int = 8 * 2**30
     """QueueManagerQuota: what may be on disk. Beyond it nothing more is accepted, from applications and neighbours."""
     journal_quota_bytes: int | None = None
-    """JournalQuota, for the journal and each dead-letter queue: what has no room there is dropped. None has no bound."""
+    """JournalQuota, for the journal and each dead-letter queue; what has no room there is dropped. None is no bound."""
 
     maximum_sessions: int = 1_000
     """Incoming connections beyond this many are refused."""
