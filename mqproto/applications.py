@@ -113,6 +113,9 @@ class Draft:
         ):
             if not 0 <= seconds <= INFINITE:
                 raise UsageError(f"{what} is {seconds}: must be 0 to {INFINITE}, which is for ever")
+        for what, number in (("body_type", self.body_type), ("application_tag", self.application_tag)):
+            if not 0 <= number <= 0xFFFFFFFF:
+                raise UsageError(f"{what} is {number}: must be 0 to {0xFFFFFFFF}")
         if not 0 <= self.acknowledgments <= 0xF:
             raise UsageError(f"acknowledgments is {self.acknowledgments:#x}: four bits there are")
         if self.acknowledgments and not self.admin_queue:
