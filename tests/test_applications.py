@@ -8,14 +8,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.applications import HEADROOM_BYTES, LABEL_LIMIT, PACKET_LIMIT_BYTES, Draft
+from mqproto.applications import (
+    ACKNOWLEDGE_ARRIVAL,
+    HEADROOM_BYTES,
+    LABEL_LIMIT,
+    PACKET_LIMIT_BYTES,
+    Draft,
+    queue_name,
+)
+from mqproto.configuration import Settings
 from mqproto.destinations import Destination
 from mqproto.errors import UsageError
-from mqproto.wire import INFINITE, UserMessage, decode_packet
+from mqproto.localqueues import QueueDeclaration
+from mqproto.outbound import LAST_NUMBER, TRANSACTION_LIMIT
+from mqproto.wire import (
+    INFINITE,
+    MessageClass,
+    PrivateQueueFormatName,
+    QueueName,
+    UserMessage,
+    decode_packet,
+    guid_from_text,
+)
 from tests.pair import Net, at, chain, direct, guid_of, queue
 
 ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
 FULL_BYTES = PACKET_LIMIT_BYTES - HEADROOM_BYTES
+GUID = "01234567-89ab-cdef-0123-456789abcdef"
 
 
 def a_pair() -> Net:
@@ -94,19 +113,29 @@ def test_each_transactional_message_is_a_transaction_of_its_own_of_priority_0() 
         ({"body_type": -1}, "body_type"),
         ({"time_to_reach_queue_s": -1}, "time_to_reach_queue_s"),
         ({"time_to_be_received_s": INFINITE + 1}, "time_to_be_received_s"),
+        ({"acknowledgments": 0x10, "admin_queue": "PUBLIC=" + GUID}, "acknowledgments is 0x10"),
+        ({"acknowledgments": 1}, "no admin_queue: name one"),
+        ({"admin_queue": "nowhere"}, "nowhere"),
+        ({"response_queue": r"DIRECT=OS:{}\{}".format("h" * 190, "q" * 120)}, "at most 300 fit"),
+        ({"admin_queue": f"PRIVATE={GUID}\\10;JOURNAL"}, "name one public, private or direct queue"),
+        ({"trace_queue": r"DIRECT=OS:host\q"}, "reports go to a public queue"),
+        ({"destinations": ("nowhere", "PUBLIC=" + GUID)}, "nowhere"),
     ],
 )
 @pytest.mark.parametrize("transactional", [True, False])
+@pytest.mark.parametrize("before", [0, 1])
 def test_a_draft_that_no_packet_can_carry_is_refused_and_leaves_nothing_behind(
-    change: dict[str, Any], why: str, transactional: bool
+    change: dict[str, Any], why: str, transactional: bool, before: int
 ) -> None:
     net = a_pair()
     values: dict[str, Any] = {"body": b"x", "transactional": transactional} | change
+    messages = [(at("c"), Draft(body=b"before", transactional=True))] * before
+    messages.append((at("c", 16 if transactional else 17), Draft(**values)))
     with pytest.raises(UsageError, match=why):
-        net.nodes["a"].up.enqueue([(at("c", 16 if transactional else 17), Draft(**values))], net.now)
+        net.nodes["a"].up.enqueue(messages, net.now)
     net.send("a", at("c"), "the next", transactional=True)
     net.run()
-    assert net.receive("c", "orders") == [b"the next"], "no gap in the sequence"
+    assert net.receive("c", "orders") == [b"the next"], "no gap in the sequence, and all or none"
 
 
 @given(length=st.integers(0, LABEL_LIMIT), extension=st.binary(max_size=40), tag=st.integers(0, 2**32 - 1))
@@ -123,6 +152,78 @@ def test_the_largest_message_with_the_longest_label_fits() -> None:
     net.send("a", at("c"), body, label="x" * LABEL_LIMIT, transactional=True)
     net.run()
     assert net.receive("c", "orders") == [body]
+
+
+def test_names_may_be_left_to_who_knows_what_they_mean() -> None:
+    draft = Draft(body=b"x", admin_queue="orders at headquarters")
+    draft.check(names=False)
+    with pytest.raises(UsageError, match="orders at headquarters"):
+        draft.check()
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_what_would_take_the_store_beyond_its_quota_is_refused_as_a_whole(transactional: bool) -> None:
+    net = chain("a", "c", queues=[ORDERS, NOTES], settings=Settings(quota_bytes=10_000))
+    net.blocked.add(frozenset("ac"))
+    message = (
+        at("c", 16 if transactional else 17),
+        Draft(body=bytes(4_000), transactional=transactional, recoverable=True),
+    )
+    net.nodes["a"].up.enqueue([message], net.now)
+    for _ in range(2):
+        with pytest.raises(UsageError, match=r"more than quota_bytes = 10,000: receive or purge"):
+            net.nodes["a"].up.enqueue([message] * 2, net.now)
+        net.run()
+        assert len(net.nodes["a"].store.messages) == 1
+
+
+def test_what_would_take_a_queue_of_ours_beyond_its_quota_is_refused_as_a_whole() -> None:
+    net = chain("a", "c", queues=[QueueDeclaration("notes", 17, quota_bytes=10_000)])
+    message = at("c", 17), Draft(body=bytes(3_900))
+    with pytest.raises(UsageError, match=r"queue notes is full: its quota is 10,000 bytes"):
+        net.nodes["c"].up.enqueue([message] * 3, net.now)
+    net.nodes["c"].up.enqueue([message] * 2, net.now)
+    assert len(net.receive("c", "notes")) == 2
+
+
+def test_too_many_messages_at_once_are_refused() -> None:
+    net = a_pair()
+    messages = [(at("c"), Draft(body=b"x", transactional=True))] * (TRANSACTION_LIMIT + 1)
+    with pytest.raises(UsageError, match="10,001 messages at once; at most 10,000 are taken"):
+        net.nodes["a"].up.enqueue(messages, net.now)
+    assert net.nodes["a"].up.enqueue(messages[1:], net.now) == list(range(1, TRANSACTION_LIMIT + 1))
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.20.5")
+@pytest.mark.parametrize("together", [True, False])
+def test_messages_handed_in_at_once_are_one_transaction_or_one_each(together: bool) -> None:
+    net = a_pair()
+    transactional = (at("c"), Draft(body=b"x", transactional=True))
+    plain = (at("c", 17), Draft(body=b"y"))
+    net.nodes["a"].up.enqueue([plain, *[transactional] * 3, plain], net.now, together=together)
+    net.run()
+    found = [decode_packet(received.packet) for received in net.nodes["c"].up.peek("orders", 9)]
+    headers = [m.transaction for m in found if isinstance(m, UserMessage) and m.transaction is not None]
+    marks = [(header.first, header.last) for header in headers]
+    assert marks == ([(True, False), (False, False), (False, True)] if together else [(True, True)] * 3)
+    assert len({header.identifier for header in headers}) == (1 if together else 3)
+    assert len(net.receive("c", "notes")) == 2
+
+
+def test_a_sequence_without_numbers_takes_nothing_until_all_of_it_is_acknowledged() -> None:
+    net = a_pair()
+    net.send("a", at("c"), "first", transactional=True)
+    sequence = net.nodes["a"].up._outbound._sequences[at("c").name]
+    base = sequence.base
+    sequence.base -= LAST_NUMBER - TRANSACTION_LIMIT
+    assert sequence.next_number > LAST_NUMBER - TRANSACTION_LIMIT
+    with pytest.raises(UsageError, match="has used up its numbers: wait"):
+        net.send("a", at("c"), "x", transactional=True)
+    sequence.base = base
+    net.pass_ms(1_000)
+    net.send("a", at("c"), "next", transactional=True)
+    net.run()
+    assert net.receive("c", "orders") == [b"first", b"next"]
 
 
 # Our own queues
@@ -159,7 +260,47 @@ def test_a_message_of_the_wrong_kind_for_a_queue_of_our_own_is_refused(
         net.send("c", at("c", identifier), "x", transactional=transactional)
 
 
+@pytest.mark.spec("[MS-MQMQ] 2.2.18.1.6")
+@pytest.mark.parametrize("name", ["system$;journal", "orders;journal", "q"])
+def test_nobody_sends_to_a_queue_of_ours_that_has_no_number(name: str) -> None:
+    net = a_pair()
+    with pytest.raises(UsageError, match=r"no queue .* here"):
+        net.send("c", Destination("x", guid_of("c"), f"OS:c\\{name}"), "x")
+
+
+def test_messages_for_a_queue_of_our_own_keep_its_order_of_priorities_and_expire_in_it() -> None:
+    net = a_pair()
+    for priority in (1, 7):
+        net.send("c", at("c", 17), f"p{priority}", priority=priority)
+    net.send("c", at("c", 17), "short", priority=7, time_to_be_received_s=1)
+    net.pass_ms(3_000)
+    assert net.receive("c", "notes") == [b"p7", b"p1"]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.10")
+def test_who_asks_to_hear_of_arrivals_hears_of_those_in_its_own_queues() -> None:
+    net = a_pair()
+    admin = at("c", 17).name
+    net.send("c", at("c"), "x", transactional=True, admin_queue=admin, acknowledgments=ACKNOWLEDGE_ARRIVAL)
+    net.run()
+    message = the_message(net, "notes")
+    assert message.properties.message_class == MessageClass.ACK_REACH_QUEUE
+
+
 # Names
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("", None),
+        ("PUBLIC=" + GUID, guid_from_text(GUID)),
+        (f"PRIVATE={GUID}\\1F", PrivateQueueFormatName(guid_from_text(GUID), 0x1F)),
+        (r"DIRECT=TCP:10.0.0.1\q", r"TCP:10.0.0.1\q"),
+    ],
+)
+def test_a_name_that_acknowledgments_or_answers_go_to(text: str, name: QueueName) -> None:
+    assert queue_name(text) == name
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.4")
