@@ -18,7 +18,7 @@ from mqproto.localqueues import LocalQueue, LocalQueues
 from mqproto.moment import Moment
 from mqproto.outbound import TRANSACTION_LIMIT, Outbound
 from mqproto.pending import PendingWrites
-from mqproto.transfer.incoming import asks_final_ack
+from mqproto.transfer.incoming import FINAL_ACK, asks_final_ack
 from mqproto.wire import (
     INFINITE,
     MessageClass,
@@ -42,6 +42,8 @@ HEADROOM_BYTES: Final = 2_048
 NAME_ROOM: Final = 300
 """The longest name of an administration or response queue, in characters; two of them fit the headroom."""
 
+FIRST: Final = TransactionHeader.first.mask
+LAST: Final = TransactionHeader.last.mask
 ACKNOWLEDGE_ARRIVAL: Final = MessagePropertiesHeader.acknowledge_arrival.mask
 ACKNOWLEDGE_RECEIPT: Final = MessagePropertiesHeader.acknowledge_receipt.mask
 REPORT_NO_ARRIVAL: Final = MessagePropertiesHeader.report_no_arrival.mask
@@ -99,10 +101,11 @@ class Draft:
                 f"body{', list of destinations' if self.destinations else ''} and extension have "
                 f"{self.size_bytes:,} bytes; a message carries at most {room:,}"
             )
-        if len(self.label.encode("utf-16-le", "surrogatepass")) > 2 * LABEL_LIMIT:
-            raise UsageError(f"the label has {len(self.label)} characters; at most {LABEL_LIMIT} fit")
-        if "\0" in self.label:
-            raise UsageError("the label has a NUL character, which would end it")
+        if self.label:
+            if len(self.label.encode("utf-16-le", "surrogatepass")) > 2 * LABEL_LIMIT:
+                raise UsageError(f"the label has {len(self.label)} characters; at most {LABEL_LIMIT} fit")
+            if "\0" in self.label:
+                raise UsageError("the label has a NUL character, which would end it")
         if not 0 <= self.priority <= 7:
             raise UsageError(f"priority {self.priority}: must be 0 to 7")
         if len(self.correlation_id) != 20:
@@ -124,9 +127,11 @@ class Draft:
             return
         if self.trace_queue and not isinstance(queue_name(self.trace_queue), bytes):
             raise UsageError(f"trace_queue is {self.trace_queue}: reports go to a public queue, PUBLIC=GUID")
-        queue_name(self.admin_queue)
-        queue_name(self.response_queue)
-        list_of_all(self.destinations)
+        if self.admin_queue or self.response_queue:
+            queue_name(self.admin_queue)
+            queue_name(self.response_queue)
+        if self.destinations:
+            list_of_all(self.destinations)
 
 
 @lru_cache(maxsize=1_000)
@@ -220,11 +225,14 @@ class Sending:
         for number, (destination, draft) in enumerate(messages):
             header = None
             if draft.transactional:
-                header = TransactionHeader()
                 first, last = (transactional[0], transactional[-1]) if together else (number, number)
-                header.first, header.last = number == first, number == last
-                header.identifier = ordinals[first] & 0xFFFFF  # Unique at this node, as MessageIDs are.
-                header.final_ack = draft.final_ack
+                # The transaction's identifier is unique at this node, as MessageIDs are.
+                header = TransactionHeader(
+                    flags=FIRST * (number == first)
+                    | LAST * (number == last)
+                    | FINAL_ACK * draft.final_ack
+                    | (ordinals[first] & 0xFFFFF) << TransactionHeader.identifier.first
+                )
             self._send(destination, draft, header, ordinals[number], now)
         return ordinals
 

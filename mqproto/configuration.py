@@ -79,7 +79,7 @@ class Settings:
             raise UsageError(f"window_size = {self.window_size}: must be 1 to 32767")
         for setting in fields(self):
             value = getattr(self, setting.name)
-            if value is not None and not isinstance(value, bool) and value <= 0:
+            if setting.type != "bool" and value is not None and value <= 0:
                 raise UsageError(f"{setting.name} = {value}: must be more than 0")
 
     @property

@@ -274,6 +274,15 @@ def bench_backlog(
     return _bench(as_json, backlog=messages)
 
 
+WorldsOption = Annotated[int, typer.Option("--worlds", min=1, help="Simulated worlds; the median counts.")]
+
+
+@bench.command("world")
+def bench_world(worlds: WorldsOption = 200, as_json: JsonOption = False) -> int:
+    """Simulated worlds of three nodes and 100 messages, on one core."""
+    return _bench(as_json, worlds=worlds)
+
+
 @bench.command("all")
 def bench_all(
     rounds: RoundsOption = 51,
@@ -284,9 +293,10 @@ def bench_all(
     backlog: Annotated[
         int, typer.Option("--backlog", min=1, help="How many wait for the destination.")
     ] = 100_000,
+    worlds: WorldsOption = 200,
     as_json: JsonOption = False,
 ) -> int:
-    """All of them: codec, chain and backlog."""
+    """All of them: codec, chain, backlog and worlds."""
     return _bench(
         as_json,
         rounds=rounds,
@@ -295,6 +305,7 @@ def bench_all(
         window=window,
         body_bytes=body_bytes,
         backlog=backlog,
+        worlds=worlds,
     )
 
 
@@ -307,9 +318,11 @@ def _bench(
     window: int = 64,
     body_bytes: int = 1_024,
     backlog: int = 0,
+    worlds: int = 0,
 ) -> int:
     from simulator import backlog as waiting
     from simulator import bench, chain, screen
+    from simulator.world.bench import bench_worlds
 
     figures: dict[str, Any] = {"machine": bench.machine()}
     if rounds:
@@ -318,6 +331,8 @@ def _bench(
         figures["chain"] = run_task(partial(chain.bench_chain, messages, window, body_bytes, runs=runs))
     if backlog:
         figures["backlog"] = run_task(partial(waiting.bench_backlog, backlog))
+    if worlds:
+        figures["world"] = bench_worlds(worlds)
     if as_json:
         print_json(screen.figures_as_json(figures))
     else:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from simulator.backlog import BacklogFigures
     from simulator.bench import CodecFigures
     from simulator.chain import ChainFigures
+    from simulator.world.bench import WorldFigures
 
 PIPE_COLUMNS: Final = 200
 COUNTS = ("sent", "forwarded", "delivered", "held", "resent", "waiting")
@@ -225,6 +226,8 @@ def show_figures(figures: Mapping[str, Any]) -> None:
         _show_chain(console, figures["chain"])
     if "backlog" in figures:
         _show_backlog(console, figures["backlog"])
+    if "world" in figures:
+        _show_worlds(console, figures["world"])
     console.print(
         f"on {', '.join(f'{name} {value}' for name, value in figures['machine'].items())}", markup=False
     )
@@ -260,6 +263,17 @@ def _show_chain(console: Console, chain: ChainFigures) -> None:
         f"send to delivery at {chain.paced_per_s} a second: p50 {chain.p50_ms:.1f} ms, p99 {chain.p99_ms:.1f} ms"
     )
     console.print(f"this disk takes {chain.flush_ms:.2f} ms to flush 64 KiB (median, before the run)")
+    console.print()
+
+
+def _show_worlds(console: Console, worlds: WorldFigures) -> None:
+    console.print(
+        f"worlds of {worlds.nodes} nodes and {worlds.messages} messages, every invariant checked: "
+        f"[bold]{worlds.runs_per_s:,.0f} a second on a core[/]"
+    )
+    console.print(
+        f"{worlds.runs} runs: median {worlds.median_ms:.1f} ms, fastest {worlds.fastest_ms:.1f} ms of CPU"
+    )
     console.print()
 
 

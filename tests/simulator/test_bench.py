@@ -102,15 +102,17 @@ def test_all_benchmarks_run_one_after_the_other_and_a_finding_of_one_is_a_findin
 
     monkeypatch.setattr(chain, "bench_chain", measured_chain)
     monkeypatch.setattr(backlog, "bench_backlog", measured_backlog)
-    options = ["--rounds", "1", "-m", "300", "--runs", "5", "--backlog", "100"]
+    options = ["--rounds", "1", "-m", "300", "--runs", "5", "--backlog", "100", "--worlds", "2"]
     assert run_command(["bench", "all", *options, *(["--json"] if as_json else [])]) == FINDING
     assert asked == [(300, 64, 1_024, 5), 100]
     out = capsys.readouterr().out
     if as_json:
         shown = json.loads(out)
-        assert list(shown) == ["machine", "codec", "chain", "backlog"]
+        assert list(shown) == ["machine", "codec", "chain", "backlog", "world"]
         assert shown["chain"]["runs_messages_per_s"] == [3_000, 1_000, 2_000]
+        assert (shown["world"]["runs"], shown["world"]["messages"], shown["world"]["nodes"]) == (2, 100, 3)
     else:
+        assert "worlds of 3 nodes and 100 messages" in out
         assert "3 runs of 300 messages: min 1,000, median 2,000, max 3,000" in out
 
 
