@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mqproto.effects import Delivery
 from simulator.world.scenario import Consumer
 from simulator.world.traffic import Message
 
@@ -36,16 +35,13 @@ class Application:
         self._asking = False
         self.ask()
 
-    def given(self, delivery: Delivery) -> None:
+    def given(self, messages: list[Message]) -> None:
         """Messages came: work on them, and settle after that."""
         machine, consumer = self._machine, self.consumer
         self._turn += 1
         if not consumer.transactional:
             self._rest()
-            return
-        given = [machine.ledger.handed_out(machine, received.packet) for received in delivery.messages]
-        messages = [message for message in given if message is not None]
-        if consumer.hold_ms and not self.is_calm:
+        elif consumer.hold_ms and not self.is_calm:
             machine.later(consumer.hold_ms, self._settle, messages)
         else:
             machine.hear(machine.life, self._settle, messages)
@@ -59,9 +55,11 @@ class Application:
         assert core is not None
         if self._is_turn(consumer.leaves_every):
             core.abandon(self.number, consumer.queue, now)
+            machine.ledger.given_back(messages)
             tally["consumer left"] += 1
         elif self._is_turn(consumer.rolls_back_every):
             core.settle(self.number, consumer.queue, now, commit=False)
+            machine.ledger.given_back(messages)
             tally["rolled back"] += 1
         elif self._is_turn(consumer.rejects_every):
             core.reject(self.number, consumer.queue)

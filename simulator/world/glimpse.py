@@ -8,7 +8,13 @@ from typing import Final, NamedTuple
 from mqproto.wire.acknowledgment import LABEL
 from mqproto.wire.base import BaseHeader, base_header
 from mqproto.wire.codec import transaction_offset
-from mqproto.wire.internal import CONNECTION_PARAMETERS, InternalHeader, connection_parameters_packet
+from mqproto.wire.internal import (
+    CONNECTION_PARAMETERS,
+    SESSION_ACK,
+    InternalHeader,
+    connection_parameters_packet,
+    internal_header,
+)
 from mqproto.wire.session import session_header
 from mqproto.wire.transaction import transaction_header
 from mqproto.wire.user import UserHeader, user_header
@@ -28,6 +34,10 @@ _transaction = struct.Struct("<III")
 _INTERNAL: Final = BaseHeader.internal.mask
 _SESSION: Final = BaseHeader.session_header.mask
 _SESSION_SIZE: Final = session_header.sizeof()
+_INTERNAL_FLAGS: Final = connection_parameters_packet.offset_of("internal") + internal_header.offset_of(
+    "flags"
+)
+_WINDOW: Final = connection_parameters_packet.offset_of("window_size")
 _PACKET_TYPE: Final = InternalHeader.packet_type.limit
 _BASE: Final = base_header.sizeof()
 _SOURCE: Final = _BASE + user_header.offset_of("source_queue_manager")
@@ -65,22 +75,23 @@ class Glimpse:
         flags, _ = _head.unpack_from(packet)
         self.packet = packet
         self.is_user = not flags & _INTERNAL
-        self.window = 0
         self.session: SessionGlimpse | None = None
-        if flags & _SESSION:
-            self.session = SessionGlimpse(*_session.unpack_from(packet, len(packet) - _SESSION_SIZE))
-            self.window = self.session.window_size
+        self.window = 0
         if self.is_user:
             self.identity = identity_of(packet)
             self.manager = packet[_MANAGER : _MANAGER + 16]
             self.recoverable = bool(packet[_FLAGS] & _RECOVERABLE)
+            has_session = flags & _SESSION
         else:
             self.identity = self.manager = b""
             self.recoverable = False
-            if _short.unpack_from(packet, _BASE + 2)[0] & _PACKET_TYPE == CONNECTION_PARAMETERS:
-                (self.window,) = _short.unpack_from(
-                    packet, connection_parameters_packet.offset_of("window_size")
-                )
+            packet_type = _short.unpack_from(packet, _INTERNAL_FLAGS)[0] & _PACKET_TYPE
+            has_session = packet_type == SESSION_ACK
+            if packet_type == CONNECTION_PARAMETERS:
+                (self.window,) = _short.unpack_from(packet, _WINDOW)
+        if has_session:
+            self.session = SessionGlimpse(*_session.unpack_from(packet, len(packet) - _SESSION_SIZE))
+            self.window = self.session.window_size
 
     @property
     def hop_count(self) -> int:

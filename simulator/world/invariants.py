@@ -5,7 +5,7 @@ Those before `AT_REST` are asked at the moment when they could break; the others
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from mqproto.effects import Note, QueueKind, Writes
@@ -228,8 +228,18 @@ def handed_out_as_it_was_sent(
         return f"{machine.name} hands out a message that nobody sent"
     if message.body not in packet:
         return f"{machine.name} hands out {message} with another body"
-    if deadline_s is not None and machine.taken_s > deadline_s:
+    if deadline_s is not None and machine.moment().utc_s > deadline_s:
         return f"{machine.name} hands out {message}, whose time is over"
+    return None
+
+
+def higher_priorities_go_first(message: Message, waiting: Iterable[Message]) -> str | None:
+    """A message is handed out when none with a higher priority waits in its queue.  [MS-MQMQ] 2.2.19.1"""
+    if message.kind.transactional:
+        return None
+    for other in waiting:
+        if other.burst.priority > message.burst.priority and not other.kind.transactional:
+            return f"{message}, priority {message.burst.priority}, overtakes {other}, {other.burst.priority}"
     return None
 
 

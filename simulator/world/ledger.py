@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from mqproto.effects import POSITION_BITS, MessageRow, Note, QueueKind, QueueRow, Writes
+from mqproto.effects import POSITION_BITS, Delivery, MessageRow, Note, QueueKind, QueueRow, Writes
 from mqproto.localqueues import SystemQueue
 from mqproto.wire import FinalAckBody, OrderAckBody, UserMessage, acknowledgment_in, decode_packet
 from mqproto.wire.glance import receive_deadline_s
@@ -20,7 +20,7 @@ from simulator.world import invariants
 from simulator.world.glimpse import Glimpse, acknowledges, identity, identity_of, place_in_sequence
 from simulator.world.links import End
 from simulator.world.scenario import START_UTC_S, Burst
-from simulator.world.traffic import KINDS, REPLIES, Message, body_of
+from simulator.world.traffic import KINDS, REPLIES, Message, Promise, body_of
 
 if TYPE_CHECKING:
     from simulator.world.machine import Machine
@@ -63,6 +63,7 @@ class Ledger:
         self.streams: dict[tuple[str, str, int, bool], Stream] = {}
         self.sequences: dict[SequenceName, Sequence] = {}
         self.accepted: list[Message] = []
+        self._waiting: dict[tuple[str, int], dict[Message, None]] = {}
         self.forgeries: set[bytes] = set()
         """The identities of acknowledgments that are lies."""
         self.latest_utc_offset_s = 0
@@ -120,6 +121,7 @@ class Ledger:
         for message in accepted:
             self.check("accepted_is_on_disk", invariants.accepted_is_on_disk(machine, message))
         for message in received:
+            self.waiting_with(message).pop(message, None)
             self.check("received_once", invariants.received_once(machine, message))
 
     def _accepted(self, machine: Machine, message: Message) -> None:
@@ -199,6 +201,7 @@ class Ledger:
             self.tally["journaled"] += 1
         else:
             message.arrivals += 1
+            self.waits(message)
             self.check(
                 "delivered_once_and_in_order", invariants.delivered_once_and_in_order(self, machine, message)
             )
@@ -255,6 +258,7 @@ class Ledger:
             message = self.messages.get(identity_of(row.packet))
             if message is not None and queue.name not in set(SystemQueue) and message not in received:
                 message.gone += 1
+                self.waiting_with(message).pop(message, None)
                 self.tally["ended in its queue"] += 1
                 self.check(
                     "endings_have_reasons", invariants.endings_have_reasons(self, machine, message, None)
@@ -269,17 +273,52 @@ class Ledger:
             stream = self.streams[key] = Stream()
         return stream
 
-    def handed_out(self, machine: Machine, packet: bytes) -> Message | None:
-        """A message was given to a consumer; None for one that no application has sent."""
-        name = identity_of(packet)
-        message = self.messages.get(name)
-        is_ours = message is not None or name in machine.stored
-        self.check(
-            "handed_out_as_it_was_sent",
-            invariants.handed_out_as_it_was_sent(machine, message, packet, receive_deadline_s(packet)),
-        )
-        assert is_ours or message is None
-        return message
+    # Applications receive
+
+    def handed_out(self, machine: Machine, delivery: Delivery) -> list[Message]:
+        """A consumer will be given these; back come those that applications have sent."""
+        messages = []
+        for received in delivery.messages:
+            packet = received.packet
+            message = self.messages.get(identity_of(packet))
+            deadline_s = receive_deadline_s(packet)
+            reason = invariants.handed_out_as_it_was_sent(machine, message, packet, deadline_s)
+            self.check("handed_out_as_it_was_sent", reason)
+            if message is not None:
+                waiting = self.waiting_with(message)
+                waiting.pop(message, None)
+                self.check(
+                    "higher_priorities_go_first", invariants.higher_priorities_go_first(message, waiting)
+                )
+                message.is_out = True
+                messages.append(message)
+        return messages
+
+    def given_back(self, messages: list[Message]) -> None:
+        """A consumer has rolled back, or gone away."""
+        for message in messages:
+            message.is_out = False
+            self.waits(message)
+
+    def crashed(self, machine: Machine) -> None:
+        """A node knows no more what it has handed out."""
+        for message in self.messages.values():
+            if message.is_out and message.burst.target == machine.name:
+                message.is_out = False
+                self.waits(message)
+
+    def waits(self, message: Message) -> None:
+        """A message is in its queue and can be handed out, if it is still there; express ones may not be."""
+        if (
+            message.arrivals
+            and not (message.receipts or message.gone or message.is_out)
+            and message.kind.promise is not Promise.NOTHING
+        ):
+            self.waiting_with(message)[message] = None
+
+    def waiting_with(self, message: Message) -> dict[Message, None]:
+        """The messages that can be handed out from the queue of one."""
+        return self._waiting.setdefault((message.burst.target, message.kind.queue), {})
 
     # Packets
 

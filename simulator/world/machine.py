@@ -7,7 +7,7 @@ process that has one thread. A crash may fall anywhere; the disk outlives it, an
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mqproto.applications import Draft
 from mqproto.configuration import Settings
@@ -33,6 +33,20 @@ if TYPE_CHECKING:
 
 LOOKS_EVERY = 16
 """How many turns pass between two looks at what a core has in memory."""
+
+
+class _Flushing(NamedTuple):
+    """A batch whose writes are being flushed, and what applications have to do with it.
+
+    submissions: what they sent in it.
+    receipts: what they receive for good when it is on disk.
+    handed: by delivery, what they are given after that.
+    """
+
+    batch: Batch
+    submissions: list[Message]
+    receipts: list[Message]
+    handed: list[list[Message]]
 
 
 class Machine:
@@ -79,14 +93,12 @@ class Machine:
         """Whether the next commit is its end, and then whether the disk has it."""
         self.utc_offset_s = 0
         self.down_since_ms = 0
-        self.taken_s = 0
-        """The date when the last batch was taken."""
         self._uptime_offset_ms = 1_000_000
         self._world = world
         self._submissions: list[Message] = []
         self._waiting: list[tuple[Burst, int]] = []
         self._inbox: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        self._flushing: tuple[Batch, list[Message], list[Message]] | None = None
+        self._flushing: _Flushing | None = None
         self._turn_entered = False
         self._tick_ms: int | None = None
         self._turns = 0
@@ -233,15 +245,16 @@ class Machine:
             return
         self.trace.add(self.now_ms, self.name, "crash", kept, told)
         if self._flushing is not None:
-            batch, submissions, receipts = self._flushing
+            flushing = self._flushing
             self.ledger.tally[f"crash within a commit, {'kept' if kept else 'gone'}"] += 1
             if kept:
-                self.ledger.flushing(self, batch.writes, submissions, receipts)
-                self.ledger.noted(self, batch.notes)
+                self.ledger.flushing(self, flushing.batch.writes, flushing.submissions, flushing.receipts)
+                self.ledger.noted(self, flushing.batch.notes)
             else:
-                self._submissions += submissions
+                self._submissions += flushing.submissions
             self.disk.crash(kept=kept)
         self._world.look(self)
+        self.ledger.crashed(self)
         self.core = None
         self.life += 1
         self.has_power = told
@@ -296,17 +309,17 @@ class Machine:
         now = self.moment()
         core.tick(now)
         batch = core.take(now)
-        self.taken_s = now.utc_s
         submissions, self._submissions = self._submissions, []
         receipts, self.receipts = self.receipts, []
+        handed: list[list[Message]] = []
         for delivery in batch.deliveries:
+            handed.append(self.ledger.handed_out(self, delivery))
             if not self.applications[delivery.consumer].consumer.transactional:
-                given = [self.ledger.handed_out(self, one.packet) for one in delivery.messages]
-                receipts += [message for message in given if message is not None]
+                receipts += handed[-1]
         if batch.writes is None:
             if submissions or receipts:
                 self.ledger.flushing(self, None, submissions, receipts)
-            self._carry_out(core, batch)
+            self._carry_out(core, batch, handed)
             return
         try:
             self.disk.begin(batch.writes)
@@ -316,7 +329,7 @@ class Machine:
             self.crash(kept=False)
             self._world.restart_later(self)
             return
-        self._flushing = batch, submissions, receipts
+        self._flushing = _Flushing(batch, submissions, receipts, handed)
         if self.dies_at_commit is not None:
             kept, self.dies_at_commit = self.dies_at_commit, None
             self.crash(kept=kept)
@@ -331,19 +344,19 @@ class Machine:
         if life != self.life or self.core is None:
             return
         assert self._flushing is not None
-        batch, submissions, receipts = self._flushing
+        batch, submissions, receipts, handed = self._flushing
         self.ledger.flushing(self, batch.writes, submissions, receipts)
         self.disk.flush()
         self.core.stored(self.disk.size_bytes)
         self._flushing = None
-        self._carry_out(self.core, batch)
+        self._carry_out(self.core, batch, handed)
         inbox, self._inbox = self._inbox, []
         for act, arguments in inbox:
             act(*arguments)
         if inbox:
             self._enter_turn()
 
-    def _carry_out(self, core: QueueManager, batch: Batch) -> None:
+    def _carry_out(self, core: QueueManager, batch: Batch, handed: list[list[Message]]) -> None:
         for page in batch.reads:
             core.loaded(page, self.disk.read(page), self.moment())
         for ping in batch.pings:
@@ -363,9 +376,9 @@ class Machine:
             self.trace.add(self.now_ms, self.name, "close", close.session, close.reason)
             if end is not None and end.open:
                 end.line.close(end)
-        for delivery in batch.deliveries:
+        for delivery, messages in zip(batch.deliveries, handed, strict=True):
             self.trace.add(self.now_ms, self.name, "deliver", delivery.queue, len(delivery.messages))
-            self.applications[delivery.consumer].given(delivery)
+            self.applications[delivery.consumer].given(messages)
         if batch.notes:
             self.ledger.noted(self, batch.notes)
         if batch.reads:

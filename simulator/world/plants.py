@@ -289,6 +289,12 @@ def lose_what_was_rolled_back(sound: Any) -> Any:
     return roll_back
 
 
+@_plant(LocalQueue, "_first", "higher_priorities_go_first")
+def ignore_priorities(sound: Any) -> Any:
+    """The lowest priority goes first."""
+    return lambda self: next((lane for lane in reversed(list(self.lanes)) if lane.window), None)
+
+
 @_plant(LocalQueue, "has_room", "quotas_are_kept")
 def ignore_the_quota(sound: Any) -> Any:
     """A queue takes whatever comes."""

@@ -167,6 +167,8 @@ class Message:
     """TxSequenceID and number, if it is transactional and goes elsewhere."""
     arrivals: int = 0
     """How often it was put into its destination's queue."""
+    is_out: bool = False
+    """Whether a consumer has it and has not settled."""
     receipts: int = 0
     """How often an application received it for good."""
     gone: int = 0
