@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from mqproto.arrivals import HOP_LIMIT
+from mqproto.applications import ACKNOWLEDGE_ARRIVAL
+from mqproto.arrivals import HOP_LIMIT, NoRoomError
 from mqproto.configuration import Settings
 from mqproto.destinations import Destination
 from mqproto.effects import QueueKind
@@ -22,7 +23,6 @@ from mqproto.wire import (
     TransactionHeader,
     TxSequenceId,
     UserMessage,
-    acknowledgment_in,
     decode_packet,
     encode_packet,
     final_ack,
@@ -31,7 +31,8 @@ from mqproto.wire import (
     with_hop_counted,
     without_session_header,
 )
-from tests.pair import Net, Node, at, chain, direct, guid_of, queue
+from tests.observing import acknowledgments, arrive, final_acks, messages, publish
+from tests.pair import Net, at, chain, direct, guid_of, queue
 
 A, B, C = guid_of("a"), guid_of("b"), guid_of("c")
 ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
@@ -46,20 +47,6 @@ def packets(net: Net, sender: str, receiver: str) -> list[bytes]:
         if (here, there) == (sender, receiver):
             found += buffer.feed(chunk)
     return found
-
-
-def messages(net: Net, sender: str, receiver: str) -> list[UserMessage]:
-    found = [decode_packet(raw) for raw in packets(net, sender, receiver)]
-    return [packet for packet in found if isinstance(packet, UserMessage)]
-
-
-def acknowledgments(net: Net, sender: str, receiver: str) -> list[tuple[int, OrderAckBody | FinalAckBody]]:
-    """OrderAcks and FinalAcks that went from one node to another, each with its class."""
-    return [
-        (message.properties.message_class, body)
-        for message in messages(net, sender, receiver)
-        if (body := acknowledgment_in(message)) is not None
-    ]
 
 
 def a_message(number: int = 0, *, previous: int | None = None, **changes: Any) -> UserMessage:
@@ -81,16 +68,6 @@ def a_message(number: int = 0, *, previous: int | None = None, **changes: Any) -
         "transaction": header,
     }
     return user_message(**values | changes)
-
-
-def inject(node: Node, net: Net, *found: UserMessage, peer: str = "a") -> None:
-    """Messages arrive at a node as if a session had brought them."""
-    for message in found:
-        packet = encode_packet(message)
-        decoded = decode_packet(packet)
-        assert isinstance(decoded, UserMessage)
-        node.up._arrivals.arrived(decoded, packet, peer, net.now)
-    net.run()
 
 
 @pytest.fixture
@@ -120,23 +97,23 @@ def test_a_queue_is_found_by_its_number_its_name_or_its_guid(
     node = net.nodes["c"]
     node.queues = (ORDERS, queue("Notes", 17, transactional=False, public=guid_of("public")))
     net.start("c")
-    inject(node, net, a_message(destination=destination, destination_manager=manager))
+    arrive(net, node.name, a_message(destination=destination, destination_manager=manager))
     assert net.receive("c", "notes") == [b"m0"]
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.1")
 def test_a_message_that_comes_twice_is_delivered_once(net: Net) -> None:
-    inject(net.nodes["c"], net, a_message(), a_message())
+    arrive(net, "c", a_message(), a_message())
     assert net.receive("c", "notes") == [b"m0"]
     assert net.nodes["c"].up.status().duplicates == 1
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.1")
 def test_a_recoverable_message_that_comes_again_after_a_crash_is_still_known(net: Net) -> None:
-    inject(net.nodes["c"], net, a_message(recoverable=True))
+    arrive(net, "c", a_message(recoverable=True))
     net.kill("c")
     net.start("c")
-    inject(net.nodes["c"], net, a_message(recoverable=True))
+    arrive(net, "c", a_message(recoverable=True))
     assert net.receive("c", "notes") == [b"m0"]
 
 
@@ -145,7 +122,7 @@ def test_a_recoverable_message_that_comes_again_after_a_crash_is_still_known(net
 def test_nothing_beyond_a_gap_is_delivered_or_acknowledged_and_all_of_it_when_it_is_closed() -> None:
     net = chain("a", "c", queues=[ORDERS])
     node = net.nodes["c"]
-    inject(node, net, a_message(1), a_message(2), a_message(4), a_message(6))
+    arrive(net, node.name, a_message(1), a_message(2), a_message(4), a_message(6))
     net.pass_ms(600)
     assert acknowledgments(net, "c", "a") == [(MessageClass.ORDER_ACK, OrderAckBody(SEQUENCE, 2, 1))]
     assert net.receive("c", "orders") == [b"m1", b"m2"]
@@ -153,11 +130,11 @@ def test_nothing_beyond_a_gap_is_delivered_or_acknowledged_and_all_of_it_when_it
     net.kill("c")
     net.start("c")
     assert [q.held for q in node.up.status().local if q.name == "orders"] == [2]
-    inject(node, net, a_message(3))
+    arrive(net, node.name, a_message(3))
     net.pass_ms(600)
     assert net.receive("c", "orders") == [b"m3", b"m4"]
     assert acknowledgments(net, "c", "a")[-1][1].tx_sequence_number == 4
-    inject(node, net, a_message(6, previous=4))
+    arrive(net, node.name, a_message(6, previous=4))
     assert net.receive("c", "orders") == [b"m6"]
     net.pass_ms(2_000)
     assert node.store.waiting(QueueKind.HELD) == 0, "the one that was held is nobody's need"
@@ -166,7 +143,7 @@ def test_nothing_beyond_a_gap_is_delivered_or_acknowledged_and_all_of_it_when_it
 @pytest.mark.spec("[MS-MQQB] 3.1.6.9")
 def test_a_sequence_of_which_nothing_was_accepted_is_not_acknowledged() -> None:
     net = chain("a", "c", queues=[ORDERS])
-    inject(net.nodes["c"], net, a_message(2))
+    arrive(net, "c", a_message(2))
     net.pass_ms(60_000)
     assert acknowledgments(net, "c", "a") == []
 
@@ -174,9 +151,9 @@ def test_a_sequence_of_which_nothing_was_accepted_is_not_acknowledged() -> None:
 @pytest.mark.spec("[MS-MQQB] 3.1.6.9")
 def test_a_duplicate_asks_for_the_order_ack_again() -> None:
     net = chain("a", "c", queues=[ORDERS])
-    inject(net.nodes["c"], net, a_message(1))
+    arrive(net, "c", a_message(1))
     net.pass_ms(600)
-    inject(net.nodes["c"], net, a_message(1))
+    arrive(net, "c", a_message(1))
     net.pass_ms(600)
     assert [body.tx_sequence_number for _, body in acknowledgments(net, "c", "a")] == [1, 1]
 
@@ -184,10 +161,119 @@ def test_a_duplicate_asks_for_the_order_ack_again() -> None:
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.6")
 def test_beyond_the_limit_of_what_is_held_a_message_is_dropped_and_counted() -> None:
     net = chain("a", "c", queues=[ORDERS], settings=Settings(held_messages_limit=1))
-    inject(net.nodes["c"], net, a_message(3), a_message(5))
+    arrive(net, "c", a_message(3), a_message(5))
     status = net.nodes["c"].up.status()
     assert (status.held_ever, status.overflowed) == (1, 1)
     assert net.nodes["c"].store.waiting(QueueKind.HELD) == 1
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.6")
+def test_what_is_over_when_its_gap_is_closed_is_refused_and_the_sequence_goes_on_behind_it() -> None:
+    net = chain("a", "c", queues=[ORDERS])
+    now_s = net.now.utc_s
+    held = a_message(2, sent_time_s=now_s, time_to_reach_queue_s=1)
+    arrive(net, "c", held, a_message(3))
+    net.pass_ms(3_000)
+    assert net.nodes["c"].store.waiting(QueueKind.HELD) == 2
+    arrive(net, "c", a_message(1))
+    net.pass_ms(2_000)
+    assert final_acks(net, "c", "a") == [MessageClass.NACK_REACH_QUEUE_TIMEOUT]
+    assert acknowledgments(net, "c", "a")[-1][1].tx_sequence_number == 3
+    assert net.nodes["c"].store.waiting(QueueKind.HELD) == 0
+    assert net.receive("c", "orders") == [b"m1", b"m3"]
+
+
+@pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.4")
+def test_what_is_held_for_a_queue_that_is_deleted_is_forgotten_and_its_sender_still_has_it() -> None:
+    net = chain("a", "c", queues=[ORDERS, queue("others", 18)])
+    arrive(
+        net, "c", a_message(2), a_message(4), a_message(2, source=B, destination=18), a_message(1, source=B)
+    )
+    net.nodes["c"].up.delete("orders")
+    net.pass_ms(2_000)
+    assert net.nodes["c"].store.waiting(QueueKind.HELD) == 1
+    assert acknowledgments(net, "c", "a") == []
+
+
+# Time and room
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.1.2")
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("age_s", [5, 6])
+def test_a_message_that_is_over_is_refused_at_its_destination(number: int, age_s: int) -> None:
+    net = chain("a", "c", queues=[ORDERS, NOTES])
+    message = a_message(number, sent_time_s=net.now.utc_s - age_s, time_to_reach_queue_s=5)
+    arrive(net, "c", message)
+    net.pass_ms(1_000)
+    assert net.receive("c", "orders" if number else "notes") == [b"m%d" % number] * (age_s == 5)
+    refused = [MessageClass.NACK_REACH_QUEUE_TIMEOUT] * (age_s == 6 and number)
+    assert final_acks(net, "c", "a") == refused
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.1.2")
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_intermediate_refuses_what_is_over_but_passes_transactional_messages_on(
+    net: Net, number: int
+) -> None:
+    """Only its destination knows whether it had a transactional message before."""
+    arrive(net, "b", a_message(number, sent_time_s=net.now.utc_s - 6, time_to_reach_queue_s=5))
+    assert len(messages(net, "b", "c")) == number
+    assert net.nodes["b"].up.status().refused == 1 - number
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.8")
+def test_a_store_that_is_full_takes_nothing_but_duplicates_and_acknowledgments() -> None:
+    net = chain("a", "c", queues=[ORDERS, NOTES], settings=Settings(quota_bytes=2_000))
+    known = a_message(body=bytes(1_850), recoverable=True)
+    arrive(net, "c", known)
+    for message in (a_message(1), a_message(message_id=2)):
+        with pytest.raises(NoRoomError, match="quota_bytes = 2,000 allows: receive or purge"):
+            arrive(net, "c", message)
+    body = OrderAckBody(SEQUENCE, 1, 0)
+    acknowledgment = order_ack(
+        source=A, destination_manager=C, destination=4, message_id=9, sent_time_s=0, body=body
+    )
+    arrive(net, "c", known, acknowledgment)
+    assert net.nodes["c"].up.status().duplicates == 1
+    assert "stray-acknowledgment" in net.nodes["c"].note_names()
+    net.receive("c", "notes")
+    net.pass_ms(2_000)
+    arrive(net, "c", a_message(1))
+    assert net.receive("c", "orders") == [b"m1"]
+
+
+def test_beyond_the_limit_of_sequences_a_new_sender_is_turned_away_and_the_known_ones_go_on() -> None:
+    net = chain("a", "c", queues=[ORDERS], settings=Settings(maximum_sequences=2))
+    for name in "ab":
+        arrive(net, "c", a_message(1, source=guid_of(name)))
+    with pytest.raises(NoRoomError, match="2 senders are known, which is maximum_sequences"):
+        arrive(net, "c", a_message(1, source=guid_of("z")))
+    arrive(net, "c", a_message(2))
+    assert net.receive("c", "orders") == [b"m1", b"m1", b"m2"]
+
+
+# What follows an arrival
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.10")
+@pytest.mark.parametrize("number", [0, 1])
+def test_who_asks_to_hear_of_arrivals_hears_of_them(number: int) -> None:
+    net = chain("a", "c", queues=[ORDERS, NOTES])
+    arrive(net, "c", a_message(number, admin_queue=9, acknowledgments=ACKNOWLEDGE_ARRIVAL))
+    told = [message for message in messages(net, "c", "a") if message.user.destination_queue == 9]
+    assert [message.properties.message_class for message in told] == [MessageClass.ACK_REACH_QUEUE]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.9")
+def test_a_traced_message_is_reported_where_it_comes_by() -> None:
+    net = chain(
+        "a", "c", queues=[ORDERS, queue("reports", 17, transactional=False, public=guid_of("reports"))]
+    )
+    publish(net, {"reports": "c"})
+    arrive(net, "c", a_message(1, trace_queue=guid_of("reports")))
+    (report,) = net.receive("c", "reports")
+    assert "MESSAGE ID" in report.decode("utf-16-le")
 
 
 # Refusals: 3.1.5.8.2
@@ -209,7 +295,7 @@ def test_what_cannot_be_delivered_is_refused_and_a_transactional_sender_is_told(
     message: UserMessage, reason: str
 ) -> None:
     net = chain("a", "c", queues=[ORDERS, NOTES])
-    inject(net.nodes["c"], net, message)
+    arrive(net, "c", message)
     (note,) = [note for note in net.nodes["c"].notes if note.name == "message-refused"]
     assert note.facts["reason"] == reason
     assert net.nodes["c"].up.status().refused == 1
@@ -273,14 +359,23 @@ def test_the_thirtieth_forwarding_is_refused_and_a_transactional_sender_told_by_
 ) -> None:
     last = a_message(number)
     last.user.hop_count = HOP_LIMIT - 1
-    inject(net.nodes["b"], net, last)
+    arrive(net, "b", last)
     assert messages(net, "b", "c")[0].user.hop_count == HOP_LIMIT
     over = a_message(number, message_id=2)
     over.user.hop_count = HOP_LIMIT
-    inject(net.nodes["b"], net, over)
+    arrive(net, "b", over)
     assert len(messages(net, "b", "c")) == 1
     told = [message_class for message_class, _ in acknowledgments(net, "b", "a")]
     assert told == [MessageClass.NACK_HOP_COUNT_EXCEEDED] * number
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.2")
+def test_an_own_message_that_came_round_too_often_and_is_not_waited_for_is_dropped(net: Net) -> None:
+    message = a_message(1, source=B)
+    message.user.hop_count = HOP_LIMIT
+    arrive(net, "b", message)
+    assert net.nodes["b"].up.status().refused == 0
+    assert net.traffic == []
 
 
 # Somebody else's
@@ -311,7 +406,7 @@ def test_an_intermediate_passes_packets_on_byte_for_byte_but_for_hop_count_and_s
 
 @pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
 def test_an_intermediate_keeps_no_state_of_a_sequence(net: Net) -> None:
-    inject(net.nodes["b"], net, a_message(7), a_message(3), a_message(7))
+    arrive(net, "b", a_message(7), a_message(3), a_message(7))
     assert [m.transaction.tx_sequence_number for m in messages(net, "b", "c") if m.transaction] == [7, 3, 7]
     assert net.nodes["b"].up._sequences == {}
     assert net.nodes["b"].store.incoming == {}
@@ -385,7 +480,7 @@ def test_an_order_ack_that_cannot_be_meant_for_us_is_noted_and_touches_nothing(
         time_stamp=identifier.time_stamp + stamp_change, ordinal=identifier.ordinal + ordinal_change
     )
     kept = dict(net.nodes["a"].store.messages)
-    inject(net.nodes["a"], net, an_order_ack(OrderAckBody(identifier, number, max(number - 1, 0)), source))
+    arrive(net, "a", an_order_ack(OrderAckBody(identifier, number, max(number - 1, 0)), source))
     assert (strays(net), waiting(net)) == (1, 3)
     assert net.nodes["a"].store.messages == kept
 
@@ -396,13 +491,13 @@ def test_an_order_ack_that_goes_back_or_is_for_a_finished_sequence_is_old_news(
 ) -> None:
     net, identifier = retaining
     node = net.nodes["a"]
-    inject(node, net, an_order_ack(OrderAckBody(identifier, 2, 1), message_id=900))
-    inject(node, net, an_order_ack(OrderAckBody(identifier, 1, 0), message_id=901))
+    arrive(net, node.name, an_order_ack(OrderAckBody(identifier, 2, 1), message_id=900))
+    arrive(net, node.name, an_order_ack(OrderAckBody(identifier, 1, 0), message_id=901))
     assert (strays(net), waiting(net)) == (0, 1)
-    inject(node, net, an_order_ack(OrderAckBody(identifier, 3, 2), message_id=902))
+    arrive(net, node.name, an_order_ack(OrderAckBody(identifier, 3, 2), message_id=902))
     net.send("a", at("c"), "m4", transactional=True)
     net.run()
-    inject(node, net, an_order_ack(OrderAckBody(identifier, 3, 2), message_id=903))
+    arrive(net, node.name, an_order_ack(OrderAckBody(identifier, 3, 2), message_id=903))
     assert (strays(net), waiting(net)) == (0, 1)
 
 
@@ -411,7 +506,7 @@ def test_a_number_in_the_sequence_id_is_recognised_where_it_can_mean_only_one_se
     retaining: tuple[Net, TxSequenceId],
 ) -> None:
     net, _ = retaining
-    inject(net.nodes["a"], net, an_order_ack(OrderAckBody(TxSequenceId(time_stamp=0, ordinal=2), 0, 0)))
+    arrive(net, "a", an_order_ack(OrderAckBody(TxSequenceId(time_stamp=0, ordinal=2), 0, 0)))
     assert (strays(net), waiting(net)) == (0, 1)
 
 
@@ -421,7 +516,7 @@ def test_a_number_in_the_sequence_id_is_a_stray_where_it_may_mean_two_sequences(
 ) -> None:
     net, _ = retaining
     net.send("a", at("c", 17), "other", transactional=True)
-    inject(net.nodes["a"], net, an_order_ack(OrderAckBody(TxSequenceId(time_stamp=0, ordinal=2), 0, 0)))
+    arrive(net, "a", an_order_ack(OrderAckBody(TxSequenceId(time_stamp=0, ordinal=2), 0, 0)))
     assert strays(net) == 1
     assert waiting(net) >= 3
 
@@ -481,9 +576,9 @@ def test_a_final_ack_that_cannot_be_meant_for_us_is_noted_and_touches_nothing(
         time_stamp=identifier.time_stamp + stamp_change, ordinal=identifier.ordinal + ordinal_change
     )
     kept = dict(net.nodes["a"].store.messages)
-    inject(
-        net.nodes["a"],
+    arrive(
         net,
+        "a",
         a_final_ack(FinalAckBody(identifier, number, 2, meant_for, 3), message_class, source),
     )
     assert (strays(net), waiting(net)) == (1, 3)
@@ -494,7 +589,7 @@ def test_a_final_ack_that_cannot_be_meant_for_us_is_noted_and_touches_nothing(
 def test_whoever_stops_a_message_that_went_too_far_may_say_so(retaining: tuple[Net, TxSequenceId]) -> None:
     net, identifier = retaining
     body = FinalAckBody(identifier, 2, 1, A, 2)
-    inject(net.nodes["a"], net, a_final_ack(body, MessageClass.NACK_HOP_COUNT_EXCEEDED, B))
+    arrive(net, "a", a_final_ack(body, MessageClass.NACK_HOP_COUNT_EXCEEDED, B))
     assert (strays(net), waiting(net)) == (0, 2)
 
 
@@ -508,9 +603,31 @@ def test_a_refusal_that_comes_after_the_order_ack_is_told_and_ends_the_wait(
     store = net.nodes["a"].store
     (row,) = store.messages.values()
     body = FinalAckBody(identifier, 3, 2, A, row.message_id)
-    inject(net.nodes["a"], net, a_final_ack(body, MessageClass.NACK_RECEIVE_REJECTED))
+    arrive(net, "a", a_final_ack(body, MessageClass.NACK_RECEIVE_REJECTED))
     assert "message-refused-by-destination" in net.nodes["a"].note_names()
     assert store.messages == {}
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.7")
+def test_a_final_ack_that_was_taken_and_not_acted_upon_when_the_node_was_killed_is_acted_upon_then(
+    retaining: tuple[Net, TxSequenceId],
+) -> None:
+    net, identifier = retaining
+    net.pass_ms(2_000)
+    node = net.nodes["a"]
+    (row,) = node.store.messages.values()
+    packet = encode_packet(a_final_ack(FinalAckBody(identifier, 3, 2, A, row.message_id)))
+    message = decode_packet(packet)
+    assert isinstance(message, UserMessage)
+    node.up._arrivals.arrived(message, packet, "c", net.now)
+    writes = node.up.take(net.now).writes
+    assert writes is not None
+    node.store.commit(writes)
+    net.kill("a")
+    assert node.store.waiting(QueueKind.ORDER) == 1
+    net.start("a")
+    net.run()
+    assert node.store.messages == {}
 
 
 # Applications at the destination

@@ -174,6 +174,18 @@ def test_what_was_held_and_then_came_again_over_a_bridge_is_nobodys_need() -> No
     assert sequence.held_count == 0
 
 
+def test_what_is_held_can_be_forgotten_and_comes_again_at_new_positions() -> None:
+    sequence = a_sequence()
+    for number in (3, 5):
+        arrive(sequence, a_header(number))
+    assert sequence.forget_held() == 2, "the last position that is to be removed"
+    assert (sequence.held_count, sequence.held_bytes, sequence.missing) == (0, 0, None)
+    assert sequence.judge(a_header(3), 10) is Verdict.HOLD
+    assert sequence.hold(a_header(3), bytes(10)).position == 3
+    assert arrive(sequence, a_header(1)) == [1]
+    assert arrive(sequence, a_header(2)) == [2, 3]
+
+
 def test_what_is_missing_is_what_comes_before_the_first_message_that_is_held() -> None:
     sequence = a_sequence()
     assert sequence.missing is None
