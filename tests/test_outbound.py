@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mqproto.configuration import Settings
 from mqproto.effects import QueueKind
-from mqproto.outbound import MESSAGE_ID_BLOCK, host_of
+from mqproto.outbound import LAST_NUMBER, MESSAGE_ID_BLOCK, TRANSACTION_LIMIT, host_of
 from mqproto.routing import NextHop, Routes
-from mqproto.wire import Guid
+from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.wire import Guid, guid_text
 from tests.pair import Net, at, chain, direct, guid_of, queue
 
 ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
@@ -237,3 +240,93 @@ def test_queue_numbers_are_not_used_twice_and_towards_guids_the_name_tells_the_m
     assert first.queue != second.queue
     assert outbound.queue(first.queue) is first
     assert outbound.queue(99) is None
+    assert (first.name, second.name) == (guid_text(manager), "c")
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.19.1")
+@given(
+    asked=st.lists(
+        st.tuples(st.sampled_from(["c", "d"]), st.integers(0, 7), st.booleans(), st.booleans()), max_size=20
+    )
+)
+def test_each_destination_has_a_queue_for_each_priority_and_its_order_queue_has_its_own(
+    asked: list[tuple[str, int, bool, bool]],
+) -> None:
+    outbound = a_pair().nodes["a"].up._outbound
+    found: dict[tuple[str, int, bool, bool], OutgoingQueue] = {}
+    for key in asked:
+        name, priority, order, is_direct = key
+        if is_direct:
+            one = outbound.towards_host(name, priority, order=order)
+        else:
+            one = outbound.towards_manager(guid_of(name), priority, order=order)
+        assert one.priority == priority
+        assert found.setdefault(key, one) is one
+    assert len({one.queue for one in found.values()}) == len(found)
+    for one in found.values():
+        assert one in outbound.named(one.name.upper())
+        assert {other.name for other in outbound.named(one.name)} == {one.name}
+
+
+@pytest.mark.parametrize("kind", ["transactional", "recoverable"])
+def test_what_waits_keeps_its_priority_and_its_queue_over_a_restart(kind: str) -> None:
+    net = a_pair()
+    net.blocked.add(frozenset("ac"))
+    destination = at("c", 16 if kind == "transactional" else 17)
+    for priority in (1, 7):
+        net.send("a", destination, str(priority), priority=priority, **{kind: True})
+    net.run()
+    node = net.nodes["a"]
+    before = [(q.queue, q.name, q.priority, q.count) for q in node.up._outbound]
+    net.kill("a")
+    net.start("a")
+    assert [(q.queue, q.name, q.priority, q.count) for q in node.up._outbound] == before
+    assert [priority for _, _, priority, _ in before] == ([0] if kind == "transactional" else [1, 7])
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.13")
+def test_a_destination_that_is_paused_is_so_in_each_priority_also_in_those_to_come() -> None:
+    net = a_pair()
+    outbound = net.nodes["a"].up._outbound
+    name = guid_text(guid_of("c"))
+    outbound.hold(outbound.towards_manager(guid_of("c"), 3), on_hold=True)
+    assert outbound.towards_manager(guid_of("c"), 5).on_hold
+    assert not outbound.towards_manager(guid_of("d"), 3).on_hold
+    net.run()
+    net.kill("a")
+    net.start("a")
+    outbound = net.nodes["a"].up._outbound
+    assert [(queue.priority, queue.on_hold) for queue in outbound.named(name)] == [(3, True), (5, True)]
+    assert outbound.towards_manager(guid_of("c"), 7).on_hold
+    for paused in outbound.named(name):
+        outbound.hold(paused, on_hold=False)
+    assert not outbound.towards_manager(guid_of("c"), 0).on_hold
+
+
+def test_a_sequence_is_full_when_a_whole_transaction_might_not_fit_any_more() -> None:
+    net = a_pair()
+    outbound = net.nodes["a"].up._outbound
+    name = at("c").name
+    assert not outbound.is_full(name)
+    net.send("a", at("c"), "x", transactional=True)
+    sequence = outbound._sequences[name]
+    for next_number, full in (
+        (LAST_NUMBER - TRANSACTION_LIMIT, False),
+        (LAST_NUMBER - TRANSACTION_LIMIT + 1, True),
+    ):
+        sequence.base += sequence.next_number - next_number
+        assert sequence.next_number == next_number
+        assert outbound.is_full(name) is full
+
+
+def test_a_sequence_has_one_queue_for_its_final_acks_made_when_it_is_needed_and_kept_over_restarts() -> None:
+    net = a_pair()
+    net.send("a", at("c"), "x", transactional=True)
+    sequence = net.nodes["a"].up._outbound._sequences[at("c").name]
+    assert sequence.final_queue == 0
+    number = net.nodes["a"].up._outbound.final_queue_of(sequence)
+    assert net.nodes["a"].up._outbound.final_queue_of(sequence) == number
+    net.run()
+    net.kill("a")
+    net.start("a")
+    assert net.nodes["a"].up._outbound._sequences[at("c").name].final_queue == number

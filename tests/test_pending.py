@@ -45,6 +45,16 @@ def test_what_somebody_is_told_of_is_written_in_this_turn_and_takes_along_what_c
     assert timers.next_ms is None
 
 
+def test_whatever_is_put_among_what_is_to_be_written_now_is_written_in_this_turn() -> None:
+    writes, _ = pending()
+    writes.later.lasting.append(7)
+    writes.now.counters["ceiling"] = 5
+    taken = writes.take(NOW)
+    assert taken is not None
+    assert (taken.counters, taken.lasting) == ({"ceiling": 5}, [7])
+    assert writes.take(NOW) is None
+
+
 def test_what_only_forgets_waits_a_second_for_company() -> None:
     writes, timers = pending()
     writes.later.remove(1, 5, 5)
