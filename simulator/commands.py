@@ -196,7 +196,7 @@ def queues(
     place = place_of(topology, directory)
     found = run_task(partial(oversee.statuses, place))
     if as_json:
-        print_json(oversee.queues_as_json(found))
+        print_json(oversee.queues_as_json(place.topology, found))
     else:
         oversee.show_queues(place.topology, found)
     return _all_down(place.topology.name, topology) if not any(found.values()) else DONE
@@ -236,7 +236,7 @@ def explain(
     place = place_of(topology, directory)
     found = run_task(partial(oversee.explanations, place, node, subject, count))
     if as_json:
-        print_json(oversee.explanations_as_json(found))
+        print_json(oversee.explanations_as_json(place.topology, found))
         return DONE if any(found.values()) else FINDING
     start, options = typed_again(topology, directory)
     in_full = not oversee.is_message(subject)

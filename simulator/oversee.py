@@ -106,17 +106,16 @@ def is_message(subject: str) -> bool:
     return MessageId.parse(subject) is not None
 
 
-def explanations_as_json(found: Mapping[str, Explanation | None]) -> list[dict[str, Any]]:
+def explanations_as_json(topology: Topology, found: Mapping[str, Explanation | None]) -> list[dict[str, Any]]:
     """The values for programs."""
     return [
-        {
+        {"node": name, "running": False}
+        if one is None
+        else {
             "node": name,
-            "running": one is not None,
-            **(
-                {"status": asdict(one.status), "messages": [asdict(message) for message in one.messages]}
-                if one
-                else {}
-            ),
+            "running": True,
+            "status": _status_as_json(topology, one.status),
+            "messages": [asdict(message) for message in one.messages],
         }
         for name, one in found.items()
     ]
@@ -125,12 +124,20 @@ def explanations_as_json(found: Mapping[str, Explanation | None]) -> list[dict[s
 # Queues
 
 
-def queues_as_json(found: Mapping[str, NodeStatus | None]) -> list[dict[str, Any]]:
+def queues_as_json(topology: Topology, found: Mapping[str, NodeStatus | None]) -> list[dict[str, Any]]:
     """Every queue of every node for programs."""
     return [
-        {"node": name, "running": status is not None, **(asdict(status) if status else {})}
+        {"node": name, "running": status is not None, **(_status_as_json(topology, status) if status else {})}
         for name, status in found.items()
     ]
+
+
+def _status_as_json(topology: Topology, status: NodeStatus) -> dict[str, Any]:
+    r"""All values, and of an outgoing queue also what people call it: `destination\orders`."""
+    values = asdict(status)
+    for queue in values["outgoing"]:
+        queue["to"] = known_as(topology, queue["name"])
+    return values
 
 
 COUNTS: Final = ("waiting", "unsettled", "held", "resent")
@@ -195,13 +202,15 @@ def _outgoing_row(
         "",
         queue.state,
         queue.next_hop,
-        _why(queue, status) if queue.waiting else "",
+        _why(queue, status) if queue.waiting or queue.state == "on hold" else "",
     )
 
 
 def _why(queue: OutgoingStatus, status: NodeStatus) -> str:
     """In a few words, why something waits; `mqproto explain` has more."""
     reason, at_ms = queue.last_failure, queue.retry_at_ms
+    if queue.state == "on hold":
+        return "paused by an operator"
     if queue.unacked and not reason:
         reason, at_ms = "no OrderAck", queue.resend_at_ms
     if at_ms is not None:

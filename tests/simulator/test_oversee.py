@@ -73,17 +73,23 @@ def test_what_waits_has_a_reason_and_a_time(capsys: pytest.CaptureFixture[str]) 
     assert [r"destination\orders", "2", "4", "transactional"] in rows
 
 
+def test_a_paused_queue_waits_for_nothing_but_its_operator(capsys: pytest.CaptureFixture[str]) -> None:
+    [_, row] = table({"sender": status(outgoing=[replace(SEQUENCE, state="on hold")])}, capsys)
+    assert row[-1] == "paused by an operator"
+
+
 def test_values_of_queues_and_explanations_are_json() -> None:
     whole = status(outgoing=[SEQUENCE], local=[QUEUE], incoming=[HELD])
-    [one, none] = json.loads(json.dumps(oversee.queues_as_json({"a": whole, "b": None})))
+    [one, none] = json.loads(json.dumps(oversee.queues_as_json(THREE, {"a": whole, "b": None})))
     assert (one["running"], one["outgoing"][0]["first_unacked"], one["incoming"][0]["missing"]) == (
         True,
         1,
         [3, 3],
     )
+    assert one["outgoing"][0]["to"] == r"destination\orders"
     assert none == {"node": "b", "running": False}
     explanation = Explanation(whole, [MESSAGE])
-    [one, none] = json.loads(json.dumps(oversee.explanations_as_json({"a": explanation, "b": None})))
+    [one, none] = json.loads(json.dumps(oversee.explanations_as_json(THREE, {"a": explanation, "b": None})))
     assert (one["messages"][0]["spot"], one["status"]["utc_s"]) == ("awaiting OrderAck", NOW_S)
     assert none == {"node": "b", "running": False}
 
