@@ -40,6 +40,13 @@ def _stop(world: World, fault: Fault, *, told: bool) -> bool:
     return True
 
 
+def stop(world: World, fault: Fault) -> bool:
+    """An operator stops the node, and starts it again later."""
+    machine = world.machines[fault.where]
+    machine.hear(machine.life, machine.stop, fault.at_ms + fault.for_ms)
+    return machine.core is not None
+
+
 def die_in_commit(world: World, fault: Fault) -> bool:
     """The next commit is the last: it is on disk if `value` is odd, and nobody hears of it either way."""
     machine = world.machines[fault.where]
@@ -174,6 +181,7 @@ def _resume(machine: Machine) -> None:
 FAULTS: Final[dict[str, Callable[[World, Fault], bool]]] = {
     "kill": kill,
     "power loss": power_loss,
+    "stop": stop,
     "die in commit": die_in_commit,
     "slow disk": slow_disk,
     "full disk": full_disk,

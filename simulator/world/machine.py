@@ -103,6 +103,8 @@ class Machine:
         self._tick_ms: int | None = None
         self._turns = 0
         self._was_held = False
+        self._restarts_at_ms: int | None = None
+        """After an orderly stop: when it is to start again."""
         self._moment = Moment(uptime_ms=0, utc_s=0)
 
     # Time
@@ -268,6 +270,7 @@ class Machine:
         self.ends.clear()
         self._flushing = None
         self._tick_ms = None
+        self._restarts_at_ms = None
         self._inbox.clear()
         self.ledger.forgotten(self._submissions)
         self._submissions.clear()
@@ -281,6 +284,12 @@ class Machine:
         self._was_held = True  # For good: a queue that was paused is so after a restart.
         for name in dict.fromkeys(outgoing.name for outgoing in self.core.status().outgoing):
             self.core.hold(name, on_hold=on_hold)
+
+    def stop(self, restarts_at_ms: int) -> None:
+        """End in order: carry out one more batch, and start again at that time."""
+        assert self.core is not None
+        self.core.stop(self.moment())
+        self._restarts_at_ms = restarts_at_ms
 
     def mend(self) -> None:
         """The calm begins: the disk is fast and has room, the consumers do not dawdle, and the node is up."""
@@ -387,7 +396,11 @@ class Machine:
         if self._turns % LOOKS_EVERY == 0:
             self.ledger.check("memory_is_bounded", invariants.memory_is_bounded(self))
             self.ledger.check("quotas_are_kept", invariants.quotas_are_kept(self))
-        if batch.deadline_ms is not None:
+        if self._restarts_at_ms is not None:
+            self._world.agenda.at(self._restarts_at_ms, self._world.restart, self, self.life + 1)
+            self._restarts_at_ms = None
+            self.crash(kept=True)
+        elif batch.deadline_ms is not None:
             self._tick_at(batch.deadline_ms - self._uptime_offset_ms)
 
     def _connect(self, session: int, host: str) -> None:
