@@ -7,7 +7,11 @@ import pytest
 from mqproto.configuration import Settings
 from mqproto.effects import POSITION_BITS, QueueKind, Received, Writes
 from mqproto.errors import UsageError
-from tests.pair import Net, at, chain, queue
+from mqproto.localqueues import SystemQueue
+from mqproto.whereabouts import Spot
+from mqproto.wire import MessageClass, OrderAckBody, TxSequenceId, encode_packet, guid_text, order_ack
+from tests.examples import a_user_message
+from tests.pair import Net, at, chain, guid_of, queue
 
 ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
 QUICK = Settings(
@@ -272,3 +276,177 @@ def test_a_restart_in_the_middle_of_everything_goes_on_where_it_was() -> None:
     assert net.receive("c", "orders") == sent
     net.pass_ms(10_000)
     assert all(node.store.messages == {} for node in net.nodes.values())
+
+
+# What operators and the outside ask for
+
+
+def test_a_message_that_is_rejected_is_gone_and_the_ones_behind_it_come() -> None:
+    net = a_chain()
+    for body in ("bad", "good"):
+        net.send("a", at("c"), body, transactional=True, final_ack=True)
+    net.run()
+    core = net.nodes["c"].up
+    core.consume(5, "orders", 1, transactional=True)
+    net.run()
+    core.reject(5, "orders")
+    net.pass_ms(2_000)
+    assert net.receive("c", "orders") == [b"good"]
+    (note,) = [note for note in net.nodes["a"].notes if note.name == "message-refused-by-destination"]
+    assert note.facts["class"] == MessageClass.NACK_RECEIVE_REJECTED
+    with pytest.raises(UsageError, match="nothing of queue orders"):
+        core.reject(5, "orders")
+
+
+@pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.7")
+def test_a_purge_says_how_many_are_to_go_here_and_on_their_way() -> None:
+    net = a_chain(Settings(resident_messages=2))
+    net.blocked.add(frozenset("ab"))
+    for number in range(5):
+        net.send("a", at("c", 17), str(number), recoverable=True)
+        net.send("c", at("c", 17), str(number), recoverable=True)
+    net.run()
+    assert net.nodes["a"].up.purge(guid_text(guid_of("c")), net.now) == 5
+    assert net.nodes["c"].up.purge("notes", net.now) == 5
+    net.run()
+    assert net.nodes["a"].store.messages == net.nodes["c"].store.messages == {}
+    with pytest.raises(UsageError, match="no queue x here"):
+        net.nodes["c"].up.purge("x", net.now)
+
+
+@pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.4")
+def test_a_queue_that_is_deleted_says_how_many_are_to_go_and_is_there_again_after_a_restart() -> None:
+    net = a_chain()
+    for number in range(3):
+        net.send("a", at("c"), str(number), transactional=True)
+    net.run()
+    assert net.nodes["c"].up.delete("orders") == 3
+    net.run()
+    with pytest.raises(UsageError, match="no queue orders here"):
+        net.nodes["c"].up.peek("orders", 1)
+    net.kill("c")
+    net.start("c")
+    net.run()
+    assert net.nodes["c"].up.peek("orders", 1) == []
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.13")
+@pytest.mark.spec("[MS-MQQB] 3.1.7.14")
+def test_a_queue_on_its_way_is_paused_and_resumed_by_its_name() -> None:
+    net = a_chain()
+    core = net.nodes["a"].up
+    with pytest.raises(UsageError, match="no outgoing queue x here; there are: none"):
+        core.hold("x", on_hold=True)
+    net.send("a", at("c"), "one", transactional=True)
+    net.run()
+    with pytest.raises(UsageError, match="there are: PRIVATE="):
+        core.hold("x", on_hold=True)
+    core.hold(at("c").name, on_hold=True)
+    net.send("a", at("c"), "two", transactional=True)
+    net.pass_ms(2_000)
+    assert net.receive("c", "orders") == [b"one"]
+    core.hold(at("c").name, on_hold=False)
+    net.run()
+    assert net.receive("c", "orders") == [b"two"]
+
+
+def test_dead_letters_are_sent_once_more_as_many_as_are_chosen() -> None:
+    net = a_chain()
+    for number in range(3):
+        net.send("a", at("c", 99), str(number), transactional=True, journal_negative=True)
+    net.pass_ms(2_000)
+    net.kill("c")
+    net.nodes["c"].queues += (queue("late", 99),)
+    net.start("c")
+    core = net.nodes["a"].up
+    key = core.peek(SystemQueue.DEADXACT, 9)[1].key
+    assert core.send_back(SystemQueue.DEADXACT, [key], net.now) == 1
+    assert core.send_back(SystemQueue.DEADXACT, None, net.now) == 2
+    net.pass_ms(2_000)
+    assert net.receive("c", "late") == [b"1", b"0", b"2"]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.8")
+def test_what_comes_behind_a_message_that_had_no_room_is_not_taken_but_acknowledgments_are() -> None:
+    """Both are in what one read of the transport brings; the session is closed."""
+    net = chain("a", "c", queues=[ORDERS, NOTES], settings=Settings(quota_bytes=3_000))
+    net.send("c", at("a", 99), "makes c wait", transactional=True)
+    net.run()
+    core = net.nodes["c"].up
+    (session,) = core._neighbours.sessions
+    (row,) = net.nodes["c"].store.outgoing.values()
+    identifier = TxSequenceId(time_stamp=row.time_stamp, ordinal=row.ordinal)
+    to_notes = {"source": guid_of("a"), "destination_manager": guid_of("c"), "destination": 17}
+    found = [
+        a_user_message(**to_notes, message_id=900, body=bytes(3_000)),
+        a_user_message(**to_notes, message_id=901),
+        order_ack(
+            source=guid_of("a"),
+            destination_manager=guid_of("c"),
+            destination=4,
+            message_id=902,
+            sent_time_s=0,
+            body=OrderAckBody(identifier, 1, 0),
+        ),
+    ]
+    core.receive(session, b"".join(encode_packet(message) for message in found), net.now)
+    batch = core.take(net.now)
+    (close,) = batch.closes
+    assert (close.section, "quota_bytes = 3,000" in close.reason) == ("3.1.5.8.8", True)
+    assert core.peek("notes", 9) == []
+    assert [q.waiting for q in core.status().outgoing if q.sequence] == [0]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.1.2")
+def test_what_is_over_ends_by_itself_wherever_it_waits() -> None:
+    net = a_chain()
+    net.blocked.add(frozenset("bc"))
+    for where in (at("c"), at("c", 17)):
+        net.send("a", where, "x", transactional=where == at("c"), recoverable=True, time_to_reach_queue_s=5)
+    net.send("c", at("c", 17), "x", time_to_be_received_s=5)
+    net.nodes["a"].up.hold(at("c").name, on_hold=True)
+    net.pass_ms(10_000)
+    assert [net.nodes[name].up.status().expired for name in "abc"] == [1, 1, 1]
+    assert all(node.store.messages == {} for node in net.nodes.values())
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.4.2")
+def test_a_queue_manager_that_stops_closes_its_sessions_and_loses_nothing() -> None:
+    net = a_chain()
+    net.send("a", at("c"), "x", transactional=True)
+    net.run()
+    for node in net.nodes.values():
+        node.up.stop(net.now)
+    net.run()
+    assert all(node.up.status().sessions_open == 0 for node in net.nodes.values())
+    for name in net.nodes:
+        net.kill(name)
+    net.start()
+    net.pass_ms(5_000)
+    assert net.receive("c", "orders") == [b"x"]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.7")
+@pytest.mark.spec("[MS-MQQB] 3.1.7.8")
+def test_datagrams_that_are_no_pings_are_answered_by_silence() -> None:
+    core = a_chain().nodes["a"].up
+    assert core.pinged(b"garbage") is None
+    assert core.ping_answered(1, b"garbage") is False
+
+
+def test_where_a_message_is_can_be_asked_at_any_time() -> None:
+    net = a_chain()
+    net.send("a", at("c", 17), "x")
+    (found,) = net.nodes["a"].up.whereabouts().unstored()
+    assert found.spot is Spot.UNSENT
+    net.run()
+    assert list(net.nodes["a"].up.whereabouts().unstored()) == []
+    (found,) = net.nodes["c"].up.whereabouts().unstored()
+    assert (found.spot, found.queue) == (Spot.IN_QUEUE, "notes")
+
+
+def test_bytes_of_a_session_that_is_gone_are_dropped() -> None:
+    net = a_chain()
+    net.nodes["a"].up.receive(99, b"whatever", net.now)
+    net.run()
+    assert net.traffic == []
