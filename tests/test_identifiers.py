@@ -56,6 +56,7 @@ def test_two_senders_that_count_alike_do_not_lose_messages_to_each_other() -> No
     """By the letter the ordinal alone is compared."""
     table = Table()
     assert not table.is_duplicate(1)
+    assert ((A, 1) in table.history, (B, 1) in table.history) == (True, False)
     assert not table.is_duplicate(1, source=B)
     assert table.is_duplicate(1)
 

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from mqproto.configuration import Settings
 from mqproto.effects import CloseTransport, OpenTransport
+from mqproto.localqueues import SystemQueue
+from mqproto.moment import Moment
 from mqproto.routing import NextHop, Routes
 from mqproto.timers import Timer
 from mqproto.wire import (
@@ -755,6 +757,51 @@ def test_a_request_for_a_direct_name_leaves_the_manager_open() -> None:
     assert isinstance(request, EstablishConnection)
     server: Guid = request.server_guid
     assert server == NULL_GUID
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.5.4")
+@pytest.mark.parametrize("recoverable", [True, False])
+def test_a_message_that_is_to_be_journaled_is_when_the_neighbour_has_answered_for_it(
+    recoverable: bool,
+) -> None:
+    net = a_pair()
+    net.send("a", at("c", 17), "x", journal_positive=True, recoverable=recoverable)
+    net.send("a", at("c", 17), "y")
+    core = net.nodes["a"].up
+    while b"x" not in b"".join(chunk for _, _, chunk in net.traffic):
+        net.turn("a")
+        net.turn("c")
+    assert core.peek(SystemQueue.JOURNAL, 9) == [], "it was sent, and nothing came back yet"
+    net.run()
+    assert net.receive("a", SystemQueue.JOURNAL) == [b"x"]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.1.2")
+def test_a_message_whose_time_is_over_when_its_turn_comes_is_not_sent() -> None:
+    net = a_pair()
+    net.blocked.add(frozenset("ac"))
+    net.send("a", at("c", 17), "late", time_to_reach_queue_s=60)
+    net.send("a", at("c", 17), "early")
+    net.run()
+    net.blocked.clear()
+    net.now = Moment(
+        net.now.uptime_ms + RETRY_MS, net.now.utc_s + 100
+    )  # The clock was set; no timer has noticed.
+    core = net.nodes["a"].up
+    core.tick(net.now)
+    net.run()
+    assert bodies_sent(net, "a", "c") == ["early"]
+    assert core.status().expired == 1
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.13")
+def test_who_has_no_session_is_told_nothing_of_a_pause() -> None:
+    net = a_pair()
+    net.blocked.add(frozenset("ac"))
+    net.send("a", at("c"), "x", transactional=True)
+    net.nodes["a"].up.hold(at("c").name, on_hold=True)
+    net.run()
+    assert net.traffic == []
 
 
 # Priorities  [MS-MQMQ] 2.2.19.1

@@ -303,6 +303,17 @@ def test_a_destination_that_is_paused_is_so_in_each_priority_also_in_those_to_co
     assert not outbound.towards_manager(guid_of("c"), 0).on_hold
 
 
+def test_the_sequences_towards_a_manager_are_those_that_wait_for_its_order_ack() -> None:
+    net = a_pair()
+    for destination in (at("c"), at("c", 18), at("d")):
+        net.send("a", destination, "x", transactional=True)
+    outbound = net.nodes["a"].up._outbound
+    assert [one.name for one in outbound.sequences_towards(guid_of("c"))] == [at("c").name, at("c", 18).name]
+    net.pass_ms(2_000)
+    assert outbound.sequences_towards(guid_of("c")) == []
+    assert [one.name for one in outbound.sequences_towards(guid_of("d"))] == [at("d").name]
+
+
 def test_a_sequence_is_full_when_a_whole_transaction_might_not_fit_any_more() -> None:
     net = a_pair()
     outbound = net.nodes["a"].up._outbound
