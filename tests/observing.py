@@ -20,13 +20,19 @@ from tests.pair import Net, guid_of
 JOURNAL, DEADLETTER, DEADXACT = SystemQueue.JOURNAL, SystemQueue.DEADLETTER, SystemQueue.DEADXACT
 
 
-def messages(net: Net, sender: str, receiver: str) -> list[UserMessage]:
-    """The UserMessages that went from one node to another, in order."""
+def packets(net: Net, sender: str, receiver: str) -> list[bytes]:
+    """The packets that went from one node to another, in order."""
     buffer = PacketBuffer()
-    found = []
+    found: list[bytes] = []
     for here, there, chunk in net.traffic:
         if (here, there) == (sender, receiver):
-            found += [decode_packet(raw) for raw in buffer.feed(chunk)]
+            found += buffer.feed(chunk)
+    return found
+
+
+def messages(net: Net, sender: str, receiver: str) -> list[UserMessage]:
+    """The UserMessages that went from one node to another, in order."""
+    found = [decode_packet(raw) for raw in packets(net, sender, receiver)]
     return [packet for packet in found if isinstance(packet, UserMessage)]
 
 

@@ -19,7 +19,6 @@ from mqproto.wire import (
     Guid,
     MessageClass,
     OrderAckBody,
-    PacketBuffer,
     TransactionHeader,
     TxSequenceId,
     UserMessage,
@@ -31,22 +30,12 @@ from mqproto.wire import (
     with_hop_counted,
     without_session_header,
 )
-from tests.observing import acknowledgments, arrive, final_acks, messages, publish
+from tests.observing import acknowledgments, arrive, final_acks, messages, packets, publish
 from tests.pair import Net, at, chain, direct, guid_of, queue
 
 A, B, C = guid_of("a"), guid_of("b"), guid_of("c")
 ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
 SEQUENCE = TxSequenceId(time_stamp=50, ordinal=1)
-
-
-def packets(net: Net, sender: str, receiver: str) -> list[bytes]:
-    """The packets that went from one node to another."""
-    buffer = PacketBuffer()
-    found: list[bytes] = []
-    for here, there, chunk in net.traffic:
-        if (here, there) == (sender, receiver):
-            found += buffer.feed(chunk)
-    return found
 
 
 def a_message(number: int = 0, *, previous: int | None = None, **changes: Any) -> UserMessage:

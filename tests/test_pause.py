@@ -8,9 +8,9 @@ import pytest
 
 from mqproto.configuration import Settings
 from mqproto.errors import UsageError
-from mqproto.wire import PacketBuffer, SessionAck, acknowledgment_in, decode_packet, guid_text
+from mqproto.wire import SessionAck, acknowledgment_in, decode_packet, guid_text
 from tests.examples import a_transaction_header, a_user_message
-from tests.observing import DEADLETTER, arrive, bodies, messages
+from tests.observing import DEADLETTER, arrive, bodies, messages, packets
 from tests.pair import Net, at, chain, guid_of, queue
 
 NOTES, ORDERS, OTHERS = (
@@ -33,13 +33,7 @@ def hold(net: Net, name: str, *, on_hold: bool = True) -> None:
 
 
 def session_acks(net: Net, sender: str, receiver: str) -> list[SessionAck]:
-    buffer = PacketBuffer()
-    found = [
-        decode_packet(raw)
-        for here, there, chunk in net.traffic
-        if (here, there) == (sender, receiver)
-        for raw in buffer.feed(chunk)
-    ]
+    found = [decode_packet(raw) for raw in packets(net, sender, receiver)]
     return [packet for packet in found if isinstance(packet, SessionAck)]
 
 
