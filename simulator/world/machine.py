@@ -7,7 +7,7 @@ process that has one thread. A crash may fall anywhere; the disk outlives it, an
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mqproto.applications import Draft
 from mqproto.configuration import Settings
@@ -31,8 +31,11 @@ from simulator.world.traffic import KINDS, Message, body_of, destination
 if TYPE_CHECKING:
     from simulator.world.world import World
 
-LOOKS_EVERY = 16
+LOOKS_EVERY: Final = 16
 """How many turns pass between two looks at what a core has in memory."""
+BOOTED_MS: Final = 30_000
+"""The uptime of a machine when its queue manager starts."""
+NEVER: Final = Moment(uptime_ms=-1, utc_s=0)
 
 
 class _Flushing(NamedTuple):
@@ -105,7 +108,7 @@ class Machine:
         self._was_held = False
         self._restarts_at_ms: int | None = None
         """After an orderly stop: when it is to start again."""
-        self._moment = Moment(uptime_ms=0, utc_s=0)
+        self._moment = NEVER
 
     # Time
 
@@ -128,7 +131,7 @@ class Machine:
         """The date changes, the uptime does not."""
         self.utc_offset_s += seconds
         self.ledger.latest_utc_offset_s = max(self.ledger.latest_utc_offset_s, self.utc_offset_s)
-        self._moment = Moment(uptime_ms=0, utc_s=0)
+        self._moment = NEVER
 
     # What happens to it
 
@@ -219,7 +222,11 @@ class Machine:
         """Begin from what the disk has."""
         assert self.core is None
         self.trace.add(self.now_ms, self.name, "start")
-        self.has_power = True
+        if not self.has_power:
+            # The machine has booted, and its uptime begins anew.
+            self._uptime_offset_ms = BOOTED_MS - self.now_ms
+            self._moment = NEVER
+            self.has_power = True
         self.core = QueueManager(
             self.guid,
             self.queues,
