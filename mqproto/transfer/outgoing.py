@@ -394,7 +394,7 @@ class OutgoingSequence(OutgoingQueue):
         self.identifier = TxSequenceId(
             ordinal=self.identifier.ordinal + 1, time_stamp=self.identifier.time_stamp
         )
-        self.base = self.saved_through = self._last
+        self.base = self.saved_through = self._stored_ceiling = self._last
         self.last_ack = 0
         self.final_asked = False
         self._holes.clear()

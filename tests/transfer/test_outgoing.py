@@ -495,12 +495,16 @@ def test_where_nothing_was_sent_all_may_expire_and_the_next_message_begins_a_new
     assert sender.sequence.count == 0
 
 
-def test_of_a_new_sequence_nothing_was_sent_though_the_old_ones_ceiling_is_above_it() -> None:
+@pytest.mark.parametrize("restarted", [False, True])
+def test_of_a_new_sequence_nothing_was_sent_though_the_old_ones_ceiling_was_above_it(restarted: bool) -> None:
+    """Else a message for a destination that cannot be reached since would wait for ever, unsent, after a restart."""
     sender = Sender()
     sender.put()
     sender.take()
     sender.order_ack(1)
     sender.put(time_to_reach_queue_s=5)
+    if restarted:
+        sender.restart()
     assert sent(sender) == []
     sender.pass_s(6)
     assert numbers(sender.expire()) == [1]
