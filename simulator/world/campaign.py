@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import nullcontext
@@ -48,7 +49,7 @@ def run_seeds(
         return total
     # A process that is made anew has no threads and no trio of ours; on each system it is the same.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, context) as pool:
+    with ProcessPoolExecutor(processes, context, initializer=_leave_ctrl_c_to_the_parent) as pool:
         waiting = iter(shares)
         running: set[Future[Summary]] = set()
         while True:
@@ -62,6 +63,10 @@ def run_seeds(
                 progress(total)
             if len(total.broken) >= ENOUGH:
                 waiting = iter(())
+
+
+def _leave_ctrl_c_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def run_share(first: int, count: int, plant: str | None = None) -> Summary:
