@@ -7,6 +7,7 @@ process that has one thread. A crash may fall anywhere; the disk outlives it, an
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mqproto.applications import Draft
@@ -35,6 +36,9 @@ LOOKS_EVERY: Final = 16
 """How many turns pass between two looks at what a core has in memory."""
 BOOTED_MS: Final = 30_000
 """The uptime of a machine when its queue manager starts."""
+BACK_AFTER_MS: Final = 1_000
+"""How long a node is down that is started with other settings."""
+ROOMY: Final = Settings()
 NEVER: Final = Moment(uptime_ms=-1, utc_s=0)
 
 
@@ -299,7 +303,15 @@ class Machine:
         self._restarts_at_ms = restarts_at_ms
 
     def mend(self) -> None:
-        """The calm begins: the disk is fast and has room, the consumers do not dawdle, and the node is up."""
+        """The calm begins: the disk is fast and has room, the consumers do not dawdle, and the node is up.
+
+        A node that its QueueManagerQuota stops is given more room, as by an operator: full nodes refuse one another's
+        messages, and nothing says that they ever stop.  [MS-MQQB] 3.1.5.8.8
+        """
+        if self.settings.quota_bytes < ROOMY.quota_bytes:
+            self.settings = replace(self.settings, quota_bytes=ROOMY.quota_bytes)
+            if self.core is not None:
+                self.hear(self.life, self.stop, self.now_ms + BACK_AFTER_MS)
         self.flush_ms = 0
         self.disk.room_bytes = None
         self.dies_at_commit = None
