@@ -178,7 +178,10 @@ class Ledger:
             return
         message.place = place
         (time_stamp, ordinal), number = place
-        sequence = self.sequences.setdefault((name[:16], time_stamp, ordinal), Sequence())
+        key = name[:16], time_stamp, ordinal
+        sequence = self.sequences.get(key)
+        if sequence is None:
+            sequence = self.sequences[key] = Sequence()
         sequence.numbers.append(number)
         sequence.messages.append(message)
 

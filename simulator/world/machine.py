@@ -202,14 +202,9 @@ class Machine:
     def _submit(self, burst: Burst, number: int) -> None:
         assert self.core is not None
         kind = KINDS[burst.kind]
-        goal = destination(burst.target, kind)
+        goal, options = destination(burst.target, kind), kind.draft_at(self.guid)
         drafts = [
-            (
-                goal,
-                Draft(
-                    body=body_of(burst, number, index), priority=burst.priority, **kind.draft_at(self.guid)
-                ),
-            )
+            (goal, Draft(body=body_of(burst, number, index), priority=burst.priority, **options))
             for index in range(burst.count)
         ]
         try:
