@@ -81,7 +81,7 @@ def planted(name: str) -> Iterator[Plant]:
 # What is on disk, and when
 
 
-@_plant(PendingWrites, "put", "acknowledged_is_on_disk", "nothing_is_retained")
+@_plant(PendingWrites, "put", "acknowledged_is_on_disk", "accepted_is_on_disk", "nothing_is_retained")
 def acknowledge_before_flush(sound: Any) -> Any:
     """A message waits for the next commit, and what is said of it does not."""
     return lambda self, message: self.later.messages.append(message)
