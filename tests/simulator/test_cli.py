@@ -215,9 +215,18 @@ def wait_for(running: Running, queue: str, count: int) -> None:
     pytest.fail(f"{queue} has {queues[queue]}")
 
 
+def wait_until_acknowledged(running: Running) -> None:
+    """Wait until the sender awaits nothing more for `orders`: its consumer is ahead of the OrderAck."""
+    for _ in range(400):
+        if "sender to" not in running("explain", "orders").out:
+            return
+    pytest.fail(running("explain", "orders").out)
+
+
 def test_a_paused_queue_is_explained_and_goes_on_when_it_is_resumed(running: Running) -> None:
     running("send", "orders", "-b", "before")
     assert running("receive", "orders", "--timeout", "20").out == "before\n"
+    wait_until_acknowledged(running)
     assert running("pause", r"destination\orders").out == "sender to destination\\orders: paused\n"
     sent = running("send", "orders", "-b", "later", "--label", "held back").out.strip()
     explained = running("explain", "orders")
@@ -235,6 +244,7 @@ def test_a_paused_queue_is_explained_and_goes_on_when_it_is_resumed(running: Run
     assert "paused" in running("explain").out
     assert json.loads(running("resume", "orders", "--json").out)["state"] == "resumed"
     assert running("receive", "orders", "--timeout", "20").out == "later\n"
+    wait_until_acknowledged(running)
     gone = running("explain", sent)
     assert gone.status == FINDING
     assert gone.out.startswith(f"no node that runs has {sent}: it was received")
@@ -243,6 +253,7 @@ def test_a_paused_queue_is_explained_and_goes_on_when_it_is_resumed(running: Run
 def test_dead_letters_are_explained_and_sent_back(running: Running) -> None:
     running("send", "orders", "-b", "opens the way")
     assert running("receive", "orders", "--timeout", "20").out == "opens the way\n"
+    wait_until_acknowledged(running)
     running("pause", "orders")
     sent = running("send", "orders", "-b", "body", "--dead-letter", "--label", "gone").out.strip()
     assert running("purge", "orders", "--node", "sender").out == "1 message deleted\n"
