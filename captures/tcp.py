@@ -1,12 +1,13 @@
-"""One TCP segment over IPv4 in an Ethernet frame, to bytes and back.  [RFC 894], [RFC 791], [RFC 9293]"""
+"""TCP segments: read from IP packets, written as Ethernet frames.  [RFC 894], [RFC 791], [RFC 9293]"""
 
 from __future__ import annotations
 
 import socket
 import struct
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple
 
+from captures.ip import DONT_FRAGMENT, IPV4_HEADER, Datagram
 from mqproto.errors import UsageError
 
 FIN: Final = 0x01
@@ -19,28 +20,24 @@ ETHERTYPE_IPV4: Final = 0x0800
 PROTOCOL_TCP: Final = 6
 
 ETHERNET_HEADER: Final = struct.Struct("!6s6sH")
-IPV4_HEADER: Final = struct.Struct("!BBHHHBBH4s4s")
 TCP_HEADER: Final = struct.Struct("!HHIIBBHHH")
 PSEUDO_HEADER: Final = struct.Struct("!4s4sBBH")
 
 # IPv4 counts the whole packet in 16 bits, and both headers are 20 bytes without options.
 MAX_SEGMENT_BYTES: Final = 65_535 - IPV4_HEADER.size - TCP_HEADER.size
 
-DONT_FRAGMENT: Final = 0x4000
-FRAGMENT: Final = 0x3FFF  # "more fragments" and the offset
-
 
 class Endpoint(NamedTuple):
-    """One end of a connection: an IPv4 address in dotted form, and a port."""
+    """One end of a connection: an IPv4 or IPv6 address in its usual form, and a port."""
 
     host: str
     port: int
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def validated(self) -> Endpoint:
-        """Itself.
+        """Itself, if a frame can be written for it.
 
         Raises:
             UsageError: the host is no IPv4 address, or the port has more than 16 bits.
@@ -54,8 +51,7 @@ class Endpoint(NamedTuple):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(NamedTuple):
     """One TCP segment.  [RFC 9293] 3.1
 
     options: whole 4-byte words, at most 40 bytes.
@@ -112,43 +108,38 @@ def encode_frame(segment: Segment, identification: int) -> bytes:
     )
 
 
-def decode_frame(frame: bytes) -> Segment | None:
-    """The TCP segment in an Ethernet frame, or None where there is none.
+def decode_segment(datagram: Datagram) -> Segment | None:
+    """The TCP segment in an IP packet; None if it is damaged.
 
     Checksums are not looked at: a capture taken on the sending host often shows frames from before the
-        network card
-    filled them in. A frame that the capture cut short gives what is left of its payload.
+    network card filled them in. A frame that the capture cut short gives what is left of its payload.
     """
-    if len(frame) < ETHERNET_HEADER.size + IPV4_HEADER.size or frame[12:14] != b"\x08\x00":
-        return None
-    ip_start = ETHERNET_HEADER.size
-    version, _, ip_bytes, _, fragment, _, protocol, _, source, destination = IPV4_HEADER.unpack_from(
-        frame, ip_start
-    )
-    tcp_start = ip_start + (version & 0x0F) * 4
-    if version >> 4 != 4 or tcp_start < ip_start + 20 or protocol != PROTOCOL_TCP or fragment & FRAGMENT:
-        return None
-    # Zero stands in frames that were caught before the network card cut them up. Else what follows is
-    # Ethernet padding.
-    end = min(len(frame), ip_start + ip_bytes) if ip_bytes else len(frame)
-    if tcp_start + TCP_HEADER.size > end:
+    data = datagram.payload
+    if len(data) < TCP_HEADER.size:
         return None
     source_port, destination_port, sequence, acknowledgment, length, flags, window, _, _ = (
-        TCP_HEADER.unpack_from(frame, tcp_start)
+        TCP_HEADER.unpack_from(data)
     )
-    payload_start = tcp_start + (length >> 4) * 4
-    if not tcp_start + TCP_HEADER.size <= payload_start <= end:
+    payload_start = (length >> 4) * 4
+    if not TCP_HEADER.size <= payload_start <= len(data):
         return None
     return Segment(
-        Endpoint(socket.inet_ntoa(source), source_port),
-        Endpoint(socket.inet_ntoa(destination), destination_port),
+        endpoint(datagram.source, source_port),
+        endpoint(datagram.destination, destination_port),
         sequence,
         acknowledgment,
         flags,
         window,
-        frame[tcp_start + TCP_HEADER.size : payload_start],
-        frame[payload_start:end],
+        data[TCP_HEADER.size : payload_start],
+        data[payload_start:],
     )
+
+
+@lru_cache(maxsize=4096)
+def endpoint(address: bytes, port: int) -> Endpoint:
+    """An address as it stands in a packet, 4 or 16 bytes, and a port."""
+    family = socket.AF_INET if len(address) == 4 else socket.AF_INET6
+    return Endpoint(socket.inet_ntop(family, address), port)
 
 
 def word_sum(data: bytes) -> int:

@@ -52,6 +52,8 @@ LAYERS: Final = (
 )
 OURS: Final = ("mqproto", "captures", "simulator", "tests")
 DISTRIBUTIONS_OF: Final = packages_distributions()
+LATER_MODULES: Final = ("compression",)
+"""What the standard library has from some Python on; before it, a package of pyproject.toml stands in."""
 EVERY_EXTRA: Final = tuple(extra for extra in PYPROJECT["project"]["optional-dependencies"] if extra != "dev")
 
 
@@ -114,7 +116,7 @@ def fault(path: str, imported: Import) -> str | None:
             return f"{target.folder} needs {', '.join(missing)}: import it inside a function."
         return None
     names = {canonicalize_name(name) for name in DISTRIBUTIONS_OF.get(top, [top])}
-    if top in sys.stdlib_module_names or names & installed:
+    if top in (*sys.stdlib_module_names, *LATER_MODULES) or names & installed:
         return None
     if layer.banned:
         return f"{layer.folder} imports the standard library and its own extra's packages, nothing else."

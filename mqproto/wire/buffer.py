@@ -61,6 +61,11 @@ class PacketBuffer:
         """How much of a packet that is not whole yet has arrived."""
         return len(self._kept)
 
+    @property
+    def missing_bytes(self) -> int:
+        """How much of that packet is still to come; None of it is known before its first 16 bytes are there."""
+        return self._needed - len(self._kept) if len(self._kept) >= HEAD_SIZE else 0
+
     def feed(self, data: bytes | bytearray | memoryview) -> list[bytes]:
         """The packets that these bytes complete, in order.
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from captures.conversation import Side, TcpConversation
 from captures.pcap import Frame, PcapngWriter, read_capture
 from captures.streams import Ending, reassemble, streams
-from captures.tcp import ACK, FIN, MAX_SEGMENT_BYTES, PSH, RST, SYN, Endpoint, Segment, decode_frame
+from captures.tcp import ACK, FIN, MAX_SEGMENT_BYTES, PSH, RST, SYN, Endpoint, Segment
 from mqproto.errors import UsageError
+from tests.captures.frames import decode_frame
 
 CLIENT = Endpoint("127.0.0.1", 40_001)
 SERVER = Endpoint("127.0.0.2", 1801)

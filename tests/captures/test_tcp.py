@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import socket
 import struct
 
@@ -10,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.tcp import MAX_SEGMENT_BYTES, Endpoint, Segment, decode_frame, encode_frame, word_sum
+from captures.tcp import MAX_SEGMENT_BYTES, Endpoint, Segment, encode_frame, word_sum
 from mqproto.errors import UsageError
+from tests.captures.frames import decode_frame
 
 hosts = st.ip_addresses(v=4).map(str)
 endpoints = st.builds(Endpoint, hosts, st.integers(0, 0xFFFF))
@@ -115,7 +115,7 @@ def test_an_ip_length_of_zero_means_all_that_follows() -> None:
 
 
 def test_the_longest_segment_fills_ipv4() -> None:
-    longest = dataclasses.replace(SEGMENT, payload=bytes(MAX_SEGMENT_BYTES))
+    longest = SEGMENT._replace(payload=bytes(MAX_SEGMENT_BYTES))
     assert len(encode_frame(longest, 0)) == 14 + 0xFFFF
 
 

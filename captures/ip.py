@@ -1,0 +1,166 @@
+"""IP packets: addresses, what they carry, and fragments put together.  [RFC 791], [RFC 8200]"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+IPV4_HEADER: Final = struct.Struct("!BBHHHBBH4s4s")
+IPV6_HEADER: Final = struct.Struct("!IHBB16s16s")
+
+DONT_FRAGMENT: Final = 0x4000
+MORE_FRAGMENTS: Final = 0x2000
+FRAGMENT_OFFSET: Final = 0x1FFF
+
+# IPv6 extension headers; all but the fragment's and AH's say their length in units of 8 bytes.  [RFC 8200] 4
+FRAGMENT: Final = 44
+AUTHENTICATION: Final = 51
+EXTENSIONS: Final = frozenset({0, 43, 60, 135, 139, 140, FRAGMENT, AUTHENTICATION})
+MAX_EXTENSIONS: Final = 16
+
+MAX_PACKET_BYTES: Final = 65_535
+MAX_PARTIAL_COUNT: Final = 256
+"""How many packets may wait for fragments; then the oldest is given up."""
+
+
+class Datagram(NamedTuple):
+    """What one IP packet carries.
+
+    source, destination: 4 or 16 bytes.
+    missing_bytes: how many bytes at the end of the payload the capture left out.
+    """
+
+    source: bytes
+    destination: bytes
+    protocol: int
+    payload: bytes
+    missing_bytes: int
+
+
+@dataclass(slots=True)
+class _Partial:
+    """A packet of which some fragments have come."""
+
+    pieces: dict[int, bytes] = field(default_factory=dict)
+    whole_bytes: int | None = None
+    held_bytes: int = 0
+
+
+class IpReader:
+    """IP packets in, what they carry out; fragments wait for one another.
+
+    Attributes:
+        fragment_count: fragments seen.
+        given_up_count: packets that were never whole, or whose fragments contradicted one another.
+    """
+
+    def __init__(self) -> None:
+        self.fragment_count = 0
+        self.given_up_count = 0
+        self._partial: OrderedDict[tuple[bytes, bytes, int, int], _Partial] = OrderedDict()
+
+    @property
+    def waiting_count(self) -> int:
+        """Packets of which fragments are still missing."""
+        return len(self._partial)
+
+    def read(self, frame: bytes, start: int) -> Datagram | None:
+        """The datagram that begins at `start`; None if it is damaged, or not whole yet."""
+        version = frame[start] >> 4 if start < len(frame) else 0
+        if version == 4:
+            return self._read_4(frame, start)
+        return self._read_6(frame, start) if version == 6 else None
+
+    def _read_4(self, frame: bytes, start: int) -> Datagram | None:
+        if len(frame) < start + IPV4_HEADER.size:
+            return None
+        head, _, size_bytes, identification, fragment, _, protocol, _, source, destination = (
+            IPV4_HEADER.unpack_from(frame, start)
+        )
+        header_bytes = (head & 0x0F) * 4
+        # Zero stands in frames that were caught before the network card cut them up.
+        end = start + size_bytes if size_bytes else len(frame)
+        payload_start = start + header_bytes
+        if header_bytes < IPV4_HEADER.size or payload_start > min(end, len(frame)):
+            return None
+        # What follows the packet is padding of the link.
+        payload = frame[payload_start:end]
+        missing_bytes = max(0, end - len(frame))
+        if fragment & (MORE_FRAGMENTS | FRAGMENT_OFFSET):
+            more, offset = bool(fragment & MORE_FRAGMENTS), (fragment & FRAGMENT_OFFSET) * 8
+            key = (source, destination, protocol, identification)
+            return self._fragment(key, offset, more, payload, missing_bytes)
+        return Datagram(source, destination, protocol, payload, missing_bytes)
+
+    def _read_6(self, frame: bytes, start: int) -> Datagram | None:
+        if len(frame) < start + IPV6_HEADER.size:
+            return None
+        _, size_bytes, protocol, _, source, destination = IPV6_HEADER.unpack_from(frame, start)
+        at = start + IPV6_HEADER.size
+        end = at + size_bytes if size_bytes else len(frame)
+        for _ in range(MAX_EXTENSIONS):
+            if protocol not in EXTENSIONS:
+                missing_bytes = max(0, end - len(frame))
+                return Datagram(source, destination, protocol, frame[at:end], missing_bytes)
+            if at + 8 > min(end, len(frame)):
+                return None
+            following = frame[at]
+            if protocol == FRAGMENT:
+                offset, identification = struct.unpack_from("!HI", frame, at + 2)
+                key = (source, destination, following, identification)
+                payload = frame[at + 8 : end]
+                missing_bytes = max(0, end - len(frame))
+                if offset & ~0b110:
+                    return self._fragment(key, offset & ~0b111, bool(offset & 1), payload, missing_bytes)
+                at += 8
+            elif protocol == AUTHENTICATION:
+                at += (frame[at + 1] + 2) * 4  # [RFC 4302] 2.2
+            else:
+                at += (frame[at + 1] + 1) * 8
+            if at > min(end, len(frame)):
+                return None
+            protocol = following
+        return None
+
+    def _fragment(
+        self,
+        key: tuple[bytes, bytes, int, int],
+        offset: int,
+        more: bool,
+        payload: bytes,
+        missing_bytes: int,
+    ) -> Datagram | None:
+        """Add a fragment; the datagram, if it was the last one that was missing.
+
+        An overlap makes the whole packet void, as [RFC 5722] has it: nobody sends one in good faith.
+        """
+        self.fragment_count += 1
+        partial = self._partial.get(key)
+        if partial is None:
+            partial = self._partial[key] = _Partial()
+            if len(self._partial) > MAX_PARTIAL_COUNT:
+                self._partial.popitem(last=False)
+                self.given_up_count += 1
+        if partial.pieces.get(offset) == payload:
+            return None  # the same once more
+        end = offset + len(payload)
+        if not more:
+            partial.whole_bytes = end
+        overlaps = any(offset < at + len(piece) and at < end for at, piece in partial.pieces.items())
+        beyond = partial.whole_bytes is not None and (
+            end > partial.whole_bytes or any(at >= partial.whole_bytes for at in partial.pieces)
+        )
+        if missing_bytes or overlaps or beyond or not payload or end > MAX_PACKET_BYTES:
+            del self._partial[key]
+            self.given_up_count += 1
+            return None
+        partial.pieces[offset] = payload
+        partial.held_bytes += len(payload)
+        if partial.held_bytes != partial.whole_bytes:
+            return None
+        del self._partial[key]
+        source, destination, protocol, _ = key
+        whole = b"".join(partial.pieces[at] for at in sorted(partial.pieces))
+        return Datagram(source, destination, protocol, whole, 0)

@@ -1,0 +1,473 @@
+"""The packets in a capture: who sent them to whom, when, and where in the file they stand.
+
+Everything is read in one pass and in bounded memory. What is no packet is counted and never passed over in silence:
+`Totals` accounts for every frame and for every byte of every stream.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from captures.frame import CaptureError, Frame, Interface
+from captures.ip import Datagram, IpReader
+from captures.links import ip_start, is_known
+from captures.pcap import read_capture
+from captures.streams import MSMQ_PORT, Arrival, Chunk, Reassembler, Stream
+from captures.tcp import PROTOCOL_TCP, Endpoint, decode_segment, endpoint
+from mqproto.errors import WireFormatError
+from mqproto.wire import Packet, PacketBuffer, Ping, decode_packet, decode_ping
+
+PROTOCOL_UDP: Final = 17
+UDP_HEADER: Final = struct.Struct("!HHHH")
+PING_PORT: Final = 3527
+HEAD_BYTES: Final = 16
+"""What framing judges: the BaseHeader.  [MS-MQMQ] 2.2.19.1"""
+
+
+class SeenPacket:
+    """One packet as the capture shows it.
+
+    Attributes:
+        number: counted from 1 in the order in which packets could be read whole.
+        frame, first_frame: the numbers of the frames that ended and that began it.
+        file_offset: of the record of the frame that began it, in the unpacked file.
+        time_ns: since 1970, UTC; when its last byte could be read. `began_ns` is that of its first.
+        connection: counted from 0, as Wireshark's tcp.stream; -1 for a Ping.
+        interface: where it was seen.
+        position: of its first byte in its stream, counted from the first byte that the capture has; missing bytes
+            count.
+        data: the whole packet, its SessionHeader included. Of bytes that begin no packet, up to the first 16.
+        missing_bytes: how many bytes right before it the capture lacks.
+        skipped_bytes: how many bytes right before it belong to no packet that could be read.
+        framed: False where `data` begins no packet, so that nobody can say where the next one begins.
+    """
+
+    __slots__ = (
+        "_fault",
+        "_packet",
+        "began_ns",
+        "connection",
+        "data",
+        "destination",
+        "file_offset",
+        "first_frame",
+        "frame",
+        "framed",
+        "interface",
+        "missing_bytes",
+        "number",
+        "position",
+        "skipped_bytes",
+        "source",
+        "time_ns",
+    )
+
+    def __init__(
+        self,
+        data: bytes,
+        *,
+        source: Endpoint,
+        destination: Endpoint,
+        time_ns: int,
+        frame: int = 0,
+        first_frame: int = 0,
+        file_offset: int = 0,
+        began_ns: int | None = None,
+        connection: int = 0,
+        interface: Interface | None = None,
+        position: int = 0,
+        missing_bytes: int = 0,
+        skipped_bytes: int = 0,
+        fault: WireFormatError | None = None,
+    ) -> None:
+        self.number = 0
+        self.data = data
+        self.source = source
+        self.destination = destination
+        self.time_ns = time_ns
+        self.began_ns = time_ns if began_ns is None else began_ns
+        self.frame = frame
+        self.first_frame = first_frame or frame
+        self.file_offset = file_offset
+        self.connection = connection
+        self.interface = interface or Interface()
+        self.position = position
+        self.missing_bytes = missing_bytes
+        self.skipped_bytes = skipped_bytes
+        self.framed = fault is None
+        self._packet: Packet | Ping | None = None
+        self._fault = fault
+
+    @property
+    def packet(self) -> Packet | Ping | None:
+        """The record; None where the bytes form none, and `fault` says why. It is decoded when first asked for."""
+        if self._packet is None and self._fault is None:
+            try:
+                self._packet = decode_ping(self.data) if self.is_ping else decode_packet(self.data)
+            except WireFormatError as fault:
+                self._fault = fault
+        return self._packet
+
+    @property
+    def fault(self) -> WireFormatError | None:
+        """What is wrong with the bytes, if something is."""
+        if self._fault is None and self._packet is None:
+            _ = self.packet
+        return self._fault
+
+    @property
+    def is_ping(self) -> bool:
+        """Whether it came in a UDP datagram.  [MS-MQQB] 2.2.7"""
+        return self.connection < 0
+
+    def __repr__(self) -> str:
+        return f"<packet {self.number}, frame {self.frame}, {self.source} > {self.destination}>"
+
+
+@dataclass(slots=True)
+class SeenStream:
+    """A stream that has ended, or was given up, with what was found in it.
+
+    packet_count, packet_bytes: what was framed, whether valid or not.
+    cut_bytes: those of packets that began and were never whole.
+    skipped_bytes: those of which nobody can say to which packet they belong.
+    resumed_count: how often reading went on behind such bytes, at a segment that began with a packet's head.
+    is_msmq: it held a packet, or used TCP port 1801. Of others all bytes are skipped.
+    """
+
+    stream: Stream
+    packet_count: int = 0
+    packet_bytes: int = 0
+    cut_bytes: int = 0
+    skipped_bytes: int = 0
+    resumed_count: int = 0
+
+    @property
+    def is_msmq(self) -> bool:
+        ports = (self.stream.source.port, self.stream.destination.port)
+        return self.packet_count > 0 or MSMQ_PORT in ports
+
+
+@dataclass(slots=True)
+class Totals:
+    """Where everything went.
+
+    frames = segment_frames + ping_frames + the sum of other_frames, always. Once the capture has been read,
+    stream_bytes = packet_bytes + cut_bytes + skipped_bytes + other_bytes.
+
+    other_frames: by reason, frames that hold neither a TCP segment nor a Ping.
+    cut_frames: frames of which the capture left out a part.
+    untimed_frames: frames without a time.
+    packets: all that were framed, and Pings; `faults` of them, or of bytes that begin none, are malformed.
+    missing_bytes, gap_count, and the other counts of a stream: their sums.
+    other_bytes: those of connections that have nothing to do with MSMQ.
+    given_up_connections: those that were forgotten because too many were open at a time.
+    """
+
+    frames: int = 0
+    segment_frames: int = 0
+    ping_frames: int = 0
+    other_frames: Counter[str] = field(default_factory=Counter)
+    cut_frames: int = 0
+    untimed_frames: int = 0
+    first_ns: int | None = None
+    last_ns: int | None = None
+    connections: int = 0
+    msmq_streams: int = 0
+    given_up_connections: int = 0
+    packets: int = 0
+    stream_bytes: int = 0
+    packet_bytes: int = 0
+    cut_bytes: int = 0
+    skipped_bytes: int = 0
+    other_bytes: int = 0
+    resumed_count: int = 0
+    gap_count: int = 0
+    missing_bytes: int = 0
+    retransmission_count: int = 0
+    conflict_count: int = 0
+    early_count: int = 0
+    keep_alive_count: int = 0
+    given_up_fragments: int = 0
+
+
+def read_packets(path: str | os.PathLike[str]) -> Iterator[SeenPacket]:
+    """Every packet in the capture file at `path`, in the order in which they could be read.
+
+    Raises:
+        CaptureError: the file is damaged; the packets before the damage have been yielded.
+        OSError: the file cannot be opened or read.
+    """
+    return iter(PacketReader(read_capture(path)))
+
+
+class PacketReader:
+    """Frames in, packets out, once.
+
+    MSMQ is looked for on every port: a stream has it whose first bytes, or the first bytes of a later segment, are
+    the head of a packet. A gap in the middle of a packet costs that packet alone; one that swallows a head costs what
+    comes until a segment begins with one again. Nothing searches for `LIOR` inside segments.
+
+    A damaged capture raises its CaptureError at the end, after all packets that came before the damage.
+    """
+
+    def __init__(self, frames: Iterable[Frame]) -> None:
+        self.totals = Totals()
+        self._frames = frames
+        self._ip = IpReader()
+        self._reassembler = Reassembler()
+        self._framings: dict[Stream, _Framing] = {}
+        self._ended: list[SeenStream] = []
+
+    def __iter__(self) -> Iterator[SeenPacket]:
+        damage: CaptureError | OSError | None = None
+        try:
+            for frame in self._frames:
+                for packet in self._take(frame):
+                    yield self._counted(packet)
+        except (CaptureError, OSError) as error:
+            damage = error
+        for packet in self._packets_in(self._reassembler.finish()):
+            yield self._counted(packet)
+        self.totals.given_up_fragments = self._ip.given_up_count + self._ip.waiting_count
+        if damage is not None:
+            raise damage
+
+    def take_ended(self) -> list[SeenStream]:
+        """The streams that have ended since the last call; at the end of the capture all the others."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def _counted(self, packet: SeenPacket) -> SeenPacket:
+        self.totals.packets += packet.framed
+        packet.number = self.totals.packets
+        return packet
+
+    def _take(self, frame: Frame) -> Iterable[SeenPacket]:
+        totals = self.totals
+        totals.frames += 1
+        totals.cut_frames += frame.missing_bytes > 0
+        if frame.time_ns:
+            totals.first_ns = min(totals.first_ns or frame.time_ns, frame.time_ns)
+            totals.last_ns = max(totals.last_ns or 0, frame.time_ns)
+        else:
+            totals.untimed_frames += 1
+        start = ip_start(frame.link_type, frame.data)
+        if start is None:
+            known = is_known(frame.link_type)
+            totals.other_frames["no IP" if known else f"link type {frame.link_type}, which is not read"] += 1
+            return ()
+        datagram = self._ip.read(frame.data, start)
+        if datagram is None:
+            totals.other_frames["IP, damaged or a fragment"] += 1
+            return ()
+        if datagram.protocol == PROTOCOL_TCP:
+            segment = decode_segment(datagram)
+            if segment is None:
+                totals.other_frames["TCP, damaged or cut off"] += 1
+                return ()
+            totals.segment_frames += 1
+            return self._packets_in(self._reassembler.feed(frame, segment))
+        ping = _ping(datagram, frame) if datagram.protocol == PROTOCOL_UDP else None
+        if ping is None:
+            totals.other_frames["UDP" if datagram.protocol == PROTOCOL_UDP else "IP without TCP"] += 1
+            return ()
+        totals.ping_frames += 1
+        return (ping,)
+
+    def _packets_in(self, arrivals: Iterable[Arrival]) -> list[SeenPacket]:
+        packets: list[SeenPacket] = []
+        for stream, chunk in arrivals:
+            framing = self._framings.get(stream)
+            if framing is None:
+                framing = self._framings[stream] = _Framing(stream)
+            if chunk is not None:
+                framing.take(chunk, packets)
+            else:
+                del self._framings[stream]
+                self._end(framing)
+        return packets
+
+    def _end(self, framing: _Framing) -> None:
+        framing.end()
+        seen, stream, totals = framing.seen, framing.seen.stream, self.totals
+        self._ended.append(seen)
+        totals.connections = self._reassembler.connection_count
+        totals.given_up_connections = self._reassembler.given_up_count
+        totals.msmq_streams += seen.is_msmq
+        totals.stream_bytes += stream.data_bytes
+        totals.packet_bytes += seen.packet_bytes
+        totals.cut_bytes += seen.cut_bytes
+        if seen.is_msmq:
+            totals.skipped_bytes += seen.skipped_bytes
+        else:
+            totals.other_bytes += seen.skipped_bytes
+        totals.resumed_count += seen.resumed_count
+        totals.gap_count += stream.gap_count
+        totals.missing_bytes += stream.missing_bytes
+        totals.retransmission_count += stream.retransmission_count
+        totals.conflict_count += stream.conflict_count
+        totals.early_count += stream.early_count
+        totals.keep_alive_count += stream.keep_alive_count
+
+
+def _ping(datagram: Datagram, frame: Frame) -> SeenPacket | None:
+    """The Ping in a UDP datagram; None if it goes to and from other ports."""
+    if len(datagram.payload) < UDP_HEADER.size:
+        return None
+    source_port, destination_port, size_bytes, _ = UDP_HEADER.unpack_from(datagram.payload)
+    if PING_PORT not in (source_port, destination_port):
+        return None
+    return SeenPacket(
+        datagram.payload[UDP_HEADER.size : size_bytes],
+        source=endpoint(datagram.source, source_port),
+        destination=endpoint(datagram.destination, destination_port),
+        time_ns=frame.time_ns,
+        frame=frame.number,
+        file_offset=frame.offset,
+        connection=-1,
+        interface=frame.interface,
+    )
+
+
+class _Mark(NamedTuple):
+    """Where a packet began."""
+
+    position: int
+    time_ns: int
+    frame: int
+    offset: int
+
+
+class _Framing:
+    """Cuts the bytes of one stream into packets, and finds its way back after a loss."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.seen = SeenStream(stream)
+        self._buffer: PacketBuffer | None = PacketBuffer() if stream.from_start else None
+        self._position = 0
+        self._mark = _Mark(0, 0, 0, 0)
+        self._head = b""  # of a packet of which fewer than 16 bytes are there
+        self._rest_bytes = 0  # of a packet that has a hole
+        self._missing_bytes = 0  # since the last packet, as the next two
+        self._skipped_bytes = 0
+
+    def take(self, chunk: Chunk, packets: list[SeenPacket]) -> None:
+        """Add the packets that `chunk` completes."""
+        data = chunk.data
+        if chunk.missing_bytes:
+            self._position += chunk.missing_bytes
+            self._missing_bytes += chunk.missing_bytes
+            self._lose(chunk.missing_bytes)
+        if self._rest_bytes:
+            rest = data[: self._rest_bytes]
+            self._rest_bytes -= len(rest)
+            self.seen.cut_bytes += len(rest)
+            self._position += len(rest)
+            data = data[len(rest) :]
+            if not data:
+                return
+        if self._buffer is None:
+            if not _begins_packet(data):
+                self._skip(len(data))
+                return
+            self._buffer = PacketBuffer()
+            self.seen.resumed_count += self.seen.skipped_bytes > 0 or self.seen.packet_count > 0
+        self._cut(self._buffer, chunk, data, packets)
+
+    def end(self) -> None:
+        """What has begun will not be whole."""
+        if self._buffer is not None:
+            self.seen.cut_bytes += self._buffer.pending_bytes
+
+    def _cut(self, buffer: PacketBuffer, chunk: Chunk, data: bytes, packets: list[SeenPacket]) -> None:
+        begun_bytes = buffer.pending_bytes
+        try:
+            whole = buffer.feed(data)
+        except WireFormatError:
+            whole = []
+        begins = self._position - begun_bytes
+        for packet in whole:
+            mark = self._mark if begun_bytes else _Mark(begins, chunk.time_ns, chunk.frame, chunk.offset)
+            begun_bytes = 0
+            packets.append(self._seen(packet, mark, chunk))
+            self.seen.packet_count += 1
+            self.seen.packet_bytes += len(packet)
+            begins += len(packet)
+
+        if not begun_bytes:
+            self._mark = _Mark(begins, chunk.time_ns, chunk.frame, chunk.offset)
+        left = data[max(0, begins - self._position) :]
+        if buffer.fault is not None:
+            self._refuse(buffer.fault, begun_bytes, left, chunk, packets)
+        elif buffer.pending_bytes < HEAD_BYTES:
+            self._head = self._head + left if begun_bytes else left
+        self._position += len(data)
+
+    def _refuse(
+        self, fault: WireFormatError, begun_bytes: int, left: bytes, chunk: Chunk, packets: list[SeenPacket]
+    ) -> None:
+        """What follows begins no packet. On another port, before any packet, that only says it is not MSMQ."""
+        self._buffer = None
+        head = (self._head if begun_bytes else b"") + left
+        if self.seen.is_msmq:
+            packets.append(self._seen(head[:HEAD_BYTES], self._mark, chunk, fault))
+        self.seen.skipped_bytes += begun_bytes + len(left)
+        self._skipped_bytes += begun_bytes + len(left)
+
+    def _seen(
+        self, data: bytes, mark: _Mark, chunk: Chunk, fault: WireFormatError | None = None
+    ) -> SeenPacket:
+        stream = self.seen.stream
+        packet = SeenPacket(
+            data,
+            source=stream.source,
+            destination=stream.destination,
+            time_ns=chunk.time_ns,
+            frame=chunk.frame,
+            first_frame=mark.frame,
+            file_offset=mark.offset,
+            began_ns=mark.time_ns,
+            connection=stream.connection,
+            interface=stream.interface,
+            position=mark.position,
+            missing_bytes=self._missing_bytes,
+            skipped_bytes=self._skipped_bytes,
+            fault=fault,
+        )
+        self._missing_bytes = self._skipped_bytes = 0
+        return packet
+
+    def _lose(self, missing_bytes: int) -> None:
+        """Bytes are missing: they cost the packet that they belong to, or the way."""
+        if self._rest_bytes:
+            known_bytes = self._rest_bytes
+        elif self._buffer is not None:
+            known_bytes = self._buffer.missing_bytes
+            self.seen.cut_bytes += self._buffer.pending_bytes
+        else:
+            return
+        self._rest_bytes = max(0, known_bytes - missing_bytes)
+        in_step = known_bytes >= missing_bytes
+        self._buffer = PacketBuffer() if in_step else None
+
+    def _skip(self, count: int) -> None:
+        self.seen.skipped_bytes += count
+        self._skipped_bytes += count
+        self._position += count
+
+
+def _begins_packet(data: bytes) -> bool:
+    """Whether the first 16 bytes are the head of a packet."""
+    if len(data) < HEAD_BYTES:
+        return False
+    try:
+        PacketBuffer().feed(data[:HEAD_BYTES])
+    except WireFormatError:
+        return False
+    return True
