@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 
 from captures import streams as streams_module
 from captures.conversation import Side, TcpConversation
-from captures.pcap import CaptureError, Frame, PcapngWriter
+from captures.frame import CaptureError, Frame, Interface
+from captures.ip import IpReader
+from captures.pcapng import PcapngWriter
 from captures.streams import Chunk, Ending, Stream, packets, reassemble, streams, timed_packets
 from captures.tcp import ACK, PSH, SYN, Endpoint, Segment, encode_frame
 from mqproto.errors import WireFormatError
+from tests.captures.frames import decode_frame
 
 CLIENT = Endpoint("127.0.0.1", 40_001)
 SERVER = Endpoint("127.0.0.2", 1801)
@@ -215,3 +218,105 @@ def test_streams_are_read_from_a_file(tmp_path: Path) -> None:
     [(time_ns, data, missing_bytes, number, offset)] = server.chunks
     assert (time_ns, data, missing_bytes, number) == (2_000, b"hello", 0, 4)
     assert b"hello" in path.read_bytes()[offset : offset + 120]
+
+
+def test_a_repetition_with_other_bytes_is_a_conflict_and_the_first_stands() -> None:
+    stream = client_stream(
+        segment_frame(0, b"abcdef"), segment_frame(2, b"cd"), segment_frame(2, b"xd"), segment_frame(5, b"fg")
+    )
+    assert (stream.data, stream.retransmission_count, stream.conflict_count) == (b"abcdefg", 3, 1)
+
+
+def test_a_repetition_is_compared_across_the_chunks_that_it_repeats() -> None:
+    stream = client_stream(segment_frame(0, b"abc"), segment_frame(3, b"def"), segment_frame(1, b"bcdxf"))
+    assert (stream.data, stream.retransmission_count, stream.conflict_count) == (b"abcdef", 1, 1)
+
+
+def test_a_keep_alive_is_no_repetition() -> None:
+    stream = client_stream(segment_frame(0, b"abc"), segment_frame(2, b"\0"), segment_frame(3, b"d"))
+    assert (stream.data, stream.keep_alive_count, stream.retransmission_count) == (b"abcd", 1, 0)
+
+
+def test_bytes_that_the_receiver_has_acknowledged_are_not_waited_for() -> None:
+    reassembler = streams_module.Reassembler()
+    late_ns = streams_module.EARLY_LIMIT_NS
+    acknowledgment = Segment(SERVER, CLIENT, 1, 11, ACK, 0xFFFF, b"", b"")
+
+    def feed(frame: Frame) -> list[bytes]:
+        segment = streams_module.segment_in(frame, IpReader())
+        assert segment is not None
+        return [chunk.data for _, chunk in reassembler.feed(frame, segment) if chunk is not None]
+
+    assert feed(SYN_FRAME) == []
+    assert feed(segment_frame(5, b"early")) == []
+    assert feed(Frame(late_ns - 1, encode_frame(acknowledgment, 0))) == []
+    assert feed(Frame(late_ns, encode_frame(acknowledgment._replace(acknowledgment_number=5), 0))) == []
+    assert feed(Frame(late_ns, encode_frame(acknowledgment, 0))) == [b"early"]
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_of_too_many_connections_the_one_that_was_silent_longest_is_given_up(limit: int) -> None:
+    reassembler = streams_module.Reassembler(connection_limit=limit)
+    ended = []
+    for number in range(5):
+        [syn, *_] = TcpConversation(Endpoint("127.0.0.1", 40_000 + number), SERVER).open()
+        segment = decode_frame(syn)
+        assert segment is not None
+        ended += [stream.source.port for stream, _ in reassembler.feed(Frame(0, syn), segment)]
+    assert ended[::2] == [40_000 + number for number in range(5 - limit)]
+    assert reassembler.given_up_count == 5 - limit
+    assert len(reassembler.finish()) == 2 * limit
+
+
+def test_what_all_connections_hold_together_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams_module, "HELD_LIMIT_BYTES", 50_000)
+    reassembler = streams_module.Reassembler()
+    read_bytes = 0
+    for number in range(200):
+        ports = (Endpoint("127.0.0.1", 40_000 + number), SERVER)
+        for position in (0, 1_000, 3_000):
+            segment = Segment(*ports, position, 1, ACK, 0xFFFF, b"", bytes(1_000))
+            arrivals = reassembler.feed(Frame(0, b""), segment)
+            read_bytes += sum(len(chunk.data) for _, chunk in arrivals if chunk is not None)
+        assert reassembler._held.total_bytes <= 50_000
+    read_bytes += sum(len(chunk.data) for _, chunk in reassembler.finish() if chunk is not None)
+    assert read_bytes == 200 * 3_000
+    assert reassembler._held.total_bytes == 0
+
+
+def test_a_jump_beyond_any_window_begins_another_connection() -> None:
+    far = Frame(0, encode_frame(Segment(CLIENT, SERVER, 1 << 30, 1, ACK, 0xFFFF, b"", b"far"), 0))
+    found = reassemble([SYN_FRAME, segment_frame(0, b"near"), far])
+    assert [(stream.connection, stream.data) for stream in found] == [
+        (0, b"near"),
+        (0, b""),
+        (1, b"far"),
+        (1, b""),
+    ]
+
+
+def test_what_two_interfaces_saw_is_counted_at_each() -> None:
+    places = [Interface(number, name=name) for number, name in enumerate(("here", "there"))]
+    frames = [
+        frame._replace(interface=place) for frame in (SYN_FRAME, segment_frame(0, b"abc")) for place in places
+    ]
+    found = reassemble(frames)
+    assert [(stream.interface.name, stream.connection, stream.data) for stream in found] == [
+        ("here", 0, b"abc"),
+        ("here", 0, b""),
+        ("there", 0, b"abc"),
+        ("there", 0, b""),
+    ]
+    assert [stream.retransmission_count for stream in found] == [0] * 4
+
+
+def test_the_msmq_port_tells_who_was_called_where_the_capture_begins_late() -> None:
+    answer = Frame(0, encode_frame(Segment(SERVER, CLIENT, 1, 1, ACK, 0xFFFF, b"", b"x"), 0))
+    assert [stream.source for stream in reassemble([answer])] == [CLIENT, SERVER]
+
+
+@given(st.integers(0, 2**32 - 1), st.lists(st.binary(min_size=1, max_size=9), min_size=1, max_size=9))
+def test_sequence_numbers_wrap(initial: int, pieces: list[bytes]) -> None:
+    talk = TcpConversation(CLIENT, SERVER, client_sequence=initial)
+    frames = in_time(talk.open(), *(talk.send(Side.CLIENT, piece) for piece in pieces))
+    assert reassemble(frames)[0].data == b"".join(pieces)

@@ -1,0 +1,258 @@
+"""Packets in a capture: each one that is whole is found where it stands, and nothing is passed over in silence."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from captures.conversation import Side, TcpConversation
+from captures.frame import CaptureError, Frame, Interface
+from captures.ip import DONT_FRAGMENT
+from captures.packets import PacketReader, SeenPacket, SeenStream, read_packets
+from captures.pcap import PcapWriter, read_frames
+from captures.tcp import ACK, Endpoint, Segment, encode_frame
+from mqproto.testing import packets as packets_of_any_kind
+from mqproto.wire import Ping, UserMessage, encode_packet, encode_ping
+
+CLIENT = Endpoint("127.0.0.1", 40_001)
+SERVER = Endpoint("127.0.0.2", 1801)
+ELSEWHERE = Endpoint("127.0.0.2", 8080)
+
+
+def user_message(size_bytes: int) -> bytes:
+    """A head, and zeros: enough for framing, and malformed beyond it."""
+    head = bytes.fromhex("1000 0000 4c494f52") + size_bytes.to_bytes(4, "little") + bytes(4)
+    return head + bytes(size_bytes - 16)
+
+
+def said(*pieces: bytes, server: Endpoint = SERVER, begun: bool = True) -> list[Frame]:
+    """A connection on which the client says these pieces, a segment each; frames are numbered from 1."""
+    talk = TcpConversation(CLIENT, server)
+    opening = talk.open()
+    frames = [frame for piece in pieces for frame in talk.send(Side.CLIENT, piece)[:1]]
+    told = [*opening, *frames] if begun else frames
+    return [Frame(number * 1_000, frame, number=number) for number, frame in enumerate(told, 1)]
+
+
+def read(frames: Iterable[Frame]) -> tuple[list[SeenPacket], PacketReader]:
+    reader = PacketReader(frames)
+    found = list(reader)
+    balanced(reader)
+    return found, reader
+
+
+def balanced(reader: PacketReader) -> None:
+    """Every frame and every byte is accounted for."""
+    totals = reader.totals
+    assert totals.frames == totals.segment_frames + totals.ping_frames + sum(totals.other_frames.values())
+    parts = totals.packet_bytes + totals.cut_bytes + totals.skipped_bytes + totals.other_bytes
+    assert totals.stream_bytes == parts
+
+
+@given(st.lists(packets_of_any_kind(), min_size=1, max_size=4), st.data())
+def test_every_packet_is_found_where_it_stands(some: list[UserMessage], data: st.DataObject) -> None:
+    encoded = [encode_packet(packet) for packet in some]
+    stream = b"".join(encoded)
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(stream) - 1), max_size=6)))
+    pieces = [stream[start:end] for start, end in itertools.pairwise([0, *cuts, len(stream)])]
+    found, reader = read(said(*pieces))
+    assert [one.data for one in found] == encoded
+    assert [one.packet for one in found] == some
+    assert [one.number for one in found] == list(range(1, len(some) + 1))
+    starts = list(itertools.accumulate(map(len, encoded), initial=0))
+    assert [one.position for one in found] == starts[:-1]
+    edges = [0, *cuts]
+    for one, start, end in zip(found, starts, starts[1:], strict=False):
+        assert one.first_frame == 3 + sum(edge <= start for edge in edges)
+        assert one.frame == 3 + sum(edge < end for edge in edges)
+        assert (one.began_ns, one.time_ns) == (1_000 * one.first_frame, 1_000 * one.frame)
+    assert reader.totals.packet_bytes == reader.totals.stream_bytes == len(stream)
+
+
+def test_a_packet_points_at_the_record_of_the_frame_that_began_it() -> None:
+    file = io.BytesIO()
+    writer = PcapWriter(file)
+    for frame in said(user_message(200)[:90], user_message(200)[90:] + user_message(300)):
+        writer.write(frame)
+    first, second = PacketReader(read_frames(io.BytesIO(file.getvalue())))
+    for packet, start in ((first, first.data[:90]), (second, second.data)):
+        record = file.getvalue()[packet.file_offset :]
+        (size_bytes,) = struct.unpack_from("<I", record, 8)
+        assert start in record[16 : 16 + size_bytes]
+
+
+def test_packets_are_found_on_any_port() -> None:
+    found, reader = read(said(user_message(200), server=ELSEWHERE))
+    assert [len(one.data) for one in found] == [200]
+    assert reader.totals.other_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "pieces", [(b"GET / HTTP/1.1\r\n\r\n",), (b"G", b"ET / HTTP/1.1\r\n\r\n"), (b"short",)]
+)
+def test_other_traffic_is_counted_and_no_finding(pieces: tuple[bytes, ...]) -> None:
+    found, reader = read(said(*pieces, server=ELSEWHERE))
+    assert found == []
+    assert reader.totals.other_bytes + reader.totals.cut_bytes == len(b"".join(pieces))
+
+
+@pytest.mark.parametrize("pieces", [(b"GET / HTTP/1.1\r\n\r\n",), (b"GET /", b" HTTP/1.1\r\n\r\n")])
+def test_what_is_no_packet_on_the_port_of_msmq_is_shown_with_what_is_wrong(pieces: tuple[bytes, ...]) -> None:
+    [one], reader = read(said(*pieces))
+    assert (one.framed, one.packet, one.data) == (False, None, b"GET / HTTP/1.1\r\n")
+    assert one.fault is not None
+    assert one.fault.field == "base.version_number"
+    assert (reader.totals.packets, reader.totals.skipped_bytes) == (0, 18)
+
+
+def test_what_is_framed_and_malformed_is_shown_and_the_next_is_found() -> None:
+    bad, good = read(said(user_message(200) + user_message(204)))[0]
+    assert (bad.framed, bad.packet, good.position) == (True, None, 200)
+    assert bad.fault is not None
+
+
+def test_a_hole_in_a_packet_costs_that_packet_alone() -> None:
+    frames = said(user_message(200)[:100], bytes(50), bytes(50) + user_message(300), user_message(400))
+    [second, third], reader = read(frames[:4] + frames[5:])
+    assert (len(second.data), len(third.data)) == (300, 400)
+    assert (second.missing_bytes, second.skipped_bytes, second.position) == (50, 0, 200)
+    assert (reader.totals.cut_bytes, reader.totals.missing_bytes, reader.totals.gap_count) == (150, 50, 1)
+
+
+def test_a_hole_that_ends_with_its_packet_leaves_the_next_in_step() -> None:
+    frames = said(user_message(200)[:100], bytes(100), user_message(300)[:10], user_message(300)[10:])
+    [second], reader = read(frames[:4] + frames[5:])
+    assert (len(second.data), second.first_frame, reader.totals.cut_bytes) == (300, 6, 100)
+
+
+def test_behind_a_hole_that_swallows_a_head_reading_goes_on_where_a_segment_begins_with_one() -> None:
+    frames = said(user_message(200), user_message(300)[:50], user_message(300)[50:], user_message(400))
+    [first, last], reader = read(frames[:4] + frames[5:])
+    assert (len(first.data), len(last.data)) == (200, 400)
+    assert (last.missing_bytes, last.skipped_bytes) == (50, 250)
+    assert (reader.totals.skipped_bytes, reader.totals.resumed_count) == (250, 1)
+
+
+def test_a_capture_that_begins_in_the_middle_of_a_packet_begins_with_the_next_segment_that_has_a_head() -> (
+    None
+):
+    frames = said(user_message(400)[150:300], user_message(400)[300:], user_message(300), begun=False)
+    [one], reader = read(frames)
+    assert (len(one.data), one.skipped_bytes, reader.totals.skipped_bytes) == (300, 250, 250)
+
+
+def test_a_head_inside_a_segment_is_not_searched_for() -> None:
+    found, reader = read(said(bytes(4) + user_message(200), begun=False))
+    assert found == []
+    assert reader.totals.skipped_bytes == 204
+
+
+def test_a_packet_that_was_never_whole_is_counted() -> None:
+    found, reader = read(said(user_message(200) + user_message(300)[:299]))
+    assert [len(one.data) for one in found] == [200]
+    assert reader.totals.cut_bytes == 299
+
+
+@given(st.data())
+def test_whatever_is_lost_repeated_or_reordered_no_packet_is_made_up(data: st.DataObject) -> None:
+    sent = [user_message(data.draw(st.integers(150, 400))) for _ in range(data.draw(st.integers(1, 6)))]
+    stream = b"".join(sent)
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(stream) - 1), max_size=12)))
+    frames = said(*(stream[start:end] for start, end in itertools.pairwise([0, *cuts, len(stream)])))
+    kept = data.draw(st.lists(st.sampled_from(frames), max_size=2 * len(frames)))
+    found, reader = read(kept)
+    starts = dict(zip(itertools.accumulate(map(len, sent), initial=0), sent, strict=False))
+    assert all(one.data in sent for one in found if one.framed)
+    if frames[0] in kept and reader.totals.gap_count == 0:
+        assert all(starts[one.position] == one.data for one in found)
+
+
+@given(st.lists(st.binary(min_size=30, max_size=120), max_size=12))
+def test_any_frames_are_accounted_for(frames: list[bytes]) -> None:
+    read(Frame(0, bytes(12) + b"\x08\x00\x45" + frame) for frame in frames)
+    read(Frame(0, frame, interface=Interface(link_type=0)) for frame in frames)
+
+
+def udp(payload: bytes, source: Endpoint, destination: Endpoint) -> bytes:
+    """A datagram in an Ethernet frame, made from the frame of a segment."""
+    segment = Segment(source, destination, 0, 0, ACK, 0, b"", b"")
+    frame = encode_frame(segment, 0)
+    datagram = struct.pack("!HHHH", source.port, destination.port, 8 + len(payload), 0) + payload
+    addresses = frame[26:34]
+    head = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(datagram), 0, DONT_FRAGMENT, 64, 17, 0)
+    return frame[:14] + head + addresses + datagram
+
+
+def test_pings_are_packets_and_other_datagrams_are_not() -> None:
+    port = Endpoint("127.0.0.2", 3527)
+    ping = Ping(cookie=7)
+    frames = [
+        Frame(5, udp(encode_ping(ping), CLIENT, port), number=1),
+        Frame(6, udp(b"no ping", port, CLIENT), number=2),
+        Frame(7, udp(encode_ping(ping), CLIENT, Endpoint("127.0.0.2", 53)), number=3),
+    ]
+    [asked, wrong], reader = read(frames)
+    assert (asked.packet, asked.is_ping, asked.source, asked.destination) == (ping, True, CLIENT, port)
+    assert (wrong.packet, wrong.fault is not None) == (None, True)
+    assert reader.totals.ping_frames == 2
+    assert dict(reader.totals.other_frames) == {"UDP": 1}
+
+
+def test_what_is_no_segment_is_counted_by_reason() -> None:
+    arp = Frame(0, bytes(12) + b"\x08\x06" + bytes(46))
+    icmp = bytearray(encode_frame(Segment(CLIENT, SERVER, 0, 0, ACK, 0, b"", b""), 0))
+    icmp[23] = 1
+    unknown = Frame(0, b"frame", interface=Interface(link_type=147))
+    reader = read([arp, Frame(0, bytes(icmp)), unknown, arp])[1]
+    assert dict(reader.totals.other_frames) == {
+        "no IP": 2,
+        "IP without TCP": 1,
+        "link type 147, which is not read": 1,
+    }
+
+
+def test_streams_are_told_when_they_have_ended() -> None:
+    talk = TcpConversation(CLIENT, SERVER)
+    frames = [*talk.open(), *talk.send(Side.CLIENT, user_message(200)), *talk.finish(Side.CLIENT)]
+    _, reader = read([Frame(0, frame) for frame in frames])
+    client, server = reader.take_ended()
+    assert isinstance(client, SeenStream)
+    assert (client.packet_count, client.stream.data_bytes, client.is_msmq) == (1, 200, True)
+    assert (server.stream.source, server.packet_count) == (SERVER, 0)
+    assert reader.take_ended() == []
+
+
+def test_damage_of_the_file_is_told_after_all_that_came_before_it() -> None:
+    def damaged() -> Iterable[Frame]:
+        yield from said(user_message(200), user_message(300)[:100])
+        raise CaptureError("run.pcap", 700, "the file ends")
+
+    reader = PacketReader(damaged())
+    packets = iter(reader)
+    assert len(next(packets).data) == 200
+    with pytest.raises(CaptureError, match="byte 700"):
+        next(packets)
+    assert reader.totals.cut_bytes == 100
+    balanced(reader)
+
+
+def test_a_reader_may_be_left_early() -> None:
+    packets = iter(PacketReader(said(user_message(200), user_message(300))))
+    assert len(next(packets).data) == 200
+    packets.close()  # type: ignore[attr-defined]
+
+
+def test_packets_are_read_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.pcap"
+    with path.open("wb") as file:
+        writer = PcapWriter(file)
+        for frame in said(user_message(200)):
+            writer.write(frame)
+    assert [len(one.data) for one in read_packets(path)] == [200]
