@@ -10,13 +10,13 @@ import hashlib
 import math
 import os
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from captures.pcap import CaptureError
-from captures.streams import Stream, streams, timed_packets
-from mqproto.errors import UsageError, WireFormatError
+from captures.packets import PacketReader, SeenPacket
+from captures.pcap import CaptureError, read_capture
+from mqproto.errors import UsageError
 from mqproto.wire import (
     FinalAckBody,
     Guid,
@@ -24,7 +24,6 @@ from mqproto.wire import (
     SessionAck,
     UserMessage,
     acknowledgment_in,
-    decode_packet,
     with_hop_counted,
     without_session_header,
 )
@@ -195,27 +194,20 @@ def examine(path: str | os.PathLike[str], managers: Mapping[str, Guid]) -> WireC
     # Digests take the place of packets, as a capture may be larger than memory.
     came: dict[tuple[str, Guid, int], set[bytes]] = {}
     left: list[tuple[str, Guid, int, bytes]] = []
-    try:
-        found = streams(path)
-    except CaptureError as error:
-        count.faults.append(str(error))
-        return count
-    for stream in found:
-        source, destination = stream.source.host, stream.destination.host
-        for time_ns, message, packet in _user_messages(stream, count):
-            user = message.user
-            bare = without_session_header(packet)
-            key = (user.source_queue_manager, user.message_id)
-            came.setdefault((destination, *key), set()).add(_digest(_passed_on(bare)))
-            if managers.get(source) != user.source_queue_manager:
-                left.append((source, *key, _digest(bare)))
-            acknowledgment = acknowledgment_in(message)
-            if acknowledgment is None:
-                count.crossings.setdefault((source, destination), []).append(time_ns)
-            elif managers.get(destination) == user.queue_manager_address:
-                count.order_acks += isinstance(acknowledgment, OrderAckBody)
-                count.final_acks += isinstance(acknowledgment, FinalAckBody)
-        stream.chunks.clear()
+    for seen, message in _user_messages(path, count):
+        source, destination = seen.source.host, seen.destination.host
+        user = message.user
+        bare = without_session_header(seen.data)
+        key = (user.source_queue_manager, user.message_id)
+        came.setdefault((destination, *key), set()).add(_digest(_passed_on(bare)))
+        if managers.get(source) != user.source_queue_manager:
+            left.append((source, *key, _digest(bare)))
+        acknowledgment = acknowledgment_in(message)
+        if acknowledgment is None:
+            count.crossings.setdefault((source, destination), []).append(seen.time_ns)
+        elif managers.get(destination) == user.queue_manager_address:
+            count.order_acks += isinstance(acknowledgment, OrderAckBody)
+            count.final_acks += isinstance(acknowledgment, FinalAckBody)
     for times in count.crossings.values():
         times.sort()
     for host, manager, message_id, digest in left:
@@ -227,20 +219,29 @@ def examine(path: str | os.PathLike[str], managers: Mapping[str, Guid]) -> WireC
     return count
 
 
-def _user_messages(stream: Stream, count: WireCount) -> Iterable[tuple[int, UserMessage, bytes]]:
-    """The UserMessages of one stream, each after its time; all packets are counted."""
+def _user_messages(
+    path: str | os.PathLike[str], count: WireCount
+) -> Iterator[tuple[SeenPacket, UserMessage]]:
+    """The UserMessages of a capture; all packets are counted, and whatever is no packet is a fault."""
+    reader = PacketReader(read_capture(path))
     try:
-        for time_ns, packet in timed_packets(stream):
-            decoded = decode_packet(packet)
-            count.packets += 1
-            if isinstance(decoded, SessionAck):
+        for seen in reader:
+            packet = seen.packet
+            count.packets += seen.framed
+            if packet is None:
+                count.faults.append(f"{seen.source} > {seen.destination}: {seen.fault}")
+            elif isinstance(packet, SessionAck):
                 count.session_acks += 1
-            elif isinstance(decoded, UserMessage):
+            elif isinstance(packet, UserMessage):
                 count.user_messages += 1
-                count.riding_session_acks += decoded.session is not None
-                yield time_ns, decoded, packet
-    except (CaptureError, WireFormatError) as error:
-        count.faults.append(f"{stream}: {error}")
+                count.riding_session_acks += packet.session is not None
+                yield seen, packet
+    except CaptureError as error:
+        count.faults.append(str(error))
+    if reader.totals.missing_bytes:
+        count.faults.append(f"{reader.totals.missing_bytes} bytes are not in the capture")
+    if reader.totals.other_bytes:
+        count.faults.append(f"{reader.totals.other_bytes} bytes are no MSMQ")
 
 
 def _digest(packet: bytes) -> bytes:

@@ -18,8 +18,7 @@ class Recorder:
     """Many connections in one pcapng file.
 
     A full disk stops the recording, not the run: `failure` has the error, and `close` raises it. The frames
-        that did
-    not fit are counted in `lost_frame_count`.
+    that did not fit are counted in `lost_frame_count`.
 
     Args:
         file: stays open; the caller closes it after `close`.

@@ -47,8 +47,7 @@ def decode_packet(data: bytes) -> Packet:
 
     Args:
         data: from the BaseHeader to the last padding byte, and the SessionHeader beyond PacketSize if a
-        UserMessage
-            has one; at most 4 MiB and 16 bytes.
+            UserMessage has one; at most 4 MiB and 16 bytes.
 
     Raises:
         WireFormatError: the bytes form no packet of [MS-MQQB] 2.2.

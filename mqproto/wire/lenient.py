@@ -50,8 +50,7 @@ class Inspection:
     """All that can be said of some bytes that should be a packet.
 
     fields: in the order of their bytes; of a valid packet they hold every byte exactly once. What lies
-    beyond a
-        fault that ends the reading is one last field called `unread`.
+        beyond a fault that ends the reading is one last field called `unread`.
     findings: errors that `decode_packet` would raise, then remarks.
     packet: None where the bytes could not be read to the end.
     """
