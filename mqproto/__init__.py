@@ -10,7 +10,7 @@ from mqproto.destinations import Destination
 from mqproto.effects import Batch, StoredState, Writes
 from mqproto.errors import FormatNameError, MqprotoError, UsageError, WireFormatError
 from mqproto.formatname import parse_format_name, parse_path_name, parse_queue_name
-from mqproto.localqueues import QueueDeclaration
+from mqproto.localqueue import QueueDeclaration
 from mqproto.moment import Moment
 from mqproto.queuemanager import QueueManager
 from mqproto.routing import NextHop, Routes

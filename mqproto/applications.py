@@ -14,7 +14,8 @@ from mqproto.endings import Ending, Place
 from mqproto.errors import FormatNameError, UsageError
 from mqproto.expiration import Expiration
 from mqproto.formatname import DirectName, PrivateName, PublicName, parse_format_name
-from mqproto.localqueues import LocalQueue, LocalQueues
+from mqproto.localqueue import LocalQueue
+from mqproto.localqueues import LocalQueues
 from mqproto.moment import Moment
 from mqproto.outbound import TRANSACTION_LIMIT, Outbound
 from mqproto.pending import PendingWrites

@@ -10,7 +10,8 @@ from mqproto.effects import MessageRow, Note, QueueKind, QueueRow, StoredState, 
 from mqproto.endings import Ending, Place
 from mqproto.expiration import Expiration
 from mqproto.identifiers import MessageIdHistory
-from mqproto.localqueues import LocalQueue, LocalQueues
+from mqproto.localqueue import LocalQueue
+from mqproto.localqueues import LocalQueues
 from mqproto.moment import Moment
 from mqproto.outbound import Outbound
 from mqproto.pending import PendingWrites

@@ -9,7 +9,7 @@ from mqproto.endings import Ending, Place
 from mqproto.moment import Moment
 from mqproto.outbound import Outbound
 from mqproto.pending import PendingWrites
-from mqproto.transfer.outgoing import OutgoingSequence
+from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.wire import (
     FinalAckBody,
     MessageClass,

@@ -12,7 +12,8 @@ from typing import Final
 from mqproto.moment import Moment
 from mqproto.routing import NextHop
 from mqproto.session import ConnectionStatus, Session
-from mqproto.transfer.outgoing import OutgoingQueue, OutgoingSequence
+from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.wire.guid import Guid
 
 HISTORY: Final = 16

@@ -14,7 +14,8 @@ from mqproto.routing import NextHop, Routes
 from mqproto.timers import Timers
 from mqproto.transfer.acknowledgments import reply_to_sender
 from mqproto.transfer.incoming import ReplyTo
-from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue, OutgoingSequence
+from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
+from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.wire import NULL_GUID, UserMessage, encode_packet
 from mqproto.wire.guid import Guid, guid_from_text, guid_text
 

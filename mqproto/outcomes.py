@@ -22,7 +22,8 @@ from mqproto.effects import Note
 from mqproto.endings import Ending, Place
 from mqproto.errors import FormatNameError
 from mqproto.formatname.wire import admin_from_wire
-from mqproto.localqueues import LocalQueue, LocalQueues, SystemQueue
+from mqproto.localqueue import LocalQueue, SystemQueue
+from mqproto.localqueues import LocalQueues
 from mqproto.moment import Moment
 from mqproto.outbound import Outbound
 from mqproto.pending import PendingWrites

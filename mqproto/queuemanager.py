@@ -48,7 +48,8 @@ from mqproto.endings import Ending
 from mqproto.errors import UsageError
 from mqproto.expiration import Expiration
 from mqproto.identifiers import MessageIdHistory
-from mqproto.localqueues import Consumer, LocalQueues, QueueDeclaration
+from mqproto.localqueue import Consumer, QueueDeclaration
+from mqproto.localqueues import LocalQueues
 from mqproto.moment import Moment
 from mqproto.neighbours import Neighbours
 from mqproto.outbound import Outbound
@@ -60,7 +61,7 @@ from mqproto.status import NodeStatus, describe
 from mqproto.timers import Timer, Timers
 from mqproto.tracing import Tracing
 from mqproto.transfer.incoming import IncomingSequence, SequenceKey
-from mqproto.transfer.outgoing import OutgoingSequence
+from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.whereabouts import Whereabouts
 from mqproto.wire import MessageClass, acknowledgment_in
 from mqproto.wire.guid import Guid

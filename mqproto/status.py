@@ -10,13 +10,15 @@ from mqproto.configuration import Settings
 from mqproto.connections import ConnectionAttempt
 from mqproto.formatname import PrivateName
 from mqproto.identifiers import MessageIdHistory
-from mqproto.localqueues import LocalQueue, LocalQueues
+from mqproto.localqueue import LocalQueue
+from mqproto.localqueues import LocalQueues
 from mqproto.neighbours import Neighbours
 from mqproto.outbound import Outbound
 from mqproto.outcomes import Outcomes
 from mqproto.session import InFlight
 from mqproto.transfer.incoming import IncomingSequence, SequenceKey
-from mqproto.transfer.outgoing import OutgoingQueue, OutgoingSequence
+from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.wire import QueueName
 from mqproto.wire.guid import Guid, guid_text
 

@@ -12,13 +12,15 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from mqproto.effects import message_key
-from mqproto.localqueues import LocalQueue, LocalQueues
+from mqproto.localqueue import LocalQueue
+from mqproto.localqueues import LocalQueues
 from mqproto.neighbours import Neighbours
 from mqproto.outbound import Outbound
 from mqproto.queues import Lane
 from mqproto.status import destination_name
 from mqproto.transfer.incoming import IncomingSequence, SequenceKey, asks_final_ack
-from mqproto.transfer.outgoing import OutgoingQueue, OutgoingSequence
+from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.wire import UserMessage, decode_packet
 from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
 from mqproto.wire.guid import guid_text

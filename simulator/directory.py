@@ -13,7 +13,7 @@ from mqproto.applications import Draft
 from mqproto.destinations import Destination
 from mqproto.errors import FormatNameError, UsageError
 from mqproto.formatname import DirectName, PrivateName, PublicName
-from mqproto.localqueues import QueueDeclaration
+from mqproto.localqueue import QueueDeclaration
 from mqproto.routing import PING_PORT, NextHop, Routes
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import Guid, guid_from_text

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from mqproto.localqueues import JOURNAL_SUFFIX, SystemQueue
+from mqproto.localqueue import JOURNAL_SUFFIX, SystemQueue
 from mqproto.status import IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.whereabouts import MessageStatus, Spot
 from mqproto.wire import MessageClass, guid_from_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mqproto.localqueues import SystemQueue
+from mqproto.localqueue import SystemQueue
 from mqproto.wire import (
     FinalAckBody,
     Guid,

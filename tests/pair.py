@@ -18,7 +18,7 @@ from mqproto.effects import (
     Note,
     SendPing,
 )
-from mqproto.localqueues import QueueDeclaration
+from mqproto.localqueue import QueueDeclaration
 from mqproto.moment import Moment
 from mqproto.queuemanager import QueueManager
 from mqproto.routing import NextHop, Routes

@@ -21,13 +21,14 @@ from mqproto.effects import (
     message_key,
 )
 from mqproto.endings import Ending
-from mqproto.localqueues import Consumer, LocalQueue, QueueDeclaration
+from mqproto.localqueue import Consumer, LocalQueue, QueueDeclaration
 from mqproto.moment import Moment
 from mqproto.pending import PendingWrites
 from mqproto.queues import Lane
 from mqproto.session import InFlight
 from mqproto.timers import Timers
-from mqproto.transfer.outgoing import OutgoingQueue, OutgoingSequence
+from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.wire import (
     MessageClass,
     TransactionHeader,

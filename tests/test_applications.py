@@ -19,7 +19,7 @@ from mqproto.applications import (
 from mqproto.configuration import Settings
 from mqproto.destinations import Destination
 from mqproto.errors import UsageError
-from mqproto.localqueues import QueueDeclaration
+from mqproto.localqueue import QueueDeclaration
 from mqproto.outbound import LAST_NUMBER, TRANSACTION_LIMIT
 from mqproto.wire import (
     INFINITE,

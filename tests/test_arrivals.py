@@ -12,7 +12,7 @@ from mqproto.configuration import Settings
 from mqproto.destinations import Destination
 from mqproto.effects import QueueKind
 from mqproto.errors import UsageError
-from mqproto.localqueues import SystemQueue
+from mqproto.localqueue import SystemQueue
 from mqproto.wire import (
     NULL_GUID,
     FinalAckBody,

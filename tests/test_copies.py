@@ -12,7 +12,7 @@ from mqproto.destinations import Destination
 from mqproto.errors import UsageError
 from mqproto.formatname import parse_format_name
 from mqproto.formatname.wire import destinations_from_wire
-from mqproto.localqueues import SystemQueue
+from mqproto.localqueue import SystemQueue
 from mqproto.wire import PacketBuffer, UserMessage, decode_packet, encode_packet, without_session_header
 from tests.pair import Net, at, chain, queue
 

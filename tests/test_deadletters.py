@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mqproto.applications import Draft
 from mqproto.deadletters import draft_of
 from mqproto.errors import UsageError
-from mqproto.localqueues import QueueDeclaration
+from mqproto.localqueue import QueueDeclaration
 from mqproto.wire import INFINITE, Guid, MessageClass, UserMessage, decode_packet, guid_text
 from mqproto.wire.user import NO_QUEUE
 from tests.examples import a_user_message

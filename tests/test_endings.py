@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mqproto.configuration import Settings
 from mqproto.effects import QueueKind
-from mqproto.localqueues import QueueDeclaration
+from mqproto.localqueue import QueueDeclaration
 from tests.observing import DEADLETTER, DEADXACT, JOURNAL
 from tests.pair import Net, at, queue
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mqproto.configuration import Settings
 from mqproto.effects import CloseTransport, OpenTransport
-from mqproto.localqueues import SystemQueue
+from mqproto.localqueue import SystemQueue
 from mqproto.moment import Moment
 from mqproto.routing import NextHop, Routes
 from mqproto.timers import Timer

@@ -12,7 +12,7 @@ from mqproto.destinations import Destination
 from mqproto.effects import QueueKind
 from mqproto.formatname import FormatName, PrivateName, PublicName
 from mqproto.formatname.wire import response_from_wire
-from mqproto.localqueues import QueueDeclaration
+from mqproto.localqueue import QueueDeclaration
 from mqproto.wire import (
     INFINITE,
     MAXIMUM_PACKET_SIZE,

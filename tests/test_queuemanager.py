@@ -7,7 +7,7 @@ import pytest
 from mqproto.configuration import Settings
 from mqproto.effects import POSITION_BITS, QueueKind, Received, Writes
 from mqproto.errors import UsageError
-from mqproto.localqueues import SystemQueue
+from mqproto.localqueue import SystemQueue
 from mqproto.whereabouts import Spot
 from mqproto.wire import MessageClass, OrderAckBody, TxSequenceId, encode_packet, guid_text, order_ack
 from tests.examples import a_user_message

@@ -11,7 +11,7 @@ from mqproto.arrivals import NoRoomError
 from mqproto.configuration import Settings
 from mqproto.effects import QueueKind
 from mqproto.errors import UsageError
-from mqproto.localqueues import QueueDeclaration
+from mqproto.localqueue import QueueDeclaration
 from mqproto.wire import MessageClass, UserMessage, decode_packet
 from tests.examples import a_user_message
 from tests.observing import DEADLETTER, DEADXACT, arrive, bodies, ended, final_acks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mqproto.configuration import Settings
-from mqproto.localqueues import QueueDeclaration
+from mqproto.localqueue import QueueDeclaration
 from mqproto.status import IncomingStatus, LocalStatus, OutgoingStatus
 from mqproto.wire import TransactionHeader, TxSequenceId, UserMessage, decode_packet, encode_packet, guid_text
 from mqproto.wire.messages import user_message

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mqproto.localqueues import QueueDeclaration
+from mqproto.localqueue import QueueDeclaration
 from mqproto.moment import Moment
 from mqproto.tracing import report_label
 from mqproto.wire import NULL_GUID, MessageClass, UserMessage, guid_text

@@ -10,7 +10,7 @@ from mqproto.applications import Draft
 from mqproto.destinations import Destination
 from mqproto.effects import QueueKind
 from mqproto.errors import UsageError
-from mqproto.localqueues import QueueDeclaration
+from mqproto.localqueue import QueueDeclaration
 from mqproto.outbound import TRANSACTION_LIMIT
 from mqproto.wire import TransactionHeader
 from tests.observing import kept, messages

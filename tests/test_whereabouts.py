@@ -6,7 +6,7 @@ import pytest
 
 from mqproto.configuration import Settings
 from mqproto.effects import POSITION_BITS
-from mqproto.localqueues import SystemQueue
+from mqproto.localqueue import SystemQueue
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.whereabouts import Found, Spot, describe_message
 from mqproto.wire import (

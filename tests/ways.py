@@ -15,7 +15,7 @@ import pytest
 from mqproto.configuration import Settings
 from mqproto.destinations import Destination
 from mqproto.formatname import PublicName
-from mqproto.localqueues import QueueDeclaration
+from mqproto.localqueue import QueueDeclaration
 from mqproto.wire import MessageClass, guid_text
 from mqproto.wire.properties import MessagePropertiesHeader
 from tests.pair import Net, at, guid_of, queue

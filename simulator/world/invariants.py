@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from mqproto.effects import Note, QueueKind, Writes
-from mqproto.localqueues import JOURNAL_SUFFIX, SystemQueue
+from mqproto.localqueue import JOURNAL_SUFFIX, SystemQueue
 from mqproto.queuemanager import QueueManager
 from mqproto.session.data import ahead
 from mqproto.wire import MessageClass, OrderAckBody

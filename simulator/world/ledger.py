@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from mqproto.effects import POSITION_BITS, Delivery, MessageRow, Note, QueueKind, QueueRow, Writes
-from mqproto.localqueues import SystemQueue
+from mqproto.localqueue import SystemQueue
 from mqproto.wire import FinalAckBody, OrderAckBody, UserMessage, acknowledgment_in, decode_packet
 from mqproto.wire.glance import receive_deadline_s
 from mqproto.wire.guid import guid_from_text

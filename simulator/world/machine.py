@@ -14,7 +14,7 @@ from mqproto.applications import Draft
 from mqproto.configuration import Settings
 from mqproto.effects import Batch
 from mqproto.errors import UsageError
-from mqproto.localqueues import QueueDeclaration
+from mqproto.localqueue import QueueDeclaration
 from mqproto.moment import Moment
 from mqproto.queuemanager import QueueManager
 from simulator.disk import Disk

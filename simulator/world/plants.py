@@ -16,7 +16,7 @@ from mqproto.arrivals import Arrivals
 from mqproto.effects import QueueKind
 from mqproto.errors import UsageError
 from mqproto.identifiers import MessageIdHistory
-from mqproto.localqueues import LocalQueue, SystemQueue
+from mqproto.localqueue import LocalQueue, SystemQueue
 from mqproto.neighbours import Neighbours
 from mqproto.outbound import Outbound
 from mqproto.outcomes import Outcomes
@@ -26,7 +26,8 @@ from mqproto.session import Session
 from mqproto.transfer import incoming
 from mqproto.transfer.acknowledgments import make_final_ack
 from mqproto.transfer.incoming import IncomingSequence, Verdict
-from mqproto.transfer.outgoing import OutgoingQueue, OutgoingSequence
+from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.wire import MessageClass
 from mqproto.wire.glance import reach_deadline_s
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mqproto.transfer.acknowledgments import ORDER_QUEUE
 from mqproto.transfer.incoming import ReplyTo
-from mqproto.transfer.outgoing import OutgoingSequence
+from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.wire import (
     FinalAckBody,
     Guid,

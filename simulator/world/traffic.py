@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from mqproto.applications import ACKNOWLEDGE_ARRIVAL, ACKNOWLEDGE_RECEIPT, REPORT_NO_ARRIVAL
 from mqproto.destinations import Destination
-from mqproto.localqueues import QueueDeclaration
+from mqproto.localqueue import QueueDeclaration
 from mqproto.wire import MessageClass, guid_text
 from mqproto.wire.guid import Guid
 from simulator.world.scenario import Burst, guid_of

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.connections import ConnectionAttempt
-from mqproto.localqueues import SystemQueue
+from mqproto.localqueue import SystemQueue
 from mqproto.session import ConnectionStatus
 from mqproto.status import IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.transfer.outgoing import ORDER_SUFFIX

@@ -1,0 +1,372 @@
+"""Our own transactional messages to one destination queue, which are kept until their OrderAck.  3.1.1.6.2"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from mqproto.configuration import Settings
+from mqproto.effects import (
+    FinalAckKept,
+    OutgoingRow,
+    QueueKind,
+    ReadBy,
+    ReadPage,
+    StoredQueue,
+    Waiting,
+    message_key,
+)
+from mqproto.moment import Moment
+from mqproto.pending import PendingWrites
+from mqproto.queues import QueueWindow
+from mqproto.session import InFlight
+from mqproto.timers import Timer, Timers
+from mqproto.transfer.holes import Holes
+from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.wire import TxSequenceId, with_previous_number
+from mqproto.wire.glance import reach_deadline_s
+from mqproto.wire.guid import NULL_GUID, Guid
+
+CEILING_BLOCK: Final = 256
+"""By how much the stored ceiling of what was sent runs ahead, so that not every send has to wait for a commit."""
+
+
+class OutgoingSequence(OutgoingQueue):
+    """Our transactional messages to one destination queue.  3.1.1.5, 3.1.1.3.1.1
+
+    Positions and numbers run side by side: message `number` of the current sequence stands at position
+    `base + number`. A new sequence begins only when the last message of the old one is acknowledged, so all that is
+    kept belongs to the current one.
+
+    A resend sends what is kept anew, in order, `resend_batch` messages at a time: the next ones leave when an OrderAck
+    has told that these arrived, and the resend ends when one tells of more than that. By the letter of 3.1.6.5 all go
+    at once; with a destination that is down and a backlog, each time-out would then fill the disks on the way with
+    copies.
+    """
+
+    def __init__(
+        self,
+        queue: int,
+        name: str,
+        destination_manager: Guid | None,
+        time_stamp: int,
+        settings: Settings,
+        timers: Timers,
+        now: Moment,
+        stored: StoredQueue | None = None,
+    ) -> None:
+        super().__init__(queue, name, settings, stored, kind=QueueKind.SEQUENCE)
+        self.destination_manager = destination_manager
+        self.identifier = TxSequenceId(ordinal=1, time_stamp=time_stamp)
+        self.base = self._last
+        self.last_ack = 0
+        self.saved_through = self._last
+        self.final_queue = 0
+        """Where messages go that had their OrderAck and wait for their FinalAck; 0 until one asks for it."""
+        self.final_asked = bool(stored and stored.final_ack_count)
+        """Whether a message that is kept asked for a FinalAck."""
+        self.time_of_last_ack_s = now.utc_s
+        self.last_ack_count = 0
+        self.resend_interval_index = 0
+        self.resend_count = 0
+        self._holes = Holes()
+        self._sent_ceiling = self._last
+        self._stored_ceiling = self._last
+        self._settings = settings
+        self._timers = timers
+        self._resends: deque[Waiting] = deque()
+        self._resend_after = 0
+        self._resend_through = 0
+        self._resent_through = 0
+        self._resend_reading = False
+
+    # What the operator sees: OutgoingTransferInfo, [MS-MQDMPR] 3.1.1.4
+
+    @property
+    def resend_interval_ms(self) -> int:
+        """EodResendInterval."""
+        return self._settings.resend_timer_table_ms[self.resend_interval_index]
+
+    @property
+    def resend_at_ms(self) -> int | None:
+        """EodResendTime on the uptime clock, or None while nothing is to be resent."""
+        return self._timers.deadline_ms(Timer.TRANSACTIONAL_ACK_WAIT, self)
+
+    @property
+    def first_number(self) -> int:
+        """The number of EodFirstNonAck: the first message without an OrderAck, or where the next one would be."""
+        return self._holes.after(self.last_ack)
+
+    @property
+    def last_sent_number(self) -> int:
+        """The number of EodLastNonAck: the last message that was sent."""
+        return self._holes.before(self.sent_through - self.base + 1)
+
+    @property
+    def unacked_count(self) -> int:
+        """EodNoAckCount: messages that were sent and have no OrderAck."""
+        sent = self.sent_through - self.base
+        return sent - self.last_ack - self._holes.count_through(sent)
+
+    # Sending
+
+    @property
+    def sent_through(self) -> int:
+        """The position before the one that is sent next; none up to it waits to be sent for the first time."""
+        return self.window.next_position - 1
+
+    @property
+    def has_next(self) -> bool:
+        return (bool(self._resends) or bool(self.window)) and not self.on_hold
+
+    def number_next(self) -> tuple[TxSequenceId, int, int]:
+        """Identifier, number and previous number for the message that joins next.  3.1.7.1.3
+
+        Numbers are given when a message is accepted from its application, not when it is first sent: what is on disk
+        is what will be on the wire, also after a crash. Nothing changes until the message joins.
+        """
+        return self.identifier, self.next_number, self._holes.before(self.next_number)
+
+    @property
+    def next_number(self) -> int:
+        """OutgoingTxSequenceNumber."""
+        return self._last - self.base + 1
+
+    def is_kept(self, position: int) -> bool:
+        """Whether the message at a position still waits for its OrderAck."""
+        number = position - self.base
+        return number > self.last_ack and number not in self._holes
+
+    def take(self, now: Moment, writes: PendingWrites) -> InFlight | Waiting:
+        if self._resends:
+            self._see_to_timer(now)
+            message = self._resends.popleft()
+            self._resent_through = message.position
+            entry = InFlight(self, message.position, self._bridged(message), recoverable=True, resent=True)
+            self.resend_count += 1
+            return entry
+        message = self.window.pop()
+        if self._is_over(message, now):
+            self.remove(message, writes)
+            return message
+        self._see_to_timer(now)
+        self._sent_ceiling = max(self._sent_ceiling, message.position)
+        if self._sent_ceiling > self._stored_ceiling:
+            self._stored_ceiling = self._sent_ceiling + CEILING_BLOCK
+            writes.changed(self, urgent=True)
+        return InFlight(
+            self, message.position, self._bridged(message), recoverable=True, final_ack=message.final_ack
+        )
+
+    def deadline_s(self, position: int, packet: bytes) -> int | None:
+        """As above, if it was never sent. Else its destination may have it, and must say."""
+        return None if position <= self._sent_ceiling else reach_deadline_s(packet)
+
+    def remove(self, message: Waiting, writes: PendingWrites) -> None:
+        self.withdraw(message.position - self.base, writes, decided=True)
+
+    def delete(self, position: int, writes: PendingWrites) -> bool:
+        if position > self._last or not self.is_kept(position):
+            return False
+        self.withdraw(position - self.base, writes, decided=True)
+        return True
+
+    def _bridged(self, message: Waiting) -> bytes:
+        """The packet, its PreviousTxSequenceNumber set over the gap that withdrawn messages left."""
+        if not self._holes:
+            return message.packet
+        return with_previous_number(message.packet, self._holes.before(message.position - self.base))
+
+    def acknowledged(self, entry: InFlight, writes: PendingWrites) -> None:
+        """The neighbour has saved the message. It stays ours until the destination's OrderAck.  3.1.1.6.2"""
+        if entry.position > self.saved_through:
+            self.saved_through = entry.position
+            writes.changed(self, urgent=False)
+
+    def returned(self, entries: Iterable[InFlight]) -> None:
+        self.window.give_back(
+            Waiting(entry.position, entry.packet, entry.final_ack, stored=True)
+            for entry in entries
+            if not entry.resent and self.is_kept(entry.position)
+        )
+
+    # Acknowledgments
+
+    def was_sent(self, number: int) -> bool:
+        """Whether a message with this number may have reached the destination; after a restart, any may have."""
+        return 0 < number <= self._sent_ceiling - self.base
+
+    def _see_to_timer(self, now: Moment) -> None:
+        if not self._timers.runs(Timer.TRANSACTIONAL_ACK_WAIT, self):
+            self._await_order_ack(now)
+
+    def _await_order_ack(self, now: Moment) -> None:
+        """Messages are out: their OrderAck is awaited from now on.  3.1.2.6"""
+        self._timers.start(Timer.TRANSACTIONAL_ACK_WAIT, self, now.uptime_ms + self.resend_interval_ms)
+
+    def order_ack(self, number: int, now: Moment, writes: PendingWrites) -> bool:
+        """The destination has all messages up to a number; false if that says nothing new.  3.1.5.6
+
+        The caller has seen that it is for the current sequence and that the number was sent.
+        """
+        self.time_of_last_ack_s = now.utc_s
+        self.last_ack_count += 1
+        if number <= self.last_ack:
+            return False
+        first, last = self.base + self.last_ack + 1, self.base + number
+        if self.final_asked:
+            first_key, last_key = message_key(self.queue, first), message_key(self.queue, last)
+            writes.later.finals.append(FinalAckKept(first_key, last_key, self.final_queue))
+        writes.later.remove(self.queue, first, last)
+        withdrawn = self._holes.drop_through(number)
+        self.count -= number - self.last_ack - withdrawn
+        self.last_ack = number
+        self.saved_through = max(self.saved_through, last)
+        self.window.forget_through(last)
+        if last > self._resent_through:
+            self._end_resend()  # More has arrived than was sent again: the first copies were only late.
+        self.resend_interval_index = 0
+        self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
+        if self.sent_through > last:
+            self._await_order_ack(now)
+        self._begin_anew_if_empty()
+        writes.changed(self, urgent=False)
+        return True
+
+    def withdraw(self, number: int, writes: PendingWrites, *, decided: bool = False) -> None:
+        """One message leaves before its OrderAck, and the next one bridges the gap.  3.1.5.7, 3.1.7.1.3
+
+        decided: its outcome is known here. Else, if it asked for a FinalAck, it goes on to `final_queue`, where its
+            outcome finds it.
+        """
+        if number <= self.last_ack or number in self._holes:
+            return
+        position = self.base + number
+        self._holes.add(number, number)
+        self.count -= 1
+        self.window.forget(position)
+        self._resends = deque(message for message in self._resends if message.position != position)
+        if self.final_asked and not decided:
+            key = self.key(position)
+            writes.now.finals.append(FinalAckKept(key, key, self.final_queue))
+        # On disk before the next message bridges the gap: after a crash this one would come back, and its destination,
+        # which is past it, would drop it without a word.
+        writes.now.remove(self.queue, position, position)
+        self._begin_anew_if_empty()
+        writes.changed(self, urgent=True)
+
+    def _begin_anew_if_empty(self) -> None:
+        """All is acknowledged: the next message begins a new sequence.  3.1.5.6"""
+        if self.count:
+            return
+        self.identifier = TxSequenceId(
+            ordinal=self.identifier.ordinal + 1, time_stamp=self.identifier.time_stamp
+        )
+        self.base = self.saved_through = self._stored_ceiling = self._last
+        self.last_ack = 0
+        self.final_asked = False
+        self._holes.clear()
+        self._end_resend()
+        self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
+
+    # Resending
+
+    def ack_wait_expired(self, now: Moment) -> None:
+        """No OrderAck came in time: send again what is kept, and wait longer the next time.  3.1.6.5
+
+        3.1.5.6 lets the interval grow with each OrderAck; note <24> says that it grows with each time-out in a row.
+        """
+        table = self._settings.resend_timer_table_ms
+        self.resend_interval_index = min(self.resend_interval_index + 1, len(table) - 1)
+        self._await_order_ack(now)
+        self._resends.clear()
+        self._resend_after = self._resent_through = self.base + self.last_ack
+        self._resend_through = self.sent_through
+
+    def _end_resend(self) -> None:
+        self._resends.clear()
+        self._resend_through = 0
+
+    @property
+    def _resend_end(self) -> int:
+        """The position up to which a resend goes before the next OrderAck: `resend_batch` messages that are kept."""
+        end = self.base + self.last_ack + self._settings.resend_batch
+        for first, last in self._holes:
+            if self.base + first > end:
+                break
+            end += last - first + 1
+        return min(end, self._resend_through, self.sent_through)
+
+    def connected(self, now: Moment) -> None:
+        """A session to the next hop is open: what was sent before and never acknowledged is watched again.  3.1.3.2
+
+        What the neighbour has acknowledged is not sent again at once, as 3.1.3.2 would have it: it is on the
+        neighbour's disk. If it was lost further on, the resend brings it.
+        """
+        self.resend_interval_index = 0
+        if self.sent_through - self.base > self.last_ack:
+            self._await_order_ack(now)
+
+    def disconnected(self) -> None:
+        """There is no session: nothing can be resent, and nothing is late."""
+        self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
+        self._end_resend()
+
+    def pages(self) -> Iterable[ReadPage]:
+        yield from super().pages()
+        through = self._resend_end
+        if not self._resend_reading and not self._resends and self._resend_after < through:
+            self._resend_reading = True
+            count = min(through - self._resend_after, max(1, self._settings.resident_messages // 2))
+            yield ReadPage(
+                self.queue, self._resend_after, count, self._settings.resident_bytes // 2, ReadBy.RESEND
+            )
+
+    def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> None:
+        if page.reader is not ReadBy.RESEND:
+            super().loaded(page, rows)
+            return
+        self._resend_reading = False
+        if page.after != self._resend_after:
+            return  # What was to be resent has changed since: the page begins at the wrong place.
+        through = self._resend_end
+        for position, packet, final_ack in rows:
+            if position <= through and self.is_kept(position):
+                self._resends.append(Waiting(position, packet, final_ack, stored=True))
+        self._resend_after = self._resends[-1].position if self._resends else max(self._resend_after, through)
+
+    # The store
+
+    def row(self) -> OutgoingRow:
+        """What must survive process and node failures."""
+        return OutgoingRow(
+            self.queue,
+            self.destination_manager or NULL_GUID,
+            self.identifier.time_stamp,
+            self.identifier.ordinal,
+            self.base,
+            self.next_number,
+            self.last_ack,
+            self.saved_through,
+            self._stored_ceiling,
+        )
+
+    def restore(self, row: OutgoingRow, gaps: Iterable[tuple[int, int]], first: int) -> None:
+        """Continue where a row left off; gaps are the positions missing between the first message and the last.
+
+        What is missing, there or at either end, was withdrawn.
+        """
+        self.identifier = TxSequenceId(ordinal=row.ordinal, time_stamp=row.time_stamp)
+        self.base, self.last_ack = row.base, row.last_ack
+        last_kept, self._last = self._last, row.base + row.next_number - 1
+        self.saved_through = max(row.saved_through, row.base + row.last_ack)
+        self._stored_ceiling = row.sent_ceiling
+        self._sent_ceiling = min(row.sent_ceiling, self._last)
+        self.window = QueueWindow(
+            self.queue, self._settings, read_through=self.saved_through, last=self._last
+        )
+        ends = [(row.base + row.last_ack + 1, first - 1), (last_kept + 1, self._last)]
+        for low, high in [ends[0], *gaps, ends[1]] if self.count else []:
+            if low <= high:
+                self._holes.add(low - row.base, high - row.base)
