@@ -21,6 +21,8 @@ EXTENSIONS: Final = frozenset({0, 43, 60, 135, 139, 140, FRAGMENT, AUTHENTICATIO
 MAX_EXTENSIONS: Final = 16
 
 MAX_PACKET_BYTES: Final = 65_535
+MAX_FRAGMENT_COUNT: Final = 256
+"""Nobody cuts a packet into more; each is compared with the others."""
 MAX_PARTIAL_COUNT: Final = 256
 """How many packets may wait for fragments; then the oldest is given up."""
 
@@ -152,7 +154,8 @@ class IpReader:
         beyond = partial.whole_bytes is not None and (
             end > partial.whole_bytes or any(at >= partial.whole_bytes for at in partial.pieces)
         )
-        if missing_bytes or overlaps or beyond or not payload or end > MAX_PACKET_BYTES:
+        too_many = len(partial.pieces) >= MAX_FRAGMENT_COUNT or end > MAX_PACKET_BYTES
+        if missing_bytes or overlaps or beyond or too_many or not payload:
             del self._partial[key]
             self.given_up_count += 1
             return None

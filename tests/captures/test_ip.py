@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.ip import MAX_PARTIAL_COUNT, Datagram, IpReader
+from captures.ip import MAX_FRAGMENT_COUNT, MAX_PARTIAL_COUNT, Datagram, IpReader
 
 HERE, THERE = bytes([10, 0, 0, 1]), bytes([10, 0, 0, 2])
 HERE_6, THERE_6 = bytes(15) + b"\1", bytes(15) + b"\2"
@@ -127,6 +127,11 @@ def test_fragments_that_contradict_one_another_make_nothing(second: bytes) -> No
 
 
 def test_fragments_that_never_become_whole_are_bounded() -> None:
+    reader = IpReader()
+    for number in range(MAX_FRAGMENT_COUNT + 1):
+        assert reader.read(packet_4(bytes(8), offset=8 * number, more=True), 0) is None
+    assert (reader.given_up_count, reader.waiting_count) == (1, 0)
+
     reader = IpReader()
     for number in range(3 * MAX_PARTIAL_COUNT):
         assert reader.read(packet_4(bytes(8), more=True, identification=number), 0) is None
