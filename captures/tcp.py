@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -94,16 +95,30 @@ def encode_frame(segment: Segment, identification: int) -> bytes:
         + word_sum(segment.options)
         + word_sum(segment.payload)
     )
-    ip_bytes = IPV4_HEADER.size + tcp_bytes
-    ip_fields = (0x45, 0, ip_bytes, identification, DONT_FRAGMENT, 64, PROTOCOL_TCP)
-    ip_total = word_sum(IPV4_HEADER.pack(*ip_fields, 0, source, destination))
+    header = TCP_HEADER.pack(*tcp_fields, checksum(total), 0)
+    return ip_frame(
+        source, destination, PROTOCOL_TCP, identification, (header, segment.options, segment.payload)
+    )
+
+
+def ip_frame(
+    source: bytes, destination: bytes, protocol: int, identification: int, contents: Sequence[bytes]
+) -> bytes:
+    """What IPv4 carries, as an Ethernet frame.  [RFC 791] 3.1
+
+    Args:
+        source, destination: IPv4 addresses.
+        protocol: what it is; 6 is TCP.
+        contents: its parts in order, 65,515 bytes in all at most.
+    """
+    ip_bytes = IPV4_HEADER.size + sum(map(len, contents))
+    fields = (0x45, 0, ip_bytes, identification, DONT_FRAGMENT, 64, protocol)
+    total = word_sum(IPV4_HEADER.pack(*fields, 0, source, destination))
     return b"".join(
         (
             ETHERNET_HEADER.pack(_hardware_address(destination), _hardware_address(source), ETHERTYPE_IPV4),
-            IPV4_HEADER.pack(*ip_fields, checksum(ip_total), source, destination),
-            TCP_HEADER.pack(*tcp_fields, checksum(total), 0),
-            segment.options,
-            segment.payload,
+            IPV4_HEADER.pack(*fields, checksum(total), source, destination),
+            *contents,
         )
     )
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.conversation import Side, TcpConversation
+from captures.conversation import Segments, Side, TcpConversation
 from captures.pcap import Frame, PcapngWriter, read_capture
 from captures.streams import Ending, reassemble, streams
 from captures.tcp import ACK, FIN, MAX_SEGMENT_BYTES, PSH, RST, SYN, Endpoint, Segment
@@ -239,3 +239,21 @@ def test_tshark_reads_the_times_and_comments(two_connections: Path) -> None:
         [f"{frame.time_ns // 10**9}.{frame.time_ns % 10**9:09}", frame.comment]
         for frame in read_capture(two_connections)
     ]
+
+
+def test_a_segment_acknowledges_what_has_arrived_and_not_what_is_on_its_way() -> None:
+    wire = Segments(CLIENT, SERVER, client_sequence=100, server_sequence=900)
+    wire.leave(Side.CLIENT, SYN)
+    wire.arrive(Side.SERVER)
+    wire.leave(Side.SERVER, SYN | ACK)
+    wire.arrive(Side.CLIENT)
+    sent = decode_frame(wire.leave_data(Side.CLIENT, b"12345")[0])
+    crossing = decode_frame(wire.leave_data(Side.SERVER, b"abc")[0])
+    wire.arrive(Side.SERVER, 2)
+    after_two = decode_frame(wire.leave(Side.SERVER, ACK))
+    assert sent is not None
+    assert crossing is not None
+    assert after_two is not None
+    assert (sent.sequence_number, sent.acknowledgment_number) == (101, 901)
+    assert (crossing.sequence_number, crossing.acknowledgment_number) == (901, 101)
+    assert (after_two.sequence_number, after_two.acknowledgment_number) == (904, 103)
