@@ -1,0 +1,114 @@
+"""What the layouts say of each field: which count something, which are constant, which bits have a name.
+
+Mutations lean on this, so that a new field of a layout is mutated by what it is for, and nobody says it twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from construct import Const, Rebuild, Subconstruct
+
+from mqproto.wire.generator.source import BinExpr, FuncPath
+from mqproto.wire.layout import Layout, Must, bare
+from mqproto.wire.packets import INTERNAL_PACKETS, user_message_packet
+from mqproto.wire.parts import OneOf, When
+from mqproto.wire.ping import ping_packet
+from mqproto.wire.record import Bit, Bits, Record
+from mqproto.wire.session import session_header
+
+
+class NamedBits(NamedTuple):
+    """Some bits of a flag word: the lowest of them, and the largest number that fits them."""
+
+    name: str
+    first: int
+    limit: int
+
+
+class Role(NamedTuple):
+    """What one field is for.
+
+    derived: it follows from other fields: a length, a size, a count.
+    constant: it has one value, always.
+    limits: numbers that occur in the rules about it.
+    bits: those of its bits that have a name.
+    """
+
+    derived: bool = False
+    constant: bool = False
+    limits: frozenset[int] = frozenset()
+    bits: tuple[NamedBits, ...] = ()
+
+
+def numbers_in(expression: Any) -> Iterator[int]:
+    """The numbers in a `this` expression."""
+    match expression:
+        case bool():
+            pass
+        case int():
+            yield expression
+        case BinExpr():
+            yield from numbers_in(expression.lhs)
+            yield from numbers_in(expression.rhs)
+        case FuncPath():
+            yield from numbers_in(expression._FuncPath__operand)
+
+
+def named_bits(kind: type | None, word: str) -> tuple[NamedBits, ...]:
+    """The names that a record has for bits of one of its words."""
+    found = []
+    for name, bits in vars(kind).items() if kind else ():
+        if isinstance(bits, Bits) and bits.attribute == word:
+            found.append(NamedBits(name, bits.first, bits.limit))
+        elif isinstance(bits, Bit) and bits.attribute == word:
+            found.append(NamedBits(name, bits.mask.bit_length() - 1, 1))
+    return tuple(found)
+
+
+def _layouts(part: Any, kind: type | None = None) -> Iterator[tuple[Layout, type | None]]:
+    """Each layout within a part, with the record that it is bound to."""
+    match bare(part):
+        case Record() as record:
+            yield from _layouts(record.layout, record.kind)
+        case Layout() as layout:
+            yield layout, kind
+            for inner in layout.subcons:
+                yield from _layouts(inner)
+        case When() as when:
+            yield from _layouts(when.part)
+        case OneOf() as choice:
+            for case in choice.cases.values():
+                yield from _layouts(case)
+        case Subconstruct() as around:
+            yield from _layouts(around.subcon)
+
+
+def _roles() -> dict[tuple[str, str], Role]:
+    roles: dict[tuple[str, str], Role] = {}
+    for whole in (user_message_packet, session_header, ping_packet, *INTERNAL_PACKETS.values()):
+        for layout, kind in _layouts(whole):
+            rules = [part for part in map(bare, layout.subcons) if isinstance(part, Must)]
+            for part in layout.subcons:
+                if not part.name:
+                    continue
+                limits = (numbers_in(rule.condition) for rule in rules if rule.field == part.name)
+                roles[layout.section, part.name] = Role(
+                    derived=isinstance(bare(part), Rebuild),
+                    constant=isinstance(bare(part), Const),
+                    limits=frozenset(number for each in limits for number in each),
+                    bits=named_bits(kind, part.name),
+                )
+    return roles
+
+
+ROLES: Final = _roles()
+"""By the section of the specification and the name in its layout."""
+
+PLAIN: Final = Role()
+
+
+def role_of(section: str, name: str) -> Role:
+    """What a field of an inspected packet is for; a plain one if the layouts say nothing of it."""
+    return ROLES.get((section, name.rpartition(".")[2]), PLAIN)
