@@ -53,6 +53,16 @@ def test_the_verdict_is_that_of_the_strict_codec_and_its_error_is_among_the_find
     assert refusal is None or refusal in map(str, inspection.findings)
 
 
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 31])
+def test_a_packet_size_below_the_base_header_hides_nothing_that_the_strict_codec_finds(size: int) -> None:
+    data = poked(EVERY_PACKET[0], "base.packet_size", size)
+    with pytest.raises(WireFormatError) as refusal:
+        decode_packet(data)
+    inspection = inspect_packet(data)
+    assert str(refusal.value) in map(str, inspection.findings)
+    assert "base.time_to_reach_queue_s" in {field.name for field in inspection.fields}
+
+
 def test_names_are_those_of_the_records() -> None:
     names = {field.name for field in inspect_packet(encode_packet(a_full_message())).fields}
     assert {
