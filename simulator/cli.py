@@ -209,6 +209,15 @@ def simulate(
     shrink: Annotated[bool, typer.Option("--shrink", help="Find a smaller world that still breaks.")] = False,
     trace: Annotated[bool, typer.Option("--trace", help="Print all that happens in it.")] = False,
     save: Annotated[Path | None, typer.Option(help="Write the world to this file.")] = None,
+    capture: Annotated[
+        Path | None, typer.Option(help="The pcapng to write: all that crossed the links of this one world.")
+    ] = None,
+    segment_bytes: Annotated[
+        int,
+        typer.Option(
+            "--segment-bytes", min=1, max=65_495, help="The most payload in one frame of the capture."
+        ),
+    ] = 65_495,
     plant: Annotated[
         str | None, typer.Option(help="Plant a fault in the core, to see that it is found.")
     ] = None,
@@ -227,6 +236,8 @@ def simulate(
         first=first,
         scenario=scenario,
         save=save,
+        capture=capture,
+        segment_bytes=segment_bytes,
         plant=plant,
         shrink=shrink,
         trace=trace,

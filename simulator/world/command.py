@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from captures.tcp import MAX_SEGMENT_BYTES
 from mqproto.errors import UsageError
 from simulator.screen import plain_table, wide_console
 from simulator.world.campaign import run_seeds
@@ -31,6 +32,8 @@ class Options:
     first: int = 0
     scenario: Path | None = None
     save: Path | None = None
+    capture: Path | None = None
+    segment_bytes: int = MAX_SEGMENT_BYTES
     plant: str | None = None
     shrink: bool = False
     trace: bool = False
@@ -42,8 +45,10 @@ def run(options: Options) -> bool:
     """Do what was typed, and print what came of it; whether all invariants held."""
     with planted(options.plant) if options.plant else nullcontext():
         if options.seed is None and options.scenario is None:
-            if options.shrink or options.trace or options.save:
-                raise UsageError("--shrink, --trace and --save are for one world: give --seed or --scenario")
+            if options.shrink or options.trace or options.save or options.capture:
+                raise UsageError(
+                    "--shrink, --trace, --save and --capture are for one world: give --seed or --scenario"
+                )
             return _many(options)
         return _one(options)
 
@@ -78,8 +83,7 @@ def _many(options: Options) -> bool:
 
 
 def _one(options: Options) -> bool:
-    scenario = from_file(options.scenario) if options.scenario else draw(options.seed or 0)
-    result = simulate(scenario, traced=options.trace)
+    result = _simulate(_scenario(options), options)
     if result.breach is not None and options.shrink:
         result = _shrunk(result, options)
     if options.save is not None:
@@ -102,8 +106,24 @@ def _one(options: Options) -> bool:
     return False
 
 
+def _scenario(options: Options) -> Scenario:
+    """The one that is written in the file, with other dice if a seed is given too; else the one of the seed."""
+    if options.scenario is None:
+        return draw(options.seed or 0)
+    scenario = from_file(options.scenario)
+    return scenario if options.seed is None else replace(scenario, seed=options.seed)
+
+
+def _simulate(scenario: Scenario, options: Options) -> Result:
+    """Run it, with the trace and the capture that were asked for."""
+    if options.capture is None:
+        return simulate(scenario, traced=options.trace)
+    with options.capture.open("wb") as file:
+        return simulate(scenario, traced=options.trace, capture=file, segment_bytes=options.segment_bytes)
+
+
 def _shrunk(result: Result, options: Options) -> Result:
-    """The smallest world that was found, run once more with the trace that was asked for."""
+    """The smallest world that was found, run once more with the trace and the capture that were asked for."""
     console = wide_console(stderr=True)
 
     def show(scenario: Scenario) -> None:
@@ -112,13 +132,16 @@ def _shrunk(result: Result, options: Options) -> Result:
             console.print(f"shrunk to {parts}, {len(scenario.faults)} faults", end="\r")
 
     smallest = shrink(result, show=show)
-    return simulate(smallest.scenario, traced=options.trace)
+    return _simulate(smallest.scenario, options)
 
 
 def _command(options: Options) -> str:
     """What to type to see the same again."""
     parts = ["mqproto simulate"]
-    parts.append(f"--scenario {options.scenario}" if options.scenario else f"--seed {options.seed}")
+    if options.scenario is not None:
+        parts.append(f"--scenario {options.scenario}")
+    if options.seed is not None:
+        parts.append(f"--seed {options.seed}")
     if options.plant:
         parts.append(f"--plant {options.plant}")
     if options.shrink:

@@ -10,6 +10,7 @@ import random
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from captures.conversation import Side
 from mqproto.effects import SendPing
 from simulator.randomness import chance
 from simulator.world.agenda import Agenda
@@ -18,6 +19,7 @@ from simulator.world.scenario import Link
 
 if TYPE_CHECKING:
     from simulator.world.machine import Machine
+    from simulator.world.sniffer import Sniffer, Talk
 
 CONNECT_TIMEOUT_MS: Final = 20_000
 """After so long an operating system gives up a connection that nobody answers."""
@@ -42,12 +44,17 @@ class End:
         "saved_through",
         "sent",
         "session",
+        "side",
+        "talk",
         "window",
     )
 
-    def __init__(self, machine: Machine, line: Line) -> None:
+    def __init__(self, machine: Machine, line: Line, side: Side, talk: Talk | None) -> None:
         self.machine = machine
         self.line = line
+        self.side = side
+        self.talk = talk
+        """What a sniffer sees of the connection; None if there is no sniffer."""
         self.session = 0
         self.open = True
         self.peer: End = self
@@ -69,7 +76,7 @@ class End:
 class Line:
     """A link at work."""
 
-    def __init__(self, link: Link, seed: int, agenda: Agenda) -> None:
+    def __init__(self, link: Link, seed: int, agenda: Agenda, sniffer: Sniffer | None = None) -> None:
         self.link = link
         self.connections: dict[End, None] = {}
         """One end of each connection that is not broken yet."""
@@ -79,6 +86,7 @@ class Line:
         """By the name of the node whose packets wait."""
         self._agenda = agenda
         self._dice: random.Random = chance(seed, "link", link.name)
+        self._sniffer = sniffer
 
     def delay_ms(self) -> int:
         """How long something takes this time."""
@@ -88,15 +96,16 @@ class Line:
     def connect(self, machine: Machine, session: int, peer: Machine) -> None:
         """A node opens a connection; both ends hear of it in time, or the one that wanted it that it failed."""
         now_ms, life = self._agenda.now_ms, machine.life
+        talk = self._sniffer.calls(machine.name, peer.name) if self._sniffer is not None else None
         if now_ms < self.silent_until_ms:
             self._agenda.at(
                 now_ms + CONNECT_TIMEOUT_MS, machine.hear, life, machine.lost_session, session, "timed out"
             )
             return
         arrives_ms = max(now_ms + self.delay_ms(), self.stalled_until_ms[machine.name])
-        self._agenda.at(arrives_ms, self._arrive_at, machine, life, session, peer)
+        self._agenda.at(arrives_ms, self._arrive_at, machine, life, session, peer, talk)
 
-    def _arrive_at(self, machine: Machine, life: int, session: int, peer: Machine) -> None:
+    def _arrive_at(self, machine: Machine, life: int, session: int, peer: Machine, talk: Talk | None) -> None:
         now_ms = self._agenda.now_ms
         back_ms = max(now_ms + self.delay_ms(), self.stalled_until_ms[peer.name])
         if not peer.has_power:
@@ -105,25 +114,44 @@ class Line:
             )
             return
         if now_ms < self.refused_until_ms or peer.core is None or machine.life != life:
+            if talk is not None:
+                talk.refused()
             self._agenda.at(back_ms, machine.hear, life, machine.lost_session, session, "connection refused")
             return
-        near, far = End(machine, self), End(peer, self)
-        near.peer, far.peer = far, near
+        near, far = self.joined(machine, peer, talk)
         near.session = session
         near.arrives_ms = back_ms
         self.connections[near] = None
         machine.ends[session] = near
         peer.hear(peer.life, peer.accepted, far)
+        if talk is not None:
+            talk.accepted()
+            self._agenda.at(back_ms, self._established, near, talk)
         self._agenda.at(back_ms, machine.hear, life, machine.opened, near)
+
+    def joined(self, client: Machine, server: Machine, talk: Talk | None) -> tuple[End, End]:
+        """The two ends of a connection, that of the client first."""
+        near, far = End(client, self, Side.CLIENT, talk), End(server, self, Side.SERVER, talk)
+        near.peer, far.peer = far, near
+        return near, far
+
+    def _established(self, near: End, talk: Talk) -> None:
+        if near.open:
+            talk.established()
 
     def ping(self, machine: Machine, request: SendPing, peer: Machine) -> None:
         """A datagram goes there and another comes back, unless one of them is lost."""
         now_ms = self._agenda.now_ms
         lost = self._dice.randrange(LOST_DATAGRAMS) == 0 or now_ms < max(self.stalled_until_ms.values())
+        sniffer = self._sniffer
+        source = sniffer.pings(machine.name, peer.name, request.datagram) if sniffer is not None else None
         if not lost and peer.core is not None:
             response = peer.core.pinged(request.datagram)
             if response is not None:
-                back_ms = now_ms + self.delay_ms() + self.delay_ms()
+                there_ms = now_ms + self.delay_ms()
+                back_ms = there_ms + self.delay_ms()
+                if sniffer is not None:
+                    self._agenda.at(there_ms, sniffer.answers_ping, peer.name, source, response)
                 self._agenda.at(
                     back_ms, machine.hear, machine.life, machine.pinged, request.session, response
                 )
@@ -134,25 +162,37 @@ class Line:
         arrives_ms = max(
             agenda.now_ms + self.delay_ms(), peer.arrives_ms, self.stalled_until_ms[end.machine.name]
         )
+        data = b"".join([glimpse.packet for glimpse in glimpses])
+        if end.talk is not None:
+            end.talk.leaves(end.side, data)
         if not peer.open:
             if peer.machine.has_power:
+                if end.talk is not None:
+                    agenda.at(arrives_ms, end.talk.reset, peer.side)
                 agenda.at(arrives_ms + self.delay_ms(), end.machine.end_lost, end, "connection reset")
             return
-        data = b"".join([glimpse.packet for glimpse in glimpses])
         if self.link.cut_per_mille and self._dice.randrange(1_000) < self.link.cut_per_mille:
             cut = self._dice.randrange(len(data))
             whole = size = 0
             while (size := size + len(glimpses[whole].packet)) <= cut:
                 whole += 1
-            agenda.at(arrives_ms, peer.machine.packets_arrive, peer, data[:cut], glimpses[:whole])
+            agenda.at(arrives_ms, self.deliver, peer, data[:cut], glimpses[:whole])
             data, glimpses = data[cut:], glimpses[whole:]
             arrives_ms += self.delay_ms()
         peer.arrives_ms = arrives_ms
-        agenda.at(arrives_ms, peer.machine.packets_arrive, peer, data, glimpses)
+        agenda.at(arrives_ms, self.deliver, peer, data, glimpses)
+
+    def deliver(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
+        """Bytes arrive at one end; `glimpses` are the packets that end with them."""
+        if end.talk is not None and end.machine.has_power:
+            end.talk.arrives(end.side, len(data), wanted=end.open)
+        end.machine.packets_arrive(end, data, glimpses)
 
     def close(self, end: End) -> None:
         """One end closes in order: the other hears of it when all that was sent before has arrived."""
         self.forget(end)
+        if end.talk is not None:
+            end.talk.finished(end.side)
         peer = end.peer
         if peer.open:
             arrives_ms = max(
@@ -160,11 +200,26 @@ class Line:
                 peer.arrives_ms,
                 self.stalled_until_ms[end.machine.name],
             )
-            self._agenda.at(arrives_ms, peer.machine.end_lost, peer, "closed by peer")
+            self._agenda.at(arrives_ms, self._closed, peer)
+
+    def _closed(self, end: End) -> None:
+        """The end of the stream arrives at one end, which closes as well if it has not."""
+        if end.talk is not None and end.machine.has_power:
+            end.talk.finish_arrives(end.side, wanted=end.open)
+            # The answer takes as long as the link is said to take: the dice are for what decides something.
+            answered_ms = self._agenda.now_ms + self.link.latency_ms
+            self._agenda.at(answered_ms, self._answered, end.peer, end.talk)
+        end.machine.end_lost(end, "closed by peer")
+
+    def _answered(self, end: End, talk: Talk) -> None:
+        if end.machine.has_power:
+            talk.finish_arrives(end.side, wanted=False)
 
     def kill(self, end: End) -> None:
         """One end is gone, and its system says so: the other hears of it, perhaps before the last bytes sent."""
         self.forget(end)
+        if end.talk is not None:
+            end.talk.reset(end.side)
         peer = end.peer
         if peer.open:
             arrives_ms = max(self._agenda.now_ms + self.delay_ms(), self.stalled_until_ms[end.machine.name])
@@ -181,6 +236,9 @@ class Line:
         """Every connection breaks, and both ends know it at once; how many there were."""
         broken = list(self.connections)
         for end in broken:
+            if end.talk is not None:
+                sides = [one.side for one in (end, end.peer) if one.open]
+                end.talk.reset(*sides, comment="the link was cut")
             for one in (end, end.peer):
                 if one.open:
                     one.machine.end_lost(one, "connection reset")

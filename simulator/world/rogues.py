@@ -173,16 +173,33 @@ def stranger(world: World, fault: Fault) -> bool:
     machine = world.machines[fault.where]
     if machine.core is None:
         return False
-    line = Line(Link(one=NAME, other=machine.name), world.scenario.seed, world.agenda)
-    caller: Any = Stranger()
-    near, far = End(caller, line), End(machine, line)
-    near.peer, far.peer = far, near
-    machine.hear(machine.life, machine.accepted, far)
+    near = _call(world, machine)
     data = SAYINGS[fault.value % len(SAYINGS)](machine.name)
     if data:
-        world.agenda.at(world.agenda.now_ms + 1, machine.packets_arrive, far, data, [])
+        _say(world, near, data)
     world.agenda.at(world.agenda.now_ms + HANGS_UP_MS, _hang_up, near)
     return True
+
+
+def _call(world: World, machine: Machine) -> End:
+    """A stranger is connected to a node at once; the end that is his."""
+    line = Line(Link(one=NAME, other=machine.name), world.scenario.seed, world.agenda, world.sniffer)
+    caller: Any = Stranger()
+    talk = None
+    if world.sniffer is not None:
+        talk = world.sniffer.calls(NAME, machine.name)
+        talk.accepted()
+        talk.established()
+    near, far = line.joined(caller, machine, talk)
+    machine.hear(machine.life, machine.accepted, far)
+    return near
+
+
+def _say(world: World, near: End, data: bytes, comment: str = "") -> None:
+    """The stranger sends bytes, which take a millisecond."""
+    if near.talk is not None:
+        near.talk.leaves(near.side, data, comment)
+    world.agenda.at(world.agenda.now_ms + 1, near.line.deliver, near.peer, data, [])
 
 
 def _hang_up(end: End) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import BinaryIO, Final
 
+from captures.tcp import MAX_SEGMENT_BYTES
 from mqproto.localqueue import QueueDeclaration
 from mqproto.routing import NextHop, Routes
 from mqproto.wire import MessageClass
@@ -22,6 +23,7 @@ from simulator.world.ledger import Ledger
 from simulator.world.links import Line
 from simulator.world.machine import Machine
 from simulator.world.scenario import Consumer, Scenario, guid_of
+from simulator.world.sniffer import Sniffer
 from simulator.world.trace import Trace
 from simulator.world.traffic import KINDS, QUEUES, REPLIES
 from simulator.world.ways import steps_between
@@ -63,11 +65,27 @@ class Result:
 
 
 class World:
-    """One scenario at work."""
+    """One scenario at work.
 
-    def __init__(self, scenario: Scenario, *, traced: bool = False) -> None:
+    Args:
+        traced: keep all that happens.
+        capture: a file for what a sniffer sees of it, as pcapng.
+        segment_bytes: the most payload in one frame of it.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        traced: bool = False,
+        capture: BinaryIO | None = None,
+        segment_bytes: int = MAX_SEGMENT_BYTES,
+    ) -> None:
         self.scenario = scenario
         self.agenda = Agenda()
+        self.sniffer = None
+        if capture is not None:
+            self.sniffer = Sniffer(capture, scenario.nodes, self.agenda, segment_bytes=segment_bytes)
         self.trace = Trace(wanted=traced)
         self.ledger = Ledger(self._breach, _common_endings(scenario))
         self.maxima: dict[str, int] = {}
@@ -77,7 +95,7 @@ class World:
         self.lines: dict[str, Line] = {}
         self.machines = {name: self._machine(name) for name in scenario.nodes}
         for link in scenario.links:
-            line = self.lines[link.name] = Line(link, scenario.seed, self.agenda)
+            line = self.lines[link.name] = Line(link, scenario.seed, self.agenda, self.sniffer)
             self.machines[link.one].lines[link.other] = line
             self.machines[link.other].lines[link.one] = line
         self._steps = steps_between(scenario.nodes, scenario.links)
@@ -220,9 +238,23 @@ class World:
         raise _Stop
 
 
-def simulate(scenario: Scenario, *, traced: bool = False) -> Result:
-    """Run a scenario from its first event to its last check."""
-    return World(scenario, traced=traced).run()
+def simulate(
+    scenario: Scenario,
+    *,
+    traced: bool = False,
+    capture: BinaryIO | None = None,
+    segment_bytes: int = MAX_SEGMENT_BYTES,
+) -> Result:
+    """Run a scenario from its first event to its last check; the arguments are those of World.
+
+    Raises:
+        OSError: the capture could not be written; the run went on without it.
+    """
+    world = World(scenario, traced=traced, capture=capture, segment_bytes=segment_bytes)
+    result = world.run()
+    if world.sniffer is not None:
+        world.sniffer.close()
+    return result
 
 
 def _common_endings(scenario: Scenario) -> frozenset[int]:

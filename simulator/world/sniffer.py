@@ -1,0 +1,183 @@
+"""What a sniffer sees of a world: all frames of all links, each at the moment when it leaves its sender.
+
+It sits where every node's packets pass as they leave, as a sniffer on the loopback of one machine does; a link's
+delay comes after it. So what left its sender is seen even where the connection broke before it arrived, and an
+acknowledgment is seen when what it acknowledges has arrived. The network loses no segment, so none is seen twice: what
+arrives late was stalled, and what never arrives is never acknowledged.
+
+The clock of the sniffer is that of the world, in whole milliseconds. Nothing here draws from a dice or decides
+anything: a world goes the same way whether it is watched or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+from captures.conversation import Segments, Side
+from captures.tcp import ACK, FIN, MAX_SEGMENT_BYTES, RST, SYN, Endpoint
+from captures.udp import encode_datagram
+from mqproto.routing import PING_PORT
+from simulator.recorder import SEQUENCE_STEP, Recorder
+from simulator.topology.model import DEFAULT_PORT
+from simulator.world.scenario import START_UTC_S
+
+if TYPE_CHECKING:
+    from simulator.world.agenda import Agenda
+
+FIRST_PORT: Final = 49_152
+"""The port that a node's first connection leaves from; each that follows takes the next."""
+PORTS: Final = 65_536 - FIRST_PORT
+
+
+class Sniffer:
+    """Writes what crosses the links of one world to a pcapng file.
+
+    The nodes are shown at 127.0.0.1, 127.0.0.2 and so on, in the order in which the scenario names them, and strangers
+    after them.
+
+    Args:
+        file: stays open. `close` says whether it took everything.
+        names: the nodes.
+        segment_bytes: the most payload in one frame.
+    """
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        names: Sequence[str],
+        agenda: Agenda,
+        *,
+        segment_bytes: int = MAX_SEGMENT_BYTES,
+    ) -> None:
+        self._agenda = agenda
+        self._segment_bytes = segment_bytes
+        self._hosts = {name: f"127.0.0.{place}" for place, name in enumerate(names, 1)}
+        comment = ", ".join(f"{name} is {host}" for name, host in self._hosts.items())
+        self._next_ports: dict[str, int] = {}
+        self._connection_count = 0
+        self._recorder = Recorder(file, comment=comment, clock=self._now_ns)
+
+    @property
+    def frame_count(self) -> int:
+        """How many frames were written."""
+        return self._recorder.frame_count
+
+    def calls(self, client: str, server: str) -> Talk:
+        """A node opens a connection to another: SYN leaves it."""
+        self._connection_count += 1
+        sequence = self._connection_count * SEQUENCE_STEP
+        segments = Segments(
+            self._fresh_port(client),
+            Endpoint(self._host(server), DEFAULT_PORT),
+            segment_bytes=self._segment_bytes,
+            client_sequence=sequence % 2**32,
+            server_sequence=~sequence % 2**32,
+        )
+        return Talk(self, segments)
+
+    def pings(self, client: str, server: str, request: bytes) -> Endpoint:
+        """A datagram leaves a node for the ping port of another; returns where it left from."""
+        source = self._fresh_port(client)
+        self.sees(encode_datagram(source, Endpoint(self._host(server), PING_PORT), request))
+        return source
+
+    def answers_ping(self, server: str, client: Endpoint, response: bytes) -> None:
+        """The answer leaves the ping port."""
+        self.sees(encode_datagram(Endpoint(self._host(server), PING_PORT), client, response))
+
+    def sees(self, *frames: bytes, comment: str = "") -> None:
+        """Frames cross now."""
+        self._recorder.write(list(frames), comment)
+
+    def close(self) -> None:
+        """Write what is still in memory.
+
+        Raises:
+            OSError: the file could not take everything.
+        """
+        self._recorder.close()
+
+    def _now_ns(self) -> int:
+        return START_UTC_S * 1_000_000_000 + self._agenda.now_ms * 1_000_000
+
+    def _host(self, name: str) -> str:
+        return self._hosts.setdefault(name, f"127.0.0.{len(self._hosts) + 1}")
+
+    def _fresh_port(self, name: str) -> Endpoint:
+        number = self._next_ports.get(name, 0)
+        self._next_ports[name] = number + 1
+        return Endpoint(self._host(name), FIRST_PORT + number % PORTS)
+
+
+class Talk:
+    """One connection as the sniffer sees it. Each method says what left a side, or what arrived at one.
+
+    The operating systems of both sides answer by themselves, here as in life: they acknowledge what arrives, and refuse
+    what comes for a program that is gone.
+    """
+
+    def __init__(self, sniffer: Sniffer, segments: Segments) -> None:
+        self._sniffer = sniffer
+        self._segments = segments
+        self._finished: set[Side] = set()
+        self._reset: set[Side] = set()
+        self._leave(Side.CLIENT, SYN)
+
+    def accepted(self) -> None:
+        """SYN has arrived, and somebody listens."""
+        self._segments.arrive(Side.SERVER)
+        self._leave(Side.SERVER, SYN | ACK)
+
+    def refused(self) -> None:
+        """SYN has arrived, and nobody listens."""
+        self._segments.arrive(Side.SERVER)
+        self.reset(Side.SERVER)
+
+    def established(self) -> None:
+        """The server's SYN has arrived."""
+        if not self._reset:
+            self._segments.arrive(Side.CLIENT, 1)
+            self._leave(Side.CLIENT, ACK)
+
+    def leaves(self, sender: Side, data: bytes, comment: str = "") -> None:
+        """A program sends."""
+        self._sniffer.sees(*self._segments.leave_data(sender, data), comment=comment)
+
+    def arrives(self, receiver: Side, size_bytes: int, *, wanted: bool) -> None:
+        """Bytes arrive; `wanted` says whether there is still a program that reads them."""
+        if self._reset or not size_bytes:
+            return
+        if not wanted:
+            self.reset(receiver)
+            return
+        self._segments.arrive(receiver, size_bytes)
+        self._leave(receiver, ACK)
+
+    def finished(self, sender: Side) -> None:
+        """A program has closed its end. One whose peer did so before closes in answer."""
+        if not self._reset and sender not in self._finished:
+            self._finished.add(sender)
+            self._leave(sender, FIN | ACK)
+
+    def finish_arrives(self, receiver: Side, *, wanted: bool) -> None:
+        """FIN arrives, behind all that the other side has sent: acknowledged, and with a FIN if there was none yet."""
+        if self._reset:
+            return
+        self._segments.arrive(receiver)
+        if receiver in self._finished:
+            self._leave(receiver, ACK)
+        elif wanted:
+            self.finished(receiver)
+        else:
+            self.reset(receiver)
+
+    def reset(self, *senders: Side, comment: str = "") -> None:
+        """The connection is broken off by a side, or by both when something between them did it."""
+        for sender in senders:
+            if sender not in self._reset:
+                self._reset.add(sender)
+                self._sniffer.sees(self._segments.leave(sender, RST | ACK), comment=comment)
+
+    def _leave(self, sender: Side, flags: int) -> None:
+        self._sniffer.sees(self._segments.leave(sender, flags))
