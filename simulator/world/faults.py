@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from simulator.world.rogues import deaf, forged_ack, impatient, lossy, stranger
+from mqproto.localqueue import SystemQueue
+from simulator.world.rogues import deaf, forged_ack, hostile, hostile_ping, impatient, lossy, stranger
 from simulator.world.scenario import Fault
 from simulator.world.traffic import ORDERS
 
@@ -178,6 +179,13 @@ def _resume(machine: Machine) -> None:
     machine.hear(machine.life, machine.hold, False)
 
 
+def give_back(world: World, fault: Fault) -> bool:
+    """The node's transactional dead letters are sent once more."""
+    machine = world.machines[fault.where]
+    machine.hear(machine.life, machine.give_back, SystemQueue.DEADXACT.value)
+    return machine.core is not None
+
+
 FAULTS: Final[dict[str, Callable[[World, Fault], bool]]] = {
     "kill": kill,
     "power loss": power_loss,
@@ -201,3 +209,12 @@ FAULTS: Final[dict[str, Callable[[World, Fault], bool]]] = {
     "lossy": lossy,
     "forged ack": forged_ack,
 }
+"""What `draw` draws from."""
+
+EVENTS: Final[dict[str, Callable[[World, Fault], bool]]] = {
+    **FAULTS,
+    "give back": give_back,
+    "hostile": hostile,
+    "hostile ping": hostile_ping,
+}
+"""All that a scenario may have; those that are not drawn are for scenarios that somebody writes."""

@@ -88,9 +88,15 @@ class Ledger:
 
     def submitted(self, machine: Machine, burst: Burst, number: int, index: int, message_id: int) -> Message:
         """A message was handed to a queue manager; it is accepted when the next batch is on disk."""
-        message = Message(
-            burst, KINDS[burst.kind], identity(machine.guid, message_id), body_of(burst, number, index)
-        )
+        return self._submitted(machine, burst, body_of(burst, number, index), message_id)
+
+    def sent_again(self, machine: Machine, letter: Message, message_id: int) -> Message:
+        """A dead letter was sent once more, as a message of its own."""
+        self.tally["sent again"] += 1
+        return self._submitted(machine, letter.burst, letter.body, message_id)
+
+    def _submitted(self, machine: Machine, burst: Burst, body: bytes, message_id: int) -> Message:
+        message = Message(burst, KINDS[burst.kind], identity(machine.guid, message_id), body)
         message.accepted_s = machine.moment().utc_s
         self.messages[message.identity] = message
         return message

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mqproto.applications import Draft
 from mqproto.configuration import Settings
+from mqproto.copies import copies
 from mqproto.effects import Batch
 from mqproto.errors import UsageError
 from mqproto.localqueue import QueueDeclaration
@@ -22,7 +23,7 @@ from simulator.storage import StoreError
 from simulator.world import invariants
 from simulator.world.agenda import Agenda
 from simulator.world.consumers import Application
-from simulator.world.glimpse import Glimpse
+from simulator.world.glimpse import Glimpse, identity_of
 from simulator.world.ledger import Ledger
 from simulator.world.links import End, Line
 from simulator.world.scenario import START_UTC_S, Burst, guid_of
@@ -38,6 +39,8 @@ BOOTED_MS: Final = 30_000
 """The uptime of a machine when its queue manager starts."""
 BACK_AFTER_MS: Final = 1_000
 """How long a node is down that is started with other settings."""
+LETTERS: Final = 1_000
+"""How many dead letters an operator sends once more at a time."""
 ROOMY: Final = Settings()
 NEVER: Final = Moment(uptime_ms=-1, utc_s=0)
 
@@ -202,18 +205,33 @@ class Machine:
     def _submit(self, burst: Burst, number: int) -> None:
         assert self.core is not None
         kind = KINDS[burst.kind]
-        goal, options = destination(burst.target, kind), kind.draft_at(self.guid)
+        goals = [destination(target, kind) for target in burst.targets]
+        options = kind.draft_at(self.guid)
         drafts = [
-            (goal, Draft(body=body_of(burst, number, index), priority=burst.priority, **options))
+            Draft(body=body_of(burst, number, index), label=burst.label, priority=burst.priority, **options)
             for index in range(burst.count)
         ]
         try:
-            message_ids = self.core.enqueue(drafts, self.moment(), together=burst.together)
+            message_ids = self.core.enqueue(copies(goals, drafts), self.moment(), together=burst.together)
         except UsageError:
-            self.ledger.tally["refused at once"] += burst.count
+            self.ledger.tally["refused at once"] += burst.count * len(goals)
             return
-        for index, message_id in enumerate(message_ids):
-            self._submissions.append(self.ledger.submitted(self, burst, number, index, message_id))
+        for place, message_id in enumerate(message_ids):
+            index, copy = divmod(place, len(goals))
+            # A copy is a message of its own, as if its target were the only one.
+            alone = replace(burst, target=burst.targets[copy])
+            self._submissions.append(self.ledger.submitted(self, alone, number, index, message_id))
+
+    def give_back(self, queue: str) -> None:
+        """An operator sends the dead letters of a queue once more, as new messages."""
+        assert self.core is not None
+        letters = [self.ledger.messages[identity_of(kept.packet)] for kept in self.core.peek(queue, LETTERS)]
+        # Each takes the next MessageID; nobody says which those are, so one is spent to know.
+        spent = self.core._outbound.next_message_id()
+        sent = self.core.send_back(queue, None, self.moment())
+        assert sent == len(letters), "what applications have sent has a destination"
+        for message_id, letter in enumerate(letters, spent + 1):
+            self._submissions.append(self.ledger.sent_again(self, letter, message_id))
 
     # Its life
 

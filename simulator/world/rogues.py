@@ -25,6 +25,7 @@ from mqproto.wire import (
 )
 from mqproto.wire.acknowledgment import final_ack, order_ack
 from simulator.world.glimpse import identity_of
+from simulator.world.hostile import hostile_packets, hostile_pings
 from simulator.world.links import End, Line
 from simulator.world.scenario import Fault, Link, guid_of
 
@@ -135,6 +136,8 @@ def _forge(machine: Machine, name: SequenceName, message: Message, is_final: boo
 
 NAME: Final = "stranger"
 HANGS_UP_MS: Final = 5_000
+HANDSHAKE_MS: Final = 10
+"""What passes between two steps of a stranger who knows the handshake."""
 SAYINGS: Final[tuple[Callable[[str], bytes], ...]] = (
     lambda node: b"",  # nothing, until somebody has had enough
     lambda node: b"GET / HTTP/1.1\r\nHost: queue\r\n\r\n",
@@ -200,6 +203,45 @@ def _say(world: World, near: End, data: bytes, comment: str = "") -> None:
     if near.talk is not None:
         near.talk.leaves(near.side, data, comment)
     world.agenda.at(world.agenda.now_ms + 1, near.line.deliver, near.peer, data, [])
+
+
+def hostile(world: World, fault: Fault) -> bool:
+    """A stranger opens a session with the node and sends the hostile packet that is number `value`."""
+    machine = world.machines[fault.where]
+    if machine.core is None:
+        return False
+    name, packet = list(hostile_packets(guid_of(NAME), machine.guid).items())[fault.value]
+    near = _call(world, machine)
+    now_ms = world.agenda.now_ms
+    _say(
+        world,
+        near,
+        encode_packet(establish_connection(client=guid_of(NAME), server=machine.guid, time_stamp_ms=0)),
+    )
+    world.agenda.at(
+        now_ms + HANDSHAKE_MS,
+        _say,
+        world,
+        near,
+        encode_packet(
+            connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
+        ),
+    )
+    world.agenda.at(now_ms + 2 * HANDSHAKE_MS, _say, world, near, packet, name)
+    world.agenda.at(now_ms + HANGS_UP_MS, _hang_up, near)
+    return True
+
+
+def hostile_ping(world: World, fault: Fault) -> bool:
+    """A stranger sends the node the hostile datagram that is number `value`; nothing comes back."""
+    machine = world.machines[fault.where]
+    if machine.core is None:
+        return False
+    name, datagram = list(hostile_pings(guid_of(NAME)).items())[fault.value]
+    assert machine.core.pinged(datagram) is None, name
+    if world.sniffer is not None:
+        world.sniffer.pings(NAME, machine.name, datagram, comment=name)
+    return True
 
 
 def _hang_up(end: End) -> None:

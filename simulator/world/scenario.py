@@ -6,6 +6,7 @@ JSON it can be kept and run again. Times are milliseconds since the world began.
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -42,6 +43,7 @@ class Burst:
 
     kind: one of `traffic.KINDS`, which says to which queue and how.
     together: whether they are one transaction, if they are transactional.
+    also: other nodes whose queue of that kind gets a copy of each message.
     """
 
     at_ms: int
@@ -52,6 +54,13 @@ class Burst:
     size_bytes: int = 40
     priority: int = 3
     together: bool = False
+    label: str = ""
+    also: tuple[str, ...] = ()
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """All nodes that each of its messages goes to."""
+        return self.target, *self.also
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +88,7 @@ class Consumer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Something that goes wrong, once. `faults.FAULTS` says what each kind does.
+    """Something that goes wrong, once. faults.py says what each kind does.
 
     where: a node's name, or `a-b` for the link between two.
     value: how much, where the kind can be more or less: milliseconds of a flush, bytes of room, seconds of a jump.
@@ -115,7 +124,7 @@ class Scenario:
 
     @property
     def message_count(self) -> int:
-        return sum(burst.count for burst in self.bursts)
+        return sum(burst.count * len(burst.targets) for burst in self.bursts)
 
     def settings_of(self, name: str) -> Settings:
         """What a node is configured with."""
@@ -150,9 +159,15 @@ def from_json(text: str | bytes) -> Scenario:
 
 
 def from_file(path: Path) -> Scenario:
-    """The scenario in a file.
+    """The scenario in a file: JSON, or TOML in which it is the table `scenario`, as in captures/samples.
 
     Raises:
         UsageError: it holds none.
     """
-    return from_json(path.read_bytes())
+    if path.suffix != ".toml":
+        return from_json(path.read_bytes())
+    try:
+        return msgspec.convert(tomllib.loads(path.read_text("utf-8"))["scenario"], Scenario)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, msgspec.ValidationError) as error:
+        reason = "it has no table [scenario]" if isinstance(error, KeyError) else error
+        raise UsageError(f"no scenario in {path}: {reason}; captures/samples has examples") from None

@@ -76,10 +76,10 @@ class Sniffer:
         )
         return Talk(self, segments)
 
-    def pings(self, client: str, server: str, request: bytes) -> Endpoint:
+    def pings(self, client: str, server: str, request: bytes, comment: str = "") -> Endpoint:
         """A datagram leaves a node for the ping port of another; returns where it left from."""
         source = self._fresh_port(client)
-        self.sees(encode_datagram(source, Endpoint(self._host(server), PING_PORT), request))
+        self.sees(encode_datagram(source, Endpoint(self._host(server), PING_PORT), request), comment=comment)
         return source
 
     def answers_ping(self, server: str, client: Endpoint, response: bytes) -> None:

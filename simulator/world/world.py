@@ -18,7 +18,7 @@ from mqproto.wire import MessageClass
 from simulator.world import invariants
 from simulator.world.agenda import Agenda
 from simulator.world.consumers import Application
-from simulator.world.faults import FAULTS
+from simulator.world.faults import EVENTS
 from simulator.world.ledger import Ledger
 from simulator.world.links import Line
 from simulator.world.machine import Machine
@@ -104,12 +104,12 @@ class World:
     def _machine(self, name: str) -> Machine:
         bursts = self.scenario.bursts
         queues: list[QueueDeclaration] = []
-        if any(burst.target == name for burst in bursts):
+        if any(name in burst.targets for burst in bursts):
             queues += [replace(queue, quota_bytes=self.scenario.quota_bytes or None) for queue in QUEUES]
         if any(burst.source == name and KINDS[burst.kind].acknowledged for burst in bursts):
             queues.append(REPLIES)
         has_sequences = any(
-            name in (burst.source, burst.target) and KINDS[burst.kind].transactional for burst in bursts
+            name in (burst.source, *burst.targets) and KINDS[burst.kind].transactional for burst in bursts
         )
         return Machine(self, name, tuple(queues), has_sequences=has_sequences)
 
@@ -183,7 +183,7 @@ class World:
     def strike(self, kind: str, fault: object) -> None:
         """Something goes wrong."""
         self.trace.add(self.agenda.now_ms, kind, fault)
-        if FAULTS[kind](self, fault):  # type: ignore[arg-type]
+        if EVENTS[kind](self, fault):  # type: ignore[arg-type]
             self.ledger.tally[f"fault {kind}"] += 1
 
     def _calm(self) -> None:

@@ -1,0 +1,181 @@
+"""Packets that nobody must accept, one for each way in which a parser of this protocol is known to be led astray.
+
+Each is a valid packet with one field changed. What the field is then said to be stands in its name, which a capture
+shows beside the packet. The sizes and counts are those that wrap in 32 bits when they are doubled, aligned or added,
+or that leave the packet; the flags announce what is not there.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from mqproto.wire import (
+    DebugHeader,
+    FormatNameList,
+    Guid,
+    MqfAddressHeader,
+    MqfFormatNameElement,
+    MqfSignatureHeader,
+    MultiQueueFormatHeader,
+    SecurityHeader,
+    SessionHeader,
+    SoapHeader,
+    TransactionHeader,
+    TxSequenceId,
+    connection_parameters,
+    encode_packet,
+    encode_ping,
+    establish_connection,
+    inspect_packet,
+    session_ack,
+    user_message,
+)
+from mqproto.wire.base import BaseHeader
+from mqproto.wire.internal import InternalHeader
+from mqproto.wire.ping import Ping
+from mqproto.wire.user import UserHeader
+
+WRAPS_DOUBLED: Final = 0x8000_0004
+WRAPS_ALIGNED: Final = 0xFFFF_FFFD
+HUGE: Final = 0xFFFF_FFFF
+
+
+class _Change(NamedTuple):
+    """One field of one packet, and the value that it gets; of the bits under the mask, where there is one."""
+
+    packet: str
+    field: str
+    value: int
+    mask: int = 0
+
+
+CHANGES: Final = (
+    _Change("message", "base.version_number", 0x11),
+    _Change("message", "base.signature", 0x4C494F52),
+    _Change("message", "base.packet_size", 0),
+    _Change("message", "base.packet_size", 15),
+    _Change("message", "base.packet_size", 100),
+    _Change("message", "base.packet_size", 0x40_0001),
+    _Change("message", "base.packet_size", HUGE),
+    _Change("plain", "base.flags", 1, BaseHeader.trace.mask),
+    _Change("parameters", "internal.flags", 0, InternalHeader.packet_type.mask),
+    _Change("parameters", "internal.flags", 4, InternalHeader.packet_type.mask),
+    _Change("request", "base.packet_size", 571),
+    _Change("parameters", "recoverable_ack_timeout_ms", 499),
+    _Change("parameters", "recoverable_ack_timeout_ms", HUGE),
+    _Change("parameters", "ack_timeout_ms", 19_999),
+    _Change("acknowledgment", "base.flags", 0, BaseHeader.session_header.mask),
+    _Change("acknowledgment", "session.window_size", 0),
+    _Change("message", "user.flags", 1, UserHeader.destination_type.mask),
+    _Change("message", "user.flags", 4, UserHeader.admin_type.mask),
+    _Change("message", "user.flags", 2, UserHeader.delivery_mode.mask),
+    _Change("message", "user.flags", 30, UserHeader.hop_count.mask),
+    _Change("message", "user.flags", 0, UserHeader.has_properties.mask),
+    _Change("message", "user.flags", 1, UserHeader.has_connector_type.mask),
+    _Change("message", "user.flags", 1, UserHeader.over_http.mask),
+    _Change("plain", "user.flags", 1, UserHeader.has_soap.mask),
+    _Change("plain", "user.flags", 1, UserHeader.has_multi_queue_format.mask),
+    _Change("direct", "user.destination_queue.count", 0),
+    _Change("direct", "user.destination_queue.count", 21),
+    _Change("direct", "user.destination_queue.count", 0xFFFF),
+    _Change("message", "transaction.tx_sequence_number", 0),
+    _Change("plain", "user.flags", 1, UserHeader.has_security.mask),
+    _Change("message", "security.flags", 3, 0x000F),
+    _Change("message", "security.sender_id_size", 0xFFFF),
+    _Change("message", "security.signature_size", 0xFFFF),
+    _Change("message", "security.sender_cert_size", HUGE),
+    _Change("message", "security.provider_info_size", WRAPS_ALIGNED),
+    _Change("message", "properties.label_length", 251),
+    _Change("message", "properties.message_size", HUGE),
+    _Change("message", "properties.extension_size", WRAPS_ALIGNED),
+    _Change("message", "debug.flags", 2, DebugHeader.queue_type.mask),
+    _Change("message", "soap.header_section_id", 0x0321),
+    _Change("message", "soap.header_data_length", WRAPS_DOUBLED),
+    _Change("message", "soap.body_data_length", WRAPS_DOUBLED),
+    _Change("message", "multi_queue_format.destination.header_size", 11),
+    _Change("message", "multi_queue_format.destination.header_size", HUGE),
+    _Change("message", "multi_queue_format.destination.header_id", 101),
+    _Change("message", "multi_queue_format.destination.element_count", HUGE),
+    _Change("message", "multi_queue_format.destination.format_name_list.elements[0].format_type", 4),
+    _Change("message", "multi_queue_format.signature.id", 351),
+    _Change("message", "multi_queue_format.signature.size", WRAPS_ALIGNED),
+    _Change("message", "session.window_size", 0),
+)
+"""In the order of their headers."""
+
+
+def hostile_packets(source: Guid, target: Guid) -> dict[str, bytes]:
+    """The packets by name, as `source` would send them to `target`; `decode_packet` refuses each."""
+    valid = _valid_packets(source, target)
+    packets = {_name(change): _changed(valid[change.packet], change) for change in CHANGES}
+    message = valid["message"]
+    packets["message: cut in the middle of its SessionHeader"] = message[:-7]
+    return packets
+
+
+def hostile_pings(source: Guid) -> dict[str, bytes]:
+    """Datagrams for a ping port by name; nobody answers them."""
+    ping = encode_ping(Ping(cookie=1, qm_guid=source))
+    return {
+        "ping: one byte too short": ping[:-1],
+        "ping: one byte too long": ping + b"\0",
+        "ping: no signature": bytes(len(ping)),
+    }
+
+
+def _valid_packets(source: Guid, target: Guid) -> dict[str, bytes]:
+    identifier = TxSequenceId(time_stamp=1_700_000_000, ordinal=1)
+    session = SessionHeader(ack_sequence_number=0, user_msg_sequence_number=1, recoverable_msg_seq_number=1)
+    names = MqfAddressHeader(
+        format_name_list=FormatNameList([MqfFormatNameElement(3, b"", r"OS:somebody\orders")])
+    )
+    security = SecurityHeader(sender_id=source, signature=b"signed", sender_cert=b"certificate")
+    security.sender_id_type = 2
+    security.has_security_data = True
+    common: dict[str, Any] = {
+        "source": source,
+        "destination_manager": target,
+        "message_id": 1,
+        "sent_time_s": 1_700_000_000,
+        "body": b"hostile",
+    }
+    plain = user_message(destination=16, **common)
+    direct = user_message(destination=r"TCP:127.0.0.2\q", **common)
+    message = user_message(
+        destination=16,
+        label="hostile",
+        extension=b"extra",
+        transaction=TransactionHeader(tx_sequence_id=identifier, tx_sequence_number=1),
+        multi_queue_format=MultiQueueFormatHeader(
+            destination=names, signature=MqfSignatureHeader(signature=b"sealed")
+        ),
+        **common,
+    )
+    message.security, message.user.has_security = security, True
+    message.soap, message.user.has_soap = SoapHeader(header="<h/>", body="<b/>"), True
+    message.debug, message.base.debug_header = DebugHeader(flags=1, queue_identifier=target), True
+    message.session, message.base.session_header = session, True
+    return {
+        "request": encode_packet(establish_connection(client=source, server=target, time_stamp_ms=0)),
+        "parameters": encode_packet(
+            connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
+        ),
+        "acknowledgment": encode_packet(session_ack(SessionHeader())),
+        "plain": encode_packet(plain),
+        "direct": encode_packet(direct),
+        "message": encode_packet(message),
+    }
+
+
+def _changed(packet: bytes, change: _Change) -> bytes:
+    field = next(field for field in inspect_packet(packet).fields if field.name == change.field)
+    old = int.from_bytes(field.raw, "little")
+    lowest_bit = change.mask & -change.mask
+    new = old & ~change.mask | change.value * lowest_bit if change.mask else change.value
+    assert new != old, f"{_name(change)} changes nothing"
+    return packet[: field.offset] + new.to_bytes(field.size, "little") + packet[field.offset + field.size :]
+
+
+def _name(change: _Change) -> str:
+    bits = f" & {change.mask:#x}" if change.mask else ""
+    return f"{change.packet}: {change.field}{bits} = {change.value:#x}"
