@@ -7,7 +7,6 @@ Everything is read in one pass and in bounded memory. What is no packet is count
 from __future__ import annotations
 
 import os
-import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -19,11 +18,10 @@ from captures.links import ip_start, is_known
 from captures.pcap import read_capture
 from captures.streams import MSMQ_PORT, Arrival, Chunk, Reassembler, Stream
 from captures.tcp import PROTOCOL_TCP, Endpoint, decode_segment, endpoint
+from captures.udp import PROTOCOL_UDP, UDP_HEADER
 from mqproto.errors import WireFormatError
 from mqproto.wire import Packet, PacketBuffer, Ping, decode_packet, decode_ping
 
-PROTOCOL_UDP: Final = 17
-UDP_HEADER: Final = struct.Struct("!HHHH")
 PING_PORT: Final = 3527
 HEAD_BYTES: Final = 16
 """What framing judges: the BaseHeader.  [MS-MQMQ] 2.2.19.1"""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import socket
+import struct
 from typing import Final
 
 from captures.ip import IPV4_HEADER
-from captures.packets import PROTOCOL_UDP, UDP_HEADER
 from captures.tcp import PSEUDO_HEADER, Endpoint, checksum, ip_frame, word_sum
 from mqproto.errors import UsageError
 
+PROTOCOL_UDP: Final = 17
+UDP_HEADER: Final = struct.Struct("!HHHH")
 MAX_DATAGRAM_BYTES: Final = 65_535 - IPV4_HEADER.size - UDP_HEADER.size
 
 
