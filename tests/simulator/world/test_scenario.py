@@ -62,3 +62,28 @@ def test_a_node_with_a_window_of_its_own_has_it() -> None:
     scenario = a_chain(settings={"window_size": 64, "resident_messages": 2}, windows={"b": 3})
     assert [scenario.settings_of(name).window_size for name in "abc"] == [64, 3, 64]
     assert scenario.settings_of("b").resident_messages == 2
+
+
+def test_a_scenario_stands_in_toml_as_a_table_or_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "world.toml"
+    path.write_text(
+        """
+        [scenario]
+        seed = 0
+        nodes = ["a", "b", "c"]
+        links = [{ one = "a", other = "b" }, { one = "b", other = "c" }]
+        bursts = [{ at_ms = 10, source = "a", target = "c", kind = "transactional", count = 5 }]
+        storm_ms = 5_000
+        """,
+        "utf-8",
+    )
+    assert from_file(path) == a_chain()
+    for text in ("", "[scenario]\nseed = 'seven'", "scenario = ", "[scenario]\nseed = 1"):
+        path.write_text(text, "utf-8")
+        with pytest.raises(
+            UsageError, match=r"^no scenario in .*world\.toml: .*; captures/samples has examples"
+        ):
+            from_file(path)
+    path.write_bytes(b"\xff")
+    with pytest.raises(UsageError, match="captures/samples"):
+        from_file(path)

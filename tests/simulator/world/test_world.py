@@ -154,3 +154,27 @@ def test_who_may_choose_between_two_ways_takes_the_other_after_a_restart() -> No
     world.route_choices["a"] += 1
     assert world.way("a", "d") == ["a", "b", "d"]
     assert [hop.host for hop in world.routes_of("a").managers[world.machines["d"].guid]] == ["b", "c"]
+
+
+def test_a_message_to_several_queues_is_one_promise_for_each_of_them() -> None:
+    scenario = a_chain(a_burst(also=("b",), count=3), a_burst(kind="express", also=("b",), label="to both"))
+    assert scenario.message_count == 8
+    result = simulate(scenario)
+    assert result.breach is None
+    assert result.tally["received"] == 8
+
+
+def test_dead_letters_that_are_given_back_arrive_as_new_messages() -> None:
+    result = simulate(
+        a_chain(
+            a_burst(kind="to reach", count=3),
+            faults=(
+                Fault(at_ms=1, kind="refuse", where="a-b", for_ms=4_000),
+                Fault(at_ms=6_000, kind="give back", where="a"),
+            ),
+            settings={"try_connect_interval_ms": 200},
+            storm_ms=8_000,
+        )
+    )
+    assert result.breach is None
+    assert result.tally["dead letter"] == result.tally["sent again"] == result.tally["received"] == 3
