@@ -11,7 +11,7 @@ DEMO := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.simulator)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo crash powerloss test coverage lint format bench lock clean
+.PHONY: help demo crash powerloss test coverage lint format bench samples lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +42,9 @@ format: $(DEV)  ## the house style, where a program can give it
 
 bench: $(DEMO)  ## how fast it is here
 	@$(VENV)/bin/mqproto bench all $(ARGS)
+
+samples: $(DEMO)  ## captures/samples anew, each by the command in its TOML
+	@$(VENV)/bin/python -m simulator.samples captures/samples
 
 lock: $(DEV)  ## requirements.lock anew after a change of pyproject.toml; ARGS=--upgrade takes the newest
 	@$(VENV)/bin/python -m venv --clear build/lock && build/lock/bin/pip install --quiet uv
