@@ -108,11 +108,19 @@ def run(
     free_ports: Annotated[
         bool, typer.Option("--free-ports", help="Take whatever ports are free on 127.0.0.1.")
     ] = False,
+    capture: Annotated[
+        Path | None,
+        typer.Option(
+            help="Have each node record what crosses its connections: FILE-NODE.pcapng for FILE.pcapng."
+        ),
+    ] = None,
 ) -> int:
     """Start the nodes of a topology and keep them running, until Ctrl-C."""
     from simulator.running import run_topology
 
-    return run_task(partial(run_topology, place_of(topology, directory), free_ports=free_ports))
+    return run_task(
+        partial(run_topology, place_of(topology, directory), free_ports=free_ports, capture=capture)
+    )
 
 
 @app.command()
@@ -121,13 +129,23 @@ def node(
     name: Annotated[str, typer.Argument(help="Which of its nodes.")],
     directory: DirectoryOption = None,
     allow_remote: Annotated[bool, typer.Option("--allow-remote", help="Listen beyond loopback.")] = False,
+    capture: Annotated[
+        Path | None, typer.Option(help="The pcapng to record in; one that is there is gone on with.")
+    ] = None,
     supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
 ) -> int:
     """One queue manager in the foreground, until Ctrl-C or SIGTERM."""
     from simulator.node import serve
 
     place = place_of(topology, directory)
-    serve(place.topology, name, place.directory, allow_remote=allow_remote, supervised=supervised)
+    serve(
+        place.topology,
+        name,
+        place.directory,
+        allow_remote=allow_remote,
+        capture=capture,
+        supervised=supervised,
+    )
     return DONE
 
 

@@ -9,6 +9,8 @@ from typing import Final
 
 import trio
 
+from simulator.tap import Tap
+
 READ_BYTES: Final = 256 * 1024
 """What one read takes at most; throughput at 1,400-byte reads is a fifteenth."""
 FAREWELL_S: Final = 2.0
@@ -27,13 +29,17 @@ class Connection:
         connected: the socket; it belongs to the connection from now on.
         nursery: where the task runs that sends what did not leave at once.
         buffer: what `read` reads into.
+        tap: is told of every byte that leaves or arrives.
     """
 
-    def __init__(self, connected: socket.socket, nursery: trio.Nursery, buffer: memoryview) -> None:
+    def __init__(
+        self, connected: socket.socket, nursery: trio.Nursery, buffer: memoryview, tap: Tap | None = None
+    ) -> None:
         connected.setblocking(False)
         self._socket = connected
         self._nursery = nursery
         self._buffer = buffer
+        self._tap = tap
         self._unsent: deque[memoryview] = deque()
         self._flushed = trio.Event()
         self._flushed.set()
@@ -62,12 +68,20 @@ class Connection:
 
     def _try_to_send(self, data: bytes | memoryview) -> int:
         try:
-            return self._socket.send(data)
+            sent = self._socket.send(data)
         except BlockingIOError:
             return 0
         except OSError as error:
             self.failure = error
+            self._broken()
             return 0
+        if self._tap is not None:
+            self._tap.sent(data[:sent])
+        return sent
+
+    def _broken(self) -> None:
+        if self._tap is not None:
+            self._tap.broken()
 
     async def _drain(self) -> None:
         try:
@@ -109,6 +123,11 @@ class Connection:
             size = self._socket.recv_into(self._buffer)
         except BlockingIOError:
             return None
+        except OSError:
+            self._broken()
+            raise
+        if self._tap is not None:
+            self._tap.received(self._buffer[:size])
         if size == 0 and self.failure is not None:
             raise self.failure
         return self._buffer[:size]
@@ -122,10 +141,12 @@ class Connection:
             await self.flushed()
             try:
                 self._socket.shutdown(socket.SHUT_WR)
-                while True:
-                    await trio.lowlevel.wait_readable(self._socket)
-                    if not self._socket.recv_into(self._buffer):
-                        break
+                if self._tap is not None:
+                    self._tap.finished()
+                data: memoryview | None = None
+                while data is None or data:
+                    await self.readable()
+                    data = self.read()
             except (OSError, trio.ClosedResourceError):
                 pass
         self.close()
@@ -133,6 +154,8 @@ class Connection:
     def close(self) -> None:
         """Close at once; tasks that wait for the socket see trio.ClosedResourceError. Twice is once."""
         if not self.is_closed:
+            if self._tap is not None:
+                self._tap.finished()
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
 

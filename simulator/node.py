@@ -33,6 +33,7 @@ from simulator.log import node_log
 from simulator.pings import Pings
 from simulator.service import Service
 from simulator.storage import Store, StoreError
+from simulator.tap import Recording
 from simulator.topology import Topology
 from simulator.transport import BACKLOG, Transports, listen
 from simulator.turns import Turns
@@ -48,13 +49,22 @@ class Node:
         directory: what it knows of itself and of others.
         store: its disk, just opened.
         log: where its notes go.
+        recording: what it sends and receives, if it is recorded.
     """
 
-    def __init__(self, directory: Directory, store: Store, log: FilteringBoundLogger, clock: Clock) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        store: Store,
+        log: FilteringBoundLogger,
+        clock: Clock,
+        recording: Recording | None = None,
+    ) -> None:
         node = directory.node
         self._store = store
         self._log = log
         self._clock = clock
+        self._recording = recording
         self._turns = Turns()
         self._stopping = False
         self.core = QueueManager(
@@ -63,10 +73,10 @@ class Node:
         self.core.stored(store.size_bytes)
         buffer = read_buffer()
         self._transports = Transports(
-            self.core, self._turns, clock, node.host, node.settings.maximum_sessions, buffer
+            self.core, self._turns, clock, node.host, node.settings.maximum_sessions, buffer, recording
         )
         self._service = Service(self.core, directory, store, self._turns, clock, buffer)
-        self._pings = Pings(self.core, self._turns, clock, node.host, directory.ping_ports)
+        self._pings = Pings(self.core, self._turns, clock, node.host, directory.ping_ports, recording)
 
     def stop(self) -> None:
         """Take in nothing more, carry out what was decided, and end."""
@@ -142,6 +152,8 @@ class Node:
         self._service.deliver(batch.deliveries)
         for note in batch.notes:
             self._log.info(note.name, **note.facts)
+        if self._recording is not None:
+            self._recording.flush()
         return batch
 
 
@@ -151,6 +163,7 @@ async def run_node(
     directory: Path | None = None,
     *,
     allow_remote: bool = False,
+    capture: Path | None = None,
     log: TextIO | None = None,
     clock: Clock | None = None,
     task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
@@ -162,11 +175,13 @@ async def run_node(
         name: which of its nodes to be.
         directory: where its store lies, `NAME.sqlite`; by default that of `places.default_directory`.
         allow_remote: listen on an address that is not on loopback, if the topology has one.
+        capture: the pcapng file for what it sends and receives; one that is there is gone on with.
         log: where the log goes; by default the standard error output.
 
     Raises:
         StoreError: the disk fails, or another process has the store. One line, as all of these.
-        UsageError: the node is not to be had: an unknown name, a taken port.
+        UsageError: the node is not to be had: an unknown name, a taken port, a capture that is something else.
+        OSError: the capture cannot be opened.
     """
     node = topology.node_named(name)
     directory = directory or places.default_directory(topology)
@@ -182,13 +197,17 @@ async def run_node(
             pings = listen(*node.ping_address, kind=socket.SOCK_DGRAM, allow_remote=allow_remote)
             held.enter_context(closing(pings))
         clients = held.enter_context(_listening_for_clients(places.socket_path(directory, node.name)))
-        running = Node(Directory(topology, node), store, lines, clock)
+        recording = None
+        if capture is not None:
+            recording = held.enter_context(closing(Recording(capture, node.name, lines)))
+        running = Node(Directory(topology, node), store, lines, clock, recording)
         lines.info(
             "started",
             address=f"{node.host}:{node.port}",
             ping="off" if pings is None else "{}:{}".format(*node.ping_address),
             manager=guid_text(node.guid),
             store=str(path),
+            capture="off" if capture is None else str(capture),
         )
         try:
             with _plain_errors():
@@ -207,6 +226,7 @@ def serve(
     directory: Path | None = None,
     *,
     allow_remote: bool = False,
+    capture: Path | None = None,
     supervised: bool = False,
 ) -> None:
     """`mqproto node`: run one node until SIGTERM or SIGINT.
@@ -216,7 +236,7 @@ def serve(
     Args:
         supervised: end with the standard input, so that the node does not outlive who started it; and print a line
             that begins with `opening` before the store is opened, for those who kill nodes at every moment.
-        topology, name, directory, allow_remote: as for `run_node`, which says what is raised.
+        topology, name, directory, allow_remote, capture: as for `run_node`, which says what is raised.
     """
     # Each neighbour and each client takes a descriptor.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -226,7 +246,7 @@ def serve(
     async def main() -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with trio.open_nursery() as nursery:
-                run = partial(run_node, topology, name, directory, allow_remote=allow_remote)
+                run = partial(run_node, topology, name, directory, allow_remote=allow_remote, capture=capture)
                 if supervised:
                     print(f"opening {name}", flush=True)
                 node: Node = await nursery.start(run)

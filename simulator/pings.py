@@ -20,6 +20,7 @@ from mqproto.queuemanager import QueueManager
 from mqproto.routing import PING_PORT
 from mqproto.wire.ping import ping_packet
 from simulator.clock import Clock
+from simulator.tap import Recording
 from simulator.transport import dial, refusal
 from simulator.turns import Turns
 
@@ -39,16 +40,24 @@ class Pings:
         source: our own address; requests leave from it if they go to loopback.
         ping_ports: those of the nodes we know. Whoever seems to ask from one is forged: an answer would be answered,
             and that answer too.
+        recording: what comes and goes, if it is recorded.
     """
 
     def __init__(
-        self, core: QueueManager, turns: Turns, clock: Clock, source: str, ping_ports: Collection[int]
+        self,
+        core: QueueManager,
+        turns: Turns,
+        clock: Clock,
+        source: str,
+        ping_ports: Collection[int],
+        recording: Recording | None = None,
     ) -> None:
         self._core = core
         self._turns = turns
         self._clock = clock
         self._source = source
         self._ping_ports = {PING_PORT, *ping_ports}
+        self._recording = recording
         self._scope = trio.CancelScope()
 
     async def run(
@@ -81,10 +90,12 @@ class Pings:
                 return False
             except OSError:  # Of an earlier answer, on systems that tell.
                 continue
+            self._record(address, listener.getsockname(), datagram)
             response = self._core.pinged(datagram) if address[1] not in self._ping_ports else None
             if response is not None:
                 with suppress(OSError):  # Who cannot be answered asks again.
                     listener.sendto(response, address)
+                    self._record(listener.getsockname(), address, response)
         return True
 
     # The initiator
@@ -99,6 +110,7 @@ class Pings:
                 asking = await dial(order.host, order.port, self._source, socket.SOCK_DGRAM)
                 with asking:
                     asking.send(order.datagram)
+                    self._record(asking.getsockname(), asking.getpeername(), order.datagram)
                     await self._hear(order, asking)
         except OSError as error:
             where = f"{order.host}:{order.port} (UDP)"
@@ -112,6 +124,12 @@ class Pings:
         while True:
             await trio.lowlevel.wait_readable(asking)
             with suppress(BlockingIOError):
-                if self._core.ping_answered(order.session, asking.recv(READ_BYTES)):
+                datagram = asking.recv(READ_BYTES)
+                self._record(asking.getpeername(), asking.getsockname(), datagram)
+                if self._core.ping_answered(order.session, datagram):
                     self._turns.wake()
                     return
+
+    def _record(self, source: tuple[str, int], destination: tuple[str, int], datagram: bytes) -> None:
+        if self._recording is not None:
+            self._recording.datagram(source, destination, datagram)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+import zlib
+from collections import Counter
 from collections.abc import Callable
 from typing import BinaryIO, Final
 
 from captures.conversation import Side, TcpConversation
 from captures.pcap import Frame, PcapngWriter
 from captures.tcp import MAX_SEGMENT_BYTES, Endpoint
+from captures.udp import encode_datagram
 
 # Far apart, so that a reader never takes a port's second connection for a repetition of its first.
 SEQUENCE_STEP: Final = 0x9E37_79B1
@@ -17,12 +20,16 @@ SEQUENCE_STEP: Final = 0x9E37_79B1
 class Recorder:
     """Many connections in one pcapng file.
 
-    A full disk stops the recording, not the run: `failure` has the error, and `close` raises it. The frames
-    that did not fit are counted in `lost_frame_count`.
+    A full disk stops the recording, not the run: `failure` has the error, and `close` raises it. The frames that did
+    not fit are counted in `lost_frame_count`.
+
+    Initial sequence numbers come from the addresses and ports of a connection, so that two nodes which record the same
+    one agree on them, and their files can be merged.
 
     Args:
         file: stays open; the caller closes it after `close`.
         comment: about the whole capture: which topology, which seed.
+        interface: the name that Wireshark shows for where this was seen.
         clock: nanoseconds since 1970. The default starts at the wall clock and never goes back.
         segment_bytes: the most payload in one frame.
     """
@@ -32,16 +39,17 @@ class Recorder:
         file: BinaryIO,
         *,
         comment: str = "",
+        interface: str = "",
         clock: Callable[[], int] | None = None,
         segment_bytes: int = MAX_SEGMENT_BYTES,
     ) -> None:
         self.frame_count = 0
         self.lost_frame_count = 0
         self.failure: OSError | None = None
-        self._writer = PcapngWriter(file, comment=comment)
+        self._writer = PcapngWriter(file, comment=comment, interface=interface)
         self._clock = clock or steady_clock()
         self._segment_bytes = segment_bytes
-        self._connection_count = 0
+        self._connection_counts: Counter[tuple[Endpoint, Endpoint]] = Counter()
 
     def connection(self, client: Endpoint, server: Endpoint) -> RecordedConnection:
         """`client` has just opened a connection to `server`.
@@ -49,8 +57,9 @@ class Recorder:
         Raises:
             UsageError: an address is not IPv4.
         """
-        self._connection_count += 1
-        sequence = self._connection_count * SEQUENCE_STEP
+        ends = client, server
+        sequence = zlib.crc32(f"{client} {server}".encode()) + self._connection_counts[ends] * SEQUENCE_STEP
+        self._connection_counts[ends] += 1
         conversation = TcpConversation(
             client,
             server,
@@ -59,6 +68,14 @@ class Recorder:
             server_sequence=~sequence % 2**32,
         )
         return RecordedConnection(self, conversation)
+
+    def datagram(self, source: Endpoint, destination: Endpoint, data: bytes) -> None:
+        """A datagram went from one to the other.
+
+        Raises:
+            UsageError: an address is not IPv4.
+        """
+        self.write([encode_datagram(source, destination, data)])
 
     def write(self, frames: list[bytes], comment: str = "") -> None:
         """Append frames that cross now; the comment goes to the first."""

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import trio
@@ -15,7 +16,7 @@ from rich.live import Live
 from mqproto.status import NodeStatus
 from simulator import oversee
 from simulator.screen import plain_table, wide_console
-from simulator.supervisor import Supervisor, supervised
+from simulator.supervisor import Supervisor, capture_of, supervised
 from simulator.talk import Place
 
 LOOK_S: Final = 0.5
@@ -23,7 +24,7 @@ LINE_S: Final = 10.0
 """In a pipe, a line for each node so often, if anything has changed."""
 
 
-async def run_topology(place: Place, *, free_ports: bool) -> int:
+async def run_topology(place: Place, *, free_ports: bool, capture: Path | None = None) -> int:
     """Run all nodes until SIGINT or SIGTERM. A node that is killed is started again.
 
     Raises:
@@ -32,11 +33,13 @@ async def run_topology(place: Place, *, free_ports: bool) -> int:
     topology = place.topology.with_free_ports() if free_ports else place.topology
     console = wide_console(markup=False)
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async with supervised(topology, place.directory) as supervisor:
+        async with supervised(topology, place.directory, capture=capture) as supervisor:
             for node in topology.nodes.values():
                 console.print(
                     f"{node.name} listens on {node.host}:{node.port}, its store is in {place.directory}"
                 )
+                if capture is not None:
+                    console.print(f"{node.name} records in {capture_of(capture, node.name)}")
             console.print("Ctrl-C stops them all")
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_keep_running, supervisor, console)

@@ -109,15 +109,21 @@ class Supervisor:
         topology: where the nodes listen.
         directory: their stores, their logs, and the topology as each of them sees it.
         detours: by (who connects, to whom): the address of the proxy between them.
+        capture: has the nodes record what they send and receive, each in the file that `capture_of` names.
     """
 
     def __init__(
-        self, topology: Topology, directory: Path, detours: Mapping[tuple[str, str], Address] | None = None
+        self,
+        topology: Topology,
+        directory: Path,
+        detours: Mapping[tuple[str, str], Address] | None = None,
+        capture: Path | None = None,
     ) -> None:
         self.topology = topology
         self.directory = directory
         self.running: dict[str, NodeProcess] = {}
         self._detours = detours or {}
+        self._capture = capture
         places.make(directory)
 
     def topology_file(self, name: str) -> Path:
@@ -159,6 +165,8 @@ class Supervisor:
         self.topology_file(name).write_text(seen, "utf-8")
         command = [sys.executable, "-m", "simulator.cli", "node", str(self.topology_file(name)), name]
         command += ["--directory", str(self.directory), "--supervised"]
+        if self._capture is not None:
+            command += ["--capture", str(capture_of(self._capture, name))]
         with log.open("ab") as file:
             process = await trio.lowlevel.open_process(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, start_new_session=True
@@ -230,20 +238,28 @@ class Supervisor:
 
 @asynccontextmanager
 async def supervised(
-    topology: Topology, directory: Path, detours: Mapping[tuple[str, str], Address] | None = None
+    topology: Topology,
+    directory: Path,
+    detours: Mapping[tuple[str, str], Address] | None = None,
+    capture: Path | None = None,
 ) -> AsyncIterator[Supervisor]:
     """All nodes of a topology, started, and stopped at the end, whatever ends it.
 
     Raises:
         NodeError: a node did not start.
     """
-    supervisor = Supervisor(topology, directory, detours)
+    supervisor = Supervisor(topology, directory, detours, capture)
     try:
         await supervisor.start_all()
         yield supervisor
     finally:
         with trio.CancelScope(shield=True):
             await supervisor.stop_all()
+
+
+def capture_of(capture: Path, name: str) -> Path:
+    """The file of one node: `run-sender.pcapng` beside `run.pcapng`."""
+    return capture.with_name(f"{capture.stem}-{name}{capture.suffix}")
 
 
 def last_error(log: Path) -> str:

@@ -16,6 +16,7 @@ from mqproto.errors import UsageError
 from mqproto.queuemanager import QueueManager
 from simulator.clock import Clock
 from simulator.connection import READ_BYTES, Connection, end_of
+from simulator.tap import Recording, Tap
 from simulator.turns import Turns
 
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -37,13 +38,22 @@ class Transports:
         source: our own address; connections leave from it, so that a capture shows who is who.
         limit: how many sessions the core accepts.
         buffer: to read into.
+        recording: what crosses the connections, if it is recorded.
     """
 
     def __init__(
-        self, core: QueueManager, turns: Turns, clock: Clock, source: str, limit: int, buffer: memoryview
+        self,
+        core: QueueManager,
+        turns: Turns,
+        clock: Clock,
+        source: str,
+        limit: int,
+        buffer: memoryview,
+        recording: Recording | None = None,
     ) -> None:
         self._core = core
         self._buffer = buffer
+        self._recording = recording
         self._turns = turns
         self._clock = clock
         self._source = source
@@ -63,7 +73,9 @@ class Transports:
                     await self._places.acquire()
                     accepted, host = await accept(listener)
                     session = self._core.accepted(host, self._clock.now())
-                    self._nursery.start_soon(self._serve_accepted, session, self._adopt(session, accepted))
+                    tap = self._recording.accepted(accepted) if self._recording is not None else None
+                    scope = self._adopt(session, accepted, tap)
+                    self._nursery.start_soon(self._serve_accepted, session, scope)
                     self._turns.wake()
 
     def stop(self) -> None:
@@ -107,15 +119,16 @@ class Transports:
         if scope.cancel_called:
             opened.close()  # The core gave up as the connection came.
             return
-        scope = self._adopt(order.session, opened)
+        tap = self._recording.opened(opened) if self._recording is not None else None
+        scope = self._adopt(order.session, opened, tap)
         self._core.opened(order.session, self._clock.now())
         self._turns.wake()
         await self._serve(order.session, scope)
 
-    def _adopt(self, session: int, connected: socket.socket) -> trio.CancelScope:
+    def _adopt(self, session: int, connected: socket.socket, tap: Tap | None) -> trio.CancelScope:
         with suppress(OSError):  # Some systems refuse it for a connection that was reset meanwhile.
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._connections[session] = Connection(connected, self._nursery, self._buffer)
+        self._connections[session] = Connection(connected, self._nursery, self._buffer, tap)
         scope = self._scopes[session] = trio.CancelScope()
         return scope
 

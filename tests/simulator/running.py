@@ -60,13 +60,20 @@ class Log(io.StringIO):
 
 @asynccontextmanager
 async def running(
-    topology: Topology, name: str, directory: Path, log: io.StringIO | None = None
+    topology: Topology,
+    name: str,
+    directory: Path,
+    log: io.StringIO | None = None,
+    *,
+    capture: Path | None = None,
 ) -> AsyncIterator[Node]:
     """A node in this process, stopped at the end."""
     async with trio.open_nursery() as nursery:
 
         async def run(*, task_status: trio.TaskStatus[Node]) -> None:
-            await run_node(topology, name, directory, log=log or Log(), task_status=task_status)
+            await run_node(
+                topology, name, directory, capture=capture, log=log or Log(), task_status=task_status
+            )
 
         node: Node = await nursery.start(run)
         yield node
