@@ -17,6 +17,7 @@ import typer
 
 from mqproto.errors import FormatNameError, MqprotoError, UsageError
 from simulator import commands
+from simulator.fuzz import commands as fuzz
 from simulator.options import (
     DONE,
     FINDING,
@@ -47,6 +48,7 @@ app = typer.Typer(
 )
 bench = typer.Typer(help="How fast it is here.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
+app.add_typer(fuzz.app, name="fuzz")
 
 
 @app.command()

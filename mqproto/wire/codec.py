@@ -53,14 +53,15 @@ def decode_packet(data: bytes) -> Packet:
         WireFormatError: the bytes form no packet of [MS-MQQB] 2.2.
     """
     try:
-        return _decode(data if type(data) is bytes else bytes(data))
+        return decode_or_refuse(data if type(data) is bytes else bytes(data))
     except REFUSALS as refusal:
         # Only the reference codec knows the words; it must not find the packet good.
         reference.decode_packet(data)
         raise AssertionError("the generated codec refuses what the reference reads") from refusal
 
 
-def _decode(data: bytes) -> Packet:
+def decode_or_refuse(data: bytes) -> Packet:
+    """What the generated code alone says, for those who need no words: a packet, or one of REFUSALS."""
     flags, size = _head.unpack_from(data)
     packet: Packet
     if not flags & _INTERNAL:

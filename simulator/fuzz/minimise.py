@@ -54,6 +54,7 @@ def minimised_packet(packet: bytes, still: Callable[[bytes], bool], tries: int =
         before = search.best
         search.drop_fields()
         search.drop_announced()
+        search.lower_lengths()
         search.drop_bytes()
         search.clear_bytes()
         if search.best == before or search.tries <= 0:
@@ -94,6 +95,16 @@ class _Search:
             for candidate in unannounced(self.best)
         ):
             pass
+
+    def lower_lengths(self) -> None:
+        """Lengths and counts as small as they may be, so that what they count can go."""
+        for field in fields_of(self.best):
+            if not role_of(field.section, field.name).derived:
+                continue
+            value = int(field.value)
+            for step in (1 << place for place in reversed(range(value.bit_length()))):
+                if step <= value and self.take(_written(self.best, field, value - step)):
+                    value -= step
 
     def drop_bytes(self) -> None:
         """Bytes left out, halves first, from the end: what comes later mostly depends on what came before."""

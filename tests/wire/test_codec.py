@@ -32,7 +32,7 @@ from mqproto.wire import (
     encode_packet,
     reference,
 )
-from mqproto.wire.codec import _decode
+from mqproto.wire.codec import decode_or_refuse
 from mqproto.wire.generator import REFUSALS
 from tests.examples import (
     EVERY_PACKET,
@@ -60,7 +60,7 @@ def decoded(decode: Any, data: bytes) -> tuple[Any, ...]:
 def hot_accepts(data: bytes) -> bool:
     """Whether the generated code alone, without the reference behind it, reads these bytes."""
     try:
-        _decode(data)
+        decode_or_refuse(data)
     except REFUSALS:
         return False
     return True

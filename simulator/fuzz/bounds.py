@@ -1,0 +1,79 @@
+"""How long a parser may take for one packet, and how much memory.
+
+Both are watched without a cost for each packet: a timer looks now and then whether the fuzzer is still at the same
+one, and the system refuses memory beyond the limit.
+"""
+
+from __future__ import annotations
+
+import resource
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+_STATM: Final = Path("/proc/self/statm")
+
+
+class TookTooLong(BaseException):
+    """No Exception, so that a parser that catches everything does not catch this."""
+
+
+class Watch:
+    """Stops whatever takes too long.
+
+    Args:
+        limit_s: of processor time, so that a busy machine makes no findings.
+
+    packets: to be raised for each packet.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self.limit_s = limit_s
+        self.packets = 0
+        self._at = -1
+        self._since_s = 0.0
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch until the end of the block, in the main thread."""
+        before = signal.signal(signal.SIGPROF, self._look)
+        tick_s = self.limit_s / 4
+        signal.setitimer(signal.ITIMER_PROF, tick_s, tick_s)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.signal(signal.SIGPROF, before)
+
+    def _look(self, _signal: int, _frame: FrameType | None) -> None:
+        now_s = time.process_time()
+        if self.packets != self._at:
+            self._at, self._since_s = self.packets, now_s
+        elif now_s - self._since_s >= self.limit_s:
+            self._at = -1
+            raise TookTooLong(f"over {self.limit_s:g} s of processor time for one packet")
+
+
+@contextmanager
+def memory_limit(more_bytes: int) -> Iterator[None]:
+    """No more memory than so much beside what is in use now: who asks for it gets a MemoryError.
+
+    Only on Linux; other systems do not keep such a limit.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if not _STATM.exists():
+        yield
+        return
+    in_use = int(_STATM.read_text().split()[0]) * resource.getpagesize()
+    wanted = in_use + more_bytes
+    if soft != resource.RLIM_INFINITY:
+        wanted = min(wanted, soft)
+    resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

@@ -1,0 +1,166 @@
+"""`mqproto fuzz`: what may be typed, and what is printed."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from mqproto.errors import UsageError
+from simulator.options import DONE, FINDING, INTERRUPTED, JsonOption, print_json
+
+if TYPE_CHECKING:
+    from simulator.fuzz.parser import Report
+
+SECONDS: Final = 60.0
+
+app = typer.Typer(
+    help="Hostile packets for a parser or a live peer; each finding can be repeated.", no_args_is_help=True
+)
+
+MinutesOption = Annotated[
+    float | None, typer.Option(min=0.01, help="How long; a minute by default.", show_default=False)
+]
+SecondsOption = Annotated[
+    float | None, typer.Option(min=0.1, help="How long, in seconds.", show_default=False)
+]
+SeedOption = Annotated[
+    int | None,
+    typer.Option(help="The same seed makes the same packets; a new one by default.", show_default=False),
+]
+OutOption = Annotated[Path, typer.Option("--out", help="The folder that findings go to.")]
+
+
+def seconds_of(minutes: float | None, seconds: float | None) -> float:
+    """How long it was said to take.
+
+    Raises:
+        UsageError: it was said twice.
+    """
+    if minutes is not None and seconds is not None:
+        raise UsageError("give --minutes or --seconds, not both")
+    return seconds if seconds is not None else 60 * minutes if minutes is not None else SECONDS
+
+
+@app.command()
+def parser(
+    target: Annotated[
+        str,
+        typer.Option(help="module:function that takes the bytes of one packet; our own codec by default."),
+    ] = "mqproto.wire",
+    expect: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="An exception by which the target refuses a packet; ValueError by default.",
+            show_default=False,
+        ),
+    ] = None,
+    minutes: MinutesOption = None,
+    seconds: SecondsOption = None,
+    packets: Annotated[
+        int | None, typer.Option(min=1, help="End after so many packets.", show_default=False)
+    ] = None,
+    seed: SeedOption = None,
+    corpus: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A file with a packet to begin with, or a folder of them.", exists=True, show_default=False
+        ),
+    ] = None,
+    out: OutOption = Path("fuzz-findings"),
+    limit_s: Annotated[
+        float, typer.Option("--limit", min=0.1, help="Seconds of processor time for one packet.")
+    ] = 2,
+    memory_mb: Annotated[int, typer.Option("--memory", min=16, help="MiB that the target may take.")] = 512,
+    as_json: JsonOption = False,
+) -> int:
+    """Mutated packets for a parser, by the layouts of the protocol. Status 1 if it does something wrong.
+
+    \b
+    Wrong is, of anybody's parser: another exception than those expected, too much time, too much memory.
+    Of our own codec also: the generated code and construct disagree, or what is read is not written the same.
+    """
+    from simulator.fuzz import parser as fuzzing
+    from simulator.fuzz.judges import DEFAULT_EXPECTED
+
+    options = fuzzing.Options(
+        target=target,
+        expect=tuple(expect or DEFAULT_EXPECTED),
+        seconds=seconds_of(minutes, seconds),
+        packets=packets,
+        seed=secrets.randbelow(1_000_000) if seed is None else seed,
+        corpus=tuple(corpus or ()),
+        folder=out,
+        limit_s=limit_s,
+        memory_mb=memory_mb,
+    )
+    with progress("packets", options.seconds, quiet=as_json) as show:
+        report = fuzzing.fuzz_parser(options, lambda so_far: show(so_far.seconds, len(so_far.findings)))
+    if as_json:
+        print_json(report.as_json())
+    else:
+        print("\n".join(lines(report)))
+    if report.interrupted:
+        return INTERRUPTED
+    return FINDING if len(report.findings) else DONE
+
+
+@app.command()
+def repeat(
+    file: Annotated[Path, typer.Argument(help="The .toml or .bin of a finding.", exists=True)],
+    as_json: JsonOption = False,
+) -> int:
+    """Do once more what led to a finding. Status 1 if it shows again."""
+    from simulator.fuzz import findings
+    from simulator.fuzz import parser as fuzzing
+
+    finding = findings.load(file)
+    seen = fuzzing.repeat(finding)
+    if as_json:
+        print_json({"group": finding.group, "seen": seen and {"group": seen[0], "detail": seen[1]}})
+    elif seen is None:
+        print(f"nothing wrong now; it was {finding.group}: {finding.detail}")
+    else:
+        print(f"{seen[0]}: {seen[1]}")
+        print(f"  {len(finding.data)} bytes: {findings.shown(finding.data)}")
+    return DONE if seen is None else FINDING
+
+
+def lines(report: Report) -> Iterator[str]:
+    """For people: how many packets, what was asked of how many of them, and what was found."""
+    yield (
+        f"{report.target}, seed {report.seed}: {report.packets:,} packets in {report.seconds:,.1f} s, "
+        f"{report.rate:,.0f} a second of one core"
+    )
+    yield f"{report.ways:,} ways through the parser"
+    yield ""
+    width = max(map(len, report.questions))
+    for question, count in report.questions.items():
+        yield f"{question:{width}}  {count:>12,}"
+    yield ""
+    yield from report.findings.lines()
+    count = len(report.findings)
+    yield "no finding" if not count else f"{count} {'finding' if count == 1 else 'findings'}"
+
+
+@contextmanager
+def progress(what: str, seconds: float, *, quiet: bool) -> Iterator[Callable[[float, int], None]]:
+    """A bar on the terminal that is told the seconds gone and the findings so far; nothing in a pipe."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from simulator.screen import wide_console
+
+    console = wide_console(stderr=True)
+    columns = (
+        TextColumn(what),
+        BarColumn(),
+        TextColumn("{task.fields[found]} findings"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task(what, total=seconds, found=0)
+        yield lambda gone_s, found: bar.update(task, completed=gone_s, found=found)

@@ -1,0 +1,293 @@
+"""`mqproto fuzz parser`: packets for a parser, for as long as one likes, and whatever it does wrong with them.
+
+First come the seeds as they are, which must pass; then every single mutation of each; then mutations at random of
+seeds, of generated packets, and of whatever took a new way through the parser.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from mqproto.errors import UsageError
+from simulator.fuzz.bounds import TookTooLong, Watch, memory_limit
+from simulator.fuzz.codec import OwnCodec
+from simulator.fuzz.findings import Finding, Findings
+from simulator.fuzz.judges import (
+    DEFAULT_EXPECTED,
+    Foreign,
+    Judge,
+    detail_of,
+    find_exceptions,
+    find_function,
+    group_of,
+)
+from simulator.fuzz.minimise import minimised_packet
+from simulator.fuzz.mutations import Mutant, mutants, mutate
+from simulator.fuzz.seeds import a_ping, examples, from_files, generated
+from simulator.randomness import chance
+
+BURST: Final = 500
+"""So many mutations of one packet in a row: what can be done to it is found out once."""
+CORPUS: Final = 512
+"""How many packets that took a new way are kept to be mutated further."""
+LARGEST: Final = 4_096
+"""Larger ones are not, and their every single mutation is not tried: they would fill the time."""
+MINIMISE_S: Final = 10.0
+
+OURS: Final = "mqproto.wire"
+"""The target that is our own codec."""
+FAULTS: Final = (Exception, TookTooLong, SystemExit)
+"""What a parser may do wrong; Ctrl-C is none of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What was typed.
+
+    target: `module:function`, or OURS.
+    expect: the exceptions by which a function of somebody else's refuses a packet.
+    seconds: of wall-clock time.
+    packets: a smaller number ends it sooner; the same number and seed give the same packets.
+    corpus: files with packets to begin with, beside the examples.
+    folder: where findings go; None keeps them in memory.
+    limit_s: processor time that the parser may take for one packet.
+    memory_mb: what it may take in all, beside what is in use at the start.
+    """
+
+    target: str = OURS
+    expect: tuple[str, ...] = DEFAULT_EXPECTED
+    seconds: float = 60.0
+    packets: int | None = None
+    seed: int = 0
+    corpus: tuple[Path, ...] = ()
+    folder: Path | None = None
+    limit_s: float = 2.0
+    memory_mb: int = 512
+
+
+@dataclass(slots=True)
+class Report:
+    """What a run has come to.
+
+    cpu_s: of this process, which a busy machine does not lengthen.
+    ways: how many different ways through the parser were taken.
+    """
+
+    target: str
+    seed: int
+    findings: Findings
+    questions: Counter[str]
+    kinds: Counter[str] = field(default_factory=Counter)
+    packets: int = 0
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    ways: int = 0
+    interrupted: bool = False
+
+    @property
+    def rate(self) -> float:
+        """Packets a second of one core, generation and everything else included."""
+        return self.packets / self.cpu_s if self.cpu_s else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "target": self.target,
+            "seed": self.seed,
+            "packets": self.packets,
+            "seconds": round(self.seconds, 3),
+            "packets_per_core_second": round(self.rate),
+            "ways": self.ways,
+            "questions": dict(self.questions),
+            "kinds": dict(self.kinds),
+            "findings": self.findings.as_json(),
+        }
+
+
+def judge_of(target: str, expect: Sequence[str]) -> Judge:
+    """Who judges a target."""
+    if target == OURS:
+        return OwnCodec()
+    return Foreign(find_function(target), find_exceptions(expect))
+
+
+def fuzz_parser(options: Options, show: Callable[[Report], None] = lambda report: None) -> Report:
+    """Fuzz a parser until the time is over.
+
+    Args:
+        show: called about once a second.
+
+    Raises:
+        UsageError: there is no such target, or it reads none of the packets that are valid.
+    """
+    judge = judge_of(options.target, options.expect)
+    seeds = [*from_files(options.corpus), *examples()]
+    if options.target != OURS:
+        seeds.append(a_ping())
+    fuzzer = Fuzzer(judge, seeds, options)
+    with fuzzer.watch.watching(), memory_limit(options.memory_mb * 2**20):
+        try:
+            fuzzer.run(show)
+        finally:
+            fuzzer.report.findings.close()
+    return fuzzer.report
+
+
+def repeat(finding: Finding, limit_s: float = 10.0, memory_mb: int = 512) -> tuple[str, str] | None:
+    """The group and the detail of what the finding's bytes do to its target now; None if they do nothing wrong.
+
+    Raises:
+        UsageError: its target is not there.
+    """
+    expect = finding.how.get("expect", DEFAULT_EXPECTED)
+    judge = judge_of(str(finding.how.get("target", OURS)), [str(name) for name in expect])
+    watch = Watch(min(limit_s, float(finding.how.get("limit_s", limit_s))))
+    with watch.watching(), memory_limit(memory_mb * 2**20):
+        return fault(judge, watch, finding.data)
+
+
+def fault(judge: Judge, watch: Watch, data: bytes) -> tuple[str, str] | None:
+    """The group and the detail of what a packet does wrong, with every question asked; None if it does nothing."""
+    watch.packets += 1
+    try:
+        judge.judge_again(data)
+    except FAULTS as error:
+        return group_of(error), detail_of(error)
+    return None
+
+
+class Fuzzer:
+    """One run."""
+
+    def __init__(self, judge: Judge, seeds: Sequence[bytes], options: Options) -> None:
+        self.judge = judge
+        self.seeds = seeds
+        self.options = options
+        self.dice = chance(options.seed, "fuzz parser")
+        self.watch = Watch(options.limit_s)
+        self.report = Report(options.target, options.seed, Findings(options.folder), judge.counts)
+        self._ways: set[Hashable] = set()
+        self._corpus: list[bytes] = []
+
+    def run(self, show: Callable[[Report], None]) -> None:
+        """All packets, until the time is over or there have been so many."""
+        began_s, began_cpu_s = time.monotonic(), time.process_time()
+
+        def update() -> None:
+            self.report.seconds = time.monotonic() - began_s
+            self.report.cpu_s = time.process_time() - began_cpu_s
+            self.report.ways = len(self._ways)
+            show(self.report)
+
+        try:
+            self._try_seeds()
+            self._try_mutants(began_s + self.options.seconds, update)
+        except KeyboardInterrupt:
+            self.report.interrupted = True
+        update()
+
+    def _try_mutants(self, end_s: float, update: Callable[[], None]) -> None:
+        report, judge, watch, kinds = self.report, self.judge.judge, self.watch, self.report.kinds
+        shown_s = time.monotonic()
+        last = self.options.packets or -1
+        for mutant in self.packets():
+            watch.packets += 1
+            report.packets += 1
+            kinds[mutant.kind] += 1
+            try:
+                way = judge(mutant.data)
+            except FAULTS as error:
+                self._found(mutant, error)
+            else:
+                if way not in self._ways:
+                    self._keep(way, mutant.data)
+            now_s = time.monotonic()
+            if now_s > end_s or report.packets == last:
+                break
+            if now_s > shown_s + 1:
+                shown_s = now_s
+                update()
+
+    def packets(self) -> Iterator[Mutant]:
+        """What the parser is given after the seeds, without end."""
+        for seed in self.seeds:
+            if len(seed) <= LARGEST:
+                yield from mutants(seed)
+        while True:
+            packet = self._pick()
+            for _ in range(BURST):
+                yield mutate(packet, self.dice)
+
+    def _try_seeds(self) -> None:
+        """The unmutated packets. A parser that refuses all of them would be fuzzed in vain."""
+        refused = 0
+        for seed in self.seeds:
+            self.watch.packets += 1
+            self.report.packets += 1
+            self.report.kinds["unmutated"] += 1
+            try:
+                way = self.judge.judge(seed)
+            except FAULTS as error:
+                self._found(Mutant("unmutated", "unmutated", seed), error)
+                continue
+            self._ways.add(way)
+            refused += way is not None
+        if isinstance(self.judge, Foreign) and refused == len(self.seeds):
+            raise UsageError(
+                f"{self.options.target} refuses every valid packet; "
+                "is it the right function? If it reads others, give them with --corpus"
+            )
+
+    def _pick(self) -> bytes:
+        roll = self.dice.random()
+        if roll < 0.25:
+            return generated(self.dice)
+        if roll < 0.75 and self._corpus:
+            return self.dice.choice(self._corpus)
+        return self.dice.choice(self.seeds)
+
+    def _keep(self, way: Hashable, data: bytes) -> None:
+        self._ways.add(way)
+        if len(data) > LARGEST:
+            return
+        if len(self._corpus) < CORPUS:
+            self._corpus.append(data)
+        else:
+            self._corpus[self.dice.randrange(CORPUS)] = data
+
+    def _found(self, mutant: Mutant, error: BaseException) -> None:
+        """A finding: if it is the first of its group, it is minimised and kept."""
+        group, detail = group_of(error), detail_of(error)
+        findings = self.report.findings
+        if findings.knows(group):
+            return
+        end_s = time.monotonic() + MINIMISE_S
+
+        def still(data: bytes) -> bool:
+            if time.monotonic() > end_s:
+                return False
+            found = fault(self.judge, self.watch, data)
+            return found is not None and found[0] == group
+
+        how: dict[str, Any] = {
+            "fuzz": "parser",
+            "target": self.options.target,
+            "expect": list(self.options.expect),
+            "seed": self.options.seed,
+            "packet": self.report.packets,
+            "mutation": mutant.name,
+            "unminimised_bytes": len(mutant.data),
+            "limit_s": self.options.limit_s,
+        }
+        least = mutant.data
+        if still(least):
+            least = minimised_packet(least, still)
+            seen = fault(self.judge, self.watch, least)
+            detail = seen[1] if seen is not None else detail
+        else:
+            how["note"] = "it did not show again by itself: something before it had a part in it"
+        findings.add(Finding(group, detail, least, how))
