@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from captures.packets import read_packets
 from mqproto.wire import TransactionHeader, encode_packet
 from simulator import talk
 from simulator.bench import example
@@ -95,6 +96,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("run")
     file = topology_file(folder)
     command = [*COMMAND, "run", str(file), "--directory", str(folder / "stores")]
+    command += ["--capture", str(folder / "run.pcapng")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         said = ""
@@ -314,6 +316,15 @@ def test_a_queue_is_purged_and_deleted(running: Running) -> None:
     done = running("delete", r"sender\replies")
     assert done.out == "sender\\replies is gone, and 0 messages with it\n"
     assert "no queue replies here" in running("peek", r"sender\replies").complaint
+
+
+def test_each_node_records_in_a_file_of_its_own(running: Running) -> None:
+    running("send", r"destination\orders", "-b", "for the record")
+    assert running("receive", "orders", "--timeout", "20").out == "for the record\n"
+    for name in ("sender", "intermediate", "destination"):
+        packets = list(read_packets(running.file.with_name(f"run-{name}.pcapng")))
+        assert {packet.interface.name for packet in packets} == {name}
+        assert any(b"for the record" in packet.data for packet in packets)
 
 
 def test_a_node_that_is_killed_is_started_again(running: Running) -> None:

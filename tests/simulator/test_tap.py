@@ -21,7 +21,7 @@ import trio
 from captures.append import GrowingFile
 from captures.conversation import Side
 from captures.packets import PacketReader, read_packets
-from captures.pcap import PcapngWriter, read_capture
+from captures.pcap import read_capture
 from captures.tcp import Endpoint
 from mqproto.errors import UsageError
 from mqproto.wire import Ping, UserMessage, encode_ping
@@ -258,33 +258,3 @@ def test_pings_are_read_back_from_a_recording(tmp_path: Path) -> None:
     assert isinstance(packet.packet, Ping)
     assert packet.packet == a_ping()
     assert packet.interface.name == "sender"
-
-
-@pytest.mark.parametrize("cut_bytes", [0, 1, 4, 60])
-def test_a_file_that_was_cut_off_in_a_block_is_gone_on_with_behind_the_last_whole_one(
-    cut_bytes: int, tmp_path: Path
-) -> None:
-    path = tmp_path / "twice.pcapng"
-    for data in (b"first life", b"second life"):
-        tap, end = a_tap(path)
-        tap.sent(data)
-        end()
-        if data == b"first life" and cut_bytes:
-            os.truncate(path, path.stat().st_size - cut_bytes)
-    frames = list(read_capture(path))
-    assert len(frames) == (10 if not cut_bytes else 9)
-    assert [data for data in (b"first life", b"second life") if any(data in frame.data for frame in frames)]
-
-
-def test_what_was_not_flushed_is_not_in_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "file.pcapng"
-    file = GrowingFile(path)
-    PcapngWriter(file)
-    assert path.stat().st_size == 0
-    file.flush()
-    size_bytes = path.stat().st_size
-    assert size_bytes > 0
-    file.flush()
-    assert path.stat().st_size == size_bytes
-    file.close()
-    file.close()

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from captures.packets import read_packets
+from captures.pcap import read_capture
 from simulator.cli import DONE, FINDING, MISUSE, run_command
 from simulator.world import draw
 from simulator.world.campaign import SHARE, run_seeds
 from simulator.world.report import Summary
-from simulator.world.scenario import as_json
+from simulator.world.scenario import as_json, from_file
 from tests.simulator.world.worlds import a_chain
 
 
@@ -110,3 +112,29 @@ def test_summaries_add_up_and_keep_the_largest() -> None:
     other.tally["received"] = 3
     one.merge(other)
     assert (one.run_count, one.tally["received"], one.maxima) == (3, 7, {"x": 3, "y": 5})
+
+
+def test_one_world_is_written_as_a_capture_the_same_each_time(tmp_path: Path) -> None:
+    one, two, cut = (tmp_path / f"{name}.pcapng" for name in ("one", "two", "cut"))
+    assert simulate("--seed", 4, "--capture", one) == simulate("--seed", 4, "--capture", two) == DONE
+    assert one.read_bytes() == two.read_bytes()
+    assert simulate("--seed", 4, "--capture", cut, "--segment-bytes", 500) == DONE
+    assert max(len(frame.data) for frame in read_capture(cut)) == 554
+    assert [packet.data for packet in read_packets(cut)] == [packet.data for packet in read_packets(one)]
+
+
+def test_a_scenario_with_a_seed_has_other_dice(tmp_path: Path) -> None:
+    path, saved = tmp_path / "world.json", tmp_path / "saved.json"
+    path.write_text(as_json(a_chain()), "utf-8")
+    assert simulate("--scenario", path, "--seed", 9, "--save", saved) == DONE
+    assert from_file(saved) == a_chain(seed=9)
+
+
+def test_many_worlds_are_no_capture_and_a_file_that_cannot_be_written_is_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert simulate("--capture", tmp_path / "all.pcapng") == MISUSE
+    assert "--capture are for one world" in capsys.readouterr().err
+    assert simulate("--seed", 1, "--capture", tmp_path / "nowhere" / "one.pcapng") == FINDING
+    [line] = capsys.readouterr().err.splitlines()
+    assert "No such file or directory" in line
