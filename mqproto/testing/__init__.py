@@ -1,4 +1,4 @@
-"""Hypothesis strategies for every record and packet: fuzz your own parser with them.
+"""Hypothesis strategies for every record, packet and session: fuzz your own parser with them.
 
     from hypothesis import given
     from mqproto.testing import nearly_valid_packets
@@ -9,6 +9,7 @@
 They need `pip install mqproto[testing]`; nothing else in mqproto imports this package.
 """
 
+from mqproto.testing.conversations import Turn, conversations, nearly_valid_conversations
 from mqproto.testing.headers import (
     base_headers,
     debug_headers,
@@ -18,6 +19,7 @@ from mqproto.testing.headers import (
     multi_queue_format_headers,
     padding,
     private_queue_format_names,
+    queue_managers,
     security_headers,
     session_headers,
     soap_headers,
@@ -41,9 +43,11 @@ from mqproto.testing.packets import (
 )
 
 __all__ = [
+    "Turn",
     "base_headers",
     "chunked",
     "connection_parameters_packets",
+    "conversations",
     "debug_headers",
     "direct_names",
     "establish_connection_packets",
@@ -52,12 +56,14 @@ __all__ = [
     "message_properties_headers",
     "multi_queue_format_headers",
     "mutated",
+    "nearly_valid_conversations",
     "nearly_valid_packets",
     "order_acks",
     "packets",
     "padding",
     "pings",
     "private_queue_format_names",
+    "queue_managers",
     "security_headers",
     "session_acks",
     "session_headers",

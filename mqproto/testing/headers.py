@@ -51,6 +51,11 @@ def guids() -> st.SearchStrategy[Guid]:
     return st.just(NULL_GUID) | st.binary(min_size=16, max_size=16).map(Guid)
 
 
+def queue_managers() -> st.SearchStrategy[Guid]:
+    """The GUID of a queue manager, which is never null."""
+    return st.integers(1, 2**128 - 1).map(lambda number: Guid(number.to_bytes(16, "big")))
+
+
 def padding() -> st.SearchStrategy[bytes]:
     """Padding bytes as a sender may leave them; only those of the right size reach the wire."""
     return st.binary(max_size=3)
