@@ -48,6 +48,7 @@ LAYERS: Final = (
     Layer("mqproto", banned=True),
     Layer("captures/pipeline", below=("captures", "mqproto"), extras=("captures", "spark")),
     Layer("captures", below=("mqproto",), extras=("captures",)),
+    Layer("simulator/testing.py", below=("captures", "mqproto"), extras=("simulator", "testing")),
     Layer("simulator", below=("captures", "mqproto"), extras=("simulator",)),
 )
 OURS: Final = ("mqproto", "captures", "simulator", "tests")

@@ -1,0 +1,153 @@
+"""Hypothesis strategies for topologies: who there is, who may connect to whom, and what goes wrong.
+
+    from hypothesis import given
+    from simulator.testing import topologies
+
+    @given(topologies())
+    def test_every_node_finds_a_way_to_every_other(topology: Topology) -> None: ...
+
+They need `pip install mqproto[simulator,testing]`; nothing else in simulator imports this module. Strategies for
+packets and sessions are in `mqproto.testing`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final
+
+from hypothesis import strategies as st
+
+from mqproto.configuration import Settings
+from mqproto.routing import RoutingLink, Site
+from mqproto.testing.headers import queue_managers
+from mqproto.wire import Guid
+from simulator.topology import Fault, Link, Node, QueueDeclaration, Topology
+from simulator.topology.model import FIRST_IDENTIFIER, Action
+from simulator.views import as_toml
+
+LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
+MOST_NODES: Final = 6
+
+names = st.text(LETTERS, min_size=1, max_size=8)
+ports = st.integers(1, 65_535)
+
+
+@st.composite
+def queue_declarations(draw: st.DrawFn, name: str, identifier: int) -> QueueDeclaration:
+    journal = draw(st.booleans())
+    return QueueDeclaration(
+        name=name,
+        identifier=identifier,
+        transactional=draw(st.booleans()),
+        quota_kb=draw(st.none() | st.integers(1, 2**20)),
+        journal=journal,
+        journal_quota_kb=draw(st.none() | st.integers(1, 2**20)) if journal else None,
+    )
+
+
+@st.composite
+def nodes(draw: st.DrawFn, name: str, guid: Guid, number: int) -> Node:
+    """A node with some queues, at an address that is a matter of its number."""
+    queues = [
+        draw(queue_declarations(queue, FIRST_IDENTIFIER + index))
+        for index, queue in enumerate(draw(st.lists(names, max_size=3, unique=True)))
+    ]
+    window_size = draw(st.just(64) | st.integers(1, 32_767))
+    return Node(
+        name=name,
+        guid=guid,
+        host=f"127.0.0.{number}",
+        port=draw(st.just(1801) | ports),
+        queues={queue.name: queue for queue in queues},
+        settings=Settings(window_size=window_size),
+    )
+
+
+@st.composite
+def topologies(draw: st.DrawFn) -> Topology:
+    """Up to six nodes of which each finds a way to every other: over links, or by sites with routing servers."""
+    called = draw(st.lists(names, min_size=1, max_size=MOST_NODES, unique=True))
+    known = draw(st.lists(queue_managers(), min_size=len(called), max_size=len(called), unique=True))
+    by_sites = draw(st.booleans())
+    return draw(_with_sites(called, known) if by_sites else _with_links(called, known))
+
+
+@st.composite
+def _with_links(draw: st.DrawFn, called: list[str], known: list[Guid]) -> Topology:
+    pairs = [(called[draw(st.integers(0, index - 1))], called[index]) for index in range(1, len(called))]
+    others = [
+        (one, other)
+        for index, one in enumerate(called)
+        for other in called[index + 1 :]
+        if (one, other) not in pairs
+    ]
+    if others:
+        pairs += draw(st.lists(st.sampled_from(others), max_size=2, unique=True))
+    found = [draw(nodes(*each)) for each in zip(called, known, range(1, 255), strict=False)]
+    return Topology(
+        name=draw(names),
+        description=draw(st.text(LETTERS + ' "\\\n', max_size=10)),
+        nodes={node.name: node for node in found},
+        links=tuple(Link(*pair) for pair in pairs),
+        faults=tuple(draw(st.lists(faults(called, pairs), max_size=3))),
+    )
+
+
+@st.composite
+def _with_sites(draw: st.DrawFn, called: list[str], known: list[Guid]) -> Topology:
+    """Sites in a row, the first node of each its gate."""
+    sites = draw(st.lists(names, min_size=1, max_size=min(3, len(called)), unique=True))
+    found = []
+    for index, (name, guid) in enumerate(zip(called, known, strict=True)):
+        routes = index < len(sites)
+        site = sites[index] if routes else draw(st.sampled_from(sites))
+        node = draw(nodes(name, guid, index + 1))
+        found.append(replace(node, sites=(site,), routing_server=routes))
+    return Topology(
+        name=draw(names),
+        nodes={node.name: node for node in found},
+        sites=tuple(Site(site, (gate,)) for site, gate in zip(sites, called, strict=False)),
+        routing_links=tuple(
+            RoutingLink(one, other, draw(st.integers(1, 999_999))) for one, other in pairwise(sites)
+        ),
+    )
+
+
+@st.composite
+def faults(draw: st.DrawFn, called: list[str], pairs: list[tuple[str, str]]) -> Fault:
+    """Something that befalls one of these nodes, or one of these links."""
+    on_node = not pairs or draw(st.booleans())
+    actions = (Action.KILL, Action.STOP) if on_node else (Action.CUT, Action.STALL, Action.REFUSE)
+    seconds = st.integers(0, 600).map(float)
+    return Fault(
+        at_s=draw(seconds),
+        action=draw(st.sampled_from(actions)),
+        node=draw(st.sampled_from(called)) if on_node else None,
+        between=None if on_node else draw(st.sampled_from(pairs)),
+        for_s=draw(st.none() | seconds),
+    )
+
+
+@st.composite
+def nearly_valid_topologies(draw: st.DrawFn) -> str:
+    """The TOML of a topology in which one line was lost, doubled, moved, or changed; some are still good."""
+    lines = as_toml(draw(topologies())).splitlines()
+    at = draw(st.integers(0, len(lines) - 1))
+    match draw(st.sampled_from(["lost", "doubled", "moved", "cut", "another value", "another key"])):
+        case "lost":
+            del lines[at]
+        case "doubled":
+            lines.insert(at, lines[at])
+        case "moved":
+            lines.insert(draw(st.integers(0, len(lines) - 1)), lines.pop(at))
+        case "cut":
+            lines[at] = lines[at][: draw(st.integers(0, len(lines[at])))]
+        case "another value":
+            value = draw(
+                st.sampled_from(["0", "-1", "1e400", "nan", '""', "[]", "{}", "true", "99999999999999"])
+            )
+            lines[at] = f"{lines[at].partition(' = ')[0]} = {value}"
+        case _:
+            lines[at] = f"{draw(names)} = {lines[at].partition(' = ')[2]}"
+    return "\n".join(lines)
