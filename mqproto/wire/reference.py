@@ -60,8 +60,9 @@ def read(data: bytes, seen: list[Any] | None = None, faults: list[WireFormatErro
         if faults is None:
             raise error
         faults.append(error)
-        # Whatever PacketSize says, its header is there, and what is wrong in it is to be told.
-        size = max(min(size, len(data)), base_header.sizeof())
+        size = min(size, len(data))
+    # Whatever PacketSize says, its header is there, and an analyst is to be told what is wrong in it.
+    size = max(size, base_header.sizeof())
 
     record: Record[Any] = user_message_packet
     if internal:

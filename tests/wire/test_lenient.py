@@ -63,6 +63,13 @@ def test_a_packet_size_below_the_base_header_hides_nothing_that_the_strict_codec
     assert "base.time_to_reach_queue_s" in {field.name for field in inspection.fields}
 
 
+def test_a_packet_size_of_nothing_that_a_session_header_makes_up_for_hides_nothing_either() -> None:
+    data = bytes.fromhex("10003000 4c494f52 00000000 00000000")
+    with pytest.raises(WireFormatError) as refusal:
+        decode_packet(data)
+    assert str(refusal.value) in map(str, inspect_packet(data).findings)
+
+
 def test_names_are_those_of_the_records() -> None:
     names = {field.name for field in inspect_packet(encode_packet(a_full_message())).fields}
     assert {
