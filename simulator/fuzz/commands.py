@@ -68,7 +68,9 @@ def parser(
     corpus: Annotated[
         list[Path] | None,
         typer.Option(
-            help="A file with a packet to begin with, or a folder of them.", exists=True, show_default=False
+            help="A capture, a file with a packet, or a folder of them, to begin with.",
+            exists=True,
+            show_default=False,
         ),
     ] = None,
     out: OutOption = Path("fuzz-findings"),

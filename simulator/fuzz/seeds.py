@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+import struct
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from captures.frame import CaptureError
+from captures.packets import read_packets
+from captures.pcap import GZIP, PCAPNG, TICKS_PER_SECOND, ZSTANDARD
+from mqproto.errors import UsageError
 from mqproto.wire import (
     DebugHeader,
     FinalAckBody,
@@ -37,9 +43,21 @@ from mqproto.wire import (
     user_message,
 )
 from mqproto.wire.acknowledgment import ORDER_QUEUE
+from mqproto.wire.codec import decode_or_refuse
+from mqproto.wire.generator import REFUSALS
 from mqproto.wire.multiqueue import DIRECT_NAME, DISTRIBUTION_LIST_NAME, PRIVATE_NAME, PUBLIC_NAME
 from mqproto.wire.properties import LONGEST_LABEL
+from simulator.fuzz.codec import way_of
+from simulator.fuzz.judges import place
 from simulator.show import read_source
+
+ALIKE: Final = 8
+"""How many packets with the same headers are taken from what somebody brings along."""
+CAPTURE_MAGICS: Final = (
+    PCAPNG,
+    ZSTANDARD,
+    *(struct.pack(order + "I", magic) for magic in TICKS_PER_SECOND for order in "<>"),
+)
 
 HERE: Final = Guid(b"from the fuzzer.")
 THERE: Final = Guid(b"to anybody there")
@@ -94,17 +112,47 @@ def generated(dice: random.Random) -> bytes:
 
 
 def from_files(paths: Iterable[Path]) -> list[bytes]:
-    """Packets that somebody brings along: files with the bytes or the hex of one packet each, and folders of them.
+    """Packets that somebody brings along: captures, files with the bytes or the hex of one packet, folders of these.
+
+    Of packets that are much alike only a few are taken, as mutations of all of them would be the same.
 
     Raises:
-        UsageError: a file cannot be read as one.
+        UsageError: a file cannot be read as any of these.
     """
-    found = []
+    met: Counter[Hashable] = Counter()
+    found: dict[bytes, None] = {}
     for path in paths:
         inside = sorted(path.iterdir()) if path.is_dir() else []
         files = [file for file in inside if file.is_file() and file.suffix != ".toml"]
-        found += [read_source(str(file)) for file in (files if path.is_dir() else [path])]
-    return found
+        for file in files if path.is_dir() else [path]:
+            for packet in _packets_in(file):
+                shape = _shape_of(packet)
+                if met[shape] < ALIKE and packet not in found:
+                    met[shape] += 1
+                    found[packet] = None
+    return list(found)
+
+
+def _packets_in(path: Path) -> Iterator[bytes]:
+    if not path.is_file():
+        yield read_source(str(path))  # It has the words for what is not there.
+        return
+    with path.open("rb") as file:
+        magic = file.read(4)
+    if magic.startswith(GZIP) or magic in CAPTURE_MAGICS:
+        try:
+            yield from (packet.data for packet in read_packets(path))
+        except CaptureError as error:
+            raise UsageError(f"{error}; mend it, or leave it out") from None
+    else:
+        yield read_source(str(path))
+
+
+def _shape_of(packet: bytes) -> Hashable:
+    try:
+        return way_of(decode_or_refuse(packet))
+    except REFUSALS as refusal:
+        return place(refusal.__traceback__)
 
 
 def _direct_name(dice: random.Random) -> str:
