@@ -1,0 +1,293 @@
+-- What is read where: packets in TCP streams, pings in UDP datagrams; and what the packet list says of them.
+
+local base_bits, internal_bits, user_bits = named_bits.BaseHeader, named_bits.InternalHeader, named_bits.UserHeader
+
+-- What a queue manager refuses at the sight of a packet's first bytes. TR is judged with the rest of the packet.
+local function is_head(data, even_flags)
+  if #data < known.head_size then return false end
+  local scope = new_scope(new_reader(nil, nil, data:sub(1, known.head_size)), nil, layouts.BaseHeader)
+  layouts.BaseHeader.read(scope)
+  for _, each in ipairs(scope._reader.faults) do
+    if even_flags or each.field ~= "flags" then return false end
+  end
+  return true
+end
+
+-- Of a packet, by its BaseHeader; the SessionHeader of a UserMessage lies beyond PacketSize.
+local function sizes(data)
+  local flags = little_endian(data, known.flags_at, 2)
+  local size = little_endian(data, known.packet_size_at, 4)
+  local is_internal = part(flags, base_bits.internal) == 1
+  local rides = not is_internal and part(flags, base_bits.session_header) == 1
+  return size, rides and known.session_header_size or 0, is_internal
+end
+
+-- All headers of a packet, as mqproto.wire.reference reads them. Ends with ENDED where the reading must.
+local function read_headers(reader, top)
+  local length = #reader.data
+  if length < known.head_size then
+    inside(top, "base", layouts.BaseHeader)
+  end
+  local size, riding, is_internal = sizes(reader.data)
+  reader.stop = math.min(size, length)
+  if length ~= size + riding then
+    -- Whatever PacketSize says, its header is there, and what is wrong in it is to be told.
+    reader.stop = math.max(reader.stop, known.head_size)
+    fault(
+      {_reader = reader, _section = layouts.BaseHeader.section},
+      {name = "base.packet_size", at = known.packet_size_at}, "base.packet_size", size,
+      format(
+        "0x%x, as %d bytes are there%s", math.max(length - riding, 0), length,
+        riding > 0 and " with a SessionHeader" or ""
+      )
+    )
+  end
+  local layout = layouts.UserMessage
+  if is_internal then
+    local flags = length > known.type_at and reader.data:byte(known.type_at + 1) or 0
+    layout = known.internal_packets[part(flags, internal_bits.packet_type)]
+    if not layout then
+      inside(top, "base", layouts.BaseHeader)
+      inside(top, "internal", layouts.InternalHeader)
+      error(ENDED, 0)
+    end
+  end
+  top._section, top._layout = layout.section, layout
+  layout.read(top)
+  if riding > 0 then
+    reader.at, reader.stop = reader.stop, length
+    inside(top, "session", layouts.SessionHeader)
+  end
+end
+
+-- Read into the tree, then say what is wrong. The scope of the whole, and whether it was read to its end.
+local function read_into(tree, tvb, path, read)
+  local reader = new_reader(tvb, tree, tvb:len() > 0 and tvb:raw() or "")
+  local top = new_scope(reader, nil, {})
+  top._item, top._path = tree, path
+  local is_whole, why = pcall(read, reader, top)
+  if not is_whole and why ~= ENDED then error(why, 0) end
+  if reader.seen < #reader.data then
+    tree:add(fields["msmq.unread"], tvb:range(reader.seen))
+  end
+  for _, each in ipairs(reader.faults) do
+    local place = each.field:find(".", 1, true) and top.base and place_of(top, each.field) or each
+    local item = place.item or tree
+    item:add_proto_expert_info(experts.malformed, each.text)
+  end
+  if reader.shown > MOST_FIELDS then
+    tree:add_proto_expert_info(experts.many)
+  end
+  return top, is_whole
+end
+
+-- A GUID as the specifications print it: three little-endian groups, then bytes as they come.
+local function guid_text(this, name)
+  local data, at = this._reader.data, this._places[name].at
+  return format(
+    "%08X-%04X-%04X-%02X%02X-%02X%02X%02X%02X%02X%02X", little_endian(data, at, 4), little_endian(data, at + 4, 2),
+    little_endian(data, at + 6, 2), data:byte(at + 9, at + 16)
+  )
+end
+
+-- A queue's format name, or "no queue". Identifiers alone are of a queue on the manager that `hosts` names by type.
+local function queue_text(user, name, queue_type, hosts)
+  local value, place = user[name], user._places[name]
+  if type(value) == "number" then
+    local host = hosts[queue_type]
+    return format("PRIVATE=%s\\%08X", host and guid_text(user, host) or "?", value)
+  elseif type(value) == "table" and value.name then
+    return "DIRECT=" .. value.name
+  elseif type(value) == "table" and value.private_queue_identifier then
+    return format("PRIVATE=%s\\%08X", guid_text(value, "source_queue_manager"), value.private_queue_identifier)
+  elseif place and place.size == 16 then
+    return "PUBLIC=" .. guid_text(user, name)
+  end
+  return "no queue"
+end
+
+local function sequence_text(id)
+  return format("sequence %d/%d", id.time_stamp, id.ordinal)
+end
+
+-- What a SessionHeader acknowledges; bit k of the flags stands for the recoverable message k after the number.
+local function session_text(session)
+  local flags = session.recoverable_msg_ack_flags
+  return format(
+    "acknowledges %d messages%s", session.ack_sequence_number,
+    flags > 0 and format(", recoverable %d + 0x%x", session.recoverable_msg_ack_seq_number, flags) or ""
+  )
+end
+
+-- ASCII in lower case, whatever the locale.
+local function lowered(bytes)
+  return (bytes:gsub("[A-Z]", function (letter) return string.char(letter:byte() + 32) end))
+end
+
+-- [MS-MQQB] 3.1.5.1.1, as mqproto.wire.acknowledgment has it.
+local function acknowledgment_in(message, data)
+  local properties, user = message.properties, message.user
+  local class, label, body = properties.message_class, properties._places.label, properties._places.message_body
+  if class ~= known.order_ack_class and class < known.first_final_class then return nil end
+  if data:sub(label.at + 1, label.at + label.size) ~= known.label or body.size ~= known.body_size then return nil end
+  local flags = message.base.flags
+  if flags ~= part(flags, base_bits.session_header) * 2 ^ base_bits.session_header[1] then return nil end
+  local queue = user.destination_queue
+  if part(user.flags, user_bits.destination_type) == known.private_on_destination then
+    if queue ~= known.order_queue then return nil end
+  else
+    local name = type(queue) == "table" and queue._places.name
+    local path = name and data:sub(name.at + 1, name.at + name.size)
+    if not path or lowered(path):sub(-#known.order_queue_path) ~= known.order_queue_path then return nil end
+  end
+  return class == known.order_ack_class and "order_ack" or "final_ack"
+end
+
+-- The body of an OrderAck or a FinalAck, below the bytes that it is made of.
+local function show_acknowledgment(kind, message, tvb)
+  local body = message.properties._places.message_body
+  local layout = known.acknowledgments[kind]
+  local range = tvb:range(body.at, body.size)
+  local path = "msmq." .. kind
+  local scope
+  scope = read_into(message._item:add(fields[path], range), range:tvb(), path .. ".", function (_, top)
+    top._section = layout.section
+    layout.read(top)
+  end)
+  return scope
+end
+
+local function class_text(class)
+  return values.MessagePropertiesHeader_message_class[class] or format("class 0x%x", class)
+end
+
+local function describe_acknowledgment(kind, message, body)
+  local what = format("%s number %d", sequence_text(body.tx_sequence_id), body.tx_sequence_number)
+  if kind == "order_ack" then return "OrderAck " .. what end
+  return format(
+    "FinalAck %s %s, message %d", class_text(message.properties.message_class), what, body.message_id
+  )
+end
+
+local function describe_message(message)
+  local user, transaction = message.user, message.transaction
+  local words = {"express UserMessage"}
+  if transaction then
+    words[1] = "transactional UserMessage"
+  elseif part(user.flags, user_bits.recoverable) == 1 then
+    words[1] = "recoverable UserMessage"
+  end
+  words[#words + 1] = format("%d to %s", user.message_id, cut_to(message._destination, 120))
+  local class = message.properties.message_class
+  if class ~= 0 then words[#words + 1] = class_text(class) end
+  if transaction then
+    words[#words + 1] = format(
+      "%s number %d after %d", sequence_text(transaction.tx_sequence_id), transaction.tx_sequence_number,
+      transaction.previous_tx_sequence_number
+    )
+  end
+  return table.concat(words, " ")
+end
+
+-- The line of the packet list: kind, numbers, queue, what is acknowledged.
+local function describe(top, tvb)
+  local flags = top.internal and top.internal.flags
+  local answer = flags and part(flags, internal_bits.refused) == 1 and ", refused" or ""
+  if top._layout == layouts.EstablishConnection then
+    return format("EstablishConnection time stamp %d ms%s", top.time_stamp_ms, answer)
+  elseif top._layout == layouts.ConnectionParameters then
+    return format(
+      "ConnectionParameters window %d, timeouts %d and %d ms%s", top.window_size, top.recoverable_ack_timeout_ms,
+      top.ack_timeout_ms, answer
+    )
+  elseif top._layout == layouts.SessionAck then
+    return "SessionAck " .. session_text(top.session)
+  end
+  local queue_type = part(top.user.flags, user_bits.destination_type)
+  local hosts = {[known.private_on_destination] = "queue_manager_address", [known.private_on_source] = "source_queue_manager"}
+  top._destination = queue_text(top.user, "destination_queue", queue_type, hosts)
+  top._item:add(fields["msmq.destination"], top._destination):set_generated()
+  local kind = acknowledgment_in(top, top._reader.data)
+  local text = kind and describe_acknowledgment(kind, top, show_acknowledgment(kind, top, tvb))
+    or describe_message(top)
+  return top.session and text .. ", " .. session_text(top.session) or text
+end
+
+local function dissect_packet(tvb, pinfo, tree)
+  local root = tree:add(msmq, tvb:range())
+  local top, is_whole = read_into(root, tvb, "msmq.", read_headers)
+  local text = is_whole and describe(top, tvb) or "no whole packet"
+  if #top._reader.faults > 0 then text = text .. ", not valid" end
+  root:append_text(", " .. text)
+  return text
+end
+
+-- A packet whose head is broken has no end that one could rely on: it takes the rest of the segment.
+local function packet_length(tvb, _, offset)
+  local left = tvb:reported_length_remaining(offset)
+  if tvb:len() - offset < known.head_size then return math.max(left, known.head_size) end
+  local head = tvb:raw(offset, known.head_size)
+  if not is_head(head) then return left end
+  local size, riding = sizes(head)
+  return size + riding
+end
+
+function msmq.dissector(tvb, pinfo, tree)
+  local is_first = true
+  dissect_tcp_pdus(tvb, tree, known.head_size, packet_length, function (packet, packet_info, packet_tree)
+    local text = dissect_packet(packet, packet_info, packet_tree)
+    packet_info.cols.protocol:set("MSMQ")
+    if is_first then packet_info.cols.info:set(text) else packet_info.cols.info:append(" | " .. text) end
+    is_first = false
+    return packet:len()
+  end)
+  return tvb:len()
+end
+
+-- On other ports: a segment that begins with a packet's head, not one fault in it.
+local function dissect_elsewhere(tvb, pinfo, tree)
+  if tvb:len() < known.head_size or not is_head(tvb:raw(0, known.head_size), true) then return false end
+  pinfo.conversation = msmq
+  msmq.dissector(tvb, pinfo, tree)
+  return true
+end
+
+function ping.dissector(tvb, pinfo, tree)
+  local root = tree:add(msmq, tvb:range())
+  local top, is_whole = read_into(root, tvb, "msmq.ping.", function (reader, top)
+    top._section = layouts.Ping.section
+    layouts.Ping.read(top)
+    local left = #reader.data - reader.at
+    if left > 0 then
+      fault(top, {name = "unread", at = reader.at}, "after the last field", format("%d bytes", left), "the end")
+    end
+  end)
+  local text = "no whole Ping"
+  if is_whole then
+    local flags, names = top.flags, named_bits.Ping
+    text = format(
+      "Ping %s, cookie %d%s", part(flags, names.client) == 1 and "request" or "response", top.cookie,
+      part(flags, names.refused) == 1 and ", refused" or ""
+    )
+  end
+  if #top._reader.faults > 0 then text = text .. ", not valid" end
+  root:append_text(", " .. text)
+  pinfo.cols.protocol:set("MSMQ")
+  pinfo.cols.info:set(text)
+  return tvb:len()
+end
+
+local tcp_ports, udp_ports = DissectorTable.get("tcp.port"), DissectorTable.get("udp.port")
+local taken_tcp, taken_udp = msmq_port, ping_port
+
+function msmq.prefs_changed()
+  tcp_ports:remove(taken_tcp, msmq)
+  udp_ports:remove(taken_udp, ping)
+  taken_tcp, taken_udp = msmq.prefs.tcp_ports, msmq.prefs.ping_ports
+  tcp_ports:add(taken_tcp, msmq)
+  udp_ports:add(taken_udp, ping)
+end
+
+tcp_ports:add(taken_tcp, msmq)
+udp_ports:add(taken_udp, ping)
+msmq:register_heuristic("tcp", dissect_elsewhere)

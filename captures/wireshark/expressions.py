@@ -1,0 +1,119 @@
+"""The `this` expressions of layouts in Lua.
+
+Wireshark's Lua is 5.2 or 5.4: the one has no bit operators and the other counts in integers, so bits are
+taken by division, which is exact for words of 32 bits in either. Python's truth values are numbers and
+Lua's are none, so an expression is translated as one or the other.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from mqproto.wire.generator.source import BinExpr, Path, opnames, steps_of
+
+COMPARISONS: Final = {"==": "==", "!=": "~=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+ARITHMETIC: Final = ("+", "-", "*")
+KEYWORDS: Final = frozenset(
+    {"and", "break", "do", "else", "elseif", "end", "false", "for", "function", "goto", "if", "in", "local"}
+    | {"nil", "not", "or", "repeat", "return", "then", "true", "until", "while"}
+)
+
+
+def number(expression: Any) -> str:
+    """An expression as a Lua number; `shift` and `keep` are functions of reading.lua.
+
+    Raises:
+        NotImplementedError: it has an operator, a mask or a field that we cannot say in Lua.
+    """
+    match expression:
+        case bool():
+            pass
+        case int():
+            return str(expression)
+        case Path():
+            steps = steps_of(expression)
+            return ".".join(["this", *(step if step == "_" else checked(step) for step in steps)])
+        case BinExpr():
+            left, right = expression.lhs, expression.rhs
+            symbol = opnames[expression.op]
+            if symbol in ARITHMETIC:
+                return f"({number(left)} {symbol} {number(right)})"
+            if symbol == ">>":
+                return f"shift({number(left)}, {number(right)})"
+            if symbol == "&" and isinstance(right, int):
+                first, width = bit_places(right)
+                return f"keep({number(left)}, {first}, {width})"
+    raise NotImplementedError(f"{expression!r} as a number in Lua")
+
+
+def truth(expression: Any) -> str:
+    """An expression as a Lua condition: Python holds it for true if it is not zero.
+
+    Raises:
+        NotImplementedError: as for `number`; or `&` joins what is not one bit wide on both sides.
+    """
+    if isinstance(expression, BinExpr):
+        left, right = expression.lhs, expression.rhs
+        symbol = opnames[expression.op]
+        if symbol in COMPARISONS:
+            return f"({number(left)} {COMPARISONS[symbol]} {number(right)})"
+        if symbol == "|":
+            return f"({truth(left)} or {truth(right)})"
+        if symbol == "&" and (is_comparison(left) or is_comparison(right)):
+            if not (is_one_bit(left) and is_one_bit(right)):
+                raise NotImplementedError(f"{expression!r}: `&` of a comparison and a number in Lua")
+            return f"({truth(left)} and {truth(right)})"
+    return f"({number(expression)} ~= 0)"
+
+
+def is_comparison(expression: Any) -> bool:
+    """Whether Python makes a truth value of it."""
+    return isinstance(expression, BinExpr) and opnames[expression.op] in COMPARISONS
+
+
+def is_one_bit(expression: Any) -> bool:
+    """Whether it is 0 or 1 whatever the fields hold, so that `&` is `and`."""
+    if is_comparison(expression):
+        return True
+    if not isinstance(expression, BinExpr) or opnames[expression.op] != "&":
+        return False
+    return isinstance(expression.rhs, int) and expression.rhs == 1
+
+
+def bit_places(mask: int) -> tuple[int, int]:
+    """The lowest bit of a mask, and how many there are.
+
+    Raises:
+        NotImplementedError: they do not stand side by side.
+    """
+    first = (mask & -mask).bit_length() - 1
+    if mask <= 0 or mask >> first & (mask >> first) + 1:
+        raise NotImplementedError(f"the mask {mask:#x} has gaps, which division cannot make")
+    return first, (mask >> first).bit_length()
+
+
+def checked(name: str) -> str:
+    """A field's name, once it is sure that Lua takes it for one.
+
+    Raises:
+        NotImplementedError: it is a word of Lua's, or begins as what reading.lua keeps beside the fields.
+    """
+    if name in KEYWORDS or name.startswith("_") or not (name.isascii() and name.isidentifier()):
+        raise NotImplementedError(f"a field called {name!r} in Lua")
+    return name
+
+
+def quoted(text: str) -> str:
+    """A Lua string that says this text, in ASCII; what is not goes as the bytes of its UTF-8."""
+    return '"' + "".join(map(_spelt, text.encode())) + '"'
+
+
+def quoted_bytes(data: bytes) -> str:
+    """A Lua string that holds these bytes."""
+    return '"' + "".join(map(_spelt, data)) + '"'
+
+
+def _spelt(byte: int) -> str:
+    if byte in b'\\"':
+        return "\\" + chr(byte)
+    return chr(byte) if 32 <= byte < 127 else f"\\{byte:03}"

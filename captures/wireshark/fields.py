@@ -1,0 +1,146 @@
+"""The fields that Wireshark is told of: each once, by its filter name, with what it shows beside the value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from captures.wireshark.expressions import bit_places, quoted
+from captures.wireshark.layouts import Leaf, Translated
+from captures.wireshark.meanings import HEXADECIMAL, MEANINGS, Meanings, title
+from mqproto.wire.record import Bit, Bits
+
+PREFIX: Final = "msmq."
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of Wireshark's.
+
+    name: in filters: `msmq.base.flags.internal`.
+    kind: uint8, uint16, uint32, guid, bytes, string, none or bool.
+    sections: those that have it, space between them.
+    bits: the width of the word that a bool is a bit of.
+    mask: the field's bits in that word; 0 for a field of its own.
+    meanings: the key of its names in MEANINGS.
+    """
+
+    name: str
+    kind: str
+    title: str
+    sections: tuple[str, ...]
+    is_hex: bool = False
+    mask: int = 0
+    bits: int = 0
+    meanings: tuple[type, str] | None = None
+
+    @property
+    def source(self) -> str:
+        """The field as Wireshark's Lua makes it: name, title, what its kind needs, description."""
+        names = f"values.{table_name(self.meanings)}" if self.meanings else "nil"
+        mask = f"{self.mask:#x}" if self.mask else "nil"
+        match self.kind:
+            case "bool":
+                further = f"{self.bits}, nil, {mask}, "
+            case "bytes":
+                further = "base.NONE, "
+            case "string":
+                further = "base.UNICODE, "
+            case "guid" | "none":
+                further = ""
+            case _:
+                further = f"base.{'HEX' if self.is_hex else 'DEC'}, {names}, {mask}, "
+        said = quoted(", ".join(self.sections))
+        return f"ProtoField.{self.kind}({quoted(self.name)}, {quoted(self.title)}, {further}{said})"
+
+
+def table_name(key: tuple[type, str]) -> str:
+    """What the names of a field's values are called in Lua."""
+    return f"{key[0].__name__}_{key[1]}"
+
+
+def fields_of(roots: list[tuple[str, Translated]]) -> dict[str, Field]:
+    """All fields of some layouts, by name.
+
+    Args:
+        roots: each layout with what stands before the names of its fields: `msmq.ping.`, `msmq.`.
+
+    Raises:
+        NotImplementedError: one name would be of two kinds.
+    """
+    fields: dict[str, Field] = {}
+    for prefix, layout in roots:
+        for field in _walk(prefix, layout):
+            known = fields.setdefault(field.name, field)
+            if replace(known, sections=()) != replace(field, sections=()):
+                raise NotImplementedError(f"{field.name} would be {known.kind} and {field.kind} in Wireshark")
+            if field.sections[0] not in known.sections:
+                fields[field.name] = replace(known, sections=known.sections + field.sections)
+    return fields
+
+
+def _walk(prefix: str, layout: Translated) -> Iterator[Field]:
+    """The fields of a layout and of those in it, flag words followed by their bits."""
+    for member in layout.members:
+        name = prefix + member.name
+        if isinstance(member, Leaf):
+            yield from _leaf(name, member, layout)
+        else:
+            inner = member.layout
+            record = inner.record.__name__ if inner.record else ""
+            shown = record if record.endswith("Header") else title(member.name)
+            yield Field(name, "none", shown, (inner.section,))
+            yield from _walk(f"{name}.", inner)
+
+
+def _leaf(name: str, leaf: Leaf, layout: Translated) -> Iterator[Field]:
+    section = (layout.section,)
+    bits = dict(bits_of(layout.record, leaf.name))
+    key = _meant(layout.record, leaf.name)
+    own_name = leaf.name.partition(".")[0]
+    is_hex = bool(bits) or leaf.is_code or leaf.name in HEXADECIMAL
+    yield Field(name, leaf.kind, title(own_name), section, is_hex=is_hex, meanings=key)
+    for part, place in bits.items():
+        kind = "bool" if isinstance(place, Bit) else leaf.kind
+        yield Field(
+            f"{name}.{part}",
+            kind,
+            title(part),
+            section,
+            mask=place.mask,
+            bits=int(leaf.kind.removeprefix("uint")) if kind == "bool" else 0,
+            meanings=_meant(layout.record, part),
+        )
+
+
+def bits_of(record: type | None, word: str) -> Iterator[tuple[str, Bit | Bits]]:
+    """The named bits of a flag word, lowest first."""
+    places = (
+        [
+            (name, each)
+            for name, each in vars(record).items()
+            if isinstance(each, Bit | Bits) and each.attribute == word
+        ]
+        if record
+        else []
+    )
+    return iter(sorted(places, key=lambda place: place[1].mask & -place[1].mask))
+
+
+def bit_table(record: type) -> str:
+    """The named bits of all flag words of a record in Lua: the lowest bit, and how many."""
+    places = {
+        name: bit_places(each.mask) for name, each in vars(record).items() if isinstance(each, Bit | Bits)
+    }
+    return "{" + ", ".join(f"{name} = {{{first}, {width}}}" for name, (first, width) in places.items()) + "}"
+
+
+def meanings_table(meanings: Meanings) -> str:
+    """The names of a field's values in Lua."""
+    return "{" + ", ".join(f"[{value}] = {quoted(name)}" for value, name in meanings.items()) + "}"
+
+
+def _meant(record: type | None, name: str) -> tuple[type, str] | None:
+    key = (record, name)
+    return (record, name) if record and key in MEANINGS else None

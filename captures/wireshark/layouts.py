@@ -1,0 +1,261 @@
+"""Walks the layouts of mqproto/wire and writes, for each, the Lua function that reads it.
+
+The words that the functions are made of (`number`, `octets`, `inside`, ...) are those of reading.lua. What a
+layout has that is not known here raises NotImplementedError, so that no dissector is written that reads it
+wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import chain, count
+from typing import Any, Final, get_args, get_type_hints
+
+from construct import Const, FormatField, GreedyBytes, Subconstruct
+
+from captures.wireshark.expressions import checked, number, quoted, truth
+from mqproto.wire.generator.source import fixed_format, grouped
+from mqproto.wire.guid import Guid
+from mqproto.wire.layout import Layout, Must, bare
+from mqproto.wire.parts import (
+    Absent,
+    Octets,
+    OneOf,
+    Pad4,
+    Repeated,
+    Single,
+    TerminatedText,
+    Text,
+    When,
+    Window,
+)
+from mqproto.wire.record import Record
+
+INTEGERS: Final = {"B": 1, "H": 2, "L": 4, "I": 4}
+"""The codes of `struct` for unsigned numbers, with their sizes in bytes."""
+CASES: Final = {"uint32": ".identifier", "guid": ".guid", "string": ".name"}
+"""What is added to a field's name where the layout lets it be of several kinds: one name, one kind in Wireshark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A field that has a value.
+
+    kind: as Wireshark names it: uint8, uint16, uint32, guid, bytes or string.
+    is_code: whether the number is a constant of the layout.
+    """
+
+    name: str
+    kind: str
+    is_code: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """A field that is a layout itself."""
+
+    name: str
+    layout: Translated
+
+
+@dataclass(slots=True)
+class Translated:
+    """One layout in Lua.
+
+    name: that of its function; unique.
+    record: the dataclass of its fields; None for a layout of which one field is the value.
+    """
+
+    name: str
+    section: str
+    record: type | None
+    members: list[Leaf | Inner] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def source(self) -> str:
+        """The entry in the table of layouts that reading.lua reads."""
+        body = "".join(f"    {line}\n" for line in self.lines)
+        return (
+            f"layouts.{self.name} = {{\n  section = {quoted(self.section)},\n"
+            f"  read = function (this)\n{body}  end,\n}}\n"
+        )
+
+
+class Translator:
+    """Translates layouts, each once.
+
+    translated: all so far, with those inside them, innermost first.
+    """
+
+    def __init__(self) -> None:
+        self.translated: list[Translated] = []
+        self._names: set[str] = set()
+        self._known: dict[int, tuple[Layout, Translated]] = {}
+
+    def record(self, record: Record[Any]) -> Translated:
+        """A record's layout and all inside it.
+
+        Raises:
+            NotImplementedError: it has something that we cannot say in Lua.
+        """
+        return self._layout(record.layout, record.kind, record.kind.__name__)
+
+    def _layout(self, layout: Layout, record: type | None, name: str) -> Translated:
+        if id(layout) in self._known:
+            return self._known[id(layout)][1]
+        unique = next(
+            word for word in chain([name], (f"{name}{n}" for n in count(2))) if word not in self._names
+        )
+        self._names.add(unique)
+        walk = _Walk(self, Translated(unique, layout.section, record))
+        for part in layout.subcons:
+            walk.part(bare(part), part.name or "")
+        self._known[id(layout)] = (layout, walk.target)
+        self.translated.append(walk.target)
+        return walk.target
+
+    def single(self, part: Single) -> Translated:
+        """A layout that stands for one of its fields."""
+        return self._layout(part.layout, None, part.field.capitalize())
+
+
+class _Walk:
+    """One layout on its way to Lua."""
+
+    def __init__(self, translator: Translator, target: Translated) -> None:
+        self.translator = translator
+        self.target = target
+        self.depth = 0
+        self.hints = get_type_hints(target.record) if target.record else {}
+
+    def emit(self, line: str) -> None:
+        self.target.lines.append("  " * self.depth + line)
+
+    def part(self, part: Any, name: str, suffix: str = "") -> None:
+        """Emit what reads a part, and note the fields in it."""
+        named = f'this, "{checked(name)}"' if name else "this"
+        match part:
+            case Must():
+                self._must(part)
+            case Const():
+                self._leaf(Leaf(name, f"uint{8 * self._size(part)}", is_code=True))
+                self.emit(f"constant({named}, {self._size(part)}, {number(part.value)})")
+            case _ if fixed_format(part) is not None and not isinstance(part, Octets):
+                self._leaf(Leaf(name + suffix, self.kind(part, name)))
+                self.emit(f"number({named}, {self._size(part)}{_further(suffix)})")
+            case Octets():
+                self._leaf(Leaf(name + suffix, self.kind(part, name)))
+                self.emit(f"octets({named}, {number(part.length)}{_further(suffix)})")
+            case Pad4():
+                self._leaf(Leaf(name, "bytes"))
+                self.emit(f"padding({named})")
+            case Text():
+                self._leaf(Leaf(name, "string"))
+                self.emit(f"text({named}, {number(part.size)})")
+            case TerminatedText():
+                self._leaf(Leaf(name + suffix, "string"))
+                self.emit(f"terminated({named}{_further(suffix)})")
+            case _ if part is GreedyBytes:
+                self._leaf(Leaf(name, "bytes"))
+                self.emit(f"rest({named})")
+            case Record():
+                self.emit(f"inside({named}, layouts.{self._inner(name, self.translator.record(part))})")
+            case Single():
+                self.emit(f"inside({named}, layouts.{self._inner(name, self.translator.single(part))})")
+            case Window(subcon=Record() as record):
+                inner = self._inner(name, self.translator.record(record))
+                self.emit(f"window({named}, {number(part.size)}, layouts.{inner})")
+            case Repeated(subcon=Record() as record):
+                inner = self._inner(name, self.translator.record(record))
+                self.emit(f"repeated({named}, {number(part.count)}, layouts.{inner})")
+            case When():
+                self.emit(f"if {truth(part.condition)} then")
+                self._branch(part.part, name)
+                self.emit("end")
+            case OneOf():
+                self._one_of(part, name)
+            case Absent():
+                self.emit("-- nothing")
+            case _:
+                raise NotImplementedError(f"{part!r} in the layout of {self.target.name}, for Wireshark")
+
+    def kind(self, part: Any, name: str) -> str:
+        """What Wireshark calls the kind of a leaf's value; the record says which bytes are a GUID."""
+        if isinstance(part, TerminatedText):
+            return "string"
+        if isinstance(part, Octets | Pad4):
+            is_guid = Guid in _alternatives(self.hints.get(name))
+            return "guid" if is_guid and getattr(part, "length", 0) == 16 else "bytes"
+        return f"uint{8 * self._size(part)}"
+
+    @staticmethod
+    def _size(part: Any) -> int:
+        """The bytes of an unsigned number; all of them are little-endian."""
+        while isinstance(part, Subconstruct):
+            part = part.subcon
+        code = str(part.fmtstr) if isinstance(part, FormatField) else ""
+        size = INTEGERS.get(code[1:], 0)
+        if not size or (size > 1 and code[0] != "<"):
+            raise NotImplementedError(f"{part!r}, a number of format {code!r}, for Wireshark")
+        return size
+
+    def _leaf(self, leaf: Leaf) -> None:
+        if leaf not in self.target.members:
+            self.target.members.append(leaf)
+
+    def _inner(self, name: str, layout: Translated) -> str:
+        inner = Inner(name, layout)
+        if inner not in self.target.members:
+            self.target.members.append(inner)
+        return layout.name
+
+    def _must(self, rule: Must) -> None:
+        value = f"this.{checked(rule.field)}" if rule.value is None else number(rule.value)
+        names = f"{quoted(rule.field)}, {quoted(rule.part or rule.field)}"
+        self.emit(f"if not {truth(rule.condition)} then")
+        self.emit(f"  broken(this, {names}, {value}, {quoted(rule.limit)})")
+        self.emit("end")
+
+    def _branch(self, part: Any, name: str, suffix: str = "") -> None:
+        self.depth += 1
+        self.part(part, name, suffix)
+        self.depth -= 1
+
+    def _one_of(self, part: OneOf, name: str) -> None:
+        self.emit("do")
+        self.depth += 1
+        self.emit(f"local choice = {number(part.choice)}")
+        suffixes = self._suffixes(part, name)
+        for word, case, keys in grouped(part):
+            condition = " or ".join(f"choice == {key}" for key in keys)
+            self.emit(f"{'elseif' if word == 'elif' else word} {condition} then")
+            self._branch(case, name, suffixes.get(id(case), ""))
+        self.emit("else")
+        limit = "one of " + ", ".join(map(str, part.cases))
+        self.emit(f'  no_case(this, "{checked(name)}", choice, {quoted(limit)})')
+        self.emit("end")
+        self.depth -= 1
+        self.emit("end")
+
+    def _suffixes(self, part: OneOf, name: str) -> dict[int, str]:
+        """What tells the cases of a choice apart by name, by the identity of each that is no layout."""
+        present = [case for case in part.cases.values() if not isinstance(case, Absent)]
+        leaves = [case for case in present if not isinstance(case, Record | Single)]
+        kinds = {id(case): self.kind(case, name) for case in leaves}
+        if len(leaves) == len(present) and len(set(kinds.values())) == 1:
+            return {}
+        if not CASES.keys() >= set(kinds.values()):
+            raise NotImplementedError(
+                f"{name} is one of {[*kinds.values()]}, which have no names for Wireshark"
+            )
+        return {case: CASES[kind] for case, kind in kinds.items()}
+
+
+def _further(suffix: str) -> str:
+    return f', "{suffix}"' if suffix else ""
+
+
+def _alternatives(hint: Any) -> set[Any]:
+    """The types that an annotation allows."""
+    return set(get_args(hint)) or {hint}

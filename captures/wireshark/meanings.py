@@ -1,0 +1,122 @@
+"""What Wireshark shows beside a number: the names of the values that the specifications list."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mqproto.wire.base import INFINITE, BaseHeader
+from mqproto.wire.classes import MessageClass
+from mqproto.wire.debug import DebugHeader
+from mqproto.wire.internal import (
+    CONNECTION_PARAMETERS,
+    ESTABLISH_CONNECTION,
+    SESSION_ACK,
+    InternalHeader,
+)
+from mqproto.wire.multiqueue import (
+    DIRECT_NAME,
+    DISTRIBUTION_LIST_NAME,
+    PRIVATE_NAME,
+    PUBLIC_NAME,
+    MqfFormatNameElement,
+)
+from mqproto.wire.properties import MessagePropertiesHeader
+from mqproto.wire.security import SecurityHeader
+from mqproto.wire.user import (
+    DIRECT,
+    NO_QUEUE,
+    PRIVATE_ELSEWHERE,
+    PRIVATE_ON_ADMIN_HOST,
+    PRIVATE_ON_DESTINATION,
+    PRIVATE_ON_SOURCE,
+    PUBLIC,
+    SAME_AS_ADMIN_QUEUE,
+    UserHeader,
+)
+
+Meanings = dict[int, str]
+
+_QUEUE_TYPES: Final[Meanings] = {
+    NO_QUEUE: "none",
+    SAME_AS_ADMIN_QUEUE: "the administration queue",
+    PRIVATE_ON_SOURCE: "private, on the source host",
+    PRIVATE_ON_DESTINATION: "private, on the destination host",
+    PRIVATE_ON_ADMIN_HOST: "private, on the administration queue's host",
+    PUBLIC: "public",
+    PRIVATE_ELSEWHERE: "private, on another host",
+    DIRECT: "direct",
+}
+
+MEANINGS: Final[dict[tuple[type, str], Meanings]] = {
+    (InternalHeader, "packet_type"): {
+        SESSION_ACK: "SessionAck",
+        ESTABLISH_CONNECTION: "EstablishConnection",
+        CONNECTION_PARAMETERS: "ConnectionParameters",
+    },
+    (BaseHeader, "time_to_reach_queue_s"): {INFINITE: "infinite"},
+    (UserHeader, "time_to_be_received_s"): {INFINITE: "infinite"},
+    (UserHeader, "delivery_mode"): {0: "express", 1: "recoverable"},
+    (UserHeader, "destination_type"): _QUEUE_TYPES,
+    (UserHeader, "admin_type"): _QUEUE_TYPES,
+    (UserHeader, "response_type"): _QUEUE_TYPES,
+    (DebugHeader, "queue_type"): {0: "none", 1: "public"},
+    (MqfFormatNameElement, "format_type"): {
+        PUBLIC_NAME: "public",
+        PRIVATE_NAME: "private",
+        DIRECT_NAME: "direct",
+        DISTRIBUTION_LIST_NAME: "distribution list",
+    },
+    (SecurityHeader, "sender_id_type"): {0: "none", 1: "SID", 2: "GUID of the queue manager"},
+    (MessagePropertiesHeader, "message_class"): {each.value: each.name for each in MessageClass},
+    # [MS-MQMQ] 2.2.12
+    (MessagePropertiesHeader, "body_type"): {
+        0: "VT_EMPTY",
+        1: "VT_NULL",
+        2: "VT_I2",
+        3: "VT_I4",
+        11: "VT_BOOL",
+        12: "VT_VARIANT",
+        16: "VT_I1",
+        17: "VT_UI1",
+        18: "VT_UI2",
+        19: "VT_UI4",
+        20: "VT_I8",
+        21: "VT_UI8",
+        31: "VT_LPWSTR",
+        65: "VT_BLOB",
+        72: "VT_CLSID",
+    },
+    (MessagePropertiesHeader, "privacy_level"): {
+        0: "clear text",
+        1: "40 bits, end to end",
+        3: "128 bits, end to end",
+        5: "AES",
+    },
+    (MessagePropertiesHeader, "hash_algorithm"): {
+        0x8001: "MD2",
+        0x8002: "MD4",
+        0x8003: "MD5",
+        0x8004: "SHA-1",
+        0x800C: "SHA-256",
+        0x800E: "SHA-512",
+    },
+    (MessagePropertiesHeader, "encryption_algorithm"): {
+        0x6602: "RC2",
+        0x660E: "AES 128",
+        0x660F: "AES 192",
+        0x6610: "AES 256",
+        0x6801: "RC4",
+    },
+}
+"""By the record and the name of the field, or of the bits in its flag word."""
+
+HEXADECIMAL: Final = frozenset({"message_class", "hash_algorithm", "encryption_algorithm"})
+"""The numbers that the specification prints in base 16, flag words and constants apart."""
+
+
+def title(name: str) -> str:
+    """A field's name as the specification has it, with its unit: `sent_time_s` is `SentTime (s)`."""
+    for ending, unit in (("_ms", " (ms)"), ("_s", " (s)")):
+        if name.endswith(ending):
+            return title(name.removesuffix(ending)) + unit
+    return "".join({"id": "ID", "qm": "QM"}.get(word, word.capitalize()) for word in name.split("_"))

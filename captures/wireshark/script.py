@@ -1,0 +1,154 @@
+"""Puts the dissector together: values, fields, constants, the words of reading.lua, layouts, dissector.lua."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any, Final
+
+from captures.packets import PING_PORT
+from captures.streams import MSMQ_PORT
+from captures.wireshark.expressions import quoted, quoted_bytes
+from captures.wireshark.fields import PREFIX, Field, bit_table, fields_of, meanings_table, table_name
+from captures.wireshark.layouts import Translated, Translator
+from captures.wireshark.meanings import MEANINGS
+from mqproto.wire.acknowledgment import (
+    BODY_SIZE,
+    FIRST_FINAL_CLASS,
+    LABEL,
+    ORDER_QUEUE,
+    ORDER_QUEUE_PATH,
+    final_ack_body,
+    order_ack_body,
+)
+from mqproto.wire.base import base_header
+from mqproto.wire.classes import MessageClass
+from mqproto.wire.internal import internal_header
+from mqproto.wire.packets import INTERNAL_PACKETS, user_message_packet
+from mqproto.wire.parts import wide
+from mqproto.wire.ping import ping_packet
+from mqproto.wire.record import Record
+from mqproto.wire.session import session_header
+from mqproto.wire.user import PRIVATE_ON_DESTINATION, PRIVATE_ON_SOURCE
+
+HEADING: Final = f"""\
+-- A dissector of Microsoft Message Queuing's binary protocol for Wireshark and tshark, 3.6 or newer.
+-- [MS-MQQB], [MS-MQMQ]. TCP port {MSMQ_PORT} and any stream that looks like it, UDP port {PING_PORT}; fields msmq.*
+--
+-- Written by `mqproto wireshark` from the layouts of mqproto/wire: change those, not this.
+-- To use it:  tshark -X lua_script:msmq.lua -r FILE
+-- or copy it to the folder that Wireshark shows in Help, About, Folders, Personal Lua Plugins.
+"""
+
+DECLARATIONS: Final = f"""\
+local msmq = Proto("msmq", "Microsoft Message Queuing")
+local ping = Proto("msmq_ping", "Microsoft Message Queuing Ping")
+local msmq_port, ping_port = "{MSMQ_PORT}", "{PING_PORT}"
+msmq.prefs.tcp_ports = Pref.range("TCP ports", msmq_port, "Ports whose streams are read as MSMQ", 65535)
+msmq.prefs.ping_ports = Pref.range("UDP ports", ping_port, "Ports whose datagrams are read as Pings", 65535)
+
+local experts = {{
+  malformed = ProtoExpert.new("msmq.malformed", "A rule is broken", expert.group.MALFORMED, expert.severity.ERROR),
+  many = ProtoExpert.new(
+    "msmq.many", "Too many fields to show them all; all of them were judged",
+    expert.group.UNDECODED, expert.severity.WARN
+  ),
+}}
+msmq.experts = experts
+"""
+
+OWN_FIELDS: Final = (
+    Field(f"{PREFIX}unread", "bytes", "Unread", ("what no layout has, or what stands after the fault",)),
+    Field(f"{PREFIX}destination", "string", "Destination", ("the format name of DestinationQueue",)),
+    Field(f"{PREFIX}order_ack", "none", "OrderAck", (order_ack_body.layout.section,)),
+    Field(f"{PREFIX}final_ack", "none", "FinalAck", (final_ack_body.layout.section,)),
+)
+
+
+def dissector() -> str:
+    """The dissector as one Lua file.
+
+    Raises:
+        NotImplementedError: a layout of mqproto/wire has something that captures/wireshark does not know.
+    """
+    translator = Translator()
+    messages = [translator.record(record) for record in (user_message_packet, *INTERNAL_PACKETS.values())]
+    session = translator.record(session_header)
+    ping = translator.record(ping_packet)
+    bodies = {"order_ack": translator.record(order_ack_body), "final_ack": translator.record(final_ack_body)}
+    fields = fields_of(
+        [
+            *((PREFIX, message) for message in messages),
+            (f"{PREFIX}session.", session),
+            (f"{PREFIX}ping.", ping),
+            *((f"{PREFIX}{name}.", body) for name, body in bodies.items()),
+        ]
+    )
+    fields |= {field.name: field for field in OWN_FIELDS}
+    parts = (
+        HEADING,
+        DECLARATIONS,
+        _values(),
+        _fields(fields),
+        _named_bits(translator),
+        _resource("reading.lua"),
+        "local layouts = {}\n",
+        *(layout.source for layout in translator.translated),
+        _known(bodies),
+        _resource("dissector.lua"),
+    )
+    return "\n".join(parts)
+
+
+def _resource(name: str) -> str:
+    return (files(__package__) / name).read_text("utf-8")
+
+
+def _values() -> str:
+    tables = (f"  {table_name(key)} = {meanings_table(names)},\n" for key, names in MEANINGS.items())
+    return f"local values = {{\n{''.join(tables)}}}\n"
+
+
+def _fields(fields: dict[str, Field]) -> str:
+    """The fields, and for each flag word the fields of its bits."""
+    made = "".join(f"fields[{quoted(field.name)}] = {field.source}\n" for field in fields.values())
+    words: dict[str, list[str]] = {}
+    for field in fields.values():
+        if field.mask:
+            words.setdefault(field.name.rpartition(".")[0], []).append(quoted(field.name))
+    parts = "".join(f"  [{quoted(word)}] = {{{', '.join(names)}}},\n" for word, names in words.items())
+    return (
+        f"local fields = {{}}\n{made}"
+        "for _, field in pairs(fields) do msmq.fields[#msmq.fields + 1] = field end\n"
+        f"local parts = {{\n{parts}}}\n"
+    )
+
+
+def _named_bits(translator: Translator) -> str:
+    records = {layout.name: layout.record for layout in translator.translated if layout.record}
+    tables = (f"  {name} = {bit_table(record)},\n" for name, record in records.items())
+    return f"local named_bits = {{\n{''.join(tables)}}}\n"
+
+
+def _known(bodies: dict[str, Translated]) -> str:
+    """What dissector.lua has to know beside the layouts."""
+    numbers: dict[str, int] = {
+        "head_size": base_header.sizeof(),
+        "flags_at": base_header.offset_of("flags"),
+        "packet_size_at": base_header.offset_of("packet_size"),
+        "type_at": base_header.sizeof() + internal_header.offset_of("flags"),
+        "session_header_size": session_header.sizeof(),
+        "order_ack_class": MessageClass.ORDER_ACK.value,
+        "first_final_class": FIRST_FINAL_CLASS,
+        "body_size": BODY_SIZE,
+        "order_queue": ORDER_QUEUE,
+        "private_on_destination": PRIVATE_ON_DESTINATION,
+        "private_on_source": PRIVATE_ON_SOURCE,
+    }
+    texts = {"label": wide(LABEL), "order_queue_path": wide(ORDER_QUEUE_PATH.lower())}
+    lines = [f"  {name} = {value},\n" for name, value in numbers.items()]
+    lines += [f"  {name} = {quoted_bytes(value)},\n" for name, value in texts.items()]
+    kinds: dict[int, Record[Any]] = {**INTERNAL_PACKETS}
+    packets = ", ".join(f"[{kind}] = layouts.{record.kind.__name__}" for kind, record in kinds.items())
+    acknowledgments = ", ".join(f"{name} = layouts.{body.name}" for name, body in bodies.items())
+    lines += [f"  internal_packets = {{{packets}}},\n", f"  acknowledgments = {{{acknowledgments}}},\n"]
+    return f"local known = {{\n{''.join(lines)}}}\n"

@@ -1,0 +1,172 @@
+"""Has tshark dissect packets with our dissector, and reads what it saw from PDML."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from captures.conversation import Side, TcpConversation
+from captures.pcap import Frame, PcapngWriter
+from captures.tcp import Endpoint
+from captures.wireshark import dissector
+from mqproto.errors import WireFormatError
+from mqproto.wire import Inspection, PacketBuffer, SeenField
+
+T = TypeVar("T")
+
+needs_tshark: Final = pytest.mark.skipif(
+    shutil.which("tshark") is None, reason="tshark is not installed: apt-get install tshark"
+)
+SERVER: Final = Endpoint("127.0.0.2", 1801)
+TIMEOUT_S: Final = 60
+NO_XML: Final = {0xFFFE: "�", 0xFFFF: "�"}
+"""What tshark writes into PDML though XML cannot hold it."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """One packet as tshark shows it.
+
+    fields: name, offset from the packet's first byte, size, bytes in hex and value of each that has a value.
+    bits: the value of each part of a flag word, by its name.
+    faults: the texts of expert information.
+    further: fields that we make beside those of the packet: name and value.
+    """
+
+    text: str
+    fields: list[tuple[str, int, int, str, str]] = field(default_factory=list)
+    bits: list[tuple[str, int]] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    further: list[tuple[str, str]] = field(default_factory=list)
+
+
+def drawn(strategy: st.SearchStrategy[T], count: int) -> list[T]:
+    """So many values of a strategy, for one start of tshark."""
+    values: list[T] = []
+
+    @settings(
+        max_examples=count, phases=[Phase.generate], database=None, suppress_health_check=list(HealthCheck)
+    )
+    @given(strategy)
+    def collect(value: T) -> None:
+        values.append(value)
+
+    collect()
+    return values
+
+
+def write_capture(path: Path, conversations: Iterable[list[bytes]], *, snapshot_bytes: int = 2**18) -> Path:
+    """A capture of these conversations, each the frames that it made; what is beyond the snapshot is left out."""
+    with path.open("wb") as file, PcapngWriter(file) as writer:
+        for second, frames in enumerate(conversations):
+            for frame in frames:
+                kept = frame[:snapshot_bytes]
+                time_ns = 1_700_000_000_000_000_000 + second * 1_000_000_000
+                writer.write(Frame(time_ns, kept, missing_bytes=len(frame) - len(kept)))
+    return path
+
+
+def conversation(
+    number: int, *said: bytes, segment_bytes: int = 60_000, server: Endpoint = SERVER
+) -> list[bytes]:
+    """A connection on which the client says all that, cut as it comes."""
+    talk = TcpConversation(
+        Endpoint(f"127.1.{number >> 8 & 255}.{number & 255}", 40_000 + number % 20_000),
+        server,
+        segment_bytes=segment_bytes,
+    )
+    return [*talk.open(), *(frame for data in said for frame in talk.send(Side.CLIENT, data))]
+
+
+def tshark(path: Path, folder: Path, *arguments: str) -> str:
+    """What tshark prints of a capture with our dissector.
+
+    Raises:
+        AssertionError: Lua or tshark complained.
+    """
+    script = folder / "msmq.lua"
+    script.write_text(dissector(), "utf-8")
+    command = ["tshark", "-n", "-X", f"lua_script:{script}", "-r", str(path), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    complaints = [line for line in done.stderr.splitlines() if not line.startswith("Running as user")]
+    assert (done.returncode, complaints) == (0, [])
+    assert "Lua Error" not in done.stdout, re.findall(r"Lua Error[^&\n]*", done.stdout)[:3]
+    assert "Dissector bug" not in done.stdout
+    return done.stdout
+
+
+def dissected(path: Path, folder: Path, *arguments: str) -> list[Seen]:
+    """Every packet that our dissector found in a capture, in the capture's order."""
+    only_ours = ("-Y", "msmq", "-J", "msmq", "-T", "pdml")
+    document = ET.fromstring(tshark(path, folder, *only_ours, *arguments).translate(NO_XML))
+    return [_seen(proto) for proto in document.iter("proto") if proto.get("name") == "msmq"]
+
+
+def _seen(proto: ET.Element) -> Seen:
+    seen = Seen(proto.get("showname", "").removeprefix("Microsoft Message Queuing, "))
+    start = int(proto.get("pos", ""))
+    _walk(proto, start, seen)
+    return seen
+
+
+def _walk(element: ET.Element, start: int, seen: Seen) -> None:
+    for child in element:
+        name = child.get("name", "")
+        if name == "_ws.expert":
+            seen.faults += [
+                each.get("show", "") for each in child if each.get("name") == "_ws.expert.message"
+            ]
+        elif name in ("msmq.order_ack", "msmq.final_ack"):
+            seen.further += [(each.get("name", ""), each.get("show", "")) for each in child.iter("field")]
+        elif name == "msmq.destination":
+            seen.further.append((name, child.get("show", "")))
+        elif "unmaskedvalue" in child.attrib:
+            seen.bits.append((name, int(child.get("value", ""), 16)))
+        else:
+            if child.get("value"):
+                seen.fields.append(
+                    (
+                        name,
+                        int(child.get("pos", "")) - start,
+                        int(child.get("size", "")),
+                        child.get("value", ""),
+                        child.get("show", ""),
+                    )
+                )
+            _walk(child, start, seen)
+
+
+def cut(data: bytes) -> Iterator[bytes]:
+    """What of a stream is dissected as packets: whole ones, then the rest if it begins none."""
+    buffer = PacketBuffer()
+    found: list[bytes] = []
+    with suppress(WireFormatError):
+        found = buffer.feed(data)
+    yield from found
+    if buffer.fault is not None:
+        yield data[sum(map(len, found)) :]
+
+
+def expected_fields(inspection: Inspection) -> list[tuple[str, int, int, str]]:
+    """Name, offset, size and bytes of each field as our own decoder has them."""
+    return [(filter_name(each), each.offset, each.size, each.raw.hex()) for each in inspection.fields]
+
+
+def filter_name(seen: SeenField) -> str:
+    """What a field is called in filters: without indices; with its kind where it may be of several."""
+    name = "msmq." + re.sub(r"\[\d+\]", "", seen.name)
+    if re.search(r"user\.(destination|admin|response)_queue$|\.format_name$", name):
+        kinds: dict[type, str] = {int: "identifier", bytes: "guid", str: "name"}
+        name += "." + kinds[type(seen.value)]
+    return name

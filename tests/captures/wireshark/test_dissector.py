@@ -1,0 +1,290 @@
+"""Where our dissector finds packets and Pings, and what the packet list says of them; by tshark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+
+from captures.conversation import Side, TcpConversation
+from captures.tcp import Endpoint
+from captures.udp import encode_datagram
+from mqproto.errors import WireFormatError
+from mqproto.formatname.wire import destination_from_wire
+from mqproto.testing import final_acks, mutated, order_acks, pings
+from mqproto.wire import (
+    FinalAckBody,
+    MessageClass,
+    OrderAckBody,
+    Packet,
+    UserMessage,
+    acknowledgment_in,
+    decode_packet,
+    decode_ping,
+    encode_packet,
+    encode_ping,
+    guid_text,
+)
+from mqproto.wire.user import NO_QUEUE, PUBLIC
+from tests.captures.wireshark.dissecting import (
+    SERVER,
+    Seen,
+    conversation,
+    dissected,
+    drawn,
+    needs_tshark,
+    tshark,
+    write_capture,
+)
+from tests.examples import (
+    EVERY_PACKET,
+    SENDER,
+    a_connection_parameters,
+    a_final_ack,
+    a_ping,
+    a_session_ack,
+    a_session_header,
+    a_transactional_message,
+    a_user_message,
+    an_establish_connection,
+    an_order_ack,
+)
+
+pytestmark = needs_tshark
+
+LARGE = encode_packet(a_user_message(body=bytes(range(256)) * 400))
+
+
+def sizes(seen: list[Seen]) -> list[int]:
+    """How many bytes each packet has, by its fields."""
+    return [packet.fields[-1][1] + packet.fields[-1][2] for packet in seen]
+
+
+@pytest.mark.parametrize("further", [[], ["-2"]], ids=["one pass", "two passes"])
+def test_packets_are_put_together_however_tcp_cut_them(tmp_path: Path, further: list[str]) -> None:
+    said = [*EVERY_PACKET, LARGE, *EVERY_PACKET]
+    cuts = [61, 97, 119, 203, 536, 1_447, 65_001]
+    talks = [conversation(number, b"".join(said), segment_bytes=each) for number, each in enumerate(cuts)]
+    bytewise = [encode_packet(a_session_ack()), encode_packet(a_connection_parameters())]
+    talks.append(conversation(99, *bytewise, segment_bytes=1))
+    seen = dissected(write_capture(tmp_path / "cut.pcapng", talks), tmp_path, *further)
+    assert sizes(seen) == [len(data) for data in said] * len(cuts) + [len(data) for data in bytewise]
+    assert not any(packet.faults for packet in seen)
+
+
+def test_both_directions_are_read(tmp_path: Path) -> None:
+    talk = TcpConversation(Endpoint("127.0.0.1", 40_000), SERVER)
+    frames = [
+        *talk.open(),
+        *talk.send(Side.SERVER, EVERY_PACKET[5]),
+        *talk.send(Side.CLIENT, EVERY_PACKET[6]),
+    ]
+    assert sizes(dissected(write_capture(tmp_path / "both.pcapng", [frames]), tmp_path)) == [572, 32]
+
+
+def elsewhere(*said: bytes) -> list[bytes]:
+    return conversation(1, *said, server=Endpoint("127.0.0.3", 4_000))
+
+
+def test_other_ports_are_read_where_a_stream_begins_with_a_packet(tmp_path: Path) -> None:
+    web = b"GET / HTTP/1.1\r\nHost: example\r\n\r\n" + bytes(200)
+    almost = EVERY_PACKET[0][:8] + b"\xff\xff\xff\xff" + EVERY_PACKET[0][12:]
+    talks = [elsewhere(*EVERY_PACKET[:2]), conversation(2, web, almost, server=Endpoint("127.0.0.3", 4_001))]
+    seen = dissected(write_capture(tmp_path / "ports.pcapng", talks), tmp_path)
+    assert sizes(seen) == [len(data) for data in EVERY_PACKET[:2]]
+
+
+def test_a_port_can_be_chosen_for_streams_that_do_not_begin_with_a_packet(tmp_path: Path) -> None:
+    capture = write_capture(tmp_path / "chosen.pcapng", [elsewhere(bytes(40), EVERY_PACKET[0])])
+    chosen = dissected(capture, tmp_path, "-o", "msmq.tcp_ports:1801,4000")
+    assert [bool(packet.faults) for packet in chosen] == [True, False]
+    assert sizes(dissected(capture, tmp_path, "-o", "msmq.tcp_ports:4002")) == [len(EVERY_PACKET[0])]
+
+
+def test_reading_goes_on_at_the_next_segment_that_begins_with_a_packet(tmp_path: Path) -> None:
+    lost = EVERY_PACKET[0][100:]
+    talk = conversation(1, lost, EVERY_PACKET[1], EVERY_PACKET[2])
+    seen = dissected(write_capture(tmp_path / "middle.pcapng", [talk]), tmp_path)
+    assert [bool(packet.faults) for packet in seen] == [True, False, False]
+    assert sizes(seen) == [len(lost), len(EVERY_PACKET[1]), len(EVERY_PACKET[2])]
+
+
+@pytest.mark.parametrize("snapshot_bytes", [58, 69, 70, 96, 200])
+def test_frames_that_were_cut_short_are_no_trouble(tmp_path: Path, snapshot_bytes: int) -> None:
+    talks = [conversation(number, data, segment_bytes=300) for number, data in enumerate(EVERY_PACKET)]
+    talks.append([encode_datagram(Endpoint("127.0.0.1", 4_000), PING, encode_ping(a_ping()))])
+    capture = write_capture(tmp_path / "short.pcapng", talks, snapshot_bytes=snapshot_bytes)
+    assert dissected(capture, tmp_path)
+
+
+def test_without_reassembly_packets_are_shown_as_far_as_a_segment_goes(tmp_path: Path) -> None:
+    talks = [conversation(number, data, segment_bytes=71) for number, data in enumerate(EVERY_PACKET)]
+    capture = write_capture(tmp_path / "apart.pcapng", talks)
+    seen = dissected(capture, tmp_path, "-o", "tcp.desegment_tcp_streams:FALSE")
+    assert sum(bool(packet.faults) for packet in seen) >= len(EVERY_PACKET) - 2
+
+
+PING = Endpoint("127.0.0.2", 3_527)
+
+
+def ping_fault(data: bytes) -> list[str]:
+    try:
+        decode_ping(data)
+    except WireFormatError as fault:
+        return [str(fault)]
+    return []
+
+
+@pytest.mark.spec("[MS-MQQB] 2.2.7")
+def test_pings_are_read_and_judged(tmp_path: Path) -> None:
+    valid = [encode_ping(ping) for ping in drawn(pings(), 50)]
+    sent = valid + [data for data in drawn(st.sampled_from(valid).flatmap(mutated), 100) if data]
+    source = Endpoint("127.0.0.1", 40_000)
+    frames = [encode_datagram(source, PING, data) for data in sent]
+    seen = dissected(write_capture(tmp_path / "pings.pcapng", [frames]), tmp_path)
+    assert len(seen) == len(sent)
+    for data, packet in zip(sent, seen, strict=True):
+        assert packet.faults[:1] == ping_fault(data), data.hex()
+        assert packet.text.endswith("not valid") is bool(packet.faults)
+        assert bytes.fromhex("".join(raw for *_, raw, _ in packet.fields)) == data
+    for packet, ping in zip(seen, map(decode_ping, valid), strict=False):
+        said = {name: shown for name, _, _, _, shown in packet.fields}
+        assert int(said["msmq.ping.flags"], 0) == ping.flags
+        assert int(said["msmq.ping.cookie"]) == ping.cookie
+        assert said["msmq.ping.qm_guid"].upper() == guid_text(ping.qm_guid)
+        assert dict(packet.bits) == {
+            "msmq.ping.flags.client": ping.client,
+            "msmq.ping.flags.refused": ping.refused,
+        }
+
+
+def near_misses() -> list[UserMessage]:
+    """OrderAcks and FinalAcks, each with one thing that makes it an ordinary message, or not."""
+    changes: list[dict[str, Any]] = [
+        {"properties.label": "QM Ordering ack"},
+        {"properties.label": None},
+        {"properties.message_body": bytes(35)},
+        {"properties.message_class": 0x3FFF},
+        {"properties.message_class": MessageClass.ACK_REACH_QUEUE},
+        {"properties.message_class": 0x4001},
+        {"base.priority": 1},
+        {"base.flags": 0x8000},
+        {"base.session_header": True, "session": a_session_header()},
+        {"user.destination_queue": 5},
+        {"user.destination_queue": SENDER, "user.destination_type": PUBLIC},
+        {"user.destination_queue": None, "user.destination_type": NO_QUEUE},
+    ]
+    acks = (an_order_ack, a_final_ack)
+    messages = [ack(destination=name) for name in ORDER_NAMES for ack in acks]
+    for change in changes:
+        for message in (ack() for ack in acks):
+            for path, value in change.items():
+                *header, name = path.split(".")
+                setattr(getattr(message, header[0]) if header else message, name, value)
+            messages.append(message)
+    return messages
+
+
+ORDER_NAMES = (
+    r"TCP:10.0.0.1\private$\ORDER_queue$",
+    r"TCP:10.0.0.1\private$\order_queue",
+    "TCP:10.0.0.1\\private$\\order_queu\u6500$",
+    r"\PRIVATE$\order_queue$",
+    "order_queue$",
+)
+
+
+@pytest.mark.spec("[MS-MQQB] 2.2.4.1", "[MS-MQQB] 2.2.5.1")
+def test_order_and_final_acknowledgments_are_told_from_other_messages(tmp_path: Path) -> None:
+    messages = [*drawn(order_acks(), 40), *drawn(final_acks(), 40), *near_misses()]
+    sent = [encode_packet(message) for message in messages]
+    seen = dissected(write_capture(tmp_path / "acks.pcapng", [conversation(1, *sent)]), tmp_path)
+    kinds = set()
+    for message, packet in zip(messages, seen, strict=True):
+        body = acknowledgment_in(message)
+        shown = dict(packet.further)
+        kinds.add(type(body))
+        assert ("msmq.order_ack" in shown) is isinstance(body, OrderAckBody)
+        assert ("msmq.final_ack" in shown) is isinstance(body, FinalAckBody)
+        if body is None:
+            continue
+        prefix = "msmq.order_ack" if isinstance(body, OrderAckBody) else "msmq.final_ack"
+        assert int(shown[f"{prefix}.tx_sequence_id.ordinal"]) == body.tx_sequence_id.ordinal
+        assert int(shown[f"{prefix}.tx_sequence_id.time_stamp"]) == body.tx_sequence_id.time_stamp
+        assert int(shown[f"{prefix}.tx_sequence_number"]) == body.tx_sequence_number
+        assert int(shown[f"{prefix}.tx_previous_sequence_number"]) == body.tx_previous_sequence_number
+        if isinstance(body, FinalAckBody):
+            assert shown[f"{prefix}.source_guid"].upper() == guid_text(body.source_guid)
+            assert int(shown[f"{prefix}.message_id"]) == body.message_id
+    assert kinds == {OrderAckBody, FinalAckBody, type(None)}
+
+
+LINES: list[tuple[Packet, str]] = [
+    (an_establish_connection(), "EstablishConnection time stamp 501140046 ms"),
+    (a_connection_parameters(), "ConnectionParameters window 64, timeouts 1496 and 120000 ms"),
+    (a_session_ack(), "SessionAck acknowledges 3 messages"),
+    (
+        a_user_message(),
+        r"express UserMessage 5 to PRIVATE=00000000-0000-0000-0000-00000000000D\00000011",
+    ),
+    (
+        a_user_message(recoverable=True, destination=SENDER, message_class=MessageClass.ACK_REACH_QUEUE),
+        "recoverable UserMessage 5 to PUBLIC=00000000-0000-0000-0000-00000000000A ACK_REACH_QUEUE",
+    ),
+    (
+        a_transactional_message(destination="OS:a\\q\x01" + "é" * 200),
+        "transactional UserMessage 5 to DIRECT=OS:a\\q\\x01"
+        + "é" * 52
+        + " ... sequence 1700000000/1 number 2 after 1",
+    ),
+    (an_order_ack(), "OrderAck sequence 1700000000/1 number 2"),
+    (a_final_ack(), "FinalAck ACK_RECEIVE sequence 1700000000/1 number 2, message 5"),
+]
+
+
+def test_the_packet_list_says_what_each_packet_is(tmp_path: Path) -> None:
+    talks = [conversation(number, encode_packet(packet)) for number, (packet, _) in enumerate(LINES)]
+    two = conversation(90, EVERY_PACKET[5] + EVERY_PACKET[6][:-1] + b"\x01")
+    capture = write_capture(tmp_path / "list.pcapng", [*talks, two])
+    columns = ["-T", "fields", "-e", "_ws.col.Protocol", "-e", "_ws.col.Info"]
+    rows = tshark(capture, tmp_path, "-Y", "msmq", *columns).splitlines()
+    assert rows[:-1] == [f"MSMQ\t{line}" for _, line in LINES]
+    assert rows[-1] == (
+        "MSMQ\tEstablishConnection time stamp 501140046 ms"
+        " | ConnectionParameters window 320, timeouts 1496 and 120000 ms"
+    )
+
+
+@pytest.mark.parametrize(
+    ("condition", "count"),
+    [
+        ("msmq.transaction.tx_sequence_number == 2", 2),
+        ("msmq.user.flags.has_transaction == 1 && msmq.base.flags.internal == 0", 2),
+        ('msmq.destination contains "orders"', 1),
+        ('msmq.user.destination_queue.name == "OS:computer\\\\private$\\\\orders"', 1),
+        ("msmq.user.source_queue_manager == 00000000-0000-0000-0000-00000000000a", 3),
+        ("msmq.properties.message_class == ORDER_ACK", 1),
+        ("msmq.session.window_size && msmq.internal", 1),
+        ("msmq.order_ack.tx_sequence_number == 2 || msmq.final_ack.message_id == 5", 2),
+        ("msmq.malformed", 0),
+    ],
+)
+def test_packets_can_be_filtered_by_their_fields(tmp_path: Path, condition: str, count: int) -> None:
+    talks = [conversation(number, data) for number, data in enumerate(EVERY_PACKET)]
+    capture = write_capture(tmp_path / "filter.pcapng", talks)
+    assert len(tshark(capture, tmp_path, "-Y", condition).splitlines()) == count
+
+
+def test_the_destination_is_shown_as_its_format_name(tmp_path: Path) -> None:
+    messages = [packet for packet in map(decode_packet, EVERY_PACKET) if isinstance(packet, UserMessage)]
+    messages += [a_user_message(destination=name) for name in (SENDER, 0xFFFFFFFF, "TCP:10.0.0.1\\q")]
+    capture = write_capture(tmp_path / "names.pcapng", [conversation(1, *map(encode_packet, messages))])
+    shown = [dict(packet.further)["msmq.destination"] for packet in dissected(capture, tmp_path)]
+    named = (
+        destination_from_wire(user.destination_type, user.destination_queue, user.queue_manager_address)
+        for user in (message.user for message in messages)
+    )
+    # Format names do not tell case; ours are tidied, a packet's are as they came.
+    assert [name.lower() for name in shown] == [str(name).lower() for name in named]
