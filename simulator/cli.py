@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 
 from mqproto.errors import FormatNameError, MqprotoError, UsageError
-from simulator import commands
+from simulator import commands, decoding
 from simulator.fuzz import commands as fuzz
 from simulator.options import (
     DONE,
@@ -166,24 +166,7 @@ for command in (
 app.command("return")(commands.send_back)
 
 
-@app.command()
-def decode(
-    packet: Annotated[
-        str, typer.Argument(help="One packet: hex, a file with its bytes or its hex, or - for stdin.")
-    ],
-    as_json: JsonOption = False,
-) -> int:
-    """Show every field of a packet, and what is wrong with it. Status 1 if it is not valid."""
-    from mqproto.wire.lenient import inspect_packet
-    from simulator import screen, show
-
-    data = show.read_source(packet)
-    inspection = inspect_packet(data)
-    if as_json:
-        print_json(show.as_json(inspection, len(data)))
-    else:
-        screen.wide_console().print(show.as_table(inspection, len(data)))
-    return DONE if inspection.is_valid else FINDING
+app.command()(decoding.decode)
 
 
 @app.command()

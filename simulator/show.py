@@ -129,6 +129,12 @@ def _kind(inspection: Inspection) -> str:
 
 def as_table(inspection: Inspection, size_bytes: int) -> RenderableType:
     """Every field with its offset, size, value and bytes; what is wrong below it."""
+    findings = [f"[red]{escape(str(finding))}[/red]" for finding in inspection.findings]
+    return Group(f"[bold]{headline(inspection, size_bytes)}[/bold]", fields_table(inspection), *findings)
+
+
+def fields_table(inspection: Inspection) -> Table:
+    """Every field with its offset, size, value and bytes."""
     table = Table(box=None, pad_edge=False)
     for heading, justify in (
         ("byte", "right"),
@@ -142,8 +148,7 @@ def as_table(inspection: Inspection, size_bytes: int) -> RenderableType:
         table.add_row(
             str(field.offset), str(field.size), escape(field.name), escape(_words(field)), _hex(field.raw)
         )
-    findings = [f"[red]{escape(str(finding))}[/red]" for finding in inspection.findings]
-    return Group(f"[bold]{headline(inspection, size_bytes)}[/bold]", table, *findings)
+    return table
 
 
 def as_json(inspection: Inspection, size_bytes: int) -> dict[str, Any]:

@@ -1,0 +1,36 @@
+"""What a capture says: each packet in words, as a row, in a diagram; whole messages; and what is wrong.
+
+`Analyst` turns packets into sights, in order and in bounded memory; everything else here shows sights.
+"""
+
+from captures.decode.analyst import Analyst
+from captures.decode.findings import CODES, Finding, Severity
+from captures.decode.follow import Follower, History
+from captures.decode.ladder import Ladder
+from captures.decode.line import LineWriter
+from captures.decode.names import Names
+from captures.decode.row import PacketRow, row_of
+from captures.decode.selection import Selection
+from captures.decode.sight import Acknowledged, Kind, Sight
+from captures.decode.summary import Summary
+from captures.decode.svg import svg
+
+__all__ = [
+    "CODES",
+    "Acknowledged",
+    "Analyst",
+    "Finding",
+    "Follower",
+    "History",
+    "Kind",
+    "Ladder",
+    "LineWriter",
+    "Names",
+    "PacketRow",
+    "Selection",
+    "Severity",
+    "Sight",
+    "Summary",
+    "row_of",
+    "svg",
+]

@@ -1,0 +1,195 @@
+"""What is remembered of each connection: who its ends are, and what each has sent and acknowledged.
+
+Counts are 16 bits wide and wrap; `ahead` alone may compare two of them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final, TypeAlias
+
+from captures.decode.findings import Finding
+from captures.decode.names import Names
+from captures.packets import SeenPacket
+from captures.tcp import Endpoint
+from mqproto.wire import NULL_GUID, Guid
+
+MSMQ_PORT: Final = 1801
+CONNECTION_LIMIT: Final = 10_000
+"""How many connections are remembered; the oldest is forgotten first."""
+OUTSTANDING_LIMIT: Final = 0x7FFF
+"""Of so many unacknowledged messages the packets are remembered; half of the 16-bit circle."""
+
+NodeKey: TypeAlias = bytes | str
+"""A queue manager's GUID where a handshake told it, else its address."""
+
+
+class Stage(IntEnum):
+    """How far the handshake has come.  [MS-MQQB] 3.1.5.3, 3.1.5.4"""
+
+    NOTHING = 0
+    ASKED = 1
+    GRANTED = 2
+    PROPOSED = 3
+    OPEN = 4
+    REFUSED = 5
+    UNKNOWN = 6
+    """The capture begins in the middle, lacks something, or somebody was out of turn: nothing is judged."""
+
+
+def ahead(number: int, reference: int) -> int:
+    """How far one 16-bit count is ahead of another, 0 to 65,535."""
+    return (number - reference) & 0xFFFF
+
+
+def at_or_before(number: int, reference: int) -> bool:
+    """Whether a 16-bit count is not beyond another."""
+    return (reference - number) & 0xFFFF < 0x8000
+
+
+@dataclass(slots=True, eq=False)
+class Half:
+    """What one end of a connection has sent.
+
+    sent, recoverable_sent: its messages so far, 16 bits; None while the capture does not tell.
+    acknowledged: the highest AckSequenceNumber that the other end has sent; None before the first one of a
+        connection that the capture has not seen from its start.
+    unacknowledged, unsaved: counts and packet numbers of messages that the other end has not answered for.
+    window: the largest that this end has announced; 0 before it has.
+    lossy: whether bytes of it are missing in the capture.
+    suspicions: findings that hold unless the capture turns out to lack something of this half.
+    """
+
+    endpoint: Endpoint
+    key: NodeKey = ""
+    label: str = ""
+    sent: int | None = None
+    recoverable_sent: int | None = None
+    acknowledged: int | None = None
+    unacknowledged: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=OUTSTANDING_LIMIT))
+    unsaved: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=OUTSTANDING_LIMIT))
+    window: int = 0
+    lossy: bool = False
+    suspicions: list[Finding] = field(default_factory=list)
+
+    def forget_counts(self) -> None:
+        """From here on nobody knows how many messages there were."""
+        self.sent = self.recoverable_sent = None
+        self.unacknowledged.clear()
+        self.unsaved.clear()
+
+    def has_acknowledgment_of(self, count: int | None) -> bool:
+        """Whether the other end has acknowledged the message with that number on this session."""
+        return count is not None and self.acknowledged is not None and at_or_before(count, self.acknowledged)
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """One connection, and how far its session has come."""
+
+    client: Half
+    server: Half
+    stage: Stage = Stage.NOTHING
+    client_guid: Guid = NULL_GUID
+    server_guid: Guid = NULL_GUID
+
+    def halves(self, source: Endpoint) -> tuple[Half, Half]:
+        """The end that sends, and the other one."""
+        if source == self.client.endpoint:
+            return self.client, self.server
+        return self.server, self.client
+
+    def lose_track(self) -> None:
+        """Something is missing or out of turn: nothing more is known of the handshake."""
+        self.stage = Stage.UNKNOWN
+
+
+class Connections:
+    """The connections of a capture, and which queue managers they join.
+
+    Handshakes tell GUIDs. Where an address has shown one GUID only, other connections of that address are taken to be
+    of the same queue manager, so a capture that begins in the middle joins up with what comes later.
+    """
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._connections: OrderedDict[tuple[int, int], Connection] = OrderedDict()
+        self._listening: dict[Endpoint, Guid] = {}
+        self._hosts: dict[str, Guid | None] = {}
+        self._called: dict[str, str] = {}
+
+    def find(self, seen: SeenPacket, *, begins: bool) -> Connection:
+        """The connection of a packet as seen at its interface, made if it is new.
+
+        Args:
+            begins: whether the packet is one that begins a session, so that its sender is the client.
+        """
+        number = (seen.connection, seen.interface.number)
+        connection = self._connections.get(number)
+        if connection is None:
+            source, destination = client, server = seen.source, seen.destination
+            if not begins and (source.port == MSMQ_PORT or source.port < destination.port != MSMQ_PORT):
+                client, server = destination, source
+            connection = Connection(Half(client), Half(server))
+            if not begins:
+                connection.lose_track()
+            self.name(connection)
+            self._connections[number] = connection
+            if len(self._connections) > CONNECTION_LIMIT:
+                self._connections.popitem(last=False)
+        return connection
+
+    def everyone(self) -> list[Connection]:
+        """All that are remembered."""
+        return list(self._connections.values())
+
+    def introduce(self, connection: Connection, client: Guid, server: Guid) -> None:
+        """A handshake tells who the ends are; NULL_GUID for an end that it does not tell."""
+        connection.client_guid, connection.server_guid = client, server
+        for host, guid in (
+            (connection.client.endpoint.host, client),
+            (connection.server.endpoint.host, server),
+        ):
+            if guid != NULL_GUID:
+                self._hosts[host] = guid if self._hosts.get(host, guid) == guid else None
+        if server != NULL_GUID:
+            self._listening[connection.server.endpoint] = server
+        self.name(connection)
+
+    def name(self, connection: Connection) -> None:
+        """Give both ends their keys and labels, as far as they are known."""
+        client, server = connection.client.endpoint, connection.server.endpoint
+        client_guid = (
+            connection.client_guid if connection.client_guid != NULL_GUID else self._hosts.get(client.host)
+        )
+        server_guid = (
+            connection.server_guid
+            if connection.server_guid != NULL_GUID
+            else self._listening.get(server) or self._hosts.get(server.host)
+        )
+        for half, guid, address in (
+            (connection.client, client_guid, client.host),
+            (connection.server, server_guid, str(server)),
+        ):
+            half.key = guid or address
+            self._called[address] = self._names.endpoint(half.endpoint)
+            known = self._names.managers.get(guid) if guid else None
+            half.label = known or self._names.endpoint(half.endpoint)
+
+    def label(self, key: NodeKey) -> str:
+        """What a queue manager is called where all its connections are one: by name, or by where it listens."""
+        if isinstance(key, str):
+            called = self._called.get(key, key)
+            return key if called.startswith(f"{key}:") else called
+        guid = Guid(key)
+        if guid in self._names.managers:
+            return self._names.managers[guid]
+        for endpoint, listener in self._listening.items():
+            if listener == guid:
+                return self._names.endpoint(endpoint)
+        for host, known in self._hosts.items():
+            if known == guid:
+                return self._names.hosts.get(host, host)
+        return self._names.manager(guid)

@@ -1,0 +1,73 @@
+"""What is worth saying about the packets of a capture: breaches of the protocol, and what only looks odd."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+
+class Severity(StrEnum):
+    """How bad a finding is."""
+
+    FAULT = "fault"
+    """Somebody broke the protocol."""
+    NOTE = "note"
+    """Worth a look; a network that fails, or a capture that lacks something, may explain it."""
+
+
+class Finding(NamedTuple):
+    """One of them.
+
+    code: one of CODES, for filters and counts.
+    packet: the number of the packet that it is about, which may be an earlier one than where it came out; 0 for none.
+    text: in words, without the packet's number.
+    section: where the specification says how it should be; empty where it says nothing.
+    """
+
+    severity: Severity
+    code: str
+    packet: int
+    text: str
+    section: str = ""
+
+    def __str__(self) -> str:
+        where = f"#{self.packet} " if self.packet else ""
+        return f"{self.severity} {self.code}: {where}{self.text}" + (
+            f"  {self.section}" if self.section else ""
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs; `packet` is null where it is about none."""
+        return {
+            "severity": str(self.severity),
+            "code": self.code,
+            "packet": self.packet or None,
+            "text": self.text,
+            "section": self.section,
+        }
+
+
+CODES: Final = {
+    "malformed": "bytes that form no packet",
+    "odd-field": "a field that breaks what is asked of senders, and that receivers let pass",
+    "out-of-turn": "a packet that its session is not ready for, or no longer",
+    "wrong-answer": "an answer in the handshake that does not fit its request",
+    "refused": "a session that the acceptor does not want",
+    "ack-beyond-sent": "a session acknowledgment of messages that were not sent",
+    "ack-backwards": "a session acknowledgment of less than the one before",
+    "saved-beyond-sent": "recoverable messages said to be saved that were not sent",
+    "wrong-count": "a session header that miscounts what its sender has sent",
+    "window-exceeded": "more messages unacknowledged than either side's window allows",
+    "resend": "a message that crossed the same hop before",
+    "altered": "a message that left an intermediate otherwise than it came",
+    "hop-count": "a message whose hop count an intermediate did not raise by one",
+    "gap": "transactional numbers that are missing on a hop",
+    "gap-filled": "missing numbers that came",
+    "order-ack-beyond": "an OrderAck for a number that its sender cannot have had",
+    "order-ack-backwards": "an OrderAck for less than an earlier one",
+    "order-ack-unknown": "an OrderAck of a sequence that the capture does not have",
+    "final-ack-unknown": "a FinalAck for a message that the capture does not have",
+    "final-ack-mismatch": "a FinalAck whose number belongs to another message than its identifier",
+    "missing-bytes": "bytes that the capture lacks",
+}
+"""Every code, with what it stands for."""

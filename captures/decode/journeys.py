@@ -1,0 +1,144 @@
+"""The way of each message from hop to hop: what crossed twice and why, and whether it came through as it was.
+
+A message is known by its first queue manager and its ordinal ([MS-MQMQ] 2.2.18.1.3).  [MS-MQQB] 3.1.1.6.2
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final, NamedTuple, TypeAlias
+
+from captures.decode.connections import Half, NodeKey
+from captures.decode.findings import Finding, Severity
+from captures.decode.sight import SESSION_BIT, Acknowledged, Sight
+from mqproto.wire import Guid, MessageClass, UserMessage
+from mqproto.wire.base import base_header
+from mqproto.wire.user import UserHeader, user_header
+
+JOURNEY_LIMIT: Final = 65_536
+"""Of so many messages the ways are remembered, those that crossed last; some 30 MB."""
+CROSSING_LIMIT: Final = 64
+"""So many crossings of one message are remembered."""
+
+MessageKey: TypeAlias = tuple[Guid, int]
+"""SourceQueueManager and MessageID."""
+
+_FLAGS: Final = base_header.offset_of("flags")
+_AFTER_FLAGS: Final = _FLAGS + 2
+_HOPS: Final = base_header.sizeof() + user_header.offset_of("flags")
+_NOT_HOPS: Final = 0xFF & ~UserHeader.hop_count.mask
+
+
+class Crossing(NamedTuple):
+    """One message on one hop.
+
+    interface: where it was seen; one packet that was caught twice is no resend.
+    half, session_number: the end of the connection that sent it, and its number on the session, if that is known.
+    digest: of all bytes that an intermediate may not change.
+    """
+
+    hop: tuple[NodeKey, NodeKey]
+    interface: int
+    packet: int
+    time_ns: int
+    half: Half
+    connection: int
+    session_number: int | None
+    hop_count: int
+    digest: int
+
+
+def message_key(message: UserMessage) -> MessageKey:
+    """What a message is known by."""
+    return message.user.source_queue_manager, message.user.message_id
+
+
+def digest_of(message: UserMessage, data: bytes) -> int:
+    """Equal for packets that differ in the hop count and the SessionHeader only; for one run of Python."""
+    flags = message.base.flags & ~SESSION_BIT
+    end = len(data) - 16 if message.session is not None else len(data)
+    return hash(
+        (flags, data[:_FLAGS], data[_AFTER_FLAGS:_HOPS], data[_HOPS] & _NOT_HOPS, data[_HOPS + 1 : end])
+    )
+
+
+class JourneyChecker:
+    """Remembers where messages crossed, of the last `limit` messages."""
+
+    def __init__(self, limit: int = JOURNEY_LIMIT) -> None:
+        self._limit = limit
+        self._journeys: OrderedDict[MessageKey, list[Crossing]] = OrderedDict()
+
+    def take(self, sight: Sight, message: UserMessage, half: Half) -> None:
+        """A UserMessage crosses a hop: compare it with its earlier crossings."""
+        seen = sight.seen
+        key = message_key(message)
+        crossing = Crossing(
+            sight.hop,
+            seen.interface.number,
+            seen.number,
+            seen.time_ns,
+            half,
+            seen.connection,
+            sight.count,
+            message.user.hop_count,
+            digest_of(message, seen.data),
+        )
+        crossings = self._journeys.get(key)
+        if crossings is None:
+            self._journeys[key] = [crossing]
+            if len(self._journeys) > self._limit:
+                self._journeys.popitem(last=False)
+            return
+        self._journeys.move_to_end(key)
+        place = crossing[:2]
+        earlier = next((each for each in reversed(crossings) if each[:2] == place), None)
+        if earlier is not None:
+            text = f"it crossed this hop as #{earlier.packet}, {ago(seen.time_ns - earlier.time_ns)} before"
+            why = _why_again(message, earlier, crossing, crossings)
+            sight.findings.append(Finding(Severity.NOTE, "resend", seen.number, f"{text}; {why}"))
+        if message.user.source_queue_manager != sight.hop[0]:
+            _compare(sight, crossing, [each for each in crossings if each.hop[1] == sight.hop[0]])
+        crossings.append(crossing)
+        if len(crossings) > CROSSING_LIMIT:
+            del crossings[1]
+
+    def packets_of(self, key: MessageKey) -> Acknowledged | None:
+        """The last packet that carried a message, if it is remembered."""
+        crossings = self._journeys.get(key)
+        return Acknowledged([crossings[-1].packet]) if crossings else None
+
+
+def _why_again(message: UserMessage, earlier: Crossing, again: Crossing, crossings: list[Crossing]) -> str:
+    """Why a message may have been sent once more, as far as the capture shows it."""
+    saved = earlier.half.has_acknowledgment_of(earlier.session_number)
+    if earlier.connection != again.connection and not saved:
+        return "its connection ended before a session acknowledgment came"
+    came_again = [each for each in crossings if each.hop[1] == again.hop[0] and each.packet > earlier.packet]
+    if came_again:
+        return f"it had come once more as #{came_again[-1].packet}"
+    if message.transaction is not None and message.user.source_queue_manager == again.hop[0]:
+        return "its OrderAck had not come"
+    if message.properties.message_class != MessageClass.NORMAL:
+        return "the capture does not show why an acknowledgment was repeated"
+    return "the capture does not show why"
+
+
+def _compare(sight: Sight, left: Crossing, came: list[Crossing]) -> None:
+    """An intermediate changes the hop count, by one, and nothing else.  [MS-MQMQ] 2.2.19.2, [MS-MQQB] 3.1.1.6.2"""
+    if not came or any(each.half.lossy for each in came):
+        return
+    same = [each for each in came if each.digest == left.digest]
+    number = sight.seen.number
+    if not same:
+        text = f"it left otherwise than it came as #{came[-1].packet}, and not in its hop count alone"
+        sight.findings.append(Finding(Severity.FAULT, "altered", number, text, "[MS-MQQB] 3.1.1.6.2"))
+    elif all(each.hop_count + 1 != left.hop_count for each in same):
+        text = f"it came as #{same[-1].packet} with hop count {same[-1].hop_count}, and left with {left.hop_count}"
+        sight.findings.append(Finding(Severity.FAULT, "hop-count", number, text, "[MS-MQMQ] 2.2.19.2"))
+
+
+def ago(duration_ns: int) -> str:
+    """A duration as people say it."""
+    seconds = duration_ns / 1e9
+    return f"{seconds:.3f} s" if seconds < 10 else f"{seconds:,.1f} s"

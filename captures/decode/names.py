@@ -1,0 +1,114 @@
+"""What people call queue managers and queues: names of a topology, else short forms of what packets say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+from captures.tcp import Endpoint
+from mqproto.errors import FormatNameError
+from mqproto.formatname.wire import admin_from_wire, destination_from_wire, response_from_wire
+from mqproto.wire import NULL_GUID, Guid, QueueName, UserHeader, guid_text
+
+SHORT_GUID: Final = 8  # digits; enough to tell the queue managers of one network apart
+
+QueueKey: TypeAlias = tuple[Guid, int] | Guid
+"""A private queue by its queue manager and number, or a public one by its GUID."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Names for what packets identify by numbers; each of them may be empty.
+
+    managers: by the queue manager's GUID.
+    addresses: by where a queue manager listens.
+    hosts: by an address alone, for those that only one queue manager has.
+    queues: without the queue manager.
+    """
+
+    managers: Mapping[Guid, str] = field(default_factory=dict)
+    addresses: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    hosts: Mapping[str, str] = field(default_factory=dict)
+    queues: Mapping[QueueKey, str] = field(default_factory=dict)
+
+    def endpoint(self, endpoint: Endpoint) -> str:
+        """The queue manager at an endpoint, or its address and port."""
+        return (
+            self.addresses.get((endpoint.host, endpoint.port))
+            or self.hosts.get(endpoint.host)
+            or str(endpoint)
+        )
+
+    def manager(self, guid: Guid) -> str:
+        """A queue manager's name, or the beginning of its GUID."""
+        return self.managers.get(guid) or guid_text(guid)[:SHORT_GUID]
+
+    def destination(self, user: UserHeader) -> str:
+        """The destination queue of a message, as short as it can be said."""
+        queue = user.destination_queue
+        match queue:
+            case int():
+                known = self.queues.get((user.queue_manager_address, queue))
+                return known or f"{self.manager(user.queue_manager_address)}\\{queue}"
+            case bytes():
+                return self.queues.get(Guid(queue)) or f"public {guid_text(Guid(queue))[:SHORT_GUID]}"
+            case str():
+                return printable(queue)
+        return "no queue"
+
+
+def destination_format_name(user: UserHeader) -> str | None:
+    """The format name of the destination queue: `PRIVATE=GUID\\00000011`.  [MS-MQMQ] 2.1"""
+    return _destination(user.destination_type, user.destination_queue, user.queue_manager_address)
+
+
+def admin_format_name(user: UserHeader) -> str | None:
+    """The format name of the administration queue, or None."""
+    if user.admin_queue is None:
+        return None
+    return _admin(user.admin_type, user.admin_queue, user.source_queue_manager, user.queue_manager_address)
+
+
+def response_format_name(user: UserHeader) -> str | None:
+    """The format name of the response queue, or None; also if it is the administration queue of no known host."""
+    if not user.response_type:
+        return None
+    source, destination = user.source_queue_manager, user.queue_manager_address
+    try:
+        admin = admin_from_wire(user.admin_type, user.admin_queue, source, destination)
+        name = response_from_wire(user.response_type, user.response_queue, source, destination, admin)
+    except FormatNameError:
+        return _raw(user.response_queue)
+    return None if name is None else str(name)
+
+
+def printable(text: str) -> str:
+    """Text from a packet for a screen: what does no harm there stays."""
+    return text if text.isprintable() else text.encode("unicode_escape", "replace").decode("ascii")
+
+
+@lru_cache(maxsize=4_096)
+def _destination(queue_type: int, queue: QueueName, manager: Guid) -> str | None:
+    try:
+        name = destination_from_wire(queue_type, queue, manager or NULL_GUID)
+    except FormatNameError:
+        return _raw(queue)
+    return None if name is None else str(name)
+
+
+@lru_cache(maxsize=4_096)
+def _admin(queue_type: int, queue: QueueName, source: Guid, manager: Guid) -> str | None:
+    try:
+        name = admin_from_wire(queue_type, queue, source, manager)
+    except FormatNameError:
+        return _raw(queue)
+    return None if name is None else str(name)
+
+
+def _raw(queue: QueueName) -> str:
+    """A queue's name that is none: as it lies in the packet."""
+    if isinstance(queue, bytes):
+        return guid_text(Guid(queue))
+    return printable(queue) if isinstance(queue, str) else repr(queue)

@@ -1,0 +1,277 @@
+"""A packet as a row of named values: what `mqproto decode --json` prints, and what a table of packets has as columns.
+
+Each row has every key, whatever the packet is; what a packet has not is null. Names and meanings stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from captures.decode.names import admin_format_name, destination_format_name, response_format_name
+from captures.decode.sequences import shown
+from captures.decode.sight import Acknowledged, Kind, Sight
+from mqproto.wire import (
+    ConnectionParameters,
+    EstablishConnection,
+    Guid,
+    MessageClass,
+    Ping,
+    SessionHeader,
+    UserMessage,
+    guid_text,
+)
+
+NANOSECONDS: Final = 1_000_000_000
+CLASS_NAMES: Final = {int(each): each.name for each in MessageClass}
+
+
+@dataclass(slots=True, kw_only=True)
+class PacketRow:
+    """One packet. Times are UTC, sizes bytes, GUIDs text in capitals, numbers of packets those of `number`.
+
+    Where it is in the capture:
+        number: counted from 1; null for bytes that begin no packet.
+        frame, first_frame, file_offset: the frame that ended it, the one that began it, and where the record of that
+            stands in the unpacked file.
+        time, time_ns: when its last byte could be read, as text with microseconds and as nanoseconds since 1970.
+        connection: counted from 0, as Wireshark's tcp.stream; null for a Ping.
+        position: of its first byte in what its sender sent on the connection.
+        missing_bytes, skipped_bytes: right before it: not in the capture; of no packet.
+    Between whom it crossed:
+        source, destination: names by the topology, else address:port.
+        source_address, source_port, destination_address, destination_port.
+    What it is:
+        kind: one of Kind. size_bytes: with its SessionHeader. valid: whether a queue manager accepts its bytes.
+        fault: what is wrong with them.
+        priority, trace, time_to_reach_queue_s: of the BaseHeader.  [MS-MQMQ] 2.2.19.1
+    A handshake and a Ping:  [MS-MQQB] 2.2.2, 2.2.3, 2.2.7
+        client, server: the GUIDs of an EstablishConnection. refused: also of a Ping. cookie: of a Ping.
+        recoverable_ack_timeout_ms, ack_timeout_ms: of ConnectionParameters; and window_size, as below.
+    A SessionHeader, alone or riding:  [MS-MQMQ] 2.2.20.4
+        ack_number, saved_first, saved_flags, sent_count, recoverable_sent_count, window_size: its fields in order.
+        received_packets, received_count: first and last number and count of the packets that it newly acknowledges
+            as received; saved_packets, saved_count: as saved.
+    A UserMessage:  [MS-MQMQ] 2.2.19.2, 2.2.19.3, 2.2.20.5
+        session_number, session_recoverable_number: its numbers on its session, where the capture tells them.
+        message: SourceQueueManager and MessageID, as in 557358D1-5055-9591-9549-97B6E611EA26\\5.
+        source_manager, message_id: the two apart. destination_manager: QueueManagerAddress.
+        queue: the destination's format name. queue_name: by the topology, else short.
+        admin_queue, response_queue: format names.
+        sent_time_s, time_to_be_received_s, hop_count, delivery: express, recoverable or transactional.
+        journal_negative, journal_positive: JN and JP. message_class: its number; class_name: if it has one.
+        correlation: hex. label. body_type, application_tag, body_bytes, extension_bytes, acknowledgments: the flags.
+        authenticated: whether it has a SecurityHeader.
+        sequence: TxSequenceID, time stamp and ordinal. sequence_number, previous_number, first_in_transaction,
+            last_in_transaction, asks_final_ack.
+    An OrderAck or FinalAck:  [MS-MQQB] 2.2.4.1, 2.2.5.1
+        ack_sequence, ack_sequence_number, ack_previous_number; ack_message: of a FinalAck, as `message`.
+        ended_packets, ended_count: of packets with the messages that it, or an administration acknowledgment, is about.
+    findings: what came to light with this packet, each with severity, code, packet, text and section.
+    """
+
+    number: int | None
+    frame: int
+    first_frame: int
+    file_offset: int
+    time: str
+    time_ns: int
+    connection: int | None
+    position: int
+    missing_bytes: int
+    skipped_bytes: int
+    source: str
+    destination: str
+    source_address: str
+    source_port: int
+    destination_address: str
+    destination_port: int
+    kind: str
+    size_bytes: int
+    valid: bool
+    fault: str | None = None
+    priority: int | None = None
+    trace: bool | None = None
+    time_to_reach_queue_s: int | None = None
+    client: str | None = None
+    server: str | None = None
+    refused: bool | None = None
+    cookie: int | None = None
+    recoverable_ack_timeout_ms: int | None = None
+    ack_timeout_ms: int | None = None
+    ack_number: int | None = None
+    saved_first: int | None = None
+    saved_flags: int | None = None
+    sent_count: int | None = None
+    recoverable_sent_count: int | None = None
+    window_size: int | None = None
+    received_packets: list[int] | None = None
+    received_count: int | None = None
+    saved_packets: list[int] | None = None
+    saved_count: int | None = None
+    session_number: int | None = None
+    session_recoverable_number: int | None = None
+    message: str | None = None
+    source_manager: str | None = None
+    message_id: int | None = None
+    destination_manager: str | None = None
+    queue: str | None = None
+    queue_name: str | None = None
+    admin_queue: str | None = None
+    response_queue: str | None = None
+    sent_time_s: int | None = None
+    time_to_be_received_s: int | None = None
+    hop_count: int | None = None
+    delivery: str | None = None
+    journal_negative: bool | None = None
+    journal_positive: bool | None = None
+    message_class: int | None = None
+    class_name: str | None = None
+    correlation: str | None = None
+    label: str | None = None
+    body_type: int | None = None
+    application_tag: int | None = None
+    body_bytes: int | None = None
+    extension_bytes: int | None = None
+    acknowledgments: int | None = None
+    authenticated: bool | None = None
+    sequence: str | None = None
+    sequence_number: int | None = None
+    previous_number: int | None = None
+    first_in_transaction: bool | None = None
+    last_in_transaction: bool | None = None
+    asks_final_ack: bool | None = None
+    ack_sequence: str | None = None
+    ack_sequence_number: int | None = None
+    ack_previous_number: int | None = None
+    ack_message: str | None = None
+    ended_packets: list[int] | None = None
+    ended_count: int | None = None
+    findings: list[dict[str, Any]]
+
+    def as_json(self) -> dict[str, Any]:
+        """All keys with their values."""
+        return {name: getattr(self, name) for name in KEYS}
+
+
+KEYS: Final = tuple(field.name for field in fields(PacketRow))
+
+
+def row_of(sight: Sight, queue_name: str | None = None) -> PacketRow:
+    """The row of a packet.
+
+    Args:
+        queue_name: of a UserMessage, what `Names.destination` calls its queue.
+    """
+    seen = sight.seen
+    packet = seen.packet
+    second, rest_ns = divmod(seen.time_ns, NANOSECONDS)
+    clock = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    row = PacketRow(
+        number=seen.number if seen.framed else None,
+        frame=seen.frame,
+        first_frame=seen.first_frame,
+        file_offset=seen.file_offset,
+        time=f"{clock}.{rest_ns // 1_000:06d}Z",
+        time_ns=seen.time_ns,
+        connection=None if seen.is_ping else seen.connection,
+        position=seen.position,
+        missing_bytes=seen.missing_bytes,
+        skipped_bytes=seen.skipped_bytes,
+        source=sight.source,
+        destination=sight.destination,
+        source_address=seen.source.host,
+        source_port=seen.source.port,
+        destination_address=seen.destination.host,
+        destination_port=seen.destination.port,
+        kind=str(sight.kind),
+        size_bytes=len(seen.data),
+        valid=packet is not None,
+        findings=[finding.as_json() for finding in sight.findings],
+    )
+    if packet is None:
+        row.fault = " ".join(str(seen.fault).split())
+    elif isinstance(packet, Ping):
+        row.client, row.refused, row.cookie = guid_text(packet.qm_guid), packet.refused, packet.cookie
+    else:
+        row.priority, row.trace = packet.base.priority, packet.base.trace
+        row.time_to_reach_queue_s = packet.base.time_to_reach_queue_s
+    if isinstance(packet, EstablishConnection):
+        row.client, row.server = guid_text(packet.client_guid), guid_text(packet.server_guid)
+        row.refused = packet.refused
+    elif isinstance(packet, ConnectionParameters):
+        row.recoverable_ack_timeout_ms = packet.recoverable_ack_timeout_ms
+        row.ack_timeout_ms, row.window_size = packet.ack_timeout_ms, packet.window_size
+        row.refused = packet.refused
+    if sight.session is not None:
+        _add_session(row, sight, sight.session)
+    if sight.message is not None:
+        _add_message(row, sight, sight.message)
+        row.queue_name = queue_name
+    return row
+
+
+def _add_session(row: PacketRow, sight: Sight, header: SessionHeader) -> None:
+    row.ack_number = header.ack_sequence_number
+    row.saved_first, row.saved_flags = header.recoverable_msg_ack_seq_number, header.recoverable_msg_ack_flags
+    row.sent_count, row.recoverable_sent_count = (
+        header.user_msg_sequence_number,
+        header.recoverable_msg_seq_number,
+    )
+    row.window_size = header.window_size
+    row.received_packets, row.received_count = _ends(sight.received)
+    row.saved_packets, row.saved_count = _ends(sight.saved)
+
+
+def _add_message(row: PacketRow, sight: Sight, message: UserMessage) -> None:
+    user, properties, transaction = message.user, message.properties, message.transaction
+    row.session_number, row.session_recoverable_number = sight.count, sight.recoverable_count
+    row.source_manager, row.message_id = guid_text(user.source_queue_manager), user.message_id
+    row.message = identifier_text(user.source_queue_manager, user.message_id)
+    row.destination_manager = guid_text(user.queue_manager_address)
+    row.queue, row.admin_queue = destination_format_name(user), admin_format_name(user)
+    row.response_queue = response_format_name(user)
+    row.sent_time_s, row.time_to_be_received_s = user.sent_time_s, user.time_to_be_received_s
+    row.hop_count = user.hop_count
+    row.delivery = "transactional" if transaction else "recoverable" if user.recoverable else "express"
+    row.journal_negative, row.journal_positive = user.journal_negative, user.journal_positive
+    row.message_class, row.class_name = properties.message_class, CLASS_NAMES.get(properties.message_class)
+    row.correlation = properties.correlation_id.hex()
+    row.label = None if properties.label is None else encodable(properties.label)
+    row.body_type, row.application_tag = properties.body_type, properties.application_tag
+    row.body_bytes, row.extension_bytes = len(properties.message_body), len(properties.extension_data)
+    row.acknowledgments, row.authenticated = properties.flags, message.security is not None
+    if transaction is not None:
+        row.sequence = shown(transaction.tx_sequence_id)
+        row.sequence_number = transaction.tx_sequence_number
+        row.previous_number = transaction.previous_tx_sequence_number
+        row.first_in_transaction, row.last_in_transaction = transaction.first, transaction.last
+        row.asks_final_ack = transaction.final_ack
+    if sight.acknowledgment is not None:
+        body = sight.acknowledgment
+        row.ack_sequence = shown(body.tx_sequence_id)
+        row.ack_sequence_number, row.ack_previous_number = (
+            body.tx_sequence_number,
+            body.tx_previous_sequence_number,
+        )
+        if sight.kind is Kind.FINAL_ACK:
+            row.ack_message = identifier_text(body.source_guid, body.message_id)  # type: ignore[union-attr]
+    row.ended_packets, row.ended_count = _ends(sight.ended)
+
+
+def identifier_text(manager: Guid, ordinal: int) -> str:
+    """A message identifier as MSMQ's interfaces write it: GUID, backslash, ordinal.  [MS-MQMQ] 2.2.18.1.3"""
+    return f"{guid_text(manager)}\\{ordinal}"
+
+
+def encodable(text: str) -> str:
+    """Text that UTF-8 can hold: halves of surrogate pairs, which 16-bit labels may have, become question marks."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _ends(acknowledged: Acknowledged | None) -> tuple[list[int] | None, int | None]:
+    if acknowledged is None:
+        return None, None
+    packets = acknowledged.packets
+    return [packets[0], packets[-1]], len(packets)

@@ -1,0 +1,153 @@
+"""Which packets somebody wants to see: by kind, node, queue, sequence, connection and time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from captures.decode.names import Names, destination_format_name
+from captures.decode.sequences import shown
+from captures.decode.sight import Kind, Sight
+from mqproto.errors import UsageError
+
+NANOSECONDS: Final = 1_000_000_000
+GROUPS: Final = {
+    "usermessage": frozenset(Kind)
+    - {Kind.PING, Kind.ESTABLISH_CONNECTION, Kind.CONNECTION_PARAMETERS, Kind.SESSION_ACK, Kind.MALFORMED},
+    "internal": frozenset({Kind.ESTABLISH_CONNECTION, Kind.CONNECTION_PARAMETERS, Kind.SESSION_ACK}),
+}
+"""Words that stand for several kinds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What a packet has to be; None or nothing asks for nothing.
+
+    kinds: any of them.
+    node: a part of the name or address of one of the two ends, in any case.
+    queue: a part of the destination's name or format name, in any case.
+    sequence: TxSequenceID of the message, or of the OrderAck or FinalAck; its ordinal, or time stamp and ordinal.
+    connection: its number.
+    after_ns, before_ns: the span of time, both ends included; nanoseconds since 1970.
+    """
+
+    kinds: frozenset[Kind] = frozenset()
+    node: str = ""
+    queue: str = ""
+    sequence: str = ""
+    connection: int | None = None
+    after_ns: int | None = None
+    before_ns: int | None = None
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether nothing is asked for."""
+        return self == ALL
+
+    def takes(self, sight: Sight, names: Names) -> bool:
+        """Whether a packet is wanted."""
+        seen = sight.seen
+        return (
+            (not self.kinds or sight.kind in self.kinds)
+            and (self.connection is None or self.connection == seen.connection)
+            and (self.after_ns is None or seen.time_ns >= self.after_ns)
+            and (self.before_ns is None or seen.time_ns <= self.before_ns)
+            and (not self.node or self._has_node(sight))
+            and (not self.queue or self._has_queue(sight, names))
+            and (not self.sequence or self._has_sequence(sight))
+        )
+
+    def _has_node(self, sight: Sight) -> bool:
+        wanted = self.node.casefold()
+        ends = (sight.source, sight.destination, str(sight.seen.source), str(sight.seen.destination))
+        return any(wanted in end.casefold() for end in ends)
+
+    def _has_queue(self, sight: Sight, names: Names) -> bool:
+        if sight.message is None:
+            return False
+        user = sight.message.user
+        wanted = self.queue.casefold()
+        return (
+            wanted in names.destination(user).casefold()
+            or wanted in (destination_format_name(user) or "").casefold()
+        )
+
+    def _has_sequence(self, sight: Sight) -> bool:
+        if sight.acknowledgment is not None:
+            identifier = sight.acknowledgment.tx_sequence_id
+        elif sight.message is not None and sight.message.transaction is not None:
+            identifier = sight.message.transaction.tx_sequence_id
+        else:
+            return False
+        return self.sequence in (shown(identifier), str(identifier.ordinal))
+
+
+ALL: Final = Selection()
+
+
+def kinds_named(words: list[str]) -> frozenset[Kind]:
+    """The kinds that people named: in any case, the beginning is enough; `UserMessage` and `internal` are groups.
+
+    Raises:
+        UsageError: there is no such kind.
+    """
+    found: set[Kind] = set()
+    for word in words:
+        folded = word.casefold().replace("-", "").replace("_", "")
+        matching = GROUPS.get(folded) or {kind for kind in Kind if kind.casefold().startswith(folded)}
+        if not matching or not folded:
+            known = ", ".join([*Kind, "UserMessage", "internal"])
+            raise UsageError(f"no kind of packet is called {word!r}; there are {known}")
+        found |= matching
+    return frozenset(found)
+
+
+def sequence_named(text: str) -> str:
+    """A sequence as people name it, checked: its ordinal, or time stamp, colon, ordinal.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if not re.fullmatch(r"[0-9]{1,10}(:[0-9]{1,10})?", text):
+        raise UsageError(
+            f"{text!r} names no sequence; give its ordinal, or TIMESTAMP:ORDINAL as --json shows it"
+        )
+    return text
+
+
+def moment_named(text: str) -> Callable[[int], int]:
+    """A time as people give it: seconds after the capture's first packet, or a date and time of day, UTC.
+
+    Returns:
+        What makes nanoseconds since 1970 of the time of the first packet.
+
+    Raises:
+        UsageError: it is no time.
+    """
+    try:
+        seconds = float(text)
+        offset_ns = round(seconds * NANOSECONDS)
+        return lambda first_ns: first_ns + offset_ns
+    except (ValueError, OverflowError):
+        pass
+    clock = re.fullmatch(r"(\d\d):(\d\d)(?::(\d\d)(\.\d{1,9})?)?", text)
+    if clock:
+        hours, minutes, seconds_, fraction = clock.groups()
+        day_ns = 86_400 * NANOSECONDS
+        of_day_ns = (int(hours) * 3_600 + int(minutes) * 60 + int(seconds_ or 0)) * NANOSECONDS
+        of_day_ns += round(float(fraction or 0) * NANOSECONDS)
+        return lambda first_ns: first_ns - first_ns % day_ns + of_day_ns
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"{text!r} is no time; write seconds after the first packet, 09:30:00.5, or 2026-01-31T09:30:00"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    whole = moment.replace(microsecond=0)
+    moment_ns = int(whole.timestamp()) * NANOSECONDS + moment.microsecond * 1_000
+    return lambda _: moment_ns

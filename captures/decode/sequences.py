@@ -1,0 +1,324 @@
+"""Transactional sequences end to end: gaps on each hop, OrderAcks, FinalAcks.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
+
+An OrderAck for what its sender cannot have had is a breach, but a capture may lack the hop that brought it. It is held
+to be one where the capture shows the message stop before that sender, or the only way there is the one it has.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias
+
+from captures.decode.connections import NodeKey
+from captures.decode.findings import Finding, Severity
+from captures.decode.journeys import ago
+from captures.decode.ranges import Ranges, first_missing
+from captures.decode.sight import Acknowledged, Sight
+from mqproto.wire import NULL_GUID, FinalAckBody, Guid, OrderAckBody, QueueName, TxSequenceId, UserMessage
+
+SEQUENCE_LIMIT: Final = 4_096
+"""So many sequences are remembered; the one that was silent longest is forgotten first."""
+NUMBER_LIMIT: Final = 65_536
+"""Of so many messages, over all sequences, the packets are remembered until they are acknowledged."""
+GAP_LIMIT: Final = 1_000
+"""So many gaps of one sequence on one hop are remembered."""
+FAULT, NOTE = Severity.FAULT, Severity.NOTE
+
+Hop: TypeAlias = tuple[NodeKey, NodeKey]
+SequenceKey: TypeAlias = tuple[Guid, TxSequenceId]
+"""The source queue manager, and the identifier that it gave."""
+
+
+class Gap(NamedTuple):
+    """Numbers that are missing on a hop, and the packet that showed it."""
+
+    first: int
+    last: int
+    packet: int
+    time_ns: int
+
+
+@dataclass(slots=True, eq=False)
+class HopProgress:
+    """What of one sequence crossed one hop.
+
+    base: the numbers up to it came before the capture did.
+    covered: numbers that crossed, and those that PreviousTxSequenceNumber says no message has.
+    lossy: whether the capture lacks bytes of a connection that they came by.
+    """
+
+    base: int
+    covered: Ranges = field(default_factory=Ranges)
+    gaps: list[Gap] = field(default_factory=list)
+    lossy: bool = False
+
+
+class Claim(NamedTuple):
+    """An OrderAck or FinalAck that the capture has not borne out yet."""
+
+    packet: int
+    acker: NodeKey
+    number: int
+    message_id: int | None
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """One sequence of one source queue manager.
+
+    towards: QueueManagerAddress and DestinationQueue; one identifier that is used for two queues is judged no more.
+    """
+
+    key: SequenceKey
+    towards: tuple[Guid, QueueName]
+    ambiguous: bool = False
+    hops: dict[Hop, HopProgress] = field(default_factory=dict)
+    order_acked: int = 0
+    order_ack_packet: int = 0
+    order_ack_id: int = 0
+    order_ack_ended: Acknowledged | None = None
+    claims: list[Claim] = field(default_factory=list)
+
+    @property
+    def origin(self) -> Guid:
+        """The queue manager that numbers the messages."""
+        return self.key[0]
+
+
+class SequenceChecker:
+    """Follows every sequence of a capture, in bounded memory."""
+
+    def __init__(self) -> None:
+        self._sequences: OrderedDict[SequenceKey, Sequence] = OrderedDict()
+        self._by_identifier: dict[TxSequenceId, list[Sequence]] = {}
+        self._packets: OrderedDict[tuple[SequenceKey, int], tuple[int, int]] = OrderedDict()
+
+    def take_message(self, sight: Sight, message: UserMessage, *, lossy: bool) -> None:
+        """A transactional message crosses a hop.
+
+        Args:
+            lossy: whether the capture lacks bytes of the connection that it came by.
+        """
+        transaction, user = message.transaction, message.user
+        assert transaction is not None
+        key = (user.source_queue_manager, transaction.tx_sequence_id)
+        towards = (user.queue_manager_address, user.destination_queue)
+        sequence = self._sequences.get(key) or self._begin(key, towards)
+        self._sequences.move_to_end(key)
+        if sequence.towards != towards:
+            sequence.ambiguous = True
+        number, previous = transaction.tx_sequence_number, transaction.previous_tx_sequence_number
+        hop = sequence.hops.get(sight.hop)
+        if hop is None:
+            hop = sequence.hops[sight.hop] = HopProgress(min(previous, number - 1))
+        hop.lossy = hop.lossy or lossy
+        if sequence.claims and not lossy:
+            # This hop has shown its next packet, so nothing that came before it is still to come.
+            sight.findings += self._judged(sequence, sight.hop[1])
+        if not sequence.ambiguous:
+            self._advance(sight, sequence, hop, number, previous)
+        self._packets[key, number] = (sight.seen.number, user.message_id)
+        self._packets.move_to_end((key, number))
+        if len(self._packets) > NUMBER_LIMIT:
+            self._packets.popitem(last=False)
+
+    def take_order_ack(self, sight: Sight, message: UserMessage, body: OrderAckBody) -> None:
+        """An OrderAck crosses a hop: which messages it is about, and whether it may be.  [MS-MQQB] 2.2.4.1, 3.1.5.6"""
+        packet, number = sight.seen.number, body.tx_sequence_number
+        if number == 0:
+            return  # The number may stand in TxSequenceID; which sequence is meant only its sender knows.
+        acker = message.user.source_queue_manager
+        sequence = self._acknowledged(message, body.tx_sequence_id, sight.hop[1])
+        if sequence is None:
+            if acker == sight.hop[0]:
+                text = f"it is of sequence {shown(body.tx_sequence_id)}, of which the capture has no message"
+                sight.findings.append(Finding(NOTE, "order-ack-unknown", packet, text, "[MS-MQQB] 2.2.4"))
+            return
+        message_id = message.user.message_id
+        if sequence.order_ack_packet and message_id == sequence.order_ack_id:
+            sight.ended = sequence.order_ack_ended  # It is the same OrderAck, one hop further.
+            return
+        is_newer = (
+            not sequence.order_ack_packet or 0 < (message_id - sequence.order_ack_id) & 0xFFFFFFFF < 2**31
+        )
+        if not is_newer:
+            return
+        if number < sequence.order_acked:
+            text = (
+                f"it acknowledges number {number:,} of sequence {shown(body.tx_sequence_id)}; "
+                f"#{sequence.order_ack_packet} had acknowledged {sequence.order_acked:,}"
+            )
+            sight.findings.append(Finding(FAULT, "order-ack-backwards", packet, text, "[MS-MQQB] 3.1.1.6.2"))
+            return
+        sight.ended = sequence.order_ack_ended = self._packets_between(
+            sequence.key, sequence.order_acked, number
+        )
+        sequence.order_acked, sequence.order_ack_packet = number, packet
+        sequence.order_ack_id = message_id
+        if sequence.ambiguous:
+            return
+        claim = Claim(packet, acker, number, None)
+        if self._missing(sequence, claim) is not None:
+            sequence.claims.append(claim)
+
+    def take_final_ack(self, sight: Sight, message: UserMessage, body: FinalAckBody) -> None:
+        """A FinalAck crosses a hop: it names a number of a sequence, and a message.  [MS-MQQB] 2.2.5.1"""
+        packet = sight.seen.number
+        key = (body.source_guid, body.tx_sequence_id)
+        known = self._packets.get((key, body.tx_sequence_number))
+        if known is not None and known[1] != body.message_id:
+            sequence = self._sequences.get(key)
+            if sequence is not None and not sequence.ambiguous:
+                text = (
+                    f"it is for number {body.tx_sequence_number:,} of sequence {shown(body.tx_sequence_id)} and "
+                    f"message {body.message_id:,}; #{known[0]} with that number is message {known[1]:,}"
+                )
+                sight.findings.append(Finding(FAULT, "final-ack-mismatch", packet, text, "[MS-MQQB] 2.2.5.1"))
+        elif known is not None:
+            sight.ended = Acknowledged([known[0]])
+        elif message.user.source_queue_manager == sight.hop[0]:
+            sequence = self._sequences.get(key)
+            if sequence is None:
+                text = f"it is of sequence {shown(body.tx_sequence_id)}, of which the capture has no message"
+                sight.findings.append(Finding(NOTE, "final-ack-unknown", packet, text, "[MS-MQQB] 2.2.5"))
+            elif not sequence.ambiguous:
+                acker = message.user.source_queue_manager
+                claim = Claim(packet, acker, body.tx_sequence_number, body.message_id)
+                sequence.claims.append(claim)
+
+    def finish(self, *, lossless: bool) -> Iterator[Finding]:
+        """What nothing has borne out until the end.
+
+        Args:
+            lossless: whether the capture has no gap at all; else what it lacks may explain them, and they are notes.
+        """
+        for sequence in self._sequences.values():
+            for finding in self._judged(sequence, None):
+                yield finding if lossless else finding._replace(severity=NOTE)
+
+    def _begin(self, key: SequenceKey, towards: tuple[Guid, QueueName]) -> Sequence:
+        sequence = self._sequences[key] = Sequence(key, towards)
+        self._by_identifier.setdefault(key[1], []).append(sequence)
+        if len(self._sequences) > SEQUENCE_LIMIT:
+            (_, identifier), forgotten = self._sequences.popitem(last=False)
+            named = self._by_identifier[identifier]
+            named.remove(forgotten)
+            if not named:
+                del self._by_identifier[identifier]
+        return sequence
+
+    def _advance(
+        self, sight: Sight, sequence: Sequence, hop: HopProgress, number: int, previous: int
+    ) -> None:
+        """The next message of a hop: does it open a gap, or fill one?"""
+        seen = sight.seen
+        highest = max(hop.covered.highest, hop.base)
+        if previous > highest:
+            hop.gaps.append(Gap(highest + 1, previous, seen.number, seen.time_ns))
+            del hop.gaps[:-GAP_LIMIT]
+            missing = numbers(highest + 1, previous)
+            text = f"{missing} of sequence {shown(sequence.key[1])} did not cross before {number:,}"
+            sight.findings.append(Finding(NOTE, "gap", seen.number, text, "[MS-MQQB] 3.1.5.8.6"))
+        hop.covered.add(min(previous + 1, number), number)
+        if hop.gaps and number <= hop.gaps[-1].last + 1:
+            kept = []
+            for gap in hop.gaps:
+                if first_missing([hop.covered], gap.first - 1, gap.last) is not None:
+                    kept.append(gap)
+                    continue
+                text = (
+                    f"{numbers(gap.first, gap.last)} of sequence {shown(sequence.key[1])}, missing since "
+                    f"#{gap.packet}, came within {ago(seen.time_ns - gap.time_ns)}"
+                )
+                sight.findings.append(Finding(NOTE, "gap-filled", seen.number, text))
+            hop.gaps = kept
+
+    def _acknowledged(
+        self, message: UserMessage, identifier: TxSequenceId, towards: NodeKey
+    ) -> Sequence | None:
+        """The sequence that an OrderAck means: of the queue manager that it goes to, or the only one there is.
+
+        A direct name has no queue manager; it goes straight to the host, so the end of its hop is meant.
+        """
+        address: NodeKey = message.user.queue_manager_address
+        named = self._by_identifier.get(identifier, [])
+        for origin in (address, towards):
+            for sequence in named:
+                if sequence.origin == origin:
+                    return sequence
+        return named[0] if len(named) == 1 and address == NULL_GUID else None
+
+    def _packets_between(self, key: SequenceKey, above: int, through: int) -> Acknowledged | None:
+        """The packets of the numbers above one and up to another, as far as they are remembered."""
+        known = self._packets
+        if through - above > len(known):
+            found = [
+                (each[1], entry[0])
+                for each, entry in known.items()
+                if each[0] == key and above < each[1] <= through
+            ]
+            packets = [packet for _, packet in sorted(found)]
+        else:
+            packets = [
+                known[key, number][0] for number in range(above + 1, through + 1) if (key, number) in known
+            ]
+        return Acknowledged(packets) if packets else None
+
+    def _missing(self, sequence: Sequence, claim: Claim) -> int | None:
+        """The lowest number that the acker has not had by any hop of the capture; None also if no hop leads there."""
+        into = [hop for (_, to), hop in sequence.hops.items() if to == claim.acker]
+        if not into:
+            return None
+        base = max(hop.base for hop in into)
+        if claim.message_id is not None:
+            base = max(base, claim.number - 1)
+        return first_missing((hop.covered for hop in into), base, claim.number)
+
+    def _judged(self, sequence: Sequence, arrived_at: NodeKey | None) -> list[Finding]:
+        """Judge the claims of the node that a message has just come to; all at the end of the capture."""
+        findings = []
+        kept = []
+        for claim in sequence.claims:
+            if arrived_at is not None and claim.acker != arrived_at:
+                kept.append(claim)
+                continue
+            missing = self._missing(sequence, claim)
+            if missing is not None:
+                findings.append(self._finding(sequence, claim, missing))
+        sequence.claims = kept
+        return findings
+
+    def _finding(self, sequence: Sequence, claim: Claim, missing: int) -> Finding:
+        hops = sequence.hops
+        into = {hop[0]: progress for hop, progress in hops.items() if hop[1] == claim.acker}
+        stopped = any(
+            missing in progress.covered and to != claim.acker and any(frm == to for frm, _ in hops)
+            for (_, to), progress in hops.items()
+        )
+        never_left = sequence.origin in into and not any(
+            missing in progress.covered for progress in hops.values()
+        )
+        lossy = any(progress.lossy for progress in hops.values())
+        severity = FAULT if (stopped or never_left) and not lossy else NOTE
+        name = shown(sequence.key[1])
+        doubt = "" if severity is FAULT else ", or the capture lacks it"
+        if claim.message_id is not None:
+            text = f"it is for number {claim.number:,} of sequence {name}, which its sender never had{doubt}"
+            return Finding(severity, "final-ack-unknown", claim.packet, text, "[MS-MQQB] 2.2.5")
+        text = (
+            f"it acknowledges number {claim.number:,} of sequence {name}; number {missing:,} had not come to its "
+            f"sender{doubt}"
+        )
+        return Finding(severity, "order-ack-beyond", claim.packet, text, "[MS-MQQB] 3.1.1.6.2")
+
+
+def shown(identifier: TxSequenceId) -> str:
+    """A TxSequenceID as people can tell it from others: its time stamp, a colon, its ordinal."""
+    return f"{identifier.time_stamp}:{identifier.ordinal}"
+
+
+def numbers(first: int, last: int) -> str:
+    """`number 3`, or `numbers 3-7`."""
+    return f"number {first:,}" if first == last else f"numbers {first:,}-{last:,}"

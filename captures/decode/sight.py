@@ -1,0 +1,140 @@
+"""One packet of a capture, and what became known of it when it was read: its kind, its names, what it acknowledges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from captures.decode.findings import Finding
+from captures.packets import SeenPacket
+from mqproto.errors import WireFormatError
+from mqproto.wire import (
+    BaseHeader,
+    ConnectionParameters,
+    EstablishConnection,
+    FinalAckBody,
+    MessageClass,
+    OrderAckBody,
+    Ping,
+    SessionAck,
+    SessionHeader,
+    UserMessage,
+    acknowledgment_in,
+)
+
+
+class Kind(StrEnum):
+    """What a packet is. UserMessages are told apart by their delivery, and by what their class makes of them."""
+
+    PING = "Ping"
+    ESTABLISH_CONNECTION = "EstablishConnection"
+    CONNECTION_PARAMETERS = "ConnectionParameters"
+    SESSION_ACK = "SessionAck"
+    EXPRESS = "Express"
+    RECOVERABLE = "Recoverable"
+    TRANSACTIONAL = "Transactional"
+    ORDER_ACK = "OrderAck"
+    FINAL_ACK = "FinalAck"
+    ADMIN_ACK = "AdminAck"
+    REPORT = "Report"
+    MALFORMED = "Malformed"
+
+
+INTERNAL_KINDS: Final = {
+    EstablishConnection: Kind.ESTABLISH_CONNECTION,
+    ConnectionParameters: Kind.CONNECTION_PARAMETERS,
+    SessionAck: Kind.SESSION_ACK,
+    Ping: Kind.PING,
+}
+MESSAGES: Final = frozenset({Kind.EXPRESS, Kind.RECOVERABLE, Kind.TRANSACTIONAL})
+"""What applications send; the other UserMessages say what became of these."""
+_ACKNOWLEDGING: Final = {int(each) for each in MessageClass} - {MessageClass.NORMAL, MessageClass.REPORT}
+
+
+@dataclass(slots=True)
+class Acknowledged:
+    """Earlier packets of the capture that one acknowledges, by their numbers; those that are still remembered."""
+
+    packets: list[int]
+
+    def __str__(self) -> str:
+        packets = self.packets
+        if len(packets) == 1:
+            return f"#{packets[0]}"
+        if packets[-1] - packets[0] == len(packets) - 1:
+            return f"#{packets[0]}-#{packets[-1]}"
+        return f"{len(packets)} packets #{packets[0]}..#{packets[-1]}"
+
+
+@dataclass(slots=True)
+class Sight:
+    """A packet, understood.
+
+    source, destination: the names of the two ends, or their addresses and ports.
+    hop: the two queue managers, by GUID where the handshake told it, else by address.
+    message: the packet, if it is a UserMessage.
+    session: its SessionHeader, if it has one.
+    acknowledgment: its body, if it is an OrderAck or a FinalAck.
+    answers: whether it answers the packet of its kind that came the other way in the handshake.
+    count, recoverable_count: the numbers of a message on its session, 16 bits; None where the capture does not tell,
+        the second also where it is an express message.
+    received: the packets that the SessionHeader acknowledges as received and were not before.
+    saved: those that it newly acknowledges as saved.
+    ended: those that an OrderAck, a FinalAck or an administration acknowledgment is about.
+    """
+
+    seen: SeenPacket
+    kind: Kind
+    source: str = ""
+    destination: str = ""
+    hop: tuple[str | bytes, str | bytes] = ("", "")
+    message: UserMessage | None = None
+    session: SessionHeader | None = None
+    acknowledgment: OrderAckBody | FinalAckBody | None = None
+    answers: bool = False
+    count: int | None = None
+    recoverable_count: int | None = None
+    received: Acknowledged | None = None
+    saved: Acknowledged | None = None
+    ended: Acknowledged | None = None
+    findings: list[Finding] = field(default_factory=list)
+
+
+def sight_of(seen: SeenPacket) -> Sight:
+    """What a packet says by itself; a body that is no acknowledgment makes it an ordinary message."""
+    packet = seen.packet
+    if type(packet) is UserMessage:
+        acknowledgment = None
+        if packet.properties.message_class:
+            try:
+                acknowledgment = acknowledgment_in(packet)
+            except WireFormatError:
+                acknowledgment = None
+        return Sight(
+            seen,
+            message_kind(packet, acknowledgment),
+            message=packet,
+            session=packet.session,
+            acknowledgment=acknowledgment,
+        )
+    if packet is None:
+        return Sight(seen, Kind.MALFORMED)
+    return Sight(seen, INTERNAL_KINDS[type(packet)], session=getattr(packet, "session", None))
+
+
+def message_kind(message: UserMessage, acknowledgment: OrderAckBody | FinalAckBody | None) -> Kind:
+    """What a UserMessage is."""
+    if acknowledgment is not None:
+        return Kind.ORDER_ACK if type(acknowledgment) is OrderAckBody else Kind.FINAL_ACK
+    message_class = message.properties.message_class
+    if message_class in _ACKNOWLEDGING:
+        return Kind.ADMIN_ACK
+    if message_class == MessageClass.REPORT:
+        return Kind.REPORT
+    if message.transaction is not None:
+        return Kind.TRANSACTIONAL
+    return Kind.RECOVERABLE if message.user.recoverable else Kind.EXPRESS
+
+
+SESSION_BIT: Final = BaseHeader.session_header.mask

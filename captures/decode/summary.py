@@ -1,0 +1,251 @@
+"""What a whole capture holds, counted in one pass: by kind, connection and queue, with findings and what is missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from captures.decode.findings import CODES, Finding, Severity
+from captures.decode.names import Names
+from captures.decode.sight import Kind, Sight
+from captures.packets import Totals
+
+NANOSECONDS: Final = 1_000_000_000
+COUNTED_LIMIT: Final = 10_000
+"""So many connections, and so many queues, are counted by themselves; the rest together."""
+SHOWN_LIMIT: Final = 20
+"""So many of them are shown, those with most packets."""
+OTHERS: Final = "all others"
+
+
+@dataclass(slots=True)
+class Count:
+    """Packets of one sort, or messages for one queue."""
+
+    packets: int = 0
+    size_bytes: int = 0
+
+    def add(self, size_bytes: int) -> None:
+        """Count one."""
+        self.packets += 1
+        self.size_bytes += size_bytes
+
+
+@dataclass(slots=True)
+class ConnectionCount:
+    """One connection; messages are the UserMessages among its packets."""
+
+    client: str
+    server: str
+    first_ns: int
+    last_ns: int
+    packets: int = 0
+    messages: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Summary:
+    """All that was counted.
+
+    queues: the messages for each, resends and every hop included; not the acknowledgments.
+    findings: by severity and code.
+    first_ns, last_ns: of packets.
+    """
+
+    names: Names
+    kinds: dict[Kind, Count] = field(default_factory=lambda: {kind: Count() for kind in Kind})
+    connections: dict[int, ConnectionCount] = field(default_factory=dict)
+    queues: dict[str, Count] = field(default_factory=dict)
+    findings: Counter[tuple[Severity, str]] = field(default_factory=Counter)
+    first_ns: int | None = None
+    last_ns: int = 0
+
+    def add(self, sight: Sight) -> None:
+        """Count a packet and what was found with it."""
+        seen = sight.seen
+        size_bytes, time_ns = len(seen.data), seen.time_ns
+        self.kinds[sight.kind].add(size_bytes)
+        if self.first_ns is None:
+            self.first_ns = time_ns
+        if time_ns > self.last_ns:
+            self.last_ns = time_ns
+        self._add_to_connection(sight, size_bytes, time_ns)
+        if sight.message is not None and not sight.message.properties.message_class:
+            name = self.names.destination(sight.message.user)
+            count = self.queues.get(name)
+            if count is None:
+                if len(self.queues) >= COUNTED_LIMIT:
+                    name = OTHERS
+                count = self.queues.setdefault(name, Count())
+            count.add(size_bytes)
+        for finding in sight.findings:
+            self.findings[finding.severity, finding.code] += 1
+
+    def add_findings(self, findings: Iterable[Finding]) -> None:
+        """Count what came out at the end."""
+        self.findings.update((finding.severity, finding.code) for finding in findings)
+
+    @property
+    def fault_count(self) -> int:
+        """How many breaches were found."""
+        return sum(count for (severity, _), count in self.findings.items() if severity is Severity.FAULT)
+
+    def _add_to_connection(self, sight: Sight, size_bytes: int, time_ns: int) -> None:
+        number = sight.seen.connection
+        count = self.connections.get(number)
+        if count is None:
+            ends = (sight.source, sight.destination)
+            if number < 0:
+                ends = ("Pings", "")
+            elif len(self.connections) >= COUNTED_LIMIT:
+                number, ends = -2, (OTHERS, "")
+            count = self.connections.setdefault(number, ConnectionCount(*ends, time_ns, time_ns))
+        count.packets += 1
+        count.messages += sight.message is not None
+        count.size_bytes += size_bytes
+        count.last_ns = time_ns
+
+    def as_json(self, totals: Totals) -> dict[str, Any]:
+        """Everything, for programs."""
+        return {
+            "frames": totals.frames,
+            "segment_frames": totals.segment_frames,
+            "ping_frames": totals.ping_frames,
+            "other_frames": dict(totals.other_frames),
+            "cut_frames": totals.cut_frames,
+            "stream_bytes": totals.stream_bytes,
+            "packet_bytes": totals.packet_bytes,
+            "cut_bytes": totals.cut_bytes,
+            "skipped_bytes": totals.skipped_bytes,
+            "other_bytes": totals.other_bytes,
+            "missing_bytes": totals.missing_bytes,
+            "gaps": totals.gap_count,
+            "retransmissions": totals.retransmission_count,
+            "overlaps_that_differ": totals.conflict_count,
+            "packets": totals.packets,
+            "first_ns": self.first_ns,
+            "last_ns": self.last_ns if self.first_ns is not None else None,
+            "kinds": {
+                str(kind): {"packets": count.packets, "bytes": count.size_bytes}
+                for kind, count in self.kinds.items()
+            },
+            "connections": [
+                {
+                    "connection": number if number >= 0 else None,
+                    "client": count.client,
+                    "server": count.server,
+                    "packets": count.packets,
+                    "messages": count.messages,
+                    "bytes": count.size_bytes,
+                    "first_ns": count.first_ns,
+                    "last_ns": count.last_ns,
+                }
+                for number, count in self.connections.items()
+            ],
+            "queues": {
+                name: {"messages": count.packets, "bytes": count.size_bytes}
+                for name, count in self.queues.items()
+            },
+            "findings": [
+                {"severity": str(severity), "code": code, "count": count}
+                for (severity, code), count in sorted(self.findings.items())
+            ],
+            "faults": self.fault_count,
+        }
+
+    def lines(self, totals: Totals) -> Iterator[str]:
+        """Everything, for people."""
+        yield from self._times()
+        yield from _accounts(totals)
+        yield ""
+        yield from self._tables()
+        yield from self._findings()
+
+    def _times(self) -> Iterator[str]:
+        if self.first_ns is None:
+            yield "no packets"
+            return
+        span_s = (self.last_ns - self.first_ns) / NANOSECONDS
+        packets = sum(count.packets for count in self.kinds.values())
+        size_bytes = sum(count.size_bytes for count in self.kinds.values())
+        yield f"from {_moment(self.first_ns)} to {_moment(self.last_ns)}, {span_s:,.3f} s"
+        rate = (
+            f", {packets / span_s:,.0f} packets and {size_bytes / span_s:,.0f} bytes a second"
+            if span_s
+            else ""
+        )
+        yield f"{packets:,} packets, {size_bytes:,} bytes{rate}"
+
+    def _tables(self) -> Iterator[str]:
+        yield f"{'kind':<22} {'packets':>10} {'bytes':>15}"
+        for kind, count in self.kinds.items():
+            if count.packets:
+                yield f"{kind:<22} {count.packets:>10,} {count.size_bytes:>15,}"
+        yield ""
+        connections = sorted(self.connections.items(), key=lambda item: -item[1].packets)
+        wide = max([22, *(len(_ends(number, count)) for number, count in connections[:SHOWN_LIMIT])])
+        yield f"{'connection':<{wide}} {'packets':>10} {'bytes':>15} {'messages':>10} {'lasted':>12}"
+        for number, connection in connections[:SHOWN_LIMIT]:
+            lasted_s = (connection.last_ns - connection.first_ns) / NANOSECONDS
+            yield (
+                f"{_ends(number, connection):<{wide}} {connection.packets:>10,} {connection.size_bytes:>15,} "
+                f"{connection.messages:>10,} {lasted_s:>10,.3f} s"
+            )
+        yield from _left_out(len(connections), "connections")
+        if self.queues:
+            yield ""
+            queues = sorted(self.queues.items(), key=lambda item: -item[1].packets)
+            wide = max([22, *(len(name) for name, _ in queues[:SHOWN_LIMIT])])
+            yield f"{'queue':<{wide}} {'messages':>10} {'bytes':>15}"
+            for name, queue in queues[:SHOWN_LIMIT]:
+                yield f"{name:<{wide}} {queue.packets:>10,} {queue.size_bytes:>15,}"
+            yield from _left_out(len(queues), "queues")
+
+    def _findings(self) -> Iterator[str]:
+        yield ""
+        if not self.findings:
+            yield "nothing was found to be wrong"
+        for (severity, code), count in sorted(self.findings.items()):
+            yield f"{severity:<5} {code:<20} {count:>8,}  {CODES[code]}"
+
+
+def _accounts(totals: Totals) -> Iterator[str]:
+    """Where every frame and every byte went."""
+    others = sum(totals.other_frames.values())
+    yield (
+        f"{totals.frames:,} frames = {totals.segment_frames:,} TCP segments + {totals.ping_frames:,} Pings + "
+        f"{others:,} other traffic"
+    )
+    for reason, count in sorted(totals.other_frames.items()):
+        yield f"  {count:,} {reason}"
+    yield (
+        f"{totals.stream_bytes:,} bytes of streams = {totals.packet_bytes:,} of packets + {totals.cut_bytes:,} of "
+        f"packets cut off + {totals.skipped_bytes:,} unexplained + {totals.other_bytes:,} other traffic"
+    )
+    lacks = [
+        (totals.missing_bytes, f"bytes missing in {totals.gap_count:,} gaps"),
+        (totals.cut_frames, "frames cut short by the capture"),
+        (totals.conflict_count, "segments that overlap with other bytes"),
+        (totals.retransmission_count, "segments retransmitted"),
+        (totals.untimed_frames, "frames without a time"),
+    ]
+    if any(count for count, _ in lacks):
+        yield "; ".join(f"{count:,} {what}" for count, what in lacks if count)
+
+
+def _left_out(count: int, what: str) -> Iterator[str]:
+    if count > SHOWN_LIMIT:
+        yield f"... and {count - SHOWN_LIMIT:,} {what} more; --json has them"
+
+
+def _ends(number: int, count: ConnectionCount) -> str:
+    return f"{number:>4}  {count.client} > {count.server}" if count.server else f"{'':>6}{count.client}"
+
+
+def _moment(time_ns: int) -> str:
+    second, rest_ns = divmod(time_ns, NANOSECONDS)
+    return f"{datetime.fromtimestamp(second, UTC):%Y-%m-%d %H:%M:%S}.{rest_ns // 1_000:06d}"
