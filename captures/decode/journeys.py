@@ -11,14 +11,15 @@ from typing import Final, NamedTuple, TypeAlias
 from captures.decode.connections import Half, NodeKey
 from captures.decode.findings import Finding, Severity
 from captures.decode.sight import SESSION_BIT, Acknowledged, Sight
-from mqproto.wire import Guid, MessageClass, UserMessage
+from mqproto.wire import Guid, UserMessage
 from mqproto.wire.base import base_header
 from mqproto.wire.user import UserHeader, user_header
 
 JOURNEY_LIMIT: Final = 65_536
 """Of so many messages the ways are remembered, those that crossed last; some 30 MB."""
-CROSSING_LIMIT: Final = 64
+CROSSING_LIMIT: Final = 16
 """So many crossings of one message are remembered."""
+NO_REASON: Final = "the capture does not show why"
 
 MessageKey: TypeAlias = tuple[Guid, int]
 """SourceQueueManager and MessageID."""
@@ -114,14 +115,12 @@ def _why_again(message: UserMessage, earlier: Crossing, again: Crossing, crossin
     saved = earlier.half.has_acknowledgment_of(earlier.session_number)
     if earlier.connection != again.connection and not saved:
         return "its connection ended before a session acknowledgment came"
-    came_again = [each for each in crossings if each.hop[1] == again.hop[0] and each.packet > earlier.packet]
-    if came_again:
-        return f"it had come once more as #{came_again[-1].packet}"
-    if message.transaction is not None and message.user.source_queue_manager == again.hop[0]:
-        return "its OrderAck had not come"
-    if message.properties.message_class != MessageClass.NORMAL:
-        return "the capture does not show why an acknowledgment was repeated"
-    return "the capture does not show why"
+    if message.user.source_queue_manager == again.hop[0]:
+        return "its OrderAck had not come" if message.transaction is not None else NO_REASON
+    for each in reversed(crossings):
+        if each.hop[1] == again.hop[0] and each.packet > earlier.packet:
+            return f"it had come once more as #{each.packet}"
+    return NO_REASON
 
 
 def _compare(sight: Sight, left: Crossing, came: list[Crossing]) -> None:

@@ -126,7 +126,7 @@ def _drawn(arrow: Arrow, start: int, end: int, y: int) -> Iterator[str]:
             f'stroke-width="1.4"{dashes} marker-end="url(#{style})"/>'
         )
         yield (
-            f'<text x="{(start + end) / 2:g}" y="{y - 5}" text-anchor="middle" fill="{colour}">{_text(text)}</text>'
+            f'<text x="{(start + end) / 2:g}" y="{y - 5}" text-anchor="middle" fill="{colour}" stroke="#ffffff" stroke-width="4" paint-order="stroke">{_text(text)}</text>'
         )
     yield "</g>"
 

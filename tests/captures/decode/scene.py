@@ -1,0 +1,237 @@
+"""Conversations as a capture would show them, packet by packet, with whatever is to be wrong in them.
+
+Queue managers are called by one letter; each listens at its own address. A `Wire` is one connection between two of
+them; it counts as they would, so that its acknowledgments are right unless a test says otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from captures.decode import Analyst, Finding, Names, Severity, Sight
+from captures.packets import SeenPacket
+from captures.tcp import Endpoint
+from mqproto.wire import (
+    FinalAckBody,
+    Guid,
+    MessageClass,
+    OrderAckBody,
+    Packet,
+    SessionHeader,
+    TransactionHeader,
+    TxSequenceId,
+    UserMessage,
+    connection_parameters,
+    encode_packet,
+    establish_connection,
+    final_ack,
+    order_ack,
+    session_ack,
+    user_message,
+    with_hop_counted,
+    with_session_header,
+    without_session_header,
+)
+
+MILLISECOND: Final = 1_000_000
+BEGAN_NS: Final = 1_700_000_000_000_000_000
+SEQUENCE: Final = TxSequenceId(time_stamp=1_700_000_000, ordinal=1)
+LETTERS: Final = "abcdefgh"
+
+
+def guid(name: str) -> Guid:
+    return Guid(name.encode().ljust(16, b"."))
+
+
+def address(name: str) -> Endpoint:
+    return Endpoint(f"10.0.0.{LETTERS.index(name) + 1}", 1801)
+
+
+def names(*letters: str) -> Names:
+    return Names(
+        managers={guid(letter): letter for letter in letters},
+        hosts={address(letter).host: letter for letter in letters},
+        queues={(guid(letter), 16): f"{letter}\\orders" for letter in letters},
+    )
+
+
+def transactional(number: int, previous: int | None = None, **changes: Any) -> bytes:
+    """Message `number` of the sequence from a to c, as its sender first sends it."""
+    header = TransactionHeader(
+        tx_sequence_id=SEQUENCE,
+        tx_sequence_number=number,
+        previous_tx_sequence_number=number - 1 if previous is None else previous,
+    )
+    return express(**{"message_id": number, "transaction": header, "label": f"order {number}"} | changes)
+
+
+def express(**changes: Any) -> bytes:
+    arguments: dict[str, Any] = {
+        "source": guid("a"),
+        "destination_manager": guid("c"),
+        "destination": 16,
+        "message_id": 1,
+        "sent_time_s": BEGAN_NS // 10**9,
+        "body": b"body",
+    }
+    return encode_packet(user_message(**arguments | changes))
+
+
+def ordered(number: int, own_id: int = 100, source: str = "c", **changes: Any) -> bytes:
+    """c's OrderAck for all up to `number`."""
+    body = replace(OrderAckBody(SEQUENCE, number, max(0, number - 1)), **changes)
+    arguments: dict[str, Any] = {"destination_manager": guid("a"), "destination": 4, "sent_time_s": 0}
+    return encode_packet(order_ack(source=guid(source), message_id=own_id, body=body, **arguments))
+
+
+def final(number: int, own_id: int = 200, **changes: Any) -> bytes:
+    """c's FinalAck for message `number`."""
+    body = replace(FinalAckBody(SEQUENCE, number, number - 1, guid("a"), number), **changes)
+    arguments: dict[str, Any] = {"destination_manager": guid("a"), "destination": 4, "sent_time_s": 0}
+    return encode_packet(
+        final_ack(
+            source=guid("c"),
+            message_id=own_id,
+            message_class=MessageClass.ACK_RECEIVE,
+            body=body,
+            **arguments,
+        )
+    )
+
+
+@dataclass
+class End:
+    """What one end of a wire has done."""
+
+    endpoint: Endpoint
+    sent: int = 0
+    recoverable_sent: int = 0
+    received: int = 0
+    recoverable_received: int = 0
+    saved: int = 0
+    position: int = 0
+
+
+@dataclass
+class Scene:
+    """Packets in the order in which they were seen, a millisecond apart."""
+
+    packets: list[SeenPacket] = field(default_factory=list)
+    connections: int = 0
+    now_ns: int = BEGAN_NS
+
+    def wire(self, client: str, server: str, *, opened: bool = True, window: int = 64) -> Wire:
+        """A new connection, with its handshake unless that is left out."""
+        self.connections += 1
+        wire = Wire(self, self.connections - 1, client, server)
+        if opened:
+            wire.open(window)
+        return wire
+
+    def sights(
+        self, known: Names | None = None, *, lossless: bool = True
+    ) -> tuple[list[Sight], list[Finding]]:
+        """All packets, understood, and what comes out at the end."""
+        analyst = Analyst(known)
+        sights = [analyst.take(packet) for packet in self.packets]
+        return sights, list(analyst.finish(lossless=lossless))
+
+    def findings(self, *, lossless: bool = True) -> list[Finding]:
+        """All that is found."""
+        sights, last = self.sights(lossless=lossless)
+        return [finding for sight in sights for finding in sight.findings] + last
+
+    def faults(self, *, lossless: bool = True) -> list[tuple[str, int]]:
+        """The breaches: their codes, and which packet they are about."""
+        found = self.findings(lossless=lossless)
+        return [(each.code, each.packet) for each in found if each.severity is Severity.FAULT]
+
+    def notes(self) -> list[str]:
+        return [each.code for each in self.findings() if each.severity is Severity.NOTE]
+
+
+class Wire:
+    """One connection; `a` and `b` in its methods are the names of its ends."""
+
+    def __init__(self, scene: Scene, number: int, client: str, server: str) -> None:
+        self.scene = scene
+        self.number = number
+        self.client, self.server = client, server
+        self.ends = {
+            client: End(Endpoint(address(client).host, 50_000 + number)),
+            server: End(address(server)),
+        }
+
+    def open(self, window: int = 64) -> None:
+        ask = establish_connection(client=guid(self.client), server=guid(self.server), time_stamp_ms=0)
+        offer = connection_parameters(
+            recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=window
+        )
+        for packet in (ask, offer):
+            self.put(self.client, packet)
+            self.put(self.server, packet)
+
+    def other(self, sender: str) -> str:
+        return self.server if sender == self.client else self.client
+
+    def put(self, sender: str, packet: Packet | bytes, **changes: Any) -> SeenPacket:
+        """Any packet, without counting it."""
+        data = packet if isinstance(packet, bytes) else encode_packet(packet)
+        self.scene.now_ns += MILLISECOND
+        end, other = self.ends[sender], self.ends[self.other(sender)]
+        seen = SeenPacket(
+            data,
+            source=end.endpoint,
+            destination=other.endpoint,
+            time_ns=self.scene.now_ns,
+            connection=self.number,
+            position=end.position,
+            **changes,
+        )
+        end.position += len(data)
+        self.scene.packets.append(seen)
+        seen.number = len(self.scene.packets)
+        return seen
+
+    def send(self, sender: str, message: bytes, *, riding: bool = False) -> SeenPacket:
+        """A UserMessage, counted at both ends; with a session acknowledgment on it if that is asked for."""
+        end, other = self.ends[sender], self.ends[self.other(sender)]
+        recoverable = bool(message[60] & 0x20)
+        end.sent += 1
+        other.received += 1
+        end.recoverable_sent += recoverable
+        other.recoverable_received += recoverable
+        return self.put(sender, with_session_header(message, self.header(sender)) if riding else message)
+
+    def header(self, sender: str, **changes: Any) -> SessionHeader:
+        """What `sender` has to acknowledge, 32 recoverable messages at most."""
+        end = self.ends[sender]
+        count = min(32, end.recoverable_received - end.saved)
+        header = SessionHeader(
+            ack_sequence_number=end.received & 0xFFFF,
+            recoverable_msg_ack_seq_number=(end.saved + 1) & 0xFFFF if count else 0,
+            recoverable_msg_ack_flags=(1 << count) - 1,
+            user_msg_sequence_number=end.sent & 0xFFFF,
+            recoverable_msg_seq_number=end.recoverable_sent & 0xFFFF,
+        )
+        end.saved += count
+        return replace(header, **changes)
+
+    def ack(self, sender: str, **changes: Any) -> SeenPacket:
+        """A SessionAck of all that `sender` has received, or of something else."""
+        return self.put(sender, session_ack(self.header(sender, **changes)))
+
+
+def passed_on(message: bytes, hops: int = 1) -> bytes:
+    """A message as an intermediate sends it on."""
+    message = without_session_header(message)
+    for _ in range(hops):
+        message = with_hop_counted(message)
+    return message
+
+
+def decoded(seen: SeenPacket) -> UserMessage:
+    packet = seen.packet
+    assert isinstance(packet, UserMessage)
+    return packet

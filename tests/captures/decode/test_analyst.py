@@ -1,0 +1,230 @@
+"""What holds of whole captures: right ones accuse nobody, whatever they lack; wrong ones are shown to their end."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from captures.decode import Analyst, Kind, LineWriter, Names, Severity, Summary, row_of
+from captures.packets import SeenPacket
+from captures.tcp import Endpoint
+from mqproto.errors import WireFormatError
+from mqproto.testing.packets import nearly_valid_packets, packets, pings
+from mqproto.wire import encode_packet, encode_ping
+from tests.captures.decode.scene import (
+    BEGAN_NS,
+    Scene,
+    Wire,
+    express,
+    final,
+    guid,
+    names,
+    ordered,
+    passed_on,
+    transactional,
+)
+
+ACTIONS: Final = ("send", "send", "send", "pass", "ack", "ack", "express", "order", "cut", "resend", "ride")
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> Scene:
+    """a sends to c by way of b; connections break and what was not acknowledged is sent again."""
+    scene = Scene()
+    first, second = scene.wire("a", "b"), scene.wire("b", "c")
+    sent = came = had = 0  # numbers sent by a, accepted by b, accepted by c
+    ack_id = 100
+    for action in draw(st.lists(st.sampled_from(ACTIONS), max_size=40)):
+        if action in ("send", "ride") and sent - came < 30:
+            sent += 1
+            came = sent
+            first.send("a", transactional(sent), riding=action == "ride")
+        elif action == "pass" and had < came:
+            had += 1
+            second.send("b", passed_on(transactional(had)))
+        elif action == "ack":
+            wire, end = draw(st.sampled_from([(first, "a"), (first, "b"), (second, "b"), (second, "c")]))
+            wire.ack(end)
+        elif action == "express":
+            second.send(
+                "c",
+                express(
+                    source=guid("c"), destination_manager=guid("b"), message_id=1_000 + len(scene.packets)
+                ),
+            )
+        elif action == "order" and had:
+            ack_id += 1
+            for number in draw(st.sampled_from([[], [had]])):
+                answer = final(number, ack_id + 1_000)
+                second.send("c", answer)
+                first.send("b", passed_on(answer))
+            second.send("c", ordered(had, ack_id))
+            first.send("b", passed_on(ordered(had, ack_id)))
+        elif action == "resend" and had:
+            number = draw(st.integers(1, had))
+            first.send("a", transactional(number))
+            second.send("b", passed_on(transactional(number)))
+        elif action == "cut":
+            if draw(st.booleans()):
+                first = scene.wire("a", "b")
+            else:
+                second = scene.wire("b", "c")
+    return scene
+
+
+@settings(max_examples=150)
+@given(conversations())
+def test_a_conversation_by_the_book_has_no_faults(scene: Scene) -> None:
+    assert scene.faults() == []
+
+
+@settings(max_examples=150)
+@given(conversations(), st.data())
+def test_a_capture_that_lacks_some_of_it_accuses_nobody(scene: Scene, data: st.DataObject) -> None:
+    lost = data.draw(st.sets(st.sampled_from(range(len(scene.packets))), max_size=3))
+    kept = [packet for place, packet in enumerate(scene.packets) if place not in lost]
+    for place in lost:
+        gone = scene.packets[place]
+        after = next(
+            (each for each in kept if each.number > gone.number and is_same_stream(each, gone)), None
+        )
+        if after is not None:
+            after.missing_bytes += len(gone.data)
+    scene.packets = kept
+    assert scene.faults(lossless=False) == []
+
+
+@settings(max_examples=100)
+@given(conversations(), st.data())
+def test_what_is_held_up_behind_a_gap_accuses_nobody(scene: Scene, data: st.DataObject) -> None:
+    """A reader of TCP streams gives what follows a gap only when it is sure that nothing will fill it."""
+    place = data.draw(st.integers(0, len(scene.packets) - 1))
+    gone = scene.packets.pop(place)
+    held = [each for each in scene.packets[place:] if is_same_stream(each, gone)]
+    if held:
+        held[0].missing_bytes = len(gone.data)
+    until = data.draw(st.integers(place, len(scene.packets)))
+    early, late = scene.packets[:until], scene.packets[until:]
+    scene.packets = [
+        *(each for each in early if each not in held),
+        *(each for each in early if each in held),
+        *late,
+    ]
+    assert scene.faults(lossless=False) == []
+
+
+@settings(max_examples=60)
+@given(conversations(), st.integers(0, 8), st.integers(0, 30))
+def test_a_capture_that_begins_or_ends_in_the_middle_accuses_nobody(
+    scene: Scene, first: int, last: int
+) -> None:
+    scene.packets = scene.packets[first : len(scene.packets) - last]
+    assert scene.faults() == []
+
+
+def is_same_stream(one: SeenPacket, other: SeenPacket) -> bool:
+    return (one.connection, one.source) == (other.connection, other.source)
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(packets().map(encode_packet) | nearly_valid_packets() | st.binary(max_size=60), max_size=5),
+    st.data(),
+)
+def test_whatever_packets_come_in_whatever_order_each_is_shown_in_every_form(
+    chunks: list[bytes], data: st.DataObject
+) -> None:
+    scene = Scene()
+    wire = Wire(scene, 0, "a", "c")
+    for chunk in chunks:
+        fault = (
+            None
+            if len(chunk) > 16
+            else WireFormatError("base", 0, "rubbish", "a packet", "[MS-MQMQ] 2.2.19.1")
+        )
+        wire.put(data.draw(st.sampled_from("ac")), chunk, fault=fault)
+    analyst, summary = Analyst(names("a", "c")), Summary(Names())
+    writer = LineWriter(analyst.names, relative=data.draw(st.booleans()))
+    for seen in scene.packets:
+        sight = analyst.take(seen)
+        summary.add(sight)
+        line = writer.line(sight)
+        assert line.isprintable()
+        assert sight.kind.startswith(line.split()[4][:9]) or line
+        row = row_of(sight, None).as_json()
+        assert row["valid"] is (seen.packet is not None)
+        assert row["valid"] or any(each["code"] == "malformed" for each in row["findings"])
+    summary.add_findings(analyst.finish())
+    assert sum(count.packets for count in summary.kinds.values()) == len(chunks)
+
+
+@given(pings())
+def test_pings_are_shown_between_the_names_of_their_hosts(ping: object) -> None:
+    datagram = encode_ping(ping)  # type: ignore[arg-type]
+    seen = SeenPacket(
+        datagram,
+        source=Endpoint("10.0.0.1", 40_000),
+        destination=Endpoint("10.0.0.3", 3_527),
+        time_ns=BEGAN_NS,
+        connection=-1,
+    )
+    sight = Analyst(names("a", "c")).take(seen)
+    assert (sight.kind, sight.source, sight.destination) == (Kind.PING, "a", "c")
+    assert row_of(sight).connection is None
+
+
+def test_a_datagram_that_is_no_ping_and_bytes_that_are_no_packet_are_malformed() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    fault = WireFormatError("base.version_number", 0, "0x47", "0x10", "[MS-MQMQ] 2.2.19.1")
+    wire.put("a", b"GET / HTTP/1.1\r\n", fault=fault)
+    [finding] = scene.findings()
+    assert (finding.severity, finding.code) == (Severity.FAULT, "malformed")
+    seen = SeenPacket(
+        b"what",
+        source=Endpoint("10.0.0.1", 1),
+        destination=Endpoint("10.0.0.3", 3_527),
+        time_ns=0,
+        connection=-1,
+    )
+    assert [each.code for each in Analyst().take(seen).findings] == ["malformed"]
+
+
+def test_a_broken_packet_is_told_all_its_faults() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    packet = bytearray(transactional(1))
+    packet[60] |= 0x1F  # 31 hops
+    packet[61] |= 0x04 << 2  # no such type of destination
+    wire.put("a", bytes(packet))
+    assert [code for code, _ in scene.faults()].count("malformed") >= 1
+
+
+def test_what_senders_should_not_do_and_receivers_let_pass_is_a_note() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    wire.send("a", transactional(1, priority=5))
+    assert scene.notes() == ["odd-field"]
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.18.1.6")
+def test_an_administration_acknowledgment_names_the_message_that_it_is_about() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    about = wire.send("a", express(message_id=7))
+    wire.send(
+        "c",
+        express(
+            source=guid("c"),
+            destination_manager=guid("a"),
+            message_class=2,
+            correlation_id=guid("a") + (7).to_bytes(4, "little"),
+        ),
+    )
+    sights, _ = scene.sights()
+    assert sights[-1].kind is Kind.ADMIN_ACK
+    assert sights[-1].ended is not None
+    assert sights[-1].ended.packets == [about.number]

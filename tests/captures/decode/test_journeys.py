@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import pytest
+
+from captures.decode.journeys import CROSSING_LIMIT, JOURNEY_LIMIT, JourneyChecker
+from captures.decode.sight import sight_of
+from captures.frame import Interface
+from mqproto.wire import UserMessage, inspect_packet
+from tests.captures.decode.scene import (
+    Scene,
+    decoded,
+    express,
+    final,
+    guid,
+    ordered,
+    passed_on,
+    transactional,
+)
+from tests.examples import poked
+
+
+def chain() -> tuple[Scene, bytes]:
+    """a sends a message to b, which has still to pass it on to c."""
+    scene = Scene()
+    message = transactional(1)
+    wire = scene.wire("a", "b")
+    wire.send("a", message)
+    wire.ack("b")
+    return scene, message
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
+def test_an_intermediate_may_count_the_hop_and_add_a_session_header() -> None:
+    scene, message = chain()
+    second = scene.wire("b", "c")
+    second.send("c", express(source=guid("c"), destination_manager=guid("b")))
+    second.send("b", passed_on(message), riding=True)
+    assert scene.findings() == []
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "base.reserved",
+        "base.time_to_reach_queue_s",
+        "user.sent_time_s",
+        "transaction.previous_tx_sequence_number",
+        "properties.application_tag",
+        "properties.message_body",
+    ],
+)
+def test_an_intermediate_that_changes_anything_else_is_at_fault(name: str) -> None:
+    scene, message = chain()
+    field = next(each for each in inspect_packet(message).fields if each.name == name)
+    altered = poked(passed_on(message), name, b"\5" * field.size)
+    wrong = scene.wire("b", "c").send("b", altered)
+    assert scene.faults() == [("altered", wrong.number)]
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.19.2")
+@pytest.mark.parametrize("hops", [0, 2])
+def test_an_intermediate_that_does_not_count_the_hop_by_one_is_at_fault(hops: int) -> None:
+    scene, message = chain()
+    wrong = scene.wire("b", "c").send("b", passed_on(message, hops))
+    assert scene.faults() == [("hop-count", wrong.number)]
+
+
+def test_an_intermediate_is_not_accused_if_the_capture_lacks_some_of_what_came() -> None:
+    scene, message = chain()
+    scene.packets[-2].missing_bytes = 1
+    scene.wire("b", "c").send("b", passed_on(message, 2))
+    assert scene.faults() == []
+
+
+def test_the_same_message_on_the_same_hop_is_a_resend_and_on_another_it_is_not() -> None:
+    scene, message = chain()
+    scene.wire("b", "c").send("b", passed_on(message))
+    assert scene.findings() == []
+    again = scene.wire("a", "b").send("a", message)
+    [finding] = scene.findings()
+    assert (finding.severity, finding.code, finding.packet) == ("note", "resend", again.number)
+    assert finding.text.startswith("it crossed this hop as #5, ")
+
+
+def test_a_packet_that_was_caught_at_two_interfaces_is_no_resend() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "b")
+    wire.send("a", transactional(1))
+    twice = [(packet, Interface(number)) for number in range(2) for packet in scene.packets]
+    scene.packets = []
+    for packet, interface in twice:
+        wire.put("a" if packet.source == wire.ends["a"].endpoint else "b", packet.data, interface=interface)
+    assert scene.findings() == []
+
+
+def test_why_a_message_was_sent_again_is_said_if_the_capture_shows_it() -> None:
+    def reason(scene: Scene) -> str:
+        return scene.findings()[-1].text.partition("; ")[2]
+
+    scene = Scene()
+    scene.wire("a", "b").send("a", express())
+    scene.wire("a", "b").send("a", express())
+    assert reason(scene) == "its connection ended before a session acknowledgment came"
+
+    scene, message = chain()
+    scene.wire("a", "b").send("a", message)
+    assert reason(scene) == "its OrderAck had not come"
+    second = scene.wire("b", "c")
+    second.send("b", passed_on(message))
+    second.ack("c")
+    again = scene.wire("a", "b").send("a", message)
+    second.send("b", passed_on(message))
+    assert reason(scene) == f"it had come once more as #{again.number}"
+
+    scene = Scene()
+    wire = scene.wire("a", "b")
+    wire.send("a", express())
+    wire.ack("b")
+    wire.send("a", express())
+    assert reason(scene) == "the capture does not show why"
+
+
+def test_acknowledgments_are_messages_and_may_be_sent_again() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    wire.send("a", transactional(1))
+    wire.send("a", transactional(2))
+    for acknowledgment in (ordered(1), final(2)):
+        wire.send("c", acknowledgment)
+        wire.send("c", acknowledgment)
+    assert scene.notes() == ["resend", "resend"]
+    assert scene.faults() == []
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    packets = [wire.send("a", transactional(number)) for number in range(1, 10)]
+    checker = JourneyChecker(limit=5)
+    half = wire  # any object that is asked nothing
+    for seen in packets:
+        message = seen.packet
+        assert isinstance(message, UserMessage)
+        checker.take(sight_of(seen), message, half)  # type: ignore[arg-type]
+    known = [checker.packets_of((guid("a"), number)) for number in range(1, 10)]
+    assert [each is None for each in known] == [True] * 4 + [False] * 5
+    assert JOURNEY_LIMIT * CROSSING_LIMIT < 2**21
+    assert decoded(packets[0]).user.message_id == 1

@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import pytest
+
+from captures.decode import Acknowledged, Kind
+from captures.decode.sequences import NUMBER_LIMIT, SEQUENCE_LIMIT, shown
+from mqproto.wire import TransactionHeader, TxSequenceId
+from tests.captures.decode.scene import (
+    SEQUENCE,
+    Scene,
+    Wire,
+    express,
+    final,
+    ordered,
+    passed_on,
+    transactional,
+)
+
+
+def direct(*numbers: int) -> tuple[Scene, Wire]:
+    """a sends these numbers to c, without anybody between them; each says that the one before precedes it."""
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    for number in numbers:
+        wire.send("a", transactional(number))
+    return scene, wire
+
+
+def through(came: list[int], left: list[int]) -> tuple[Scene, Wire, Wire]:
+    """a sends numbers by way of b, and b passes some of them on to c."""
+    scene = Scene()
+    first, second = scene.wire("a", "b"), scene.wire("b", "c")
+    for number in came:
+        first.send("a", transactional(number))
+    for number in left:
+        second.send("b", passed_on(transactional(number)))
+    return scene, first, second
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
+def test_an_order_ack_names_the_packets_of_all_that_it_newly_covers_on_each_of_its_hops() -> None:
+    scene, first, second = through([1, 2, 3], [1, 2, 3])
+    second.send("c", ordered(2, 100))
+    first.send("b", passed_on(ordered(2, 100)))
+    second.send("c", ordered(3, 101))
+    sights, _ = scene.sights()
+    acks = [sight.ended for sight in sights if sight.kind is Kind.ORDER_ACK]
+    assert acks == [Acknowledged([12, 13]), Acknowledged([12, 13]), Acknowledged([14])]
+    assert scene.findings() == []
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.6")
+def test_a_gap_on_a_hop_is_noted_once_and_so_is_that_it_was_filled() -> None:
+    scene, wire = direct(1, 4, 5, 2, 3)
+    notes = [(each.code, each.packet) for each in scene.findings()]
+    assert notes == [("gap", 6), ("gap-filled", 9)]
+    assert "numbers 2-3" in scene.findings()[0].text
+    wire.send("c", ordered(5))
+    assert scene.faults() == []
+
+
+def test_a_number_that_a_later_message_bridges_is_no_longer_missing() -> None:
+    scene, wire = direct(1, 3)
+    wire.send("a", transactional(3, previous=1))
+    wire.send("c", ordered(3))
+    assert scene.notes() == ["gap", "resend", "gap-filled"]
+    assert scene.faults() == []
+
+
+def test_numbers_that_no_message_has_leave_no_gap() -> None:
+    scene, wire = direct(1)
+    wire.send("a", transactional(9, previous=1))
+    wire.send("c", ordered(9))
+    assert scene.findings() == []
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
+@pytest.mark.parametrize("then", [[], [3], [5]])
+def test_an_order_ack_beyond_a_gap_on_the_only_way_is_a_fault(then: list[int]) -> None:
+    scene, wire = direct(1, 2, 4)
+    wrong = wire.send("c", ordered(4))
+    for number in then:
+        wire.send("a", transactional(number))
+    assert scene.faults() == [("order-ack-beyond", wrong.number)]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
+def test_an_order_ack_for_what_was_never_sent_is_a_fault() -> None:
+    scene, wire = direct(1, 2)
+    wrong = wire.send("c", ordered(3))
+    assert scene.faults() == [("order-ack-beyond", wrong.number)]
+
+
+def test_an_order_ack_for_a_message_that_stopped_at_an_intermediate_is_a_fault() -> None:
+    scene, _, second = through([1, 2, 3], [1, 2])
+    wrong = second.send("c", ordered(3))
+    assert scene.faults() == [("order-ack-beyond", wrong.number)]
+
+
+def test_an_order_ack_for_messages_that_took_a_way_which_the_capture_lacks_is_a_note() -> None:
+    """The capture is that of an intermediate; after the second message the sender took another way."""
+    scene, _, second = through([1, 2], [1, 2])
+    second.send("c", ordered(7))
+    assert scene.faults() == []
+    assert scene.notes() == ["order-ack-beyond"]
+
+
+def test_an_order_ack_is_not_a_fault_where_the_capture_has_a_gap() -> None:
+    scene, wire = direct(1, 2)
+    wire.send("c", ordered(3))
+    wire.send("a", transactional(4)).missing_bytes = 200
+    assert scene.faults() == []
+
+
+def test_a_sequence_that_began_before_the_capture_is_judged_from_its_first_number_on() -> None:
+    scene, wire = direct(7, 8)
+    wire.send("c", ordered(8))
+    assert scene.findings() == []
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
+def test_a_later_order_ack_for_less_is_a_fault_and_an_overtaken_one_is_not() -> None:
+    scene, wire = direct(1, 2, 3)
+    wire.send("c", ordered(3, own_id=101))
+    wire.send("c", ordered(2, own_id=100))
+    assert scene.findings() == []
+    wrong = wire.send("c", ordered(2, own_id=102))
+    assert scene.faults() == [("order-ack-backwards", wrong.number)]
+
+
+def test_acknowledgments_of_sequences_that_the_capture_lacks_are_notes() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    wire.send("c", ordered(3))
+    wire.send("c", final(3))
+    assert scene.faults() == []
+    assert scene.notes() == ["order-ack-unknown", "final-ack-unknown"]
+
+
+@pytest.mark.spec("[MS-MQQB] 2.2.5.1")
+def test_a_final_ack_names_its_message() -> None:
+    scene, wire = direct(1, 2)
+    wire.send("c", final(2))
+    sights, last = scene.sights()
+    assert (sights[-1].ended, sights[-1].findings, last) == (Acknowledged([6]), [], [])
+
+
+@pytest.mark.spec("[MS-MQQB] 2.2.5.1")
+def test_a_final_ack_for_another_message_than_its_number_has_is_a_fault() -> None:
+    scene, wire = direct(1, 2)
+    wrong = wire.send("c", final(2, message_id=1))
+    assert scene.faults() == [("final-ack-mismatch", wrong.number)]
+
+
+@pytest.mark.spec("[MS-MQQB] 2.2.5")
+def test_a_final_ack_for_a_message_that_was_never_sent_is_a_fault() -> None:
+    scene, wire = direct(1, 2)
+    wrong = wire.send("c", final(9))
+    assert scene.faults() == [("final-ack-unknown", wrong.number)]
+
+
+def test_an_identifier_that_two_queues_share_is_not_judged() -> None:
+    scene, wire = direct(1)
+    wire.send("a", transactional(5, destination=17, message_id=50))
+    wire.send("c", ordered(5))
+    assert scene.findings() == []
+
+
+def test_an_order_ack_with_its_number_in_the_identifier_is_not_judged() -> None:
+    scene, wire = direct(1)
+    wire.send("c", ordered(0, tx_sequence_id=TxSequenceId(ordinal=7)))
+    assert scene.findings() == []
+
+
+def test_an_order_ack_to_a_direct_name_belongs_to_the_end_of_its_hop() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    wire.send("a", transactional(1, destination="TCP:10.0.0.3\\private$\\orders"))
+    wire.send("c", ordered(1))
+    sights, _ = scene.sights()
+    assert sights[-1].ended == Acknowledged([5])
+
+
+def test_many_sequences_are_followed_in_bounded_memory() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    for ordinal in range(1, 20):
+        header = TransactionHeader(tx_sequence_id=TxSequenceId(time_stamp=1, ordinal=ordinal))
+        wire.send("a", express(message_id=ordinal, transaction=header))
+    wire.send("c", ordered(2**32 - 1, tx_sequence_id=TxSequenceId(time_stamp=1, ordinal=1)))
+    assert [code for code, _ in scene.faults()] == ["order-ack-beyond"]
+    assert SEQUENCE_LIMIT * 1_000 > NUMBER_LIMIT
+    assert shown(SEQUENCE) == "1700000000:1"
