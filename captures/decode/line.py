@@ -20,10 +20,11 @@ from mqproto.wire import (
     UserMessage,
     message_identifier,
 )
+from mqproto.wire.session import DEFAULT_WINDOW_SIZE
 
 NANOSECONDS: Final = 1_000_000_000
-NAME_COLUMNS: Final = 15
-"""The least width of a name's column: an IPv4 address with its port mostly fits."""
+NAME_COLUMNS: Final = 12
+"""The least width of a column of names."""
 LONGEST_NAME: Final = 24
 LONGEST_LABEL: Final = 24
 SHORT_KINDS: Final = {
@@ -92,9 +93,7 @@ def what(sight: Sight, names: Names) -> str:
             return f"{server} refuses {client}" if packet.refused else f"{server} welcomes {client}"
         return f"{client} asks for " + ("anybody" if packet.server_guid == NULL_GUID else server)
     if isinstance(packet, ConnectionParameters):
-        timeouts = (
-            f"ack after {packet.recoverable_ack_timeout_ms} ms, gives up after {packet.ack_timeout_ms} ms"
-        )
+        timeouts = f"ack {packet.recoverable_ack_timeout_ms} ms, wait {packet.ack_timeout_ms} ms"
         return f"window {packet.window_size}, {timeouts}"
     if isinstance(packet, Ping):
         return f"cookie {packet.cookie}, {names.manager(packet.qm_guid)}" + (
@@ -112,23 +111,23 @@ def _of_message(sight: Sight, message: UserMessage, names: Names) -> Iterator[st
             f" r{sight.recoverable_count}" if sight.recoverable_count is not None else ""
         )
     if isinstance(acknowledgment, OrderAckBody):
-        yield f"tx {acknowledgment.tx_sequence_id.ordinal}/{acknowledgment.tx_sequence_number} and all before"
+        yield f"tx {acknowledgment.tx_sequence_id.ordinal}/{acknowledgment.tx_sequence_number} and before"
     elif isinstance(acknowledgment, FinalAckBody):
         verdict = CLASS_NAMES.get(
             message.properties.message_class, f"class {message.properties.message_class:#x}"
         )
         yield f"tx {acknowledgment.tx_sequence_id.ordinal}/{acknowledgment.tx_sequence_number}"
-        yield f"message {acknowledgment.message_id} {verdict}"
+        yield f"msg {acknowledgment.message_id} {verdict}"
     elif sight.kind is Kind.ADMIN_ACK:
         about = message_identifier.decode(message.properties.correlation_id)
-        yield f"message {about.ordinal} {CLASS_NAMES[message.properties.message_class]}"
+        yield f"msg {about.ordinal} {CLASS_NAMES[message.properties.message_class]}"
     else:
         if transaction is not None:
             yield f"tx {transaction.tx_sequence_id.ordinal}/{transaction.tx_sequence_number}"
             if transaction.previous_tx_sequence_number != transaction.tx_sequence_number - 1:
                 yield f"after {transaction.previous_tx_sequence_number}"
         yield names.destination(user)
-        yield f"message {user.message_id}"
+        yield f"msg {user.message_id}"
         if message.properties.label:
             yield repr(_cut(printable(message.properties.label), LONGEST_LABEL))
     if sight.ended is not None:
@@ -155,7 +154,8 @@ def _of_session(sight: Sight, header: SessionHeader) -> str:
             text += f" = {sight.saved}"
     if sight.message is None:
         text += f"; sent n{header.user_msg_sequence_number} r{header.recoverable_msg_seq_number}"
-        text += f", window {header.window_size}"
+        if header.window_size != DEFAULT_WINDOW_SIZE:
+            text += f", window {header.window_size}"
     return text
 
 

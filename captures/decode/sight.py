@@ -54,7 +54,10 @@ _ACKNOWLEDGING: Final = {int(each) for each in MessageClass} - {MessageClass.NOR
 
 @dataclass(slots=True)
 class Acknowledged:
-    """Earlier packets of the capture that one acknowledges, by their numbers; those that are still remembered."""
+    """Earlier packets of the capture that one acknowledges, by their numbers; those that are still remembered.
+
+    As text `#9-#11` are all from the first to the last, and `#9..#15 (3)` are three, with others between them.
+    """
 
     packets: list[int]
 
@@ -64,7 +67,7 @@ class Acknowledged:
             return f"#{packets[0]}"
         if packets[-1] - packets[0] == len(packets) - 1:
             return f"#{packets[0]}-#{packets[-1]}"
-        return f"{len(packets)} packets #{packets[0]}..#{packets[-1]}"
+        return f"#{packets[0]}..#{packets[-1]} ({len(packets)})"
 
 
 @dataclass(slots=True)

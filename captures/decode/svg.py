@@ -125,8 +125,10 @@ def _drawn(arrow: Arrow, start: int, end: int, y: int) -> Iterator[str]:
             f'<line x1="{start}" y1="{y}" x2="{end}" y2="{y}" stroke="{colour}" '
             f'stroke-width="1.4"{dashes} marker-end="url(#{style})"/>'
         )
+        halo = 'stroke="#ffffff" stroke-width="3" paint-order="stroke"'  # where it crosses another column
         yield (
-            f'<text x="{(start + end) / 2:g}" y="{y - 5}" text-anchor="middle" fill="{colour}" stroke="#ffffff" stroke-width="4" paint-order="stroke">{_text(text)}</text>'
+            f'<text x="{(start + end) / 2:g}" y="{y - 5}" text-anchor="middle" fill="{colour}" {halo}>'
+            f"{_text(text)}</text>"
         )
     yield "</g>"
 

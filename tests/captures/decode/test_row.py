@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import json
+import re
+
+from captures.decode import PacketRow, row_of
+from captures.decode.row import KEYS, encodable
+from mqproto.wire import encode_packet, guid_text
+from tests.captures.decode.scene import Scene, transactional
+from tests.captures.decode.story import KNOWN, pinged, story
+from tests.examples import EVERY_PACKET, SOMEBODY, a_full_message
+
+
+def rows(scene: Scene) -> list[PacketRow]:
+    return [row_of(sight, "there") for sight in scene.sights(KNOWN)[0]]
+
+
+def test_every_row_has_every_key_and_is_json() -> None:
+    for row in rows(pinged(story())):
+        assert json.loads(json.dumps(row.as_json())).keys() == set(KEYS)
+
+
+def test_every_key_is_documented() -> None:
+    documented = set(re.findall(r"\w+", PacketRow.__doc__ or ""))
+    assert set(KEYS) <= documented
+
+
+def test_rows_say_what_packets_say() -> None:
+    establish, _, parameters, *_ = found = rows(story())
+    assert (establish.kind, establish.refused) == ("EstablishConnection", False)
+    assert establish.client == "2E2E2E61-2E2E-2E2E-2E2E-2E2E2E2E2E2E"
+    assert establish.time == "2023-11-14T22:13:20.001000Z"
+    assert (parameters.window_size, parameters.ack_timeout_ms) == (64, 20_000)
+    message = found[9]
+    assert (message.source, message.destination, message.hop_count) == ("b", "c", 1)
+    assert message.message == "2E2E2E61-2E2E-2E2E-2E2E-2E2E2E2E2E2E\\1"
+    assert message.queue == "PRIVATE=2E2E2E63-2E2E-2E2E-2E2E-2E2E2E2E2E2E\\00000010"
+    assert (message.sequence, message.sequence_number, message.previous_number) == ("1700000000:1", 1, 0)
+    assert (message.session_number, message.session_recoverable_number) == (1, 1)
+    order_ack, final_ack = found[18], found[20]
+    assert (order_ack.ack_sequence, order_ack.ack_sequence_number) == ("1700000000:1", 2)
+    assert (order_ack.ended_packets, order_ack.ended_count) == ([17, 18], 2)
+    assert (order_ack.ack_number, order_ack.received_packets, order_ack.saved_count) == (2, [17, 18], 2)
+    assert (final_ack.ack_message, final_ack.class_name) == (
+        "2E2E2E61-2E2E-2E2E-2E2E-2E2E2E2E2E2E\\2",
+        "ACK_RECEIVE",
+    )
+    assert [each["code"] for each in found[24].findings] == ["wrong-count"]
+    assert found[16].findings[0]["packet"] == 17
+
+
+def test_a_ping_and_a_full_message_have_their_rows() -> None:
+    ping = rows(pinged(story()))[-1]
+    assert (ping.kind, ping.cookie, ping.connection, ping.priority) == ("Ping", 7, None, None)
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    wire.put("a", encode_packet(a_full_message()))
+    row = rows(scene)[-1]
+    assert row.admin_queue == f"PRIVATE={guid_text(SOMEBODY)}\\00000009"
+    assert row.response_queue == "DIRECT=TCP:10.0.0.1\\replies"
+    assert (row.authenticated, row.acknowledgments, row.extension_bytes) == (True, 15, 5)
+
+
+def test_every_example_and_what_is_no_packet_has_a_row() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c", opened=False)
+    for data in EVERY_PACKET:
+        wire.put("a", data)
+    wire.put("a", b"short")
+    found = rows(scene)
+    assert [row.valid for row in found] == [True] * len(EVERY_PACKET) + [False]
+    assert found[-1].fault is not None
+
+
+def test_half_a_surrogate_pair_does_not_break_the_output() -> None:
+    scene = Scene()
+    scene.wire("a", "c").send("a", transactional(1, label="\ud800"))
+    assert rows(scene)[-1].label == "?"
+    assert encodable("größe") == "größe"
