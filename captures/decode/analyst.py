@@ -45,12 +45,9 @@ class Analyst:
         if seen.packet is None:
             sight.findings += malformed(seen)
         elif not seen.is_ping:
-            sight.findings += (
-                Finding(
-                    Severity.NOTE, "odd-field", seen.number, f"{remark.field} {remark.text}", remark.section
-                )
-                for remark in remarks(seen.packet)  # type: ignore[arg-type]
-            )
+            for remark in remarks(seen.packet):  # type: ignore[arg-type]
+                text = f"{remark.field} {remark.text}"
+                sight.findings.append(Finding(Severity.NOTE, "odd-field", seen.number, text, remark.section))
         return sight
 
     def finish(self, *, lossless: bool = True) -> Iterator[Finding]:

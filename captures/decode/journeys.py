@@ -16,9 +16,9 @@ from mqproto.wire.base import base_header
 from mqproto.wire.user import UserHeader, user_header
 
 JOURNEY_LIMIT: Final = 65_536
-"""Of so many messages the ways are remembered, those that crossed last; some 30 MB."""
+"""Of so many messages the ways are remembered, those that were first seen last; some 40 MB."""
 CROSSING_LIMIT: Final = 16
-"""So many crossings of one message are remembered."""
+"""So many crossings of one message are remembered, each hop's last and those that differ; then it is compared no more."""
 NO_REASON: Final = "the capture does not show why"
 
 MessageKey: TypeAlias = tuple[Guid, int]
@@ -91,18 +91,27 @@ class JourneyChecker:
             if len(self._journeys) > self._limit:
                 self._journeys.popitem(last=False)
             return
-        self._journeys.move_to_end(key)
-        place = crossing[:2]
-        earlier = next((each for each in reversed(crossings) if each[:2] == place), None)
+        earlier: Crossing | None = None
+        repeated: Crossing | None = None
+        came: list[Crossing] = []
+        for each in crossings:
+            if each.hop[1] == sight.hop[0]:
+                came.append(each)
+            elif each.hop == sight.hop and each.interface == crossing.interface:
+                earlier = each
+                if each.digest == crossing.digest:
+                    repeated = each
         if earlier is not None:
             text = f"it crossed this hop as #{earlier.packet}, {ago(seen.time_ns - earlier.time_ns)} before"
             why = _why_again(message, earlier, crossing, crossings)
             sight.findings.append(Finding(Severity.NOTE, "resend", seen.number, f"{text}; {why}"))
-        if message.user.source_queue_manager != sight.hop[0]:
-            _compare(sight, crossing, [each for each in crossings if each.hop[1] == sight.hop[0]])
+        if came and key[0] != sight.hop[0] and len(crossings) < CROSSING_LIMIT:
+            _compare(sight, crossing, came)
+        if repeated is not None:
+            crossings.remove(repeated)
         crossings.append(crossing)
         if len(crossings) > CROSSING_LIMIT:
-            del crossings[1]
+            del crossings[0]
 
     def packets_of(self, key: MessageKey) -> Acknowledged | None:
         """The last packet that carried a message, if it is remembered."""
@@ -125,7 +134,9 @@ def _why_again(message: UserMessage, earlier: Crossing, again: Crossing, crossin
 
 def _compare(sight: Sight, left: Crossing, came: list[Crossing]) -> None:
     """An intermediate changes the hop count, by one, and nothing else.  [MS-MQMQ] 2.2.19.2, [MS-MQQB] 3.1.1.6.2"""
-    if not came or any(each.half.lossy for each in came):
+    if came[0].digest == left.digest and came[0].hop_count + 1 == left.hop_count:
+        return  # Nearly always: it came once, and went on.
+    if any(each.half.lossy for each in came):
         return
     same = [each for each in came if each.digest == left.digest]
     number = sight.seen.number

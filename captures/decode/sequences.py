@@ -6,7 +6,7 @@ to be one where the capture shows the message stop before that sender, or the on
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
@@ -69,6 +69,7 @@ class Sequence:
     """One sequence of one source queue manager.
 
     towards: QueueManagerAddress and DestinationQueue; one identifier that is used for two queues is judged no more.
+    packets: by number, the last packet that carried the message, and its MessageID; as far as it is remembered.
     """
 
     key: SequenceKey
@@ -80,6 +81,7 @@ class Sequence:
     order_ack_id: int = 0
     order_ack_ended: Acknowledged | None = None
     claims: list[Claim] = field(default_factory=list)
+    packets: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def origin(self) -> Guid:
@@ -91,9 +93,9 @@ class SequenceChecker:
     """Follows every sequence of a capture, in bounded memory."""
 
     def __init__(self) -> None:
-        self._sequences: OrderedDict[SequenceKey, Sequence] = OrderedDict()
+        self._sequences: OrderedDict[tuple[Guid, int, int], Sequence] = OrderedDict()
         self._by_identifier: dict[TxSequenceId, list[Sequence]] = {}
-        self._packets: OrderedDict[tuple[SequenceKey, int], tuple[int, int]] = OrderedDict()
+        self._remembered: deque[tuple[Sequence, int]] = deque()
 
     def take_message(self, sight: Sight, message: UserMessage, *, lossy: bool) -> None:
         """A transactional message crosses a hop.
@@ -103,9 +105,10 @@ class SequenceChecker:
         """
         transaction, user = message.transaction, message.user
         assert transaction is not None
-        key = (user.source_queue_manager, transaction.tx_sequence_id)
+        identifier = transaction.tx_sequence_id
+        key = (user.source_queue_manager, identifier.time_stamp, identifier.ordinal)
         towards = (user.queue_manager_address, user.destination_queue)
-        sequence = self._sequences.get(key) or self._begin(key, towards)
+        sequence = self._sequences.get(key) or self._begin((key[0], identifier), towards)
         self._sequences.move_to_end(key)
         if sequence.towards != towards:
             sequence.ambiguous = True
@@ -119,10 +122,12 @@ class SequenceChecker:
             sight.findings += self._judged(sequence, sight.hop[1])
         if not sequence.ambiguous:
             self._advance(sight, sequence, hop, number, previous)
-        self._packets[key, number] = (sight.seen.number, user.message_id)
-        self._packets.move_to_end((key, number))
-        if len(self._packets) > NUMBER_LIMIT:
-            self._packets.popitem(last=False)
+        if number not in sequence.packets:
+            self._remembered.append((sequence, number))
+            if len(self._remembered) > NUMBER_LIMIT:
+                earlier, forgotten = self._remembered.popleft()
+                del earlier.packets[forgotten]
+        sequence.packets[number] = (sight.seen.number, user.message_id)
 
     def take_order_ack(self, sight: Sight, message: UserMessage, body: OrderAckBody) -> None:
         """An OrderAck crosses a hop: which messages it is about, and whether it may be.  [MS-MQQB] 2.2.4.1, 3.1.5.6"""
@@ -152,9 +157,7 @@ class SequenceChecker:
             )
             sight.findings.append(Finding(FAULT, "order-ack-backwards", packet, text, "[MS-MQQB] 3.1.1.6.2"))
             return
-        sight.ended = sequence.order_ack_ended = self._packets_between(
-            sequence.key, sequence.order_acked, number
-        )
+        sight.ended = sequence.order_ack_ended = _packets_between(sequence, number)
         sequence.order_acked, sequence.order_ack_packet = number, packet
         sequence.order_ack_id = message_id
         if sequence.ambiguous:
@@ -166,10 +169,10 @@ class SequenceChecker:
     def take_final_ack(self, sight: Sight, message: UserMessage, body: FinalAckBody) -> None:
         """A FinalAck crosses a hop: it names a number of a sequence, and a message.  [MS-MQQB] 2.2.5.1"""
         packet = sight.seen.number
-        key = (body.source_guid, body.tx_sequence_id)
-        known = self._packets.get((key, body.tx_sequence_number))
+        identifier = body.tx_sequence_id
+        sequence = self._sequences.get((body.source_guid, identifier.time_stamp, identifier.ordinal))
+        known = sequence.packets.get(body.tx_sequence_number) if sequence is not None else None
         if known is not None and known[1] != body.message_id:
-            sequence = self._sequences.get(key)
             if sequence is not None and not sequence.ambiguous:
                 text = (
                     f"it is for number {body.tx_sequence_number:,} of sequence {shown(body.tx_sequence_id)} and "
@@ -179,7 +182,6 @@ class SequenceChecker:
         elif known is not None:
             sight.ended = Acknowledged([known[0]])
         elif message.user.source_queue_manager == sight.hop[0]:
-            sequence = self._sequences.get(key)
             if sequence is None:
                 text = f"it is of sequence {shown(body.tx_sequence_id)}, of which the capture has no message"
                 sight.findings.append(Finding(NOTE, "final-ack-unknown", packet, text, "[MS-MQQB] 2.2.5"))
@@ -199,14 +201,16 @@ class SequenceChecker:
                 yield finding if lossless else finding._replace(severity=NOTE)
 
     def _begin(self, key: SequenceKey, towards: tuple[Guid, QueueName]) -> Sequence:
-        sequence = self._sequences[key] = Sequence(key, towards)
+        origin, identifier = key
+        sequence = Sequence(key, towards)
+        self._sequences[origin, identifier.time_stamp, identifier.ordinal] = sequence
         self._by_identifier.setdefault(key[1], []).append(sequence)
         if len(self._sequences) > SEQUENCE_LIMIT:
-            (_, identifier), forgotten = self._sequences.popitem(last=False)
-            named = self._by_identifier[identifier]
+            _, forgotten = self._sequences.popitem(last=False)
+            named = self._by_identifier[forgotten.key[1]]
             named.remove(forgotten)
             if not named:
-                del self._by_identifier[identifier]
+                del self._by_identifier[forgotten.key[1]]
         return sequence
 
     def _advance(
@@ -249,22 +253,6 @@ class SequenceChecker:
                 if sequence.origin == origin:
                     return sequence
         return named[0] if len(named) == 1 and address == NULL_GUID else None
-
-    def _packets_between(self, key: SequenceKey, above: int, through: int) -> Acknowledged | None:
-        """The packets of the numbers above one and up to another, as far as they are remembered."""
-        known = self._packets
-        if through - above > len(known):
-            found = [
-                (each[1], entry[0])
-                for each, entry in known.items()
-                if each[0] == key and above < each[1] <= through
-            ]
-            packets = [packet for _, packet in sorted(found)]
-        else:
-            packets = [
-                known[key, number][0] for number in range(above + 1, through + 1) if (key, number) in known
-            ]
-        return Acknowledged(packets) if packets else None
 
     def _missing(self, sequence: Sequence, claim: Claim) -> int | None:
         """The lowest number that the acker has not had by any hop of the capture; None also if no hop leads there."""
@@ -312,6 +300,16 @@ class SequenceChecker:
             f"sender{doubt}"
         )
         return Finding(severity, "order-ack-beyond", claim.packet, text, "[MS-MQQB] 3.1.1.6.2")
+
+
+def _packets_between(sequence: Sequence, through: int) -> Acknowledged | None:
+    """The packets of the numbers beyond the last OrderAck and up to another, as far as they are remembered."""
+    known, above = sequence.packets, sequence.order_acked
+    if through - above > len(known):
+        found = sorted(number for number in known if above < number <= through)
+    else:
+        found = [number for number in range(above + 1, through + 1) if number in known]
+    return Acknowledged([known[number][0] for number in found]) if found else None
 
 
 def shown(identifier: TxSequenceId) -> str:

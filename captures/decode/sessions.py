@@ -29,6 +29,7 @@ from mqproto.wire import (
 )
 
 FAULT, NOTE = Severity.FAULT, Severity.NOTE
+OPEN = Stage.OPEN
 
 
 class SessionChecker:
@@ -155,7 +156,7 @@ class SessionChecker:
 
     def _take_turn(self, sight: Sight, connection: Connection, half: Half) -> None:
         """UserMessages and SessionAcks are welcome once the session is open.  3.1.5.5, 3.1.5.8"""
-        if connection.stage < Stage.OPEN or connection.stage is Stage.REFUSED:
+        if connection.stage is not OPEN and connection.stage is not Stage.UNKNOWN:
             self._out_of_turn(sight, connection, half)
 
     def _out_of_turn(self, sight: Sight, connection: Connection, half: Half) -> None:
