@@ -124,24 +124,26 @@ def open_capture(source: str) -> Opened | StandardInput | None:
 
 def run(opened: Opened, options: Options) -> int:
     """Show a capture, and return the exit status."""
-    if sum((options.summary, options.follow is not None, options.diagram or options.svg is not None)) > 1:
-        raise UsageError(
-            "--summary, --follow and --diagram each show the capture in their own way; choose one"
-        )
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(
-            errors="replace"
-        )  # Diagrams are drawn with signs that not every pipe can take.
-    names = names_of(load(options.topology)) if options.topology else Names()
-    with opened.file, closing(_frames(opened)) as frames:
-        reading = _Reading(opened.where, frames, options, names)
-        if options.summary:
-            return _summary(reading, options)
-        if options.follow is not None:
-            return _follow(reading, options, options.follow)
-        if options.diagram or options.svg is not None:
-            return _diagram(reading, options)
-        return _packets(reading, options)
+    with opened.file:
+        if sum((options.summary, options.follow is not None, options.diagram or options.svg is not None)) > 1:
+            raise UsageError(
+                "--summary, --follow and --diagram each show the capture in their own way; choose one"
+            )
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")  # Diagrams have signs that not every pipe can take.
+        names = names_of(load(options.topology)) if options.topology else Names()
+        with closing(_frames(opened)) as frames:
+            return _show(_Reading(opened.where, frames, options, names), options)
+
+
+def _show(reading: _Reading, options: Options) -> int:
+    if options.summary:
+        return _summary(reading, options)
+    if options.follow is not None:
+        return _follow(reading, options, options.follow)
+    if options.diagram or options.svg is not None:
+        return _diagram(reading, options)
+    return _packets(reading, options)
 
 
 def _frames(opened: Opened) -> Generator[Frame, None, None]:

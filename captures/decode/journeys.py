@@ -18,7 +18,7 @@ from mqproto.wire.user import UserHeader, user_header
 JOURNEY_LIMIT: Final = 65_536
 """Of so many messages the ways are remembered, those that were first seen last; some 40 MB."""
 CROSSING_LIMIT: Final = 16
-"""So many crossings of one message are remembered, each hop's last and those that differ; then it is compared no more."""
+"""So many crossings of one message are remembered, the last of each form on each hop; with more it is not compared."""
 NO_REASON: Final = "the capture does not show why"
 
 MessageKey: TypeAlias = tuple[Guid, int]

@@ -1,6 +1,6 @@
 """A capture as large as one likes: orders from a by way of b to c, acknowledged on each hop and end to end.
 
-    python -m tests.captures.decode.large FILE BYTES [BODY_BYTES]
+python -m tests.captures.decode.large FILE BYTES [BODY_BYTES]
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def numbered(message: bytes, number: int) -> bytes:
     """The message with another number and identifier; by far faster than encoding it."""
     ids = struct.pack("<I", number)
     numbers = struct.pack("<II", number, number - 1)
-    return b"".join((message[:_MESSAGE_ID], ids, message[_MESSAGE_ID + 4 : _NUMBERS], numbers, message[_NUMBERS + 8 :]))
+    return b"".join(
+        (message[:_MESSAGE_ID], ids, message[_MESSAGE_ID + 4 : _NUMBERS], numbers, message[_NUMBERS + 8 :])
+    )
 
 
 def write_capture(path: Path, size_bytes: int, body_bytes: int = 1_024) -> int:
