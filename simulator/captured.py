@@ -174,6 +174,7 @@ class _Reading:
     """A capture being read: the packets that were asked for, and how it ended.
 
     findings: what was shown or counted, by severity.
+    first_ns: when the first packet of all was seen.
     status: of the reading alone: whether it is damaged, and from where on.
     """
 
@@ -184,6 +185,7 @@ class _Reading:
         self.reader = PacketReader(frames)
         self.findings: Counter[Severity] = Counter()
         self.damage: CaptureError | None = None
+        self.first_ns = 0
         self._kinds = kinds_named(options.kinds)
         self._sequence = sequence_named(options.sequence) if options.sequence else ""
         self._after = moment_named(options.after) if options.after else None
@@ -204,7 +206,8 @@ class _Reading:
         selection: Selection | None = None
         for sight in self.everything():
             if selection is None:
-                selection = self._selection(sight.seen.time_ns)
+                self.first_ns = sight.seen.time_ns
+                selection = self._selection(self.first_ns)
                 everything = selection.takes_all
             if everything or selection.takes(sight, self.names):
                 yield sight
@@ -242,7 +245,7 @@ class _Reading:
 
 def _packets(reading: _Reading, options: Options) -> int:
     """Packet by packet: lines, fields, or JSON."""
-    writer = LineWriter(reading.names, relative=options.relative)
+    writer = LineWriter(reading.names)
     write = sys.stdout.write
     count = 0
     limited = False
@@ -254,7 +257,10 @@ def _packets(reading: _Reading, options: Options) -> int:
             write(f"{json.dumps(_as_json(sight, reading.names, fields=options.verbose))}\n")
         else:
             if count == 0:
-                write(f"{writer.heading(sight.seen.time_ns)}\n")
+                writer = LineWriter(
+                    reading.names, relative_to_ns=reading.first_ns if options.relative else None
+                )
+                write(f"{writer.heading(sight)}\n")
             write(f"{writer.line(sight)}\n")
             if options.verbose:
                 _show_fields(sight)

@@ -39,29 +39,28 @@ class LineWriter:
 
     Args:
         names: what queue managers and queues are called.
-        relative: show seconds since the first packet instead of the time of day.
+        relative_to_ns: show seconds since then instead of the time of day.
     """
 
-    def __init__(self, names: Names, *, relative: bool = False) -> None:
+    def __init__(self, names: Names, *, relative_to_ns: int | None = None) -> None:
         self._names = names
-        self._relative = relative
+        self._began_ns = relative_to_ns
         self._columns = NAME_COLUMNS
-        self._first_ns: int | None = None
         self._second = -1
         self._second_text = ""
 
-    def heading(self, time_ns: int) -> str:
-        """What the columns are; the date, as the lines have only the time of day."""
-        day = datetime.fromtimestamp(time_ns // NANOSECONDS, UTC).strftime("%Y-%m-%d")
-        when = "seconds" if self._relative else f"{day} UTC"
+    def heading(self, first: Sight) -> str:
+        """What the columns are; the date of the first packet, as the lines have only the time of day."""
+        day = datetime.fromtimestamp(first.seen.time_ns // NANOSECONDS, UTC).strftime("%Y-%m-%d")
+        when = f"{day} UTC" if self._began_ns is None else "seconds"
+        longest = max(len(first.source), len(first.destination))
+        self._columns = max(self._columns, min(longest, LONGEST_NAME))
         names = f"{'from':<{self._columns}} {'to':<{self._columns}}"
         return f"{'#':>6}  {when:<15}  {names} {'kind':<13} {'bytes':>6}  what it says"
 
     def line(self, sight: Sight) -> str:
         """One packet."""
         seen = sight.seen
-        if self._first_ns is None:
-            self._first_ns = seen.time_ns
         source, destination = _cut(sight.source, LONGEST_NAME), _cut(sight.destination, LONGEST_NAME)
         columns = self._columns = max(self._columns, len(source), len(destination))
         number = seen.number if seen.framed else "-"
@@ -72,9 +71,8 @@ class LineWriter:
         )
 
     def _time(self, time_ns: int) -> str:
-        if self._relative:
-            assert self._first_ns is not None
-            return f"{(time_ns - self._first_ns) / NANOSECONDS:15.6f}"
+        if self._began_ns is not None:
+            return f"{(time_ns - self._began_ns) / NANOSECONDS:15.6f}"
         second, rest_ns = divmod(time_ns, NANOSECONDS)
         if second != self._second:
             self._second = second

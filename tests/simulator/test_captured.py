@@ -166,6 +166,8 @@ def test_filters_and_a_limit_choose_packets(capture: Path) -> None:
     assert numbers("--node", "10.0.0.3", "--before", "0.005") == [5, 6]
     assert numbers("--after", "22:13:22.024") == [24, 25]
     assert numbers("--sequence", "1", "--limit", "2") == [9, 10]
+    late = decoded(capture, "--relative", "--after", "2.0201").out.splitlines()
+    assert late[1].split()[:2] == ["22", "2.021000"]
     assert "2 packets, and more that --limit leaves out" in decoded(capture, "--limit", "2").out
 
 

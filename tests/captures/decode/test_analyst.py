@@ -147,7 +147,7 @@ def test_whatever_packets_come_in_whatever_order_each_is_shown_in_every_form(
         )
         wire.put(data.draw(st.sampled_from("ac")), chunk, fault=fault)
     analyst, summary = Analyst(names("a", "c")), Summary(Names())
-    writer = LineWriter(analyst.names, relative=data.draw(st.booleans()))
+    writer = LineWriter(analyst.names, relative_to_ns=data.draw(st.none() | st.just(BEGAN_NS)))
     for seen in scene.packets:
         sight = analyst.take(seen)
         summary.add(sight)
