@@ -170,6 +170,23 @@ app.command()(decoding.decode)
 
 
 @app.command()
+def wireshark() -> int:
+    """Print a dissector for Wireshark and tshark, in Lua: every field of every packet, as msmq.*
+
+    \b
+    $ mqproto wireshark > msmq.lua
+    $ tshark -X lua_script:msmq.lua -r FILE -Y msmq
+    $ tshark -X lua_script:msmq.lua -r FILE -Y msmq.malformed -V
+
+    Wireshark finds it in the folder that Help, About, Folders calls Personal Lua Plugins.
+    """
+    from captures.wireshark import dissector
+
+    print(dissector(), end="")
+    return DONE
+
+
+@app.command()
 def probe(
     host: Annotated[str, typer.Argument(help="HOST, HOST:PORT or [IPv6]:PORT; TCP port 1801 by default.")],
     timeout_s: Annotated[
