@@ -29,10 +29,9 @@ local function read_headers(reader, top)
     inside(top, "base", layouts.BaseHeader)
   end
   local size, riding, is_internal = sizes(reader.data)
-  reader.stop = math.min(size, length)
+  -- Whatever PacketSize says, its header is there, and what is wrong in it is to be told.
+  reader.stop = math.max(math.min(size, length), known.head_size)
   if length ~= size + riding then
-    -- Whatever PacketSize says, its header is there, and what is wrong in it is to be told.
-    reader.stop = math.max(reader.stop, known.head_size)
     fault(
       {_reader = reader, _section = layouts.BaseHeader.section},
       {name = "base.packet_size", at = known.packet_size_at}, "base.packet_size", size,
@@ -213,7 +212,7 @@ local function describe(top, tvb)
   return top.session and text .. ", " .. session_text(top.session) or text
 end
 
-local function dissect_packet(tvb, pinfo, tree)
+local function dissect_packet(tvb, tree)
   local root = tree:add(msmq, tvb:range())
   local top, is_whole = read_into(root, tvb, "msmq.", read_headers)
   local text = is_whole and describe(top, tvb) or "no whole packet"
@@ -232,13 +231,20 @@ local function packet_length(tvb, _, offset)
   return size + riding
 end
 
+-- A frame may end one packet, have whole ones and begin the next; tcp then calls us more than once for it.
+local function list(pinfo, text)
+  pinfo.cols.protocol:set("MSMQ")
+  if pinfo.private["msmq"] then
+    pinfo.cols.info:append(" | " .. text)
+  else
+    pinfo.cols.info:set(text)
+  end
+  pinfo.private["msmq"] = "listed"
+end
+
 function msmq.dissector(tvb, pinfo, tree)
-  local is_first = true
   dissect_tcp_pdus(tvb, tree, known.head_size, packet_length, function (packet, packet_info, packet_tree)
-    local text = dissect_packet(packet, packet_info, packet_tree)
-    packet_info.cols.protocol:set("MSMQ")
-    if is_first then packet_info.cols.info:set(text) else packet_info.cols.info:append(" | " .. text) end
-    is_first = false
+    list(packet_info, dissect_packet(packet, packet_tree))
     return packet:len()
   end)
   return tvb:len()
@@ -272,8 +278,7 @@ function ping.dissector(tvb, pinfo, tree)
   end
   if #top._reader.faults > 0 then text = text .. ", not valid" end
   root:append_text(", " .. text)
-  pinfo.cols.protocol:set("MSMQ")
-  pinfo.cols.info:set(text)
+  list(pinfo, text)
   return tvb:len()
 end
 

@@ -9,6 +9,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -89,6 +90,12 @@ def conversation(
     return [*talk.open(), *(frame for data in said for frame in talk.send(Side.CLIENT, data))]
 
 
+@cache
+def written() -> str:
+    """The dissector, written once for all tests."""
+    return dissector()
+
+
 def tshark(path: Path, folder: Path, *arguments: str) -> str:
     """What tshark prints of a capture with our dissector.
 
@@ -96,7 +103,7 @@ def tshark(path: Path, folder: Path, *arguments: str) -> str:
         AssertionError: Lua or tshark complained.
     """
     script = folder / "msmq.lua"
-    script.write_text(dissector(), "utf-8")
+    script.write_text(written(), "utf-8")
     command = ["tshark", "-n", "-X", f"lua_script:{script}", "-r", str(path), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     complaints = [line for line in done.stderr.splitlines() if not line.startswith("Running as user")]

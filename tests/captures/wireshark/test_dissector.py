@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +256,23 @@ def test_the_packet_list_says_what_each_packet_is(tmp_path: Path) -> None:
         "MSMQ\tEstablishConnection time stamp 501140046 ms"
         " | ConnectionParameters window 320, timeouts 1496 and 120000 ms"
     )
+
+
+@pytest.mark.parametrize("further", [[], ["-2"]], ids=["one pass", "two passes"])
+def test_a_frame_that_ends_one_packet_and_has_others_lists_them_all(
+    tmp_path: Path, further: list[str]
+) -> None:
+    data = b"".join(
+        encode_packet(a_session_ack(session=a_session_header(ack_sequence_number=n))) for n in range(5)
+    )
+    capture = write_capture(tmp_path / "ends.pcapng", [conversation(1, data, segment_bytes=100)])
+    rows = tshark(capture, tmp_path, "-Y", "msmq", "-T", "fields", "-e", "_ws.col.Info", *further)
+    assert [
+        re.findall(r"(?:^| \| )SessionAck acknowledges (\d) messages", row) for row in rows.splitlines()
+    ] == [
+        ["0", "1"],
+        ["2", "3", "4"],
+    ]
 
 
 @pytest.mark.parametrize(
