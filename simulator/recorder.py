@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections import Counter
 from collections.abc import Callable
 from typing import BinaryIO, Final
 
@@ -15,6 +14,8 @@ from captures.udp import encode_datagram
 
 # Far apart, so that a reader never takes a port's second connection for a repetition of its first.
 SEQUENCE_STEP: Final = 0x9E37_79B1
+REMEMBERED: Final = 16_384
+"""Of so many pairs of ends we know how often they were connected; as many connections `captures.streams` keeps."""
 
 
 class Recorder:
@@ -49,7 +50,7 @@ class Recorder:
         self._writer = PcapngWriter(file, comment=comment, interface=interface)
         self._clock = clock or steady_clock()
         self._segment_bytes = segment_bytes
-        self._connection_counts: Counter[tuple[Endpoint, Endpoint]] = Counter()
+        self._connection_counts: dict[tuple[Endpoint, Endpoint], int] = {}
 
     def connection(self, client: Endpoint, server: Endpoint) -> RecordedConnection:
         """`client` has just opened a connection to `server`.
@@ -58,8 +59,11 @@ class Recorder:
             UsageError: an address is not IPv4.
         """
         ends = client, server
-        sequence = zlib.crc32(f"{client} {server}".encode()) + self._connection_counts[ends] * SEQUENCE_STEP
-        self._connection_counts[ends] += 1
+        count = self._connection_counts.pop(ends, 0)
+        self._connection_counts[ends] = count + 1
+        if len(self._connection_counts) > REMEMBERED:
+            del self._connection_counts[next(iter(self._connection_counts))]
+        sequence = zlib.crc32(f"{client} {server}".encode()) + count * SEQUENCE_STEP
         conversation = TcpConversation(
             client,
             server,

@@ -74,6 +74,32 @@ def test_the_same_ports_again_are_another_connection() -> None:
     ]
 
 
+def test_two_who_record_one_connection_agree_on_its_numbers() -> None:
+    captures = []
+    for others in (0, 3):
+        file = io.BytesIO()
+        recorder = Recorder(file, clock=lambda: 0)
+        for port in range(others):
+            recorder.connection(CLIENT._replace(port=port), SERVER)
+        for _ in range(2):
+            recorder.connection(CLIENT, SERVER)
+        frames = list(read_frames(io.BytesIO(file.getvalue())))
+        captures.append([frame.data for frame in frames[3 * others :]])
+    assert captures[0] == captures[1]
+    assert captures[0][:3] != captures[0][3:]
+
+
+def test_of_many_connections_only_the_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simulator.recorder.REMEMBERED", 10)
+    file = io.BytesIO()
+    recorder = Recorder(file, clock=lambda: 0)
+    for port in [*range(11), 0, 10]:
+        recorder.connection(CLIENT._replace(port=port), SERVER)
+    opened = [frame.data for frame in read_frames(io.BytesIO(file.getvalue()))][::3]
+    assert opened[11] == opened[0]
+    assert opened[12] != opened[10]
+
+
 def test_what_was_recorded_before_a_reset_is_in_the_file_without_a_close(tmp_path: Path) -> None:
     path = tmp_path / "run.pcapng"
     with path.open("wb") as file:

@@ -21,7 +21,7 @@ import trio
 from captures.append import GrowingFile
 from captures.conversation import Side
 from captures.packets import PacketReader, read_packets
-from captures.pcap import read_capture
+from captures.pcap import PcapngWriter, read_capture
 from captures.tcp import Endpoint
 from mqproto.errors import UsageError
 from mqproto.wire import Ping, UserMessage, encode_ping
@@ -152,6 +152,20 @@ async def test_both_ends_of_a_connection_record_the_same_whatever_is_killed(tmp_
         assert all(packet.fault is None for packet in reader)
         assert reader.totals.missing_bytes == reader.totals.retransmission_count == 0
         assert sum(reader.totals.other_frames.values()) == 0
+    frames = sorted(
+        (frame for path in paths.values() for frame in read_capture(path)), key=lambda frame: frame.time_ns
+    )
+    merged = tmp_path / "merged.pcapng"
+    with merged.open("wb") as file, PcapngWriter(file) as writer:
+        for frame in frames:
+            writer.write(frame)
+    reader = PacketReader(read_capture(merged))
+    seen = list(reader)
+    assert len(seen) == sum(len(list(read_packets(path))) for path in paths.values())
+    assert {packet.interface.name for packet in seen} == set(paths)
+    assert (
+        reader.totals.missing_bytes == reader.totals.retransmission_count == reader.totals.conflict_count == 0
+    )
 
 
 @needs_tshark
