@@ -232,6 +232,10 @@ def simulate(
     capture: Annotated[
         Path | None, typer.Option(help="The pcapng to write: all that crossed the links of this one world.")
     ] = None,
+    captures: Annotated[
+        Path | None,
+        typer.Option(help="A folder for the capture of each of many worlds, and what became of it."),
+    ] = None,
     segment_bytes: Annotated[
         int,
         typer.Option(
@@ -257,6 +261,7 @@ def simulate(
         scenario=scenario,
         save=save,
         capture=capture,
+        captures=captures,
         segment_bytes=segment_bytes,
         plant=plant,
         shrink=shrink,

@@ -9,11 +9,13 @@ import signal
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Final
 
 from simulator.world.draw import draw
 from simulator.world.plants import planted
 from simulator.world.report import Summary
+from simulator.world.truth import simulate_into
 from simulator.world.world import simulate
 
 SHARE: Final = 25
@@ -27,6 +29,7 @@ def run_seeds(
     count: int,
     *,
     plant: str | None = None,
+    captures: Path | None = None,
     processes: int | None = None,
     progress: Callable[[Summary], None] = lambda summary: None,
 ) -> Summary:
@@ -34,6 +37,7 @@ def run_seeds(
 
     Args:
         plant: the name of a fault to plant in the core, see plants.py.
+        captures: the folder for the capture of each world and its truth, see truth.py.
         processes: how many to run beside each other; as many as there are cores if not given.
         progress: called with all there is so far, again and again.
     """
@@ -42,7 +46,7 @@ def run_seeds(
     processes = min(processes or os.cpu_count() or 1, len(shares))
     if processes <= 1:
         for begin, size in shares:
-            total.merge(run_share(begin, size, plant))
+            total.merge(run_share(begin, size, plant, captures))
             progress(total)
             if len(total.broken) >= ENOUGH:
                 break
@@ -54,7 +58,7 @@ def run_seeds(
         running: set[Future[Summary]] = set()
         while True:
             while len(running) < 2 * processes and (share := next(waiting, None)) is not None:
-                running.add(pool.submit(run_share, *share, plant))
+                running.add(pool.submit(run_share, *share, plant, captures))
             if not running:
                 return total
             done, running = wait(running, return_when=FIRST_COMPLETED)
@@ -69,7 +73,7 @@ def _leave_ctrl_c_to_the_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def run_share(first: int, count: int, plant: str | None = None) -> Summary:
+def run_share(first: int, count: int, plant: str | None = None, captures: Path | None = None) -> Summary:
     """Run a few seeds, one after the other, in this process."""
     # A world has few cycles, and is gone soon; looking for some after each 700 allocations costs a tenth.
     thresholds = gc.get_threshold()
@@ -78,7 +82,8 @@ def run_share(first: int, count: int, plant: str | None = None) -> Summary:
     try:
         with planted(plant) if plant else nullcontext():
             for seed in range(first, first + count):
-                summary.add(simulate(draw(seed)))
+                scenario = draw(seed)
+                summary.add(simulate(scenario) if captures is None else simulate_into(captures, scenario))
     finally:
         gc.set_threshold(*thresholds)
     return summary

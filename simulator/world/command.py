@@ -33,6 +33,7 @@ class Options:
     scenario: Path | None = None
     save: Path | None = None
     capture: Path | None = None
+    captures: Path | None = None
     segment_bytes: int = MAX_SEGMENT_BYTES
     plant: str | None = None
     shrink: bool = False
@@ -50,13 +51,22 @@ def run(options: Options) -> bool:
                     "--shrink, --trace, --save and --capture are for one world: give --seed or --scenario"
                 )
             return _many(options)
+        if options.captures is not None:
+            raise UsageError("--captures is for many worlds: --capture FILE is for one")
         return _one(options)
 
 
 def _many(options: Options) -> bool:
+    if options.captures is not None:
+        options.captures.mkdir(parents=True, exist_ok=True)
     with _progress(options.seeds, quiet=options.as_json) as show:
         summary = run_seeds(
-            options.first, options.seeds, plant=options.plant, processes=options.processes, progress=show
+            options.first,
+            options.seeds,
+            plant=options.plant,
+            captures=options.captures,
+            processes=options.processes,
+            progress=show,
         )
     if options.as_json:
         print(json.dumps(summary.as_json()))

@@ -25,7 +25,7 @@ from simulator.world.machine import Machine
 from simulator.world.scenario import Consumer, Scenario, guid_of
 from simulator.world.sniffer import Sniffer
 from simulator.world.trace import Trace
-from simulator.world.traffic import KINDS, QUEUES, REPLIES
+from simulator.world.traffic import KINDS, QUEUES, REPLIES, Message
 from simulator.world.ways import steps_between
 
 RESTART_MS: Final = 500
@@ -61,6 +61,8 @@ class Result:
     maxima: dict[str, int] = field(compare=False)
     """Figures of which a report wants the largest, such as the longest outage, in milliseconds."""
     trace: Trace = field(compare=False)
+    messages: tuple[Message, ...] = field(default=(), compare=False)
+    """All that applications have sent and a source has accepted, and what became of each."""
     end_ms: int = 0
 
 
@@ -167,7 +169,13 @@ class World:
         for machine in self.machines.values():
             self.look(machine)
         return Result(
-            self.scenario, self.breach, self.ledger.tally, self.maxima, self.trace, self.agenda.now_ms
+            self.scenario,
+            self.breach,
+            self.ledger.tally,
+            self.maxima,
+            self.trace,
+            tuple(self.ledger.accepted),
+            self.agenda.now_ms,
         )
 
     def _storm(self) -> None:

@@ -135,6 +135,11 @@ def test_many_worlds_are_no_capture_and_a_file_that_cannot_be_written_is_one_lin
 ) -> None:
     assert simulate("--capture", tmp_path / "all.pcapng") == MISUSE
     assert "--capture are for one world" in capsys.readouterr().err
+    assert simulate("--seed", 1, "--captures", tmp_path) == MISUSE
+    assert "--captures is for many worlds" in capsys.readouterr().err
+    assert simulate("--seeds", 2, "--processes", 1, "--captures", tmp_path / "many") == DONE
+    assert len(list((tmp_path / "many").iterdir())) == 4
+    capsys.readouterr()
     assert simulate("--seed", 1, "--capture", tmp_path / "nowhere" / "one.pcapng") == FINDING
     [line] = capsys.readouterr().err.splitlines()
     assert "No such file or directory" in line

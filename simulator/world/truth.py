@@ -1,0 +1,87 @@
+"""What a world knows of itself, beside its capture: what was sent, and what became of each message.
+
+    mqproto simulate --seeds 200 --captures FOLDER
+
+writes `seed-7.pcapng` and `seed-7.json` for each world. Who reads the captures may say what happened; the world knows.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from mqproto.wire import Guid, MessageClass, guid_text
+from simulator.world.scenario import Scenario, as_json
+from simulator.world.traffic import Message
+from simulator.world.world import Result, simulate
+
+
+def as_truth(result: Result) -> dict[str, Any]:
+    """All facts of a world, as JSON may hold them.
+
+    scenario: as `--save` writes it. breach: the invariant that broke, or null. tally: what was counted.
+    messages: those that were accepted, in that order; `message_facts` says what of each.
+    """
+    return {
+        "scenario": json.loads(as_json(result.scenario)),
+        "breach": None if result.breach is None else str(result.breach),
+        "end_ms": result.end_ms,
+        "tally": dict(sorted(result.tally.items())),
+        "messages": [message_facts(message) for message in result.messages],
+    }
+
+
+def message_facts(message: Message) -> dict[str, Any]:
+    """What a world knows of one message.
+
+    id: the source's GUID and the MessageID, as `mqproto` writes identifiers.
+    source, target, kind, label: of its burst. queue: its destination queue's number.
+    accepted_ms: when its source had it on disk, or in memory if it is express.
+    sequence, number: TxSequenceID as time stamp and ordinal, and TxSequenceNumber; null if it is not transactional, or
+        never left its node.
+    order: its place among the messages from that source to that queue.
+    arrivals: how often it was put into its queue. receipts: how often an application received it for good.
+    ended_in_queue: how often it left its queue otherwise.
+    refusals, told, replies: classes of negative acknowledgments that were sent for it, that reached its source, and of
+        acknowledgments in its administration queue.
+    dead_letters: node and class. journaled: how often it was put into its source's journal.
+    """
+    burst, (sequence, number) = message.burst, message.place or (None, None)
+    return {
+        "id": f"{guid_text(Guid(message.identity[:16]))}\\{int.from_bytes(message.identity[16:], 'little')}",
+        "source": burst.source,
+        "target": burst.target,
+        "queue": message.kind.queue,
+        "kind": burst.kind,
+        "label": burst.label,
+        "accepted_ms": message.accepted_ms,
+        "sequence": sequence,
+        "number": number,
+        "order": message.order,
+        "arrivals": message.arrivals,
+        "receipts": message.receipts,
+        "ended_in_queue": message.gone,
+        "refusals": _names(message.refusals),
+        "told": _names(message.told),
+        "replies": _names(message.replies),
+        "dead_letters": [[node, *_names([message_class])] for node, message_class in message.letters],
+        "journaled": message.journaled,
+    }
+
+
+def simulate_into(folder: Path, scenario: Scenario) -> Result:
+    """Run a scenario, and write its capture and its truth into a folder.
+
+    Raises:
+        OSError: a file could not be written.
+    """
+    name = f"seed-{scenario.seed}"
+    with (folder / f"{name}.pcapng").open("wb") as file:
+        result = simulate(scenario, capture=file)
+    (folder / f"{name}.json").write_text(json.dumps(as_truth(result), indent=1) + "\n", "utf-8")
+    return result
+
+
+def _names(classes: list[int]) -> list[str]:
+    return [MessageClass(message_class).name for message_class in classes]
