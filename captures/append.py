@@ -12,9 +12,9 @@ import struct
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from captures.pcapng import SECTION_HEADER
 from mqproto.errors import UsageError
 
-SECTION_HEADER: Final = 0x0A0D0D0A
 BYTE_ORDERS: Final = {bytes.fromhex("4d3c2b1a"): "<", bytes.fromhex("1a2b3c4d"): ">"}
 
 
