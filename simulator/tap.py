@@ -26,14 +26,16 @@ class Recording:
         name: the node, as Wireshark shows it for the interface.
 
     Raises:
-        UsageError: the file is no pcapng.
-        OSError: it cannot be opened.
+        UsageError: the file is something else, or cannot be written.
     """
 
     def __init__(self, path: Path, name: str, log: FilteringBoundLogger) -> None:
         self._path = path
         self._log = log
-        self._file = GrowingFile(path)
+        try:
+            self._file = GrowingFile(path)
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written ({error.strerror}): name another file") from None
         self._recorder = Recorder(self._file, comment=f"what {name} sent and received", interface=name)
         self._has_told = False
 

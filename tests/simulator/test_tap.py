@@ -232,6 +232,10 @@ async def test_a_capture_that_is_something_else_is_left_alone(tmp_path: Path) ->
     with pytest.raises(UsageError, match=r"diary\.txt is no pcapng, and is left alone"):
         await run_node(topology, "sender", tmp_path, log=Log(), capture=diary)
     assert diary.read_text("utf-8") == "Dear diary"
+    with pytest.raises(
+        UsageError, match=r"nowhere/run\.pcapng cannot be written \(No such file or directory\)"
+    ):
+        await run_node(topology, "sender", tmp_path, log=Log(), capture=tmp_path / "nowhere" / "run.pcapng")
 
 
 def a_tap(path: Path) -> tuple[Tap, Callable[[], None]]:
