@@ -180,8 +180,8 @@ async def run_node(
 
     Raises:
         StoreError: the disk fails, or another process has the store. One line, as all of these.
-        UsageError: the node is not to be had: an unknown name, a taken port, a capture that is something else or cannot be
-            written.
+        UsageError: the node is not to be had: an unknown name, a taken port, a capture that is something else or
+            cannot be written.
     """
     node = topology.node_named(name)
     directory = directory or places.default_directory(topology)
