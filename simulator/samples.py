@@ -20,10 +20,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from captures import spoil
-from captures.packets import PacketReader, SeenPacket
+from captures.decode import Analyst, Kind
+from captures.decode.sight import MESSAGES
+from captures.packets import PacketReader
 from captures.pcap import read_capture
 from mqproto.errors import MqprotoError
-from mqproto.wire import FinalAckBody, MessageClass, OrderAckBody, UserMessage, acknowledgment_in, guid_text
+from mqproto.wire import MessageClass
 from simulator.cli import run_command
 
 MARK: Final = "# Found in the capture when it was made; `make samples` writes it."
@@ -41,7 +43,7 @@ COUNTS: Final = (
     "early_count",
     "cut_frames",
 )
-"""Of `Totals`: what is wrong with a capture, as opposed to the packets in it."""
+"""Of `Totals`: what is wrong with a capture, as opposed to the packets in it; said where there is any of it."""
 
 
 def make_all(folder: Path) -> list[str]:
@@ -82,56 +84,40 @@ def make(file: Path) -> None:
 
 
 def found_in(capture: Path) -> dict[str, Any]:
-    """What is in a capture: frames, connections, packets by kind, messages, and what is wrong.
+    """What is in a capture, as a table for its TOML.
 
     messages: those of applications, however often and on however many links they were seen.
-    malformed: packets, and bytes that begin none, which `decode_packet` refuses.
+    packets: by kind. acknowledgments: FinalAcks and administration acknowledgments, by class.
+    findings: by code, what `mqproto decode` has to say of it.
     """
     reader = PacketReader(read_capture(capture))
+    analyst = Analyst()
     kinds: Counter[str] = Counter()
     classes: Counter[str] = Counter()
+    findings: Counter[str] = Counter()
     messages = set()
-    malformed = 0
-    for seen in reader:
-        kind = kind_of(seen)
-        kinds[kind] += 1
-        malformed += seen.fault is not None
-        if isinstance(seen.packet, UserMessage):
-            message_class = seen.packet.properties.message_class
-            if kind == "UserMessage":
-                user = seen.packet.user
-                messages.add(f"{guid_text(user.source_queue_manager)}\\{user.message_id}")
-            elif kind != "OrderAck":
-                classes[MessageClass(message_class).name] += 1
+    for sight in map(analyst.take, reader):
+        kinds[sight.kind] += 1
+        findings.update(finding.code for finding in sight.findings)
+        message = sight.message
+        if message is not None and sight.kind in MESSAGES:
+            messages.add((message.user.source_queue_manager, message.user.message_id))
+        elif message is not None and sight.kind is not Kind.ORDER_ACK:
+            classes[MessageClass(message.properties.message_class).name] += 1
     totals = reader.totals
+    findings.update(finding.code for finding in analyst.finish(lossless=not totals.missing_bytes))
     found: dict[str, Any] = {
         "sha256": hashlib.sha256(capture.read_bytes()).hexdigest(),
         "size_bytes": capture.stat().st_size,
         "frames": totals.frames,
         "connections": totals.connections,
         "messages": len(messages),
-        "malformed": malformed,
-        **{name: getattr(totals, name) for name in COUNTS},
+        **{name: count for name in COUNTS if (count := getattr(totals, name))},
         "packets": dict(sorted(kinds.items())),
+        "acknowledgments": dict(sorted(classes.items())),
+        "findings": dict(sorted(findings.items())),
     }
-    if classes:
-        found["acknowledgments"] = dict(sorted(classes.items()))
-    return {"found": found}
-
-
-def kind_of(seen: SeenPacket) -> str:
-    """What a packet is, in one word; `malformed` if it is none."""
-    packet = seen.packet
-    if packet is None:
-        return "malformed"
-    if not isinstance(packet, UserMessage):
-        return type(packet).__name__
-    body = acknowledgment_in(packet)
-    if isinstance(body, OrderAckBody):
-        return "OrderAck"
-    if isinstance(body, FinalAckBody):
-        return "FinalAck"
-    return "UserMessage" if packet.properties.message_class == MessageClass.NORMAL else "Acknowledgment"
+    return {"found": {name: value for name, value in found.items() if value != {}}}
 
 
 def as_toml(tables: Mapping[str, Any], above: str = "") -> str:

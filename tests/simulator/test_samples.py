@@ -46,6 +46,22 @@ def test_a_sample_is_what_its_toml_says(name: str) -> None:
     assert told["found"]["size_bytes"] < LARGEST_BYTES
 
 
+FINDINGS = {
+    "gap-held": {"gap", "gap-filled", "resend"},
+    "hostile": {"malformed"},
+    "intermediate-killed": {"resend"},
+    "loss-and-reordering": {"missing-bytes"},
+    "resent": {"resend"},
+}
+"""What `mqproto decode` has to find; in all others nothing."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_sample_shows_is_found_in_it_and_nothing_else(name: str) -> None:
+    found = tomllib.loads((SAMPLES / f"{name}.toml").read_text("utf-8"))["found"]
+    assert set(found.get("findings", {})) == FINDINGS.get(name, set())
+
+
 def test_there_are_samples_and_no_captures_that_nobody_can_make() -> None:
     assert len(NAMES) >= 10
     assert sorted(path.stem for path in SAMPLES.glob("*.pcapng")) == NAMES
