@@ -109,12 +109,13 @@ local function sequence_text(id)
   return format("sequence %d/%d", id.time_stamp, id.ordinal)
 end
 
--- What a SessionHeader acknowledges; bit k of the flags stands for the recoverable message k after the number.
+-- What a SessionHeader acknowledges, and what it counts as sent. Bit k of the flags stands for the recoverable
+-- message whose number is k above the one that is named.
 local function session_text(session)
   local flags = session.recoverable_msg_ack_flags
+  local recoverable = flags > 0 and format(", recoverable %d + 0x%x", session.recoverable_msg_ack_seq_number, flags)
   return format(
-    "acknowledges %d messages%s", session.ack_sequence_number,
-    flags > 0 and format(", recoverable %d + 0x%x", session.recoverable_msg_ack_seq_number, flags) or ""
+    "acknowledges up to %d%s; sent %d", session.ack_sequence_number, recoverable or "", session.user_msg_sequence_number
   )
 end
 
@@ -212,10 +213,48 @@ local function describe(top, tvb)
   return top.session and text .. ", " .. session_text(top.session) or text
 end
 
+-- What senders should not do and receivers do not insist on, as mqproto.wire.lenient remarks on it.
+local function remark_on(top)
+  local function remark(holds, field, text, section)
+    local place = holds and place_of(top, field)
+    local item = place and place.item or top._item
+    if holds then item:add_proto_expert_info(experts.remark, format("%s %s  [MS-MQMQ] %s", field, text, section)) end
+  end
+
+  local base, user, properties, security = top.base, top.user, top.properties, top.security
+  if top.internal then
+    local debugs = part(base.flags, base_bits.debug_header) == 1
+    remark(debugs, "base.flags", "has DH set, which is for UserMessages", "2.2.19.1")
+    remark(base.time_to_reach_queue_s ~= known.infinite, "base.time_to_reach_queue_s", "is not 0xffffffff", "2.2.19.1")
+    return
+  end
+  local priority = part(base.flags, base_bits.priority)
+  remark(top.transaction and priority > 0, "base.priority", "is not 0 in a transactional message", "2.2.19.1")
+  local queue = user.destination_queue
+  local is_direct = type(queue) == "table" and queue.name ~= nil
+  local is_addressed = guid_text(user, "queue_manager_address"):find("[1-9A-F]") ~= nil
+  remark(is_direct and is_addressed, "user.queue_manager_address", "is not null beside a direct name", "2.2.19.2")
+  local asked, admin = keep(properties.flags, 0, 4) > 0, part(user.flags, user_bits.admin_type)
+  remark(asked and admin == 0, "user.admin_queue", "is absent, though acknowledgments are asked for", "2.2.19.2")
+  local is_less = properties.allocation_body_size < properties._places.message_body.size
+  remark(is_less, "properties.allocation_body_size", "is below MessageSize", "2.2.19.3")
+  local bits = named_bits.SecurityHeader
+  local received = security and part(security.flags, bits.authenticated) + part(security.flags, bits.signature_type) > 0
+  remark(received, "security.flags", "has AU or AS set, which a receiver sets", "2.2.20.6")
+  local trailing = top._places.trailing.size
+  remark(trailing > 0, "trailing", format("holds %d bytes that no header counts", trailing), "2.2.20")
+end
+
 local function dissect_packet(tvb, tree)
   local root = tree:add(msmq, tvb:range())
   local top, is_whole = read_into(root, tvb, "msmq.", read_headers)
-  local text = is_whole and describe(top, tvb) or "no whole packet"
+  local text
+  if is_whole then
+    text = describe(top, tvb)
+    remark_on(top)
+  else
+    text = format("%s cut short at byte %d", top._layout and top._layout.name or "no packet", top._reader.seen)
+  end
   if #top._reader.faults > 0 then text = text .. ", not valid" end
   root:append_text(", " .. text)
   return text

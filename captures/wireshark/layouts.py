@@ -77,7 +77,7 @@ class Translated:
         """The entry in the table of layouts that reading.lua reads."""
         body = "".join(f"    {line}\n" for line in self.lines)
         return (
-            f"layouts.{self.name} = {{\n  section = {quoted(self.section)},\n"
+            f"layouts.{self.name} = {{\n  name = {quoted(self.name)},\n  section = {quoted(self.section)},\n"
             f"  read = function (this)\n{body}  end,\n}}\n"
         )
 

@@ -20,7 +20,7 @@ from mqproto.wire.acknowledgment import (
     final_ack_body,
     order_ack_body,
 )
-from mqproto.wire.base import base_header
+from mqproto.wire.base import INFINITE, base_header
 from mqproto.wire.classes import MessageClass
 from mqproto.wire.internal import internal_header
 from mqproto.wire.packets import INTERNAL_PACKETS, user_message_packet
@@ -48,6 +48,7 @@ msmq.prefs.ping_ports = Pref.range("UDP ports", ping_port, "Ports whose datagram
 
 local experts = {{
   malformed = ProtoExpert.new("msmq.malformed", "A rule is broken", expert.group.MALFORMED, expert.severity.ERROR),
+  remark = ProtoExpert.new("msmq.remark", "Odd, but let pass", expert.group.PROTOCOL, expert.severity.NOTE),
   many = ProtoExpert.new(
     "msmq.many", "Too many fields to show them all; all of them were judged",
     expert.group.UNDECODED, expert.severity.WARN
@@ -141,6 +142,7 @@ def _known(bodies: dict[str, Translated]) -> str:
         "first_final_class": FIRST_FINAL_CLASS,
         "body_size": BODY_SIZE,
         "order_queue": ORDER_QUEUE,
+        "infinite": INFINITE,
         "private_on_destination": PRIVATE_ON_DESTINATION,
         "private_on_source": PRIVATE_ON_SOURCE,
     }

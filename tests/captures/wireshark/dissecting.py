@@ -41,14 +41,15 @@ class Seen:
 
     fields: name, offset from the packet's first byte, size, bytes in hex and value of each that has a value.
     bits: the value of each part of a flag word, by its name.
-    faults: the texts of expert information.
+    findings: the texts of expert information; `fault_count` of them say that a rule is broken.
     further: fields that we make beside those of the packet: name and value.
     """
 
     text: str
     fields: list[tuple[str, int, int, str, str]] = field(default_factory=list)
     bits: list[tuple[str, int]] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+    fault_count: int = 0
     further: list[tuple[str, str]] = field(default_factory=list)
 
 
@@ -131,9 +132,9 @@ def _walk(element: ET.Element, start: int, seen: Seen) -> None:
     for child in element:
         name = child.get("name", "")
         if name == "_ws.expert":
-            seen.faults += [
-                each.get("show", "") for each in child if each.get("name") == "_ws.expert.message"
-            ]
+            said = {each.get("name"): each.get("show", "") for each in child}
+            seen.findings.append(said["_ws.expert.message"])
+            seen.fault_count += "msmq.malformed" in said
         elif name in ("msmq.order_ack", "msmq.final_ack"):
             seen.further += [(each.get("name", ""), each.get("show", "")) for each in child.iter("field")]
         elif name == "msmq.destination":

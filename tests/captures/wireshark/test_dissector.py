@@ -72,7 +72,7 @@ def test_packets_are_put_together_however_tcp_cut_them(tmp_path: Path, further: 
     talks.append(conversation(99, *bytewise, segment_bytes=1))
     seen = dissected(write_capture(tmp_path / "cut.pcapng", talks), tmp_path, *further)
     assert sizes(seen) == [len(data) for data in said] * len(cuts) + [len(data) for data in bytewise]
-    assert not any(packet.faults for packet in seen)
+    assert not any(packet.fault_count for packet in seen)
 
 
 def test_both_directions_are_read(tmp_path: Path) -> None:
@@ -86,13 +86,16 @@ def test_both_directions_are_read(tmp_path: Path) -> None:
 
 
 def elsewhere(*said: bytes) -> list[bytes]:
-    return conversation(1, *said, server=Endpoint("127.0.0.3", 4_000))
+    return conversation(1, *said, server=Endpoint("127.0.0.3", 4_000), segment_bytes=99)
 
 
 def test_other_ports_are_read_where_a_stream_begins_with_a_packet(tmp_path: Path) -> None:
     web = b"GET / HTTP/1.1\r\nHost: example\r\n\r\n" + bytes(200)
     almost = EVERY_PACKET[0][:8] + b"\xff\xff\xff\xff" + EVERY_PACKET[0][12:]
-    talks = [elsewhere(*EVERY_PACKET[:2]), conversation(2, web, almost, server=Endpoint("127.0.0.3", 4_001))]
+    talks = [
+        elsewhere(b"".join(EVERY_PACKET[:2])),
+        conversation(2, web, almost, server=Endpoint("127.0.0.3", 4_001)),
+    ]
     seen = dissected(write_capture(tmp_path / "ports.pcapng", talks), tmp_path)
     assert sizes(seen) == [len(data) for data in EVERY_PACKET[:2]]
 
@@ -100,7 +103,7 @@ def test_other_ports_are_read_where_a_stream_begins_with_a_packet(tmp_path: Path
 def test_a_port_can_be_chosen_for_streams_that_do_not_begin_with_a_packet(tmp_path: Path) -> None:
     capture = write_capture(tmp_path / "chosen.pcapng", [elsewhere(bytes(40), EVERY_PACKET[0])])
     chosen = dissected(capture, tmp_path, "-o", "msmq.tcp_ports:1801,4000")
-    assert [bool(packet.faults) for packet in chosen] == [True, False]
+    assert [bool(packet.fault_count) for packet in chosen] == [True, False]
     assert sizes(dissected(capture, tmp_path, "-o", "msmq.tcp_ports:4002")) == [len(EVERY_PACKET[0])]
 
 
@@ -108,7 +111,7 @@ def test_reading_goes_on_at_the_next_segment_that_begins_with_a_packet(tmp_path:
     lost = EVERY_PACKET[0][100:]
     talk = conversation(1, lost, EVERY_PACKET[1], EVERY_PACKET[2])
     seen = dissected(write_capture(tmp_path / "middle.pcapng", [talk]), tmp_path)
-    assert [bool(packet.faults) for packet in seen] == [True, False, False]
+    assert [bool(packet.fault_count) for packet in seen] == [True, False, False]
     assert sizes(seen) == [len(lost), len(EVERY_PACKET[1]), len(EVERY_PACKET[2])]
 
 
@@ -124,7 +127,7 @@ def test_without_reassembly_packets_are_shown_as_far_as_a_segment_goes(tmp_path:
     talks = [conversation(number, data, segment_bytes=71) for number, data in enumerate(EVERY_PACKET)]
     capture = write_capture(tmp_path / "apart.pcapng", talks)
     seen = dissected(capture, tmp_path, "-o", "tcp.desegment_tcp_streams:FALSE")
-    assert sum(bool(packet.faults) for packet in seen) >= len(EVERY_PACKET) - 2
+    assert sum(bool(packet.fault_count) for packet in seen) >= len(EVERY_PACKET) - 2
 
 
 PING = Endpoint("127.0.0.2", 3_527)
@@ -147,8 +150,8 @@ def test_pings_are_read_and_judged(tmp_path: Path) -> None:
     seen = dissected(write_capture(tmp_path / "pings.pcapng", [frames]), tmp_path)
     assert len(seen) == len(sent)
     for data, packet in zip(sent, seen, strict=True):
-        assert packet.faults[:1] == ping_fault(data), data.hex()
-        assert packet.text.endswith("not valid") is bool(packet.faults)
+        assert packet.findings[:1] == ping_fault(data), data.hex()
+        assert packet.text.endswith("not valid") is bool(packet.fault_count)
         assert bytes.fromhex("".join(raw for *_, raw, _ in packet.fields)) == data
     for packet, ping in zip(seen, map(decode_ping, valid), strict=False):
         said = {name: shown for name, _, _, _, shown in packet.fields}
@@ -225,7 +228,7 @@ def test_order_and_final_acknowledgments_are_told_from_other_messages(tmp_path: 
 LINES: list[tuple[Packet, str]] = [
     (an_establish_connection(), "EstablishConnection time stamp 501140046 ms"),
     (a_connection_parameters(), "ConnectionParameters window 64, timeouts 1496 and 120000 ms"),
-    (a_session_ack(), "SessionAck acknowledges 3 messages"),
+    (a_session_ack(), "SessionAck acknowledges up to 3; sent 2"),
     (
         a_user_message(),
         r"express UserMessage 5 to PRIVATE=00000000-0000-0000-0000-00000000000D\00000011",
@@ -268,7 +271,7 @@ def test_a_frame_that_ends_one_packet_and_has_others_lists_them_all(
     capture = write_capture(tmp_path / "ends.pcapng", [conversation(1, data, segment_bytes=100)])
     rows = tshark(capture, tmp_path, "-Y", "msmq", "-T", "fields", "-e", "_ws.col.Info", *further)
     assert [
-        re.findall(r"(?:^| \| )SessionAck acknowledges (\d) messages", row) for row in rows.splitlines()
+        re.findall(r"(?:^| \| )SessionAck acknowledges up to (\d); sent 2", row) for row in rows.splitlines()
     ] == [
         ["0", "1"],
         ["2", "3", "4"],
