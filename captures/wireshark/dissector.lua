@@ -289,11 +289,24 @@ function msmq.dissector(tvb, pinfo, tree)
   return tvb:len()
 end
 
--- On other ports: a segment that begins with a packet's head, not one fault in it.
+-- On other ports: a segment that begins with a packet's head, not one fault in it. Wireshark takes it that a heuristic
+-- dissector in Lua cannot have bytes put together, so tcp is told here where its last packet begins and what is missing.
 local function dissect_elsewhere(tvb, pinfo, tree)
-  if tvb:len() < known.head_size or not is_head(tvb:raw(0, known.head_size), true) then return false end
+  local length = tvb:len()
+  if length < known.head_size or not is_head(tvb:raw(0, known.head_size), true) then return false end
   pinfo.conversation = msmq
-  msmq.dissector(tvb, pinfo, tree)
+  local at, missing = 0, 0
+  while at < length and missing == 0 do
+    local ends = at + packet_length(tvb, pinfo, at)
+    if ends > length then missing = ends - length else at = ends end
+  end
+  if missing == 0 or length < tvb:reported_len() or not get_preference("tcp.desegment_tcp_streams") then
+    msmq.dissector(tvb, pinfo, tree)
+  else
+    if at > 0 then msmq.dissector(tvb:range(0, at):tvb(), pinfo, tree) end
+    if length - at < known.head_size then missing = DESEGMENT_ONE_MORE_SEGMENT end
+    pinfo.desegment_offset, pinfo.desegment_len = at, missing
+  end
   return true
 end
 

@@ -85,19 +85,26 @@ def test_both_directions_are_read(tmp_path: Path) -> None:
     assert sizes(dissected(write_capture(tmp_path / "both.pcapng", [frames]), tmp_path)) == [572, 32]
 
 
-def elsewhere(*said: bytes) -> list[bytes]:
-    return conversation(1, *said, server=Endpoint("127.0.0.3", 4_000), segment_bytes=99)
+def elsewhere(*said: bytes, segment_bytes: int = 60_000) -> list[bytes]:
+    return conversation(1, *said, server=Endpoint("127.0.0.3", 4_000), segment_bytes=segment_bytes)
 
 
-def test_other_ports_are_read_where_a_stream_begins_with_a_packet(tmp_path: Path) -> None:
+@pytest.mark.parametrize("segment_bytes", [16, 99, 155, 165, 200, 2_000])
+@pytest.mark.parametrize("further", [[], ["-2"]], ids=["one pass", "two passes"])
+def test_other_ports_are_read_where_a_stream_begins_with_a_packet(
+    tmp_path: Path, segment_bytes: int, further: list[str]
+) -> None:
+    talk = elsewhere(b"".join(EVERY_PACKET), segment_bytes=segment_bytes)
+    seen = dissected(write_capture(tmp_path / "else.pcapng", [talk]), tmp_path, *further)
+    assert sizes(seen) == [len(data) for data in EVERY_PACKET]
+
+
+def test_other_protocols_are_left_alone(tmp_path: Path) -> None:
     web = b"GET / HTTP/1.1\r\nHost: example\r\n\r\n" + bytes(200)
     almost = EVERY_PACKET[0][:8] + b"\xff\xff\xff\xff" + EVERY_PACKET[0][12:]
-    talks = [
-        elsewhere(b"".join(EVERY_PACKET[:2])),
-        conversation(2, web, almost, server=Endpoint("127.0.0.3", 4_001)),
-    ]
-    seen = dissected(write_capture(tmp_path / "ports.pcapng", talks), tmp_path)
-    assert sizes(seen) == [len(data) for data in EVERY_PACKET[:2]]
+    assert (
+        dissected(write_capture(tmp_path / "other.pcapng", [elsewhere(web, almost, b"\x10")]), tmp_path) == []
+    )
 
 
 def test_a_port_can_be_chosen_for_streams_that_do_not_begin_with_a_packet(tmp_path: Path) -> None:
