@@ -204,7 +204,9 @@ local function describe(top, tvb)
     return "SessionAck " .. session_text(top.session)
   end
   local queue_type = part(top.user.flags, user_bits.destination_type)
-  local hosts = {[known.private_on_destination] = "queue_manager_address", [known.private_on_source] = "source_queue_manager"}
+  local hosts = {
+    [known.private_on_destination] = "queue_manager_address", [known.private_on_source] = "source_queue_manager",
+  }
   top._destination = queue_text(top.user, "destination_queue", queue_type, hosts)
   top._item:add(fields["msmq.destination"], top._destination):set_generated()
   local kind = acknowledgment_in(top, top._reader.data)
@@ -289,8 +291,9 @@ function msmq.dissector(tvb, pinfo, tree)
   return tvb:len()
 end
 
--- On other ports: a segment that begins with a packet's head, not one fault in it. Wireshark takes it that a heuristic
--- dissector in Lua cannot have bytes put together, so tcp is told here where its last packet begins and what is missing.
+-- On other ports: a segment that begins with a packet's head, not one fault in it. To a heuristic dissector in Lua,
+-- Wireshark says that no bytes can be put together; tcp does so all the same when it is told where the last packet
+-- begins and what is missing.
 local function dissect_elsewhere(tvb, pinfo, tree)
   local length = tvb:len()
   if length < known.head_size or not is_head(tvb:raw(0, known.head_size), true) then return false end

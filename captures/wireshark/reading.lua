@@ -8,7 +8,7 @@
 
 local floor, format = math.floor, string.format
 local ENDED = {}
-local MOST_FIELDS = 20000 -- of one packet in the tree: Wireshark gives up on a packet at a million.
+local MOST_FIELDS = 10000 -- of one packet in the tree: Wireshark gives up on a packet at a million.
 
 local function shift(word, places)
   return floor(word / 2 ^ places)
