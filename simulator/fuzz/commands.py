@@ -128,7 +128,7 @@ def repeat(
         print(f"nothing wrong now; it was {finding.group}: {finding.detail}")
     else:
         print(f"{seen[0]}: {seen[1]}")
-        print(f"  {len(finding.data)} bytes: {findings.shown(finding.data)}")
+        print(f"  {findings.shown(finding.data)}")
     return DONE if seen is None else FINDING
 
 
@@ -138,7 +138,7 @@ def lines(report: Report) -> Iterator[str]:
         f"{report.target}, seed {report.seed}: {report.packets:,} packets in {report.seconds:,.1f} s, "
         f"{report.rate:,.0f} a second of one core"
     )
-    yield f"{report.ways:,} ways through the parser"
+    yield f"{report.ways:,} {'way' if report.ways == 1 else 'ways'} through the parser"
     yield ""
     width = max(map(len, report.questions))
     for question, count in report.questions.items():

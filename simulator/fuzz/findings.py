@@ -85,7 +85,7 @@ class Findings:
         for group, finding in self.first.items():
             count = self.counts[group]
             found.append(f"{group}: {finding.detail} ({count:,} {'time' if count == 1 else 'times'})")
-            found.append(f"  {len(finding.data)} bytes: {shown(finding.data)}")
+            found.append(f"  {shown(finding.data)}")
             if self.folder is not None:
                 found.append(f"  repeat with: {command(finding, self.folder)}")
         return found
@@ -105,7 +105,9 @@ class Findings:
 
 
 def shown(data: bytes, limit: int = 40) -> str:
-    return data.hex() if len(data) <= limit else f"{data[:limit].hex()}..."
+    """How many bytes, and the first of them."""
+    more = "..." if len(data) > limit else ""
+    return f"{len(data)} bytes: {data[:limit].hex()}{more}" if data else "no bytes at all"
 
 
 def file_of(finding: Finding, folder: Path) -> Path:
