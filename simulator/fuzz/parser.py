@@ -124,17 +124,19 @@ def fuzz_parser(options: Options, show: Callable[[Report], None] = lambda report
     Raises:
         UsageError: there is no such target, or it reads none of the packets that are valid.
     """
+    fuzzer = fuzzer_of(options)
+    with fuzzer.watch.watching(), memory_limit(options.memory_mb * 2**20):
+        fuzzer.run(show)
+    return fuzzer.report
+
+
+def fuzzer_of(options: Options) -> Fuzzer:
+    """A fuzzer with its judge and its seeds, before the first packet."""
     judge = judge_of(options.target, options.expect)
     seeds = [*from_files(options.corpus), *examples()]
     if options.target != OURS:
         seeds.append(a_ping())
-    fuzzer = Fuzzer(judge, seeds, options)
-    with fuzzer.watch.watching(), memory_limit(options.memory_mb * 2**20):
-        try:
-            fuzzer.run(show)
-        finally:
-            fuzzer.report.findings.close()
-    return fuzzer.report
+    return Fuzzer(judge, seeds, options)
 
 
 def repeat(finding: Finding, limit_s: float = 10.0, memory_mb: int = 512) -> tuple[str, str] | None:
@@ -170,53 +172,72 @@ class Fuzzer:
         self.dice = chance(options.seed, "fuzz parser")
         self.watch = Watch(options.limit_s)
         self.report = Report(options.target, options.seed, Findings(options.folder), judge.counts)
+        self._judge = judge.judge
+        self._began_s = self._began_cpu_s = 0.0
         self._ways: set[Hashable] = set()
         self._corpus: list[bytes] = []
 
     def run(self, show: Callable[[Report], None]) -> None:
         """All packets, until the time is over or there have been so many."""
-        began_s, began_cpu_s = time.monotonic(), time.process_time()
-
-        def update() -> None:
-            self.report.seconds = time.monotonic() - began_s
-            self.report.cpu_s = time.process_time() - began_cpu_s
-            self.report.ways = len(self._ways)
-            show(self.report)
-
         try:
-            self._try_seeds()
-            self._try_mutants(began_s + self.options.seconds, update)
+            self.begin()
+            self._try_all(self._began_s + self.options.seconds, show)
         except KeyboardInterrupt:
             self.report.interrupted = True
-        update()
+        finally:
+            self.end()
 
-    def _try_mutants(self, end_s: float, update: Callable[[], None]) -> None:
-        report, judge, watch, kinds = self.report, self.judge.judge, self.watch, self.report.kinds
+    def begin(self) -> None:
+        """The time begins, and the unmutated packets are tried."""
+        self._began_s, self._began_cpu_s = time.monotonic(), time.process_time()
+        self._try_seeds()
+
+    def end(self) -> None:
+        """The report is complete, and so are the files of the findings."""
+        self._tell()
+        self.report.findings.close()
+
+    def _tell(self) -> Report:
+        self.report.seconds = time.monotonic() - self._began_s
+        self.report.cpu_s = time.process_time() - self._began_cpu_s
+        self.report.ways = len(self._ways)
+        return self.report
+
+    def _try_all(self, end_s: float, show: Callable[[Report], None]) -> None:
         shown_s = time.monotonic()
         last = self.options.packets or -1
-        for mutant in self.packets():
-            watch.packets += 1
-            report.packets += 1
-            kinds[mutant.kind] += 1
-            try:
-                way = judge(mutant.data)
-            except FAULTS as error:
-                self._found(mutant, error)
-            else:
-                if way not in self._ways:
-                    self._keep(way, mutant.data)
+        for mutant in self._mutants():
+            self.try_one(mutant)
             now_s = time.monotonic()
-            if now_s > end_s or report.packets == last:
+            if now_s > end_s or self.report.packets == last:
                 break
             if now_s > shown_s + 1:
                 shown_s = now_s
-                update()
+                show(self._tell())
 
-    def packets(self) -> Iterator[Mutant]:
-        """What the parser is given after the seeds, without end."""
+    def try_one(self, mutant: Mutant) -> None:
+        """One packet: a finding, or a way that may be new."""
+        report = self.report
+        self.watch.packets += 1
+        report.packets += 1
+        report.kinds[mutant.kind] += 1
+        try:
+            way = self._judge(mutant.data)
+        except FAULTS as error:
+            self._found(mutant, error)
+        else:
+            if way not in self._ways:
+                self._keep(way, mutant.data)
+
+    def single_mutations(self) -> Iterator[Mutant]:
+        """Every one of every seed."""
         for seed in self.seeds:
             if len(seed) <= LARGEST:
                 yield from mutants(seed)
+
+    def _mutants(self) -> Iterator[Mutant]:
+        """What the parser is given after the seeds, without end."""
+        yield from self.single_mutations()
         while True:
             packet = self._pick()
             for _ in range(BURST):

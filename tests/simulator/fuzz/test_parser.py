@@ -146,7 +146,8 @@ def test_it_stops_in_time_and_tells_how_far_it_is() -> None:
     report = fuzz_parser(
         Options(target=target("remember"), seconds=1.3), lambda report: told.append(report.seconds)
     )
-    assert len(told) >= 2
+    assert told
+    assert told[0] >= 1
     assert 1.3 <= report.seconds < 10
     assert report.rate > 0
 
