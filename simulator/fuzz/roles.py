@@ -67,28 +67,28 @@ def named_bits(kind: type | None, word: str) -> tuple[NamedBits, ...]:
     return tuple(found)
 
 
-def _layouts(part: Any, kind: type | None = None) -> Iterator[tuple[Layout, type | None]]:
+def layouts_in(part: Any, kind: type | None = None) -> Iterator[tuple[Layout, type | None]]:
     """Each layout within a part, with the record that it is bound to."""
     match bare(part):
         case Record() as record:
-            yield from _layouts(record.layout, record.kind)
+            yield from layouts_in(record.layout, record.kind)
         case Layout() as layout:
             yield layout, kind
             for inner in layout.subcons:
-                yield from _layouts(inner)
+                yield from layouts_in(inner)
         case When() as when:
-            yield from _layouts(when.part)
+            yield from layouts_in(when.part)
         case OneOf() as choice:
             for case in choice.cases.values():
-                yield from _layouts(case)
+                yield from layouts_in(case)
         case Subconstruct() as around:
-            yield from _layouts(around.subcon)
+            yield from layouts_in(around.subcon)
 
 
 def _roles() -> dict[tuple[str, str], Role]:
     roles: dict[tuple[str, str], Role] = {}
     for whole in (user_message_packet, session_header, ping_packet, *INTERNAL_PACKETS.values()):
-        for layout, kind in _layouts(whole):
+        for layout, kind in layouts_in(whole):
             rules = [part for part in map(bare, layout.subcons) if isinstance(part, Must)]
             for part in layout.subcons:
                 if not part.name:

@@ -10,8 +10,13 @@ from hypothesis import strategies as st
 
 from mqproto.errors import WireFormatError
 from mqproto.testing import nearly_valid_packets, packets
-from mqproto.wire import Packet, decode_packet, encode_packet, encode_ping, inspect_packet
+from mqproto.wire import Packet, decode_packet, encode_packet, encode_ping, inspect_packet, reference
+from mqproto.wire.layout import Must, bare
+from mqproto.wire.packets import INTERNAL_PACKETS, user_message_packet
+from mqproto.wire.session import session_header
 from simulator.fuzz.mutations import Mutant, mutants, mutate, sections_of, with_honest_size
+from simulator.fuzz.roles import layouts_in
+from simulator.fuzz.seeds import examples
 from tests.examples import EVERY_PACKET, a_full_message, a_ping, poked
 
 FULL = encode_packet(a_full_message())
@@ -151,3 +156,36 @@ def accepts(mutant: Mutant) -> bool:
     except WireFormatError:
         return False
     return True
+
+
+def rules() -> set[tuple[str, str]]:
+    """Every rule of every layout of a packet, but for those by which the reader has chosen the layout."""
+    wholes = (user_message_packet, session_header, *INTERNAL_PACKETS.values())
+    parts = (
+        (layout.section, bare(part))
+        for whole in wholes
+        for layout, _ in layouts_in(whole)
+        for part in layout.subcons
+    )
+    return {
+        (section, part.limit)
+        for section, part in parts
+        if isinstance(part, Must)
+        and "packet_type" not in part.part.split(".")[1:]
+        and " IN" not in part.limit
+    }
+
+
+def test_every_rule_of_every_layout_is_broken_by_some_single_mutation() -> None:
+    """So whatever a parser forgets to check is tried."""
+    unbroken = rules()
+    for packet in examples():
+        for mutant in mutants(packet):
+            if mutant.kind in ("length", "limit", "flags", "constant") and "repaired" not in mutant.name:
+                try:
+                    reference.decode_packet(mutant.data)
+                except WireFormatError as refusal:
+                    unbroken.discard((refusal.section, refusal.limit))
+        if not unbroken:
+            return
+    assert unbroken == set()
