@@ -41,7 +41,7 @@ class Watch:
     def watching(self) -> Iterator[None]:
         """Watch until the end of the block, in the main thread."""
         before = signal.signal(signal.SIGPROF, self._look)
-        tick_s = self.limit_s / 4
+        tick_s = self.limit_s / 32
         signal.setitimer(signal.ITIMER_PROF, tick_s, tick_s)
         try:
             yield

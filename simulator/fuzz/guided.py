@@ -102,7 +102,7 @@ def _drive(atheris: Any, fuzzer: Fuzzer, folder: Path, home: Connection) -> None
     def try_one(data: bytes) -> None:
         name = drawn.name if drawn.data == data else "found by libFuzzer"
         fuzzer.try_one(Mutant(name, "guided", data))
-        if time.monotonic() > end_s or fuzzer.report.packets == options.packets:
+        if time.monotonic() > end_s or fuzzer.is_enough:
             fuzzer.end()
             home.send(fuzzer.report)
             sys.stdout.flush()
@@ -114,7 +114,7 @@ def _drive(atheris: Any, fuzzer: Fuzzer, folder: Path, home: Connection) -> None
         fuzzer.begin()
         for mutant in fuzzer.single_mutations():
             fuzzer.try_one(mutant)
-            if time.monotonic() > end_s:
+            if time.monotonic() > end_s or fuzzer.is_enough:
                 break
         # One mutation of an entry at a time, as ours is a whole one, and knows its entry well.
         flags = [f"-seed={options.seed % 2**31 or 1}", f"-max_len={LARGEST}", "-mutate_depth=1"]

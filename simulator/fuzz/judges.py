@@ -153,6 +153,6 @@ def _find(name: str, usage: str) -> Any:
         value: Any = importlib.import_module(module)
         for step in path.split("."):
             value = getattr(value, step)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"{name!r}: {error}") from None
+    except Exception as error:  # Somebody else's module may fail in any way.
+        raise UsageError(f"{name!r} cannot be had: {type(error).__name__}: {error}") from None
     return value

@@ -38,6 +38,8 @@ CORPUS: Final = 512
 LARGEST: Final = 4_096
 """Larger ones are not, and their every single mutation is not tried: they would fill the time."""
 MINIMISE_S: Final = 10.0
+HASTE: Final = 8
+"""While a finding is minimised, a parser has so many times less time for a packet."""
 
 OURS: Final = "mqproto.wire"
 """The target that is our own codec."""
@@ -139,15 +141,18 @@ def fuzzer_of(options: Options) -> Fuzzer:
     return Fuzzer(judge, seeds, options)
 
 
-def repeat(finding: Finding, limit_s: float = 10.0, memory_mb: int = 512) -> tuple[str, str] | None:
+def repeat(finding: Finding) -> tuple[str, str] | None:
     """The group and the detail of what the finding's bytes do to its target now; None if they do nothing wrong.
 
     Raises:
-        UsageError: its target is not there.
+        UsageError: its target is not there, or the file does not say which it was.
     """
-    expect = finding.how.get("expect", DEFAULT_EXPECTED)
-    judge = judge_of(str(finding.how.get("target", OURS)), [str(name) for name in expect])
-    watch = Watch(min(limit_s, float(finding.how.get("limit_s", limit_s))))
+    try:
+        target, expect = str(finding.how["target"]), [str(name) for name in finding.how["expect"]]
+        watch, memory_mb = Watch(float(finding.how["limit_s"])), int(finding.how["memory_mb"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"the finding does not say how to repeat it: {error}") from None
+    judge = judge_of(target, expect)
     with watch.watching(), memory_limit(memory_mb * 2**20):
         return fault(judge, watch, finding.data)
 
@@ -197,6 +202,11 @@ class Fuzzer:
         self._tell()
         self.report.findings.close()
 
+    @property
+    def is_enough(self) -> bool:
+        """Whether there have been as many packets as there may be."""
+        return self.options.packets is not None and self.report.packets >= self.options.packets
+
     def _tell(self) -> Report:
         self.report.seconds = time.monotonic() - self._began_s
         self.report.cpu_s = time.process_time() - self._began_cpu_s
@@ -205,11 +215,10 @@ class Fuzzer:
 
     def _try_all(self, end_s: float, show: Callable[[Report], None]) -> None:
         shown_s = time.monotonic()
-        last = self.options.packets or -1
         for mutant in self._mutants():
             self.try_one(mutant)
             now_s = time.monotonic()
-            if now_s > end_s or self.report.packets == last:
+            if now_s > end_s or self.is_enough:
                 break
             if now_s > shown_s + 1:
                 shown_s = now_s
@@ -286,14 +295,6 @@ class Fuzzer:
         findings = self.report.findings
         if findings.knows(group):
             return
-        end_s = time.monotonic() + MINIMISE_S
-
-        def still(data: bytes) -> bool:
-            if time.monotonic() > end_s:
-                return False
-            found = fault(self.judge, self.watch, data)
-            return found is not None and found[0] == group
-
         how: dict[str, Any] = {
             "fuzz": "parser",
             "target": self.options.target,
@@ -303,12 +304,31 @@ class Fuzzer:
             "mutation": mutant.name,
             "unminimised_bytes": len(mutant.data),
             "limit_s": self.options.limit_s,
+            "memory_mb": self.options.memory_mb,
         }
-        least = mutant.data
-        if still(least):
-            least = minimised_packet(least, still)
-            seen = fault(self.judge, self.watch, least)
-            detail = seen[1] if seen is not None else detail
-        else:
+        seen = fault(self.judge, self.watch, mutant.data)
+        data = mutant.data
+        if seen is None or seen[0] != group:
             how["note"] = "it did not show again by itself: something before it had a part in it"
-        findings.add(Finding(group, detail, least, how))
+        else:
+            least = self._minimised(data, group)
+            seen = fault(self.judge, self.watch, least)
+            if seen is not None and seen[0] == group:
+                data, detail = least, seen[1]
+        findings.add(Finding(group, detail, data, how))
+
+    def _minimised(self, data: bytes, group: str) -> bytes:
+        end_s = time.monotonic() + MINIMISE_S
+
+        def still(data: bytes) -> bool:
+            if time.monotonic() > end_s:
+                return False
+            found = fault(self.judge, self.watch, data)
+            return found is not None and found[0] == group
+
+        # What has no end is known sooner; the whole limit for each try would leave no time to try much.
+        self.watch.limit_s = self.options.limit_s / HASTE
+        try:
+            return minimised_packet(data, still)
+        finally:
+            self.watch.limit_s = self.options.limit_s

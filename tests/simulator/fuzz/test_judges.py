@@ -94,6 +94,15 @@ def test_exceptions_are_found_by_their_names() -> None:
             find_exceptions([wrong])
 
 
+def test_a_module_that_fails_when_it_is_imported_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "half_a_parser.py").write_text("def read(data:\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(UsageError, match=r"half_a_parser:read.*SyntaxError"):
+        find_function("half_a_parser:read")
+
+
 def test_a_parser_in_the_folder_one_is_in_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a_parser_of_mine.py").write_text(
         "class Reader:\n    @staticmethod\n    def read(data): return 1\n"

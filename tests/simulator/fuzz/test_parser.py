@@ -44,7 +44,7 @@ def target(name: str) -> str:
 
 
 def run(name: str, folder: Path | None = None, **options: object) -> Report:
-    defaults = {"target": name, "packets": 30_000, "seconds": 60, "folder": folder}
+    defaults = {"target": name, "packets": 15_000, "seconds": 60, "folder": folder}
     return fuzz_parser(Options(**defaults | options))  # type: ignore[arg-type]
 
 
@@ -54,11 +54,11 @@ def only(report: Report) -> Finding:
 
 
 def test_our_own_codec_does_nothing_wrong() -> None:
-    report = run(fuzzing.OURS)
+    report = run(fuzzing.OURS, packets=25_000)
     assert report.findings.lines() == []
-    assert report.packets == sum(report.kinds.values()) == 30_000
-    assert report.questions["decodes or is refused"] == 30_000
-    assert all(count > 200 for count in report.questions.values()), "each question is asked of many"
+    assert report.packets == sum(report.kinds.values()) == 25_000
+    assert report.questions["decodes or is refused"] == 25_000
+    assert all(count > 150 for count in report.questions.values()), "each question is asked of many"
     assert report.ways > 80
 
 
@@ -84,15 +84,17 @@ def test_memory_that_a_packet_announces_is_a_finding() -> None:
     finding = only(run(f"{planted.__name__}:preallocated", memory_mb=128))
     assert finding.group.startswith("MemoryError at planted.py")
     assert len(finding.data) <= planted.LEAST[planted.counted]
+    assert repeat(finding) == (finding.group, finding.detail)
 
 
 def test_a_parser_that_comes_to_no_end_is_stopped_and_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzzing, "MINIMISE_S", 1.0)
-    report = run(f"{planted.__name__}:endless", limit_s=0.1, seconds=1)
+    report = run(f"{planted.__name__}:endless", limit_s=0.2, seconds=0.1)
     finding = only(report)
     assert finding.group == "TookTooLong"
     assert finding.how["mutation"] == "unmutated"
-    assert repeat(finding, limit_s=0.1) is not None
+    assert len(finding.data) < 40, "what is left is the head"
+    assert repeat(finding) == (finding.group, finding.detail)
 
 
 def test_a_parser_that_ends_the_process_does_not_end_the_fuzzer() -> None:
@@ -109,6 +111,15 @@ def test_what_fails_with_the_unmutated_packet_is_found_first() -> None:
 def test_a_parser_that_refuses_every_valid_packet_is_the_wrong_one() -> None:
     with pytest.raises(UsageError, match="refuses every valid packet"):
         run(target("stumble"), expect=("KeyError",))
+
+
+def test_a_finding_that_does_not_say_how_it_came_about_cannot_be_repeated() -> None:
+    with pytest.raises(UsageError, match="target"):
+        repeat(Finding("group", "detail", b"", {"fuzz": "parser"}))
+
+
+def test_it_ends_after_the_seeds_if_there_may_be_no_more_packets() -> None:
+    assert run(target("remember"), packets=3).packets == len(examples()) + 2
 
 
 def test_a_finding_that_does_not_show_again_says_so() -> None:
