@@ -62,17 +62,16 @@ class Watch:
 def memory_limit(more_bytes: int) -> Iterator[None]:
     """No more memory than so much beside what is in use now: who asks for it gets a MemoryError.
 
-    Only on Linux; other systems do not keep such a limit.
+    Within such a block another one counts, wider or narrower. Only on Linux; other systems keep no such limit.
     """
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     if not _STATM.exists():
         yield
         return
-    in_use = int(_STATM.read_text().split()[0]) * resource.getpagesize()
-    wanted = in_use + more_bytes
-    if soft != resource.RLIM_INFINITY:
-        wanted = min(wanted, soft)
-    resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    wanted = int(_STATM.read_text().split()[0]) * resource.getpagesize() + more_bytes
+    resource.setrlimit(
+        resource.RLIMIT_AS, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+    )
     try:
         yield
     finally:

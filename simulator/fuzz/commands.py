@@ -77,7 +77,7 @@ def parser(
     limit_s: Annotated[
         float, typer.Option("--limit", min=0.1, help="Seconds of processor time for one packet.")
     ] = 2,
-    memory_mb: Annotated[int, typer.Option("--memory", min=16, help="MiB that the target may take.")] = 512,
+    memory_mb: Annotated[int, typer.Option("--memory", min=128, help="MiB that the target may take.")] = 512,
     guided: Annotated[
         bool, typer.Option("--guided", help="Let libFuzzer choose by the branches taken; needs atheris.")
     ] = False,

@@ -46,5 +46,11 @@ def test_memory_beyond_the_limit_is_refused_and_then_given_again() -> None:
         with pytest.raises(MemoryError):
             bytes(2**31)
     assert resource.getrlimit(resource.RLIMIT_AS) == before
-    with memory_limit(2**40), memory_limit(2**45):
-        assert resource.getrlimit(resource.RLIMIT_AS)[0] < 2**41, "the narrower of two limits holds"
+
+
+def test_of_two_memory_limits_the_inner_one_counts() -> None:
+    with memory_limit(64 * 2**20):
+        with memory_limit(512 * 2**20):
+            assert len(bytes(128 * 2**20)) == 128 * 2**20
+        with pytest.raises(MemoryError):
+            bytes(128 * 2**20)

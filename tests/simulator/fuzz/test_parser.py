@@ -81,7 +81,7 @@ def test_each_class_of_bug_that_broke_parsers_is_found_minimised_and_repeated(
 
 
 def test_memory_that_a_packet_announces_is_a_finding() -> None:
-    finding = only(run(f"{planted.__name__}:preallocated", memory_mb=128))
+    finding = only(run(f"{planted.__name__}:preallocated", memory_mb=64))
     assert finding.group.startswith("MemoryError at planted.py")
     assert len(finding.data) <= planted.LEAST[planted.counted]
     assert repeat(finding) == (finding.group, finding.detail)
