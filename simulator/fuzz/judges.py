@@ -20,6 +20,8 @@ from typing import Any, Final, Protocol
 from mqproto.errors import UsageError
 from simulator.fuzz.bounds import TookTooLong
 
+BURST: Final = 500
+"""So many mutations of one packet in a row, as what can be done to it is found out once."""
 DEFAULT_EXPECTED: Final = ("ValueError",)
 _OWN_FOLDER: Final = os.path.dirname(__file__) + os.sep
 
@@ -37,6 +39,9 @@ class Judge(Protocol):
 
     def judge_again(self, data: bytes) -> None:
         """Every question about these bytes: to repeat a finding, and to minimise it."""
+
+    def burst(self, packet: bytes) -> int:
+        """How many mutations of a packet to judge in a row: fewer where each takes long."""
 
 
 class Broken(Exception):  # noqa: N818  (what a parser did, not a mistake of its caller)
@@ -82,6 +87,9 @@ class Foreign:
     def judge_again(self, data: bytes) -> None:
         with suppress(*self.expected):
             self.function(data)
+
+    def burst(self, packet: bytes) -> int:
+        return BURST
 
 
 def place(trace: TracebackType | None) -> Hashable:

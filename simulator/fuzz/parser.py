@@ -31,8 +31,6 @@ from simulator.fuzz.mutations import Mutant, mutants, mutate
 from simulator.fuzz.seeds import a_ping, examples, from_files, generated
 from simulator.randomness import chance
 
-BURST: Final = 500
-"""So many mutations of one packet in a row: what can be done to it is found out once."""
 CORPUS: Final = 512
 """How many packets that took a new way are kept to be mutated further."""
 LARGEST: Final = 4_096
@@ -250,7 +248,7 @@ class Fuzzer:
         yield from self.single_mutations()
         while True:
             packet = self._pick()
-            for _ in range(BURST):
+            for _ in range(self.judge.burst(packet)):
                 yield mutate(packet, self.dice)
 
     def _try_seeds(self) -> None:

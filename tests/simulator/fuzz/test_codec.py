@@ -137,6 +137,15 @@ def test_a_way_that_is_often_taken_is_asked_everything_only_now_and_then() -> No
     assert 0 < judge.counts["decodes in little memory"] <= FIRST // 4 + 1
 
 
+def test_packets_with_lists_of_queues_which_construct_reads_are_mutated_less_often() -> None:
+    bursts = {has_lists(packet): OwnCodec().burst(packet) for packet in [*examples(), b"", bytes(40)]}
+    assert bursts[True] < bursts[False]
+
+
+def has_lists(packet: bytes) -> bool:
+    return any(field.name.startswith("multi_queue_format") for field in inspect_packet(packet).fields)
+
+
 @given(packets())
 def test_everything_of_a_packet_holds_its_padding(packet: Packet) -> None:
     assert everything(packet) == everything(dataclasses.replace(packet))
