@@ -52,6 +52,9 @@ def parser(
         str,
         typer.Option(help="module:function that takes the bytes of one packet; our own codec by default."),
     ] = "mqproto.wire",
+    program: Annotated[
+        str, typer.Option(help="Instead: a command that reads one packet from its standard input.")
+    ] = "",
     expect: Annotated[
         list[str] | None,
         typer.Option(
@@ -75,7 +78,10 @@ def parser(
     ] = None,
     out: OutOption = Path("fuzz-findings"),
     limit_s: Annotated[
-        float, typer.Option("--limit", min=0.1, help="Seconds of processor time for one packet.")
+        float,
+        typer.Option(
+            "--limit", min=0.1, help="Seconds of processor time for one packet; of any, for a program."
+        ),
     ] = 2,
     memory_mb: Annotated[int, typer.Option("--memory", min=128, help="MiB that the target may take.")] = 512,
     guided: Annotated[
@@ -94,6 +100,7 @@ def parser(
 
     options = fuzzing.Options(
         target=target,
+        program=program,
         expect=tuple(expect or DEFAULT_EXPECTED),
         seconds=seconds_of(minutes, seconds),
         packets=packets,

@@ -37,6 +37,8 @@ def fuzz_guided(options: Options) -> Report:
     Raises:
         UsageError: atheris is not installed, or the target is none.
     """
+    if options.program:
+        raise UsageError("--guided sees the branches of Python only; leave it out with --program")
     try:
         found = importlib.util.find_spec("atheris")
     except (ImportError, ValueError):
@@ -110,7 +112,7 @@ def _drive(atheris: Any, fuzzer: Fuzzer, folder: Path, home: Connection) -> None
 
     for number, seed in enumerate(fuzzer.seeds):
         (folder / str(number)).write_bytes(seed)
-    with fuzzer.watch.watching(), memory_limit(options.memory_mb * 2**20):
+    with fuzzer.watch.watching(), memory_limit(options.memory_bytes):
         fuzzer.begin()
         for mutant in fuzzer.single_mutations():
             fuzzer.try_one(mutant)

@@ -6,6 +6,7 @@ seeds, of generated packets, and of whatever took a new way through the parser.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -28,6 +29,7 @@ from simulator.fuzz.judges import (
 )
 from simulator.fuzz.minimise import minimised_packet
 from simulator.fuzz.mutations import Mutant, mutants, mutate
+from simulator.fuzz.program import Program
 from simulator.fuzz.seeds import a_ping, examples, from_files, generated
 from simulator.randomness import chance
 
@@ -40,6 +42,7 @@ MINIMISE_S: Final = 10.0
 HASTE: Final = 8
 """While a finding is minimised, a parser has so many times less time for a packet."""
 
+UNLIMITED: Final = 2**60
 OURS: Final = "mqproto.wire"
 """The target that is our own codec."""
 FAULTS: Final = (Exception, TookTooLong, SystemExit)
@@ -51,6 +54,7 @@ class Options:
     """What was typed.
 
     target: `module:function`, or OURS.
+    program: instead of a target, a program that reads one packet from its standard input.
     expect: the exceptions by which a function of somebody else's refuses a packet.
     seconds: of wall-clock time.
     packets: a smaller number ends it sooner; the same number and seed give the same packets.
@@ -61,6 +65,7 @@ class Options:
     """
 
     target: str = OURS
+    program: str = ""
     expect: tuple[str, ...] = DEFAULT_EXPECTED
     seconds: float = 60.0
     packets: int | None = None
@@ -70,12 +75,22 @@ class Options:
     limit_s: float = 2.0
     memory_mb: int = 512
 
+    @property
+    def name(self) -> str:
+        """Of what is fuzzed."""
+        return self.program or self.target
+
+    @property
+    def memory_bytes(self) -> int:
+        """None to speak of for a program: it would inherit the limit, and many reserve more than they ever take."""
+        return UNLIMITED if self.program else self.memory_mb * 2**20
+
 
 @dataclass(slots=True)
 class Report:
     """What a run has come to.
 
-    cpu_s: of this process, which a busy machine does not lengthen.
+    cpu_s: of this process and its programs, which a busy machine does not lengthen.
     ways: how many different ways through the parser were taken.
     """
 
@@ -109,11 +124,13 @@ class Report:
         }
 
 
-def judge_of(target: str, expect: Sequence[str]) -> Judge:
-    """Who judges a target."""
-    if target == OURS:
+def judge_of(options: Options) -> Judge:
+    """Who judges what is to be fuzzed."""
+    if options.program:
+        return Program(options.program, options.limit_s)
+    if options.target == OURS:
         return OwnCodec()
-    return Foreign(find_function(target), find_exceptions(expect))
+    return Foreign(find_function(options.target), find_exceptions(options.expect))
 
 
 def fuzz_parser(options: Options, show: Callable[[Report], None] = lambda report: None) -> Report:
@@ -126,16 +143,16 @@ def fuzz_parser(options: Options, show: Callable[[Report], None] = lambda report
         UsageError: there is no such target, or it reads none of the packets that are valid.
     """
     fuzzer = fuzzer_of(options)
-    with fuzzer.watch.watching(), memory_limit(options.memory_mb * 2**20):
+    with fuzzer.watch.watching(), memory_limit(options.memory_bytes):
         fuzzer.run(show)
     return fuzzer.report
 
 
 def fuzzer_of(options: Options) -> Fuzzer:
     """A fuzzer with its judge and its seeds, before the first packet."""
-    judge = judge_of(options.target, options.expect)
+    judge = judge_of(options)
     seeds = [*from_files(options.corpus), *examples()]
-    if options.target != OURS:
+    if not isinstance(judge, OwnCodec):
         seeds.append(a_ping())
     return Fuzzer(judge, seeds, options)
 
@@ -146,13 +163,19 @@ def repeat(finding: Finding) -> tuple[str, str] | None:
     Raises:
         UsageError: its target is not there, or the file does not say which it was.
     """
+    how = finding.how
     try:
-        target, expect = str(finding.how["target"]), [str(name) for name in finding.how["expect"]]
-        watch, memory_mb = Watch(float(finding.how["limit_s"])), int(finding.how["memory_mb"])
+        options = Options(
+            target=str(how["target"]),
+            program=str(how["program"]),
+            expect=tuple(map(str, how["expect"])),
+            limit_s=float(how["limit_s"]),
+            memory_mb=int(how["memory_mb"]),
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"the finding does not say how to repeat it: {error}") from None
-    judge = judge_of(target, expect)
-    with watch.watching(), memory_limit(memory_mb * 2**20):
+    judge, watch = judge_of(options), Watch(options.limit_s)
+    with watch.watching(), memory_limit(options.memory_bytes):
         return fault(judge, watch, finding.data)
 
 
@@ -166,6 +189,11 @@ def fault(judge: Judge, watch: Watch, data: bytes) -> tuple[str, str] | None:
     return None
 
 
+def cpu_s() -> float:
+    """The processor time of this process and of those that it has waited for."""
+    return sum(os.times()[:4])
+
+
 class Fuzzer:
     """One run."""
 
@@ -175,7 +203,7 @@ class Fuzzer:
         self.options = options
         self.dice = chance(options.seed, "fuzz parser")
         self.watch = Watch(options.limit_s)
-        self.report = Report(options.target, options.seed, Findings(options.folder), judge.counts)
+        self.report = Report(options.name, options.seed, Findings(options.folder), judge.counts)
         self._judge = judge.judge
         self._began_s = self._began_cpu_s = 0.0
         self._ways: set[Hashable] = set()
@@ -193,7 +221,7 @@ class Fuzzer:
 
     def begin(self) -> None:
         """The time begins, and the unmutated packets are tried."""
-        self._began_s, self._began_cpu_s = time.monotonic(), time.process_time()
+        self._began_s, self._began_cpu_s = time.monotonic(), cpu_s()
         self._try_seeds()
 
     def end(self) -> None:
@@ -208,7 +236,7 @@ class Fuzzer:
 
     def _tell(self) -> Report:
         self.report.seconds = time.monotonic() - self._began_s
-        self.report.cpu_s = time.process_time() - self._began_cpu_s
+        self.report.cpu_s = cpu_s() - self._began_cpu_s
         self.report.ways = len(self._ways)
         return self.report
 
@@ -265,10 +293,10 @@ class Fuzzer:
                 continue
             self._ways.add(way)
             refused += way is not None
-        if isinstance(self.judge, Foreign) and refused == len(self.seeds):
+        if not isinstance(self.judge, OwnCodec) and refused == len(self.seeds):
             raise UsageError(
-                f"{self.options.target} refuses every valid packet; "
-                "is it the right function? If it reads others, give them with --corpus"
+                f"{self.options.name} refuses every valid packet; is it the right one? "
+                "If it reads others, give them with --corpus"
             )
 
     def _pick(self) -> bytes:
@@ -297,6 +325,7 @@ class Fuzzer:
         how: dict[str, Any] = {
             "fuzz": "parser",
             "target": self.options.target,
+            "program": self.options.program,
             "expect": list(self.options.expect),
             "seed": self.options.seed,
             "packet": self.report.packets,
@@ -317,10 +346,10 @@ class Fuzzer:
         findings.add(Finding(group, detail, data, how))
 
     def _minimised(self, data: bytes, group: str) -> bytes:
-        end_s = time.process_time() + MINIMISE_S
+        end_s = cpu_s() + MINIMISE_S
 
         def still(data: bytes) -> bool:
-            if time.process_time() > end_s:
+            if cpu_s() > end_s:
                 return False
             found = fault(self.judge, self.watch, data)
             return found is not None and found[0] == group
@@ -329,7 +358,7 @@ class Fuzzer:
         # left of a packet that takes too much memory has to be far beyond the limit, to be so again at another time.
         self.watch.limit_s = self.options.limit_s / HASTE
         try:
-            with memory_limit(2 * self.options.memory_mb * 2**20):
+            with memory_limit(2 * self.options.memory_bytes):
                 return minimised_packet(data, still)
         finally:
             self.watch.limit_s = self.options.limit_s
