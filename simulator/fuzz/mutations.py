@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from mqproto.errors import WireFormatError
 from mqproto.wire import BaseHeader, SeenField, decode_ping, inspect_packet
-from mqproto.wire.base import base_header
+from mqproto.wire.base import SIGNATURE, base_header
 from mqproto.wire.layout import PacketStream
 from mqproto.wire.ping import ping_packet
 from mqproto.wire.session import session_header
@@ -30,6 +30,16 @@ _HEAD_SIZE: Final = base_header.sizeof()
 _RIDES: Final = BaseHeader.session_header.mask
 _RIDES_OR_INTERNAL: Final = _RIDES | BaseHeader.internal.mask
 _SESSION_HEADER_SIZE: Final = session_header.sizeof()
+
+_WORDS: Final = (
+    *(
+        number.to_bytes(4, "little")
+        for number in (0, 0x7FFFFFFF, 0x80000000, 0x80000001, 0xFFFFFFFD, 0xFFFFFFFF)
+    ),
+    *(number.to_bytes(2, "little") for number in (0x8000, 0xFFFF)),
+    SIGNATURE.to_bytes(4, "little"),
+)
+"""What a few bytes are overwritten with: limits, and the signature of a packet."""
 
 LONG_FIELD: Final = 1024
 """Within a longer field nothing is to be learnt from a cut at every byte; its first and last so many halves are."""
@@ -333,19 +343,3 @@ def _of_room(field: SeenField) -> Iterator[Edit]:
         if count <= field.size:
             yield Edit(f"{counted(count)} of {field.name} removed", "removed", stop - count, stop, b"")
     yield Edit(f"{field.name} doubled", "doubled", stop, stop, field.raw[:LONG_FIELD])
-
-
-_WORDS: Final = tuple(
-    bytes.fromhex(word)
-    for word in (
-        "ffffffff",
-        "00000000",
-        "ffffff7f",
-        "00000080",
-        "01000080",
-        "fdffffff",
-        "ffff",
-        "0080",
-        "4c494f52",
-    )
-)
