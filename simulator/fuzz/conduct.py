@@ -81,6 +81,8 @@ class Conduct:
         self.fault: Fault | None = None
         self.answer_count = 0
         """How many packets the peer has sent."""
+        self.answered_by: Guid | None = None
+        """The queue manager that answered us."""
         self._ours = PacketBuffer()
         self._theirs = PacketBuffer()
         self._request: EstablishConnection | None = None
@@ -94,6 +96,11 @@ class Conduct:
         self._received = self._recoverable_received = 0
         self._identities: set[tuple[Guid, int]] = set()
         self._finished = False
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the peer has said that it wants no session, or should have."""
+        return self.stage is Stage.REFUSED
 
     @property
     def is_open(self) -> bool:
@@ -230,6 +237,7 @@ class Conduct:
             self._wrong(f"{what} (3.1.5.3.1)", "")
             return
         self._request_answered = True
+        self.answered_by = answer.server_guid
         if answer.client_guid != request.client_guid:
             seen = f"{guid_text(answer.client_guid)} instead of {guid_text(request.client_guid)}"
             self._wrong("another ClientGuid than was asked with (3.1.5.3.1)", seen)

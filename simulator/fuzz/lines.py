@@ -80,12 +80,13 @@ class Line:
     async def say(self, data: bytes, piece_bytes: int = 0) -> Fault | None:
         """Send bytes, a few at a time if `piece_bytes` is not 0. That the peer has closed is no fault."""
         self.conduct.said(data)
-        with trio.move_on_after(self._place.patience_s) as patience, suppress(trio.BrokenResourceError):
+        with trio.CancelScope() as patience, suppress(trio.BrokenResourceError):
             for start in range(0, len(data), piece_bytes or len(data) or 1):
+                patience.deadline = trio.current_time() + self._place.patience_s
                 await self._stream.send_all(data[start : start + (piece_bytes or len(data))])
-        return (
-            Fault(Oracle.HANGS, "it reads no more", "") if patience.cancelled_caught else self.conduct.fault
-        )
+        if patience.cancelled_caught:
+            return Fault(Oracle.HANGS, "it reads no more", f"{self._place.patience_s:g} s long")
+        return self.conduct.fault
 
     async def settle(self, patience_s: float | None = None) -> Fault | None:
         """Wait until the peer owes nothing, or has closed; the fault if it does neither."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final
 
 from mqproto.transfer.acknowledgments import ORDER_QUEUE
@@ -25,7 +27,7 @@ from mqproto.wire import (
 )
 from mqproto.wire.base import MAXIMUM_PACKET_SIZE, base_header
 from simulator.fuzz.cases import Act, Case
-from simulator.fuzz.mutations import mutate
+from simulator.fuzz.mutations import Edit, mutate, plan_of
 from simulator.fuzz.talk import (
     IDENTITY,
     MESSAGES,
@@ -40,9 +42,14 @@ from simulator.fuzz.talk import (
     transactional,
     whole_conversation,
 )
+from simulator.randomness import chance
 
-MUTATED_SHARE: Final = 0.75
-"""How many of the cases have a mutated packet; the others are out of turn."""
+AIMED_EVERY: Final = 3
+"""Of so many cases one lies about a length, a limit or a flag: first each such lie once, then all of them again."""
+MUTATED_SHARE: Final = 0.6
+"""How many of the others have a packet mutated at random; the rest are out of turn."""
+LIES: Final = ("length", "limit", "flags")
+"""The classes of mutations that parsers are broken by most of all."""
 CROWD: Final = 24
 """Connections at once in one case."""
 _number = struct.Struct("<I")
@@ -63,6 +70,8 @@ def draw_case(target: Target, seed: int, number: int) -> Case:
     talk = Talk(target, seed, number)
     if number == 0:
         return unmutated(talk)
+    if number % AIMED_EVERY == 0:
+        return aimed(talk, seed)
     if talk.dice.random() < MUTATED_SHARE:
         return mutated(talk)
     name = talk.dice.choice(list(TACTICS))
@@ -88,6 +97,33 @@ def mutated(talk: Talk) -> Case:
     what = talk.steps[index].note
     name, kind = talk.mutate(index)
     return talk.case(f"{kind} mutated", f"{what}: {name}")
+
+
+def aimed(talk: Talk, seed: int) -> Case:
+    """The next lie about one field of one message."""
+    lies = lies_in(talk.target.queues[0], seed)
+    kind, edit = lies[talk.number // AIMED_EVERY % len(lies)]
+    talk.greet()
+    was = message_of(talk.target.queues[0], kind)
+    name = f"{kind}: {edit.name}"
+    talk.tell(was, name, plain=True)
+    talk.steps[-1] = replace(talk.steps[-1], data=edit.of(was), was=was)
+    talk.last_word()
+    return talk.case(f"{edit.kind} mutated", name)
+
+
+@lru_cache(maxsize=8)
+def lies_in(queue: str, seed: int) -> list[tuple[str, Edit]]:
+    """Each lie about each field, with the kind of message that has it, in an order that the seed makes."""
+    lies: dict[str, tuple[str, Edit]] = {}
+    dice = chance(seed, "lies")
+    for kind in MESSAGES:
+        for edit in plan_of(message_of(queue, kind)).edits:
+            if edit.kind in LIES:
+                lies.setdefault(edit.name, (kind, edit))
+    found = list(lies.values())
+    dice.shuffle(found)
+    return found
 
 
 # Out of turn

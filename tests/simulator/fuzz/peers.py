@@ -1,0 +1,294 @@
+"""Small queue managers for a fuzzer: a sound one, and one with each fault that a fuzzer has to find.
+
+They accept sessions and acknowledge what comes; they have no queues. A planted fault is a few lines over that.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+from typing import Any
+
+import trio
+
+from mqproto.configuration import Settings
+from mqproto.errors import WireFormatError
+from mqproto.moment import Moment
+from mqproto.session import Session
+from mqproto.timers import Timers
+from mqproto.wire import (
+    Guid,
+    PacketBuffer,
+    SessionAck,
+    UserMessage,
+    acknowledgment_in,
+    decode_packet,
+    encode_packet,
+    establish_connection,
+    inspect_packet,
+)
+
+PEER = Guid(b"the peer's guid."[:16])
+BACK_S = 0.02
+"""How long a peer that crashed is away."""
+
+
+class CrashedError(Exception):
+    """The peer's process would have ended."""
+
+
+class Peer:
+    """A sound peer. What a fault changes are the methods from `opened` on."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.crash_count = 0
+        self._keys = count(1)
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Serve; after a crash again, at the same port."""
+        while True:
+            listener = socket.socket()
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(("127.0.0.1", self.port))
+            listener.listen(64)
+            self.port = listener.getsockname()[1]
+            task_status.started()
+            task_status = trio.TASK_STATUS_IGNORED
+            try:
+                await self._listen(trio.SocketListener(trio.socket.from_stdlib_socket(listener)))
+            except* CrashedError:
+                self.crash_count += 1
+            await self.away()
+
+    async def _listen(self, listener: trio.SocketListener) -> None:
+        async with listener, trio.open_nursery() as nursery:
+            while True:
+                nursery.start_soon(self._serve, await listener.accept())
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        session = Session(
+            next(self._keys),
+            initiator=False,
+            local_qm=PEER,
+            remote_qm=None,
+            remote_address="127.0.0.1",
+            direct=False,
+            settings=Settings(),
+            timers=Timers(),
+        )
+        try:
+            await self.opened(session)
+            while session.closed is None and (data := await stream.receive_some(65_536)):
+                answers = await self.received(session, data)
+                if answers:
+                    await stream.send_all(answers)
+            stream.socket.shutdown(socket.SHUT_WR)
+        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        finally:
+            self.lost(session)
+            stream.socket.close()
+
+    async def opened(self, session: Session) -> None:
+        """A connection was accepted."""
+
+    def lost(self, session: Session) -> None:
+        """A connection has ended."""
+
+    async def received(self, session: Session, data: bytes) -> bytes:
+        """What to answer to these bytes."""
+        messages = session.receive(data, Moment(int(1_000 * trio.current_time()), 0))
+        said = []
+        for message, packet in messages:
+            said.append(await self.took(session, message, packet))
+        session.acknowledge()
+        return self.answered(session, session.take_outbox(), b"".join(said))
+
+    async def took(self, session: Session, message: UserMessage, packet: bytes) -> bytes:
+        """A message came; what to say to it beside the session acknowledgment."""
+        return b""
+
+    def answered(self, session: Session, outbox: list[bytes], said: bytes) -> bytes:
+        """What leaves in the end."""
+        return b"".join(outbox) + said
+
+    async def away(self) -> None:
+        """It has crashed."""
+        await trio.sleep(BACK_S)
+
+
+@asynccontextmanager
+async def serving(peer: Peer) -> AsyncIterator[str]:
+    """A peer that serves; its address."""
+    async with trio.open_nursery() as nursery:
+        await nursery.start(peer.run)
+        yield f"127.0.0.1:{peer.port}"
+        nursery.cancel_scope.cancel()
+
+
+# Faults of the state
+
+
+class HangsOnAGap(Peer):
+    """It waits for what comes before a transactional message, and forgets all else."""
+
+    async def took(self, session: Session, message: UserMessage, packet: bytes) -> bytes:
+        if message.transaction is not None and message.transaction.previous_tx_sequence_number:
+            await trio.sleep_forever()
+        return b""
+
+
+class AnswersGarbage(Peer):
+    """An OrderAck for a sequence that it never began confuses it, as KB 830639 says of another."""
+
+    async def took(self, session: Session, message: UserMessage, packet: bytes) -> bytes:
+        return b"garbage" * 8 if acknowledgment_in(message) is not None else b""
+
+
+class AcknowledgesBeyond(Peer):
+    """It counts a message twice that asks for an acknowledgment."""
+
+    async def took(self, session: Session, message: UserMessage, packet: bytes) -> bytes:
+        if message.properties.acknowledge_arrival:
+            session.data.message_received_count += 1
+        return b""
+
+
+class ServesOneClient(Peer):
+    """Whoever comes second waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._place = trio.Lock()
+
+    async def opened(self, session: Session) -> None:
+        await self._place.acquire()
+
+    def lost(self, session: Session) -> None:
+        self._place.release()
+
+
+class HangsForAll(Peer):
+    """Half a packet stops everybody, as its reader waits for the rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stuck: set[int] = set()
+
+    async def received(self, session: Session, data: bytes) -> bytes:
+        answers = await super().received(session, data)
+        if session.closed is None and session._buffer.pending_bytes > 40:
+            self._stuck.add(session.key)
+        while self._stuck - {session.key}:
+            await trio.sleep(0.01)
+        return answers
+
+    def lost(self, session: Session) -> None:
+        self._stuck.discard(session.key)
+
+
+class AnswersTwice(Peer):
+    """It accepts one more EstablishConnection in an open session, where 3.1.5.3 has it close."""
+
+    async def received(self, session: Session, data: bytes) -> bytes:
+        if session.is_open and len(data) == 572:
+            with suppress(ValueError):
+                request: Any = decode_packet(data)
+                answer = establish_connection(
+                    client=request.client_guid, server=PEER, time_stamp_ms=request.time_stamp_ms
+                )
+                return encode_packet(answer)
+        return await super().received(session, data)
+
+
+class NeverCloses(Peer):
+    """It stays and says nothing where it should close."""
+
+    async def received(self, session: Session, data: bytes) -> bytes:
+        answers = await super().received(session, data)
+        if session.closed is not None and session.data.remote_qm is not None:
+            await trio.sleep_forever()
+        return answers
+
+
+class ForgetsCounts(Peer):
+    """Once it has had two express messages, its SessionAcks say that it has sent one, and it has sent none."""
+
+    def answered(self, session: Session, outbox: list[bytes], said: bytes) -> bytes:
+        if session.data.message_received_count > session.data.recoverable_message_received_count + 1:
+            outbox = [_counted(packet) for packet in outbox]
+        return b"".join(outbox) + said
+
+
+def _counted(packet: bytes) -> bytes:
+    decoded = decode_packet(packet)
+    if isinstance(decoded, SessionAck):
+        decoded.session.user_msg_sequence_number += 1
+    return encode_packet(decoded)
+
+
+class DiesForGood(Peer):
+    """It crashes, and nobody starts it again."""
+
+    async def took(self, session: Session, message: UserMessage, packet: bytes) -> bytes:
+        if message.transaction is not None:
+            raise CrashedError
+        return b""
+
+    async def away(self) -> None:
+        await trio.sleep_forever()
+
+
+# Faults of the parser, each a way in which Microsoft's was once broken: 32-bit arithmetic, flags that are believed
+
+
+class CrashesOn(Peer):
+    """Its parser crashes on a class of packets."""
+
+    def __init__(self, is_deadly: Callable[[dict[str, Any]], bool]) -> None:
+        super().__init__()
+        self.is_deadly = is_deadly
+        self._buffers: dict[int, PacketBuffer] = {}
+
+    async def received(self, session: Session, data: bytes) -> bytes:
+        buffer = self._buffers.setdefault(session.key, PacketBuffer())
+        with suppress(WireFormatError):
+            for packet in buffer.feed(data):
+                if session.is_open and self.is_deadly(
+                    {field.name: field.value for field in inspect_packet(packet).fields}
+                ):
+                    raise CrashedError
+        return await super().received(session, data)
+
+    def lost(self, session: Session) -> None:
+        self._buffers.pop(session.key, None)
+
+
+MASK = 0xFFFFFFFF
+
+
+def doubled_count_wraps(fields: dict[str, Any]) -> bool:
+    """A count of characters that is small once it is doubled."""
+    size = 2 * fields.get("soap.header_data_length", 0)
+    return size > MASK and size & MASK < 64
+
+
+def aligned_size_wraps(fields: dict[str, Any]) -> bool:
+    """A size that is 0 once it is aligned."""
+    size = fields.get("security.provider_info_size", 0) + 3
+    return bool(size > MASK)
+
+
+def flag_announces_nothing(fields: dict[str, Any]) -> bool:
+    """A SecurityHeader is announced, and the packet ends where it would stand."""
+    return bool(fields.get("user.flags", 0) >> 19 & 1) and "properties.flags" not in fields
+
+
+def more_elements_than_bytes(fields: dict[str, Any]) -> bool:
+    """Room is made for so many elements before one of them is read."""
+    names = ("destination", "administration", "response")
+    counts = [fields.get(f"multi_queue_format.{name}.element_count", 0) for name in names]
+    return bool(max(counts) > 100_000)

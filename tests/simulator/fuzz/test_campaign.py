@@ -1,0 +1,117 @@
+"""Each planted fault of a peer is found, made smaller, kept in a file, and repeated from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqproto.wire import inspect_packet
+from simulator.fuzz.campaign import Plan, Report
+from simulator.fuzz.conduct import Oracle
+from simulator.fuzz.findings import file_of, load
+from simulator.fuzz.peer import Options, fuzz_peer, repeat
+from tests.simulator.fuzz import peers
+from tests.simulator.fuzz.peers import Peer, serving
+
+QUICK = Options(patience_s=1.0)
+"""Small peers answer at once."""
+
+
+async def fuzzed(peer: Peer, tmp_path: Path, **changes: Any) -> Report:
+    plan: dict[str, Any] = {"seed": 1, "seconds": 30.0, "enough": 1, "folder": tmp_path, "shrink_s": 10.0}
+    async with serving(peer) as address:
+        return await fuzz_peer(address, QUICK, Plan(**plan | changes))
+
+
+async def test_a_sound_peer_has_no_finding(tmp_path: Path) -> None:
+    report = await fuzzed(Peer(), tmp_path, limit=400)
+    assert report.findings.lines() == []
+    assert report.cases == 400
+    assert report.counts["closed by the peer"] > 100
+    assert len(report.kinds) > 25
+
+
+PLANTED: list[tuple[Callable[[], Peer], Oracle, str]] = [
+    (peers.HangsOnAGap, Oracle.HANGS, "a session acknowledgment"),
+    (peers.AnswersGarbage, Oracle.WRONG, "what it says is no packet"),
+    (peers.AcknowledgesBeyond, Oracle.WRONG, "acknowledges what it cannot have got"),
+    (peers.AnswersTwice, Oracle.WRONG, "a second EstablishConnection"),
+    (peers.NeverCloses, Oracle.HANGS, "to close"),
+    (peers.ForgetsCounts, Oracle.WRONG, "counts its messages wrongly"),
+    (peers.HangsForAll, Oracle.STARVES, ""),
+]
+
+
+@pytest.mark.parametrize(
+    ("plant", "oracle", "rule"), PLANTED, ids=lambda value: getattr(value, "__name__", "")
+)
+async def test_a_planted_fault_is_found_made_smaller_and_repeated_from_its_file(
+    plant: Callable[[], Peer], oracle: Oracle, rule: str, tmp_path: Path
+) -> None:
+    report = await fuzzed(plant(), tmp_path)
+    [finding] = report.findings.first.values()
+    assert finding.how["oracle"] == oracle
+    assert rule in finding.how["rule"]
+    kept = load(file_of(finding, tmp_path))
+    assert kept == finding
+    async with serving(plant()) as address:
+        _, fault = await repeat(kept, address, QUICK)
+        assert fault is not None
+        assert fault.oracle == oracle
+        # The peer has not crashed, and sends answers to whoever is well-behaved.
+    async with serving(Peer()) as address:
+        assert (await repeat(kept, address, QUICK))[1] is None
+    sent = [step for step in finding.how["steps"] if step.startswith("send")]
+    assert len(sent) <= 4, "a handshake, what is wrong, and what shows it"
+
+
+async def test_a_peer_that_serves_one_client_is_found_before_anything_hostile_is_sent(tmp_path: Path) -> None:
+    report = await fuzzed(peers.ServesOneClient(), tmp_path)
+    [finding] = report.findings.first.values()
+    assert finding.group.startswith("stops serving others: it serves one session at a time")
+    assert report.cases == 1
+    assert report.ended
+
+
+@pytest.mark.parametrize(
+    ("is_deadly", "seed"),
+    # Seeds that find it soon. With others each takes some hundreds of cases, and at most 20 s of a busy core.
+    [
+        (peers.doubled_count_wraps, 6),
+        (peers.aligned_size_wraps, 2),
+        (peers.flag_announces_nothing, 1),
+        (peers.more_elements_than_bytes, 1),
+    ],
+)
+async def test_a_packet_that_crashes_the_peer_is_found_within_a_minute_and_made_smaller(
+    is_deadly: Callable[[dict[str, Any]], bool], seed: int, tmp_path: Path
+) -> None:
+    peer = peers.CrashesOn(is_deadly)
+    report = await fuzzed(peer, tmp_path, seconds=60.0, seed=seed)
+    [finding] = report.findings.first.values()
+    assert finding.how["oracle"] in (Oracle.CRASHES, Oracle.STARVES)
+    assert peer.crash_count > 1
+    sizes = [int(step.split()[3]) for step in finding.how["steps"] if step.startswith("send")]
+    assert len(sizes) == 3, "a handshake and the packet"
+    last = finding.data[-sizes[-1] :]
+    assert is_deadly({field.name: field.value for field in inspect_packet(last).fields})
+    kept = load(file_of(finding, tmp_path))
+    again = peers.CrashesOn(is_deadly)
+    async with serving(again) as address:
+        _, fault = await repeat(kept, address, QUICK)
+        assert fault is not None
+        assert again.crash_count == 1
+
+
+async def test_of_a_peer_that_does_not_come_back_the_last_cases_are_kept(tmp_path: Path) -> None:
+    peer = peers.DiesForGood()
+    report = await fuzzed(peer, tmp_path)
+    [finding] = report.findings.first.values()
+    assert finding.how["oracle"] in (Oracle.CRASHES, Oracle.STARVES)
+    assert report.ended == "the peer serves nobody any more"
+    again = peers.DiesForGood()
+    async with serving(again) as address:
+        assert (await repeat(load(file_of(finding, tmp_path)), address, QUICK))[1] is not None
