@@ -5,13 +5,14 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from mqproto.errors import UsageError
-from simulator.options import DONE, FINDING, INTERRUPTED, JsonOption, print_json
+from simulator.options import DONE, FINDING, INTERRUPTED, JsonOption, print_json, run_task
 
 if TYPE_CHECKING:
     from simulator.fuzz.parser import Report
@@ -126,17 +127,130 @@ def parser(
     return FINDING if len(report.findings) else DONE
 
 
+HostArgument = Annotated[
+    str, typer.Argument(help="HOST, HOST:PORT or [IPv6]:PORT; TCP port 1801 by default.")
+]
+PatienceOption = Annotated[
+    float, typer.Option("--timeout", min=0.1, max=600, help="Seconds that the peer may take for anything.")
+]
+RemoteOption = Annotated[
+    bool, typer.Option("--allow-remote", help="Also a peer that is not on this machine: ask its owner first.")
+]
+
+
+@app.command()
+def peer(
+    host: HostArgument,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A private queue that valid messages go to, or a direct name; notes and orders by default.",
+            show_default=False,
+        ),
+    ] = None,
+    identity: Annotated[
+        str | None,
+        typer.Option(
+            "--as", help="The queue manager to be, by its GUID; strangers by default.", show_default=False
+        ),
+    ] = None,
+    minutes: MinutesOption = None,
+    seconds: SecondsOption = None,
+    cases: Annotated[
+        int | None, typer.Option(min=1, help="End after so many cases.", show_default=False)
+    ] = None,
+    seed: SeedOption = None,
+    parallel: Annotated[int, typer.Option(min=1, max=64, help="How many cases at once.")] = 8,
+    patience_s: PatienceOption = 15,
+    ping_port: Annotated[
+        int, typer.Option(min=1, max=65_535, help="The UDP port for malformed Pings.")
+    ] = 3_527,
+    pid: Annotated[
+        int | None, typer.Option(min=1, help="The peer's process, to be watched.", show_default=False)
+    ] = None,
+    memory_mb: Annotated[
+        int, typer.Option("--memory", min=16, help="MiB that the process may grow by; with --pid.")
+    ] = 512,
+    out: OutOption = Path("fuzz-findings"),
+    allow_remote: RemoteOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Hostile conversations with a live queue manager. Status 1 if it does something wrong, 2 if it is not there.
+
+    \b
+    Wrong is: it hangs, it crashes, it says what it may not, it serves others no more. It may always close a
+    connection. Messages are sent to the queues, so take a peer whose messages nobody needs.
+    """
+    from simulator.fuzz import campaign as fuzzing
+    from simulator.fuzz import peer as peers
+
+    seed = secrets.randbelow(1_000_000) if seed is None else seed
+    plan = fuzzing.Plan(seed, seconds_of(minutes, seconds), cases, parallel, folder=out)
+    options = peers.Options(
+        queues=tuple(queue or peers.DEFAULT_QUEUES),
+        presented=peers.read_guid(identity) if identity is not None else None,
+        ping_port=ping_port,
+        patience_s=patience_s,
+        allow_remote=allow_remote,
+    )
+    report: fuzzing.Report | None = None
+    status = DONE
+
+    with progress("cases", plan.seconds, quiet=as_json) as show:
+
+        def shown(so_far: fuzzing.Report) -> None:
+            nonlocal report
+            report = so_far
+            show(so_far.seconds, len(so_far.findings))
+
+        try:
+            report = run_task(
+                partial(peers.fuzz_peer, host, options, plan, pid=pid, growth_mb=memory_mb, show=shown)
+            )
+            status = FINDING if len(report.findings) else DONE
+        except KeyboardInterrupt:
+            status = INTERRUPTED
+    if report is None:
+        return status
+    if as_json:
+        print_json(report.as_json())
+    else:
+        print("\n".join(peers.as_lines(report)))
+    return status
+
+
 @app.command()
 def repeat(
     file: Annotated[Path, typer.Argument(help="The .toml or .bin of a finding.", exists=True)],
+    to: Annotated[
+        str | None,
+        typer.Option(
+            help="The peer that a conversation is repeated with; the one it was found at by default.",
+            show_default=False,
+        ),
+    ] = None,
+    as_new: Annotated[
+        bool,
+        typer.Option(
+            "--as-new", help="As a new queue manager, now: for a peer that knows the old one's messages."
+        ),
+    ] = False,
+    patience_s: PatienceOption = 15,
+    allow_remote: RemoteOption = False,
     as_json: JsonOption = False,
 ) -> int:
     """Do once more what led to a finding. Status 1 if it shows again."""
-    from simulator.fuzz import findings
+    from simulator.fuzz import findings, peer
     from simulator.fuzz import parser as fuzzing
 
     finding = findings.load(file)
-    seen = fuzzing.repeat(finding)
+    if finding.how.get("fuzz") == peer.FUZZ:
+        to = to or str(finding.how.get("peer", ""))
+        options = peer.Options(patience_s=patience_s, allow_remote=allow_remote)
+        fault = run_task(partial(peer.repeat, finding, to, options, as_new=as_new))
+        seen = None if fault is None else (f"{fault.oracle}: {fault.rule}", fault.detail or finding.detail)
+    else:
+        seen = fuzzing.repeat(finding)
     if as_json:
         print_json({"group": finding.group, "seen": seen and {"group": seen[0], "detail": seen[1]}})
     elif seen is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import struct
 from collections.abc import AsyncIterator
@@ -126,7 +127,8 @@ async def connected(place: Place) -> trio.SocketStream | Fault:
             except OSError as error:
                 connecting.close()
                 if error.errno not in OURS:
-                    return Fault(Oracle.CRASHES, "a connection is refused", error.strerror or str(error))
+                    reason = os.strerror(error.errno) if error.errno else str(error)
+                    return Fault(Oracle.CRASHES, "no connection can be had", reason.lower())
                 await trio.sleep(PAUSE_S)
             except BaseException:
                 connecting.close()

@@ -8,23 +8,24 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import trio
 
 from mqproto.errors import UsageError
-from mqproto.wire import NULL_GUID, Guid, guid_text
+from mqproto.wire import NULL_GUID, Guid, guid_from_text, guid_text
 from simulator.fuzz.attack import Attack
 from simulator.fuzz.campaign import Campaign, Plan, Report
 from simulator.fuzz.canary import a_canary
-from simulator.fuzz.cases import case_from_how
+from simulator.fuzz.cases import FUZZ, case_from_how
 from simulator.fuzz.conduct import Fault
 from simulator.fuzz.findings import Finding
 from simulator.fuzz.lines import Line, Place, connected
 from simulator.fuzz.process import Process
 from simulator.fuzz.talk import PRESENTED, Target, connection_request
 from simulator.probe import target as read_target
+
+__all__ = ["DEFAULT_QUEUES", "FUZZ", "Options", "as_lines", "fuzz_peer", "read_guid", "repeat"]
 
 DEFAULT_QUEUES: Final = ("notes", "orders")
 """Those of three-node's destination."""
@@ -65,10 +66,8 @@ async def fuzz_peer(
     return await Campaign(place, target_of(place, options), plan, process, show).run()
 
 
-async def repeat(
-    finding: Finding, peer: str, options: Options, *, as_new: bool = False
-) -> tuple[str, Fault | None]:
-    """Send the case of a finding again, exactly as it was; what is said of it, and the fault if it shows.
+async def repeat(finding: Finding, peer: str, options: Options, *, as_new: bool = False) -> Fault | None:
+    """Send the case of a finding again, exactly as it was; the fault if it shows.
 
     Args:
         as_new: from a queue manager that the peer has never met and with the time of now, for a peer that remembers.
@@ -85,8 +84,7 @@ async def repeat(
         fault = await canary.check()
         if fault is not None:
             raise UsageError(f"{place.address} serves nobody before anything is sent: {fault}")
-        fault = await Attack(place, canary.check).carry_out(case) or await canary.check()
-    return f"{case.kind}: {case.name}", fault
+        return await Attack(place, canary.check).carry_out(case) or await canary.check()
 
 
 async def place_of(peer: str, options: Options) -> Place:
@@ -102,7 +100,7 @@ async def place_of(peer: str, options: Options) -> Place:
         raise UsageError(f"no computer is found under {host}") from None
     if not options.allow_remote and not ipaddress.ip_address(str(where[0]).partition("%")[0]).is_loopback:
         raise UsageError(
-            f"{host} is {where[0]}, which is not this machine: hostile packets go there only with --allow-remote"
+            f"{host} is not this machine ({where[0]}): hostile packets go there only with --allow-remote"
         )
     return Place(family, tuple(where), options.ping_port, options.patience_s)
 
@@ -150,51 +148,39 @@ async def introduced(place: Place, client: Guid) -> Guid:
     return server
 
 
-def as_lines(report: Report, again: str) -> Iterator[str]:
+def read_guid(text: str) -> Guid:
+    """A GUID as a person types it.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        return guid_from_text(text)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def as_lines(report: Report) -> Iterator[str]:
     """The end of a campaign, for people."""
-    counts = report.counts
     yield (
-        f"{report.peer}: {report.cases:,} cases in {report.seconds:.0f} s, {report.cases_per_s:,.0f} a second "
-        f"(seed {report.seed})"
+        f"{report.peer}, seed {report.seed}: {report.cases:,} cases in {report.seconds:,.0f} s, "
+        f"{report.cases_per_s:,.0f} a second"
     )
-    width = max([len(kind) for kind in report.kinds] + [20])
+    yield ""
+    width = max(map(len, report.kinds))
     for kind, count in report.kinds.most_common():
-        yield f"  {kind:<{width}} {count:>9,}"
-    yield f"connections          {counts['connections']:,}"
-    yield f"closed by the peer   {counts['closed by the peer']:,}"
-    yield f"packets of the peer  {counts['answers']:,}"
-    yield f"healthy session      {report.checks:,} checks, the slowest {1_000 * report.slowest_check_s:,.0f} ms"
+        yield f"{kind:{width}}  {count:>12,}"
+    yield ""
+    for name, figure in report.counts.items():
+        yield f"{name:{width}}  {figure:>12,}"
+    slowest_ms = 1_000 * report.slowest_check_s
+    yield f"{'looks at a healthy session':{width}}  {report.checks:>12,}, the slowest {slowest_ms:,.0f} ms"
     if report.memory_mb:
         first, last = report.memory_mb
-        yield f"resident memory      {first:,.0f} MB at first, {last:,.0f} MB at last"
+        yield f"{'MB of memory at first and at last':{width}}  {first:>12,.0f} and {last:,.0f}"
+    yield ""
+    yield from report.findings.lines()
     if report.ended:
         yield f"ended early: {report.ended}"
-    yield from report.findings.lines()
-    yield f"findings             {len(report.findings)}"
-    if report.findings.first:
-        yield f"the same cases again: {again}"
-
-
-def progress(report: Report) -> str:
-    """One line while it runs."""
-    return (
-        f"{report.peer}: {report.seconds:,.0f} s, {report.cases:,} cases, {report.cases_per_s:,.0f} a second, "
-        f"{report.counts['closed by the peer']:,} closed, {len(report.findings)} findings"
-    )
-
-
-def folder_for(seed: int) -> Path:
-    """Where findings go if nobody says."""
-    return Path(f"fuzz-peer-{seed}")
-
-
-def json_of(fault: Fault | None, what: str, peer: str) -> dict[str, Any]:
-    """What repeating a case has shown, for programs."""
-    return {
-        "peer": peer,
-        "case": what,
-        "repeated": fault is not None,
-        "fault": None
-        if fault is None
-        else {"oracle": fault.oracle, "rule": fault.rule, "detail": fault.detail},
-    }
+    count = len(report.findings)
+    yield "no finding" if not count else f"{count} {'finding' if count == 1 else 'findings'}"

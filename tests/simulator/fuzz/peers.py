@@ -177,17 +177,20 @@ class HangsForAll(Peer):
     def __init__(self) -> None:
         super().__init__()
         self._stuck: set[int] = set()
+        self._freed = trio.Event()
 
     async def received(self, session: Session, data: bytes) -> bytes:
         answers = await super().received(session, data)
         if session.closed is None and session._buffer.pending_bytes > 40:
             self._stuck.add(session.key)
         while self._stuck - {session.key}:
-            await trio.sleep(0.01)
+            await self._freed.wait()
         return answers
 
     def lost(self, session: Session) -> None:
         self._stuck.discard(session.key)
+        self._freed.set()
+        self._freed = trio.Event()
 
 
 class AnswersTwice(Peer):
@@ -273,7 +276,7 @@ MASK = 0xFFFFFFFF
 def doubled_count_wraps(fields: dict[str, Any]) -> bool:
     """A count of characters that is small once it is doubled."""
     size = 2 * fields.get("soap.header_data_length", 0)
-    return size > MASK and size & MASK < 64
+    return bool(size > MASK and size & MASK < 64)
 
 
 def aligned_size_wraps(fields: dict[str, Any]) -> bool:

@@ -58,12 +58,12 @@ async def test_a_planted_fault_is_found_made_smaller_and_repeated_from_its_file(
     kept = load(file_of(finding, tmp_path))
     assert kept == finding
     async with serving(plant()) as address:
-        _, fault = await repeat(kept, address, QUICK)
+        fault = await repeat(kept, address, QUICK)
         assert fault is not None
         assert fault.oracle == oracle
         # The peer has not crashed, and sends answers to whoever is well-behaved.
     async with serving(Peer()) as address:
-        assert (await repeat(kept, address, QUICK))[1] is None
+        assert await repeat(kept, address, QUICK) is None
     sent = [step for step in finding.how["steps"] if step.startswith("send")]
     assert len(sent) <= 4, "a handshake, what is wrong, and what shows it"
 
@@ -101,7 +101,7 @@ async def test_a_packet_that_crashes_the_peer_is_found_within_a_minute_and_made_
     kept = load(file_of(finding, tmp_path))
     again = peers.CrashesOn(is_deadly)
     async with serving(again) as address:
-        _, fault = await repeat(kept, address, QUICK)
+        fault = await repeat(kept, address, QUICK)
         assert fault is not None
         assert again.crash_count == 1
 
@@ -114,4 +114,4 @@ async def test_of_a_peer_that_does_not_come_back_the_last_cases_are_kept(tmp_pat
     assert report.ended == "the peer serves nobody any more"
     again = peers.DiesForGood()
     async with serving(again) as address:
-        assert (await repeat(load(file_of(finding, tmp_path)), address, QUICK))[1] is not None
+        assert await repeat(load(file_of(finding, tmp_path)), address, QUICK) is not None
