@@ -7,23 +7,23 @@ moment are suspects: each is sent again alone, the one that does it is made smal
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
 import trio
 
-from mqproto.wire import Guid
+from mqproto.wire import NULL_GUID
 from simulator.fuzz.attack import Attack
 from simulator.fuzz.canary import a_canary
-from simulator.fuzz.cases import Case, case_as_how, joined
+from simulator.fuzz.cases import Case
 from simulator.fuzz.conduct import Fault, Oracle
-from simulator.fuzz.findings import Finding, Findings
+from simulator.fuzz.findings import Findings
+from simulator.fuzz.investigation import OWN, Investigation
 from simulator.fuzz.lines import Place
 from simulator.fuzz.process import Process
-from simulator.fuzz.smaller import calm, described, smaller
 from simulator.fuzz.tactics import draw_case
 from simulator.fuzz.talk import Target
 from simulator.randomness import chance
@@ -32,12 +32,6 @@ CHECK_S: Final = 0.1
 """From one look at the canary to the next."""
 SUSPECTS: Final = 128
 """How many of the last cases are suspected when the peer fails others."""
-QUICK_S: Final = 0.2
-SLOWNESS: Final = 4
-"""While a case is made smaller, what a peer owes is waited for no longer than so many times what it took at most to
-acknowledge a message of the canary, and not less than QUICK_S; at the end the whole patience is waited for."""
-ALIVE: Final = (Oracle.HANGS, Oracle.WRONG)
-"""Faults that a case sees itself. The others are of the whole peer, and any case may have caused them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,24 +113,31 @@ class Campaign:
         self._plan = plan
         self._process = process
         self._show = show
-        self._numbers = iter(range(1, plan.limit) if plan.limit is not None else _forever())
+        self._numbers = iter(range(1, plan.limit)) if plan.limit is not None else count(1)
         self._in_flight: dict[int, Case] = {}
         self._recent: list[Case] = []
         self._troubles: list[tuple[Fault, list[Case]]] = []
-        self._stopping = self._time_is_up = False
-        self._identities = chance(plan.seed, "renewed")
+        self._stopping = False
 
     async def run(self) -> Report:
         """The valid conversation, alone and beside a canary; then one case after the other."""
         began_s = trio.current_time()
+        ends_at = began_s + self._plan.seconds
         try:
-            async with self._guarded():
-                if not await self._begins_well():
-                    return self.report
-                while await self._round(began_s + self._plan.seconds):
-                    await self._investigate()
-                    if self.report.ended or self._time_is_up:
-                        break
+            async with a_canary(self._place, self._target, self._plan.seed) as self._canary:
+                self._investigation = Investigation(
+                    self._place,
+                    self._canary,
+                    self.report.findings,
+                    chance(self._plan.seed, "renewed"),
+                    self._plan.shrink_s,
+                    {"seed": self._plan.seed, "peer": self._place.address},
+                )
+                if await self._begins_well():
+                    while await self._round(ends_at):
+                        await self._investigate()
+                        if self.report.ended or trio.current_time() >= ends_at:
+                            break
         finally:
             self.report.seconds = trio.current_time() - began_s
             self.report.findings.close()
@@ -144,24 +145,15 @@ class Campaign:
                 self.report.memory_mb = self._process.first_mb, self._process.last_mb
         return self.report
 
-    @asynccontextmanager
-    async def _guarded(self) -> AsyncIterator[None]:
-        async with a_canary(self._place, self._target, self._plan.seed) as self._canary:
-            yield
-
-    # The beginning
-
     async def _begins_well(self) -> bool:
         """Case 0 has to pass, or nothing that fails later means anything."""
         case = draw_case(self._target, self._plan.seed, 0)
         self._count(case)
-        fault = await Attack(self._place, _nobody).carry_out(case)
-        if fault is None:
-            fault = await self._canary.check()
-            if fault is None and (fault := await self._attack(self._renewed(case))) is not None:
-                fault = Fault(Oracle.STARVES, "it serves one session at a time", str(fault))
+        fault = await Attack(self._place, _nobody).carry_out(case) or await self._canary.check()
+        if fault is None and (beside := await self._investigation.tried(case)) is not None:
+            fault = Fault(Oracle.STARVES, "it serves one session at a time", str(beside))
         if fault is not None:
-            self._found(fault, case, repeats=True)
+            self._investigation.keep(fault, case)
             self.report.ended = "the valid conversation fails, so that no other can be judged"
         return fault is None
 
@@ -212,156 +204,42 @@ class Campaign:
             self.report.seconds = trio.current_time() - ends_at + self._plan.seconds
             self._show(self.report)
             if trio.current_time() >= ends_at:
-                self._stopping = self._time_is_up = True
+                self._stopping = True
             await trio.sleep(CHECK_S)
 
     def _trouble(self, fault: Fault, case: Case | None) -> None:
         """Something failed: one case's own fault, or everybody's."""
-        if case is not None and self.report.findings.knows(group_of(fault, case)) and fault.oracle in ALIVE:
+        if case is not None and fault.oracle in OWN and self._investigation.knows(fault, case):
             return
         others = [*self._in_flight.values(), *reversed(self._recent)]
         suspects = [*([case] if case else []), *(other for other in others if other is not case)]
         self._troubles.append((fault, suspects[:SUSPECTS]))
         self._stopping = True
-        if fault.oracle not in ALIVE:
+        if fault.oracle not in OWN:
             self._scope.cancel()
 
-    # Investigations
-
     async def _investigate(self) -> None:
-        """Send the suspects again, each alone, and keep what they show."""
+        """Look into all that failed in a round."""
         for fault, suspects in self._troubles:
             if fault.oracle is Oracle.GROWS:
-                self._found(
-                    fault, Case("growth", "all cases up to now", (), Guid(bytes(16)), 0), repeats=False
-                )
+                everything = Case("all cases up to now", f"0 to {self.report.cases}", (), NULL_GUID, 0)
+                self._investigation.keep(fault, everything)
                 continue
-            if not await self._is_back():
-                self._gone(fault, suspects)
+            await self._investigation.look_into(fault, suspects)
+            if self._investigation.is_gone:
+                self.report.ended = "the peer serves nobody any more"
                 return
-            if fault.oracle in ALIVE and self.report.findings.knows(group_of(fault, suspects[0])):
-                continue
-            await self._find(fault, suspects)
             if len(self.report.findings) >= self._plan.enough:
                 self.report.ended = f"{self._plan.enough} findings are enough"
                 return
 
-    async def _find(self, fault: Fault, suspects: list[Case]) -> None:
-        known = set(self.report.findings.first)
-        suspects.sort(key=lambda case: group_of(fault, case) not in known)
-        for case in (variant for suspect in suspects for variant in (calm(suspect), suspect)):
-            seen = await self._tried(self._renewed(case))
-            if seen is None:
-                continue
-            if not await self._is_back():
-                self._gone(seen, [case])
-                return
-            if not self.report.findings.knows(group_of(seen, case)):
-                await self._keep_smallest(seen, case)
-            # A hanging peer keeps others waiting: what they saw was not what happened.
-            if _alike(seen, fault) or fault.oracle is Oracle.HANGS or self.report.ended:
-                return
-        if not suspects:
-            return
-        if fault.oracle not in ALIVE and len(suspects) > 1:
-            together = joined(suspects)
-            seen = await self._tried(self._renewed(together))
-            if seen is not None and _alike(seen, fault):
-                await self._keep_smallest(seen, together)
-                return
-        if not self.report.findings.knows(group_of(fault, suspects[0])):
-            self._found(fault, suspects[0], repeats=False)
-
-    async def _keep_smallest(self, fault: Fault, case: Case) -> None:
-        """Make it smaller while it shows the same, and keep it."""
-        patience_s = self._place.patience_s
-
-        async def still(candidate: Case) -> bool:
-            if not await self._is_back():
-                return False
-            seen = await self._tried(self._renewed(candidate))
-            return seen is not None and _alike(seen, fault)
-
-        self._place.patience_s = min(patience_s, max(QUICK_S, SLOWNESS * self._canary.slowest_s))
-        try:
-            less = await smaller(case, still, self._plan.shrink_s)
-        finally:
-            self._place.patience_s = patience_s
-        if not await self._is_back():
-            self._gone(fault, [less])
-            return
-        seen = await self._tried(self._renewed(less))
-        if seen is not None and _alike(seen, fault):
-            fault, case = seen, less
-        self._found(fault, self._renewed(case), repeats=True, group=group_of(fault, case))
-
-    async def _tried(self, case: Case) -> Fault | None:
-        """A case alone, and how everybody else fares afterwards."""
-        return await self._attack(case) or await self._canary.check()
-
-    async def _is_back(self) -> bool:
-        """Whether the peer serves, as soon as it does."""
-        with trio.move_on_after(self._place.patience_s):
-            while True:
-                if await self._canary.check() is None:
-                    return True
-                await trio.sleep(CHECK_S)
-        return False
-
-    def _gone(self, fault: Fault, suspects: list[Case]) -> None:
-        """The peer does not come back: all that can be kept is what it was told last."""
-        self.report.ended = "the peer serves nobody any more"
-        if suspects:
-            case = joined(reversed(suspects)) if len(suspects) > 1 else suspects[0]
-            self._found(fault, case, repeats=False)
-
-    def _found(self, fault: Fault, case: Case, *, repeats: bool, group: str = "") -> None:
-        steps = tuple(replace(step, note=described(step)) for step in case.steps)
-        how = case_as_how(case.with_steps(steps))
-        how |= {
-            "seed": self._plan.seed,
-            "peer": self._place.address,
-            "oracle": fault.oracle.value,
-            "rule": fault.rule,
-        }
-        detail = "; ".join(filter(None, [fault.detail, f"{case.kind}: {case.name}"]))
-        detail += "" if repeats else "; seen once, and not again when the case was sent alone"
-        self.report.findings.add(Finding(group or group_of(fault, case), detail, case.data, how))
-
-    # Cases
-
     async def _attack(self, case: Case) -> Fault | None:
         return await Attack(self._place, self._canary.check).carry_out(case)
-
-    def _renewed(self, case: Case) -> Case:
-        """As it was, from somebody whom the peer has never met."""
-        return case.renewed(Guid(self._identities.randbytes(16)), case.sent_s)
 
     def _count(self, case: Case) -> None:
         self.report.cases += 1
         self.report.kinds[case.kind] += 1
 
 
-def group_of(fault: Fault, case: Case) -> str:
-    """What findings are grouped by: what was broken, and if that tells little of the cause, what was sent."""
-    if fault.oracle in ALIVE:
-        return f"{fault.oracle}: {fault.rule}"
-    return f"{fault.oracle}: {fault.rule}, after {case.kind}"
-
-
-def _alike(one: Fault, other: Fault) -> bool:
-    """Whether two faults are the same: all ways in which a peer fails everybody at once are."""
-    if one.oracle in ALIVE or other.oracle in ALIVE:
-        return (one.oracle, one.rule) == (other.oracle, other.rule)
-    return True
-
-
 async def _nobody() -> Fault | None:
     return None
-
-
-def _forever() -> Iterator[int]:
-    number = 0
-    while True:
-        number += 1
-        yield number

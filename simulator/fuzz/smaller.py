@@ -121,18 +121,30 @@ def edited(was: bytes, some: Sequence[Edit]) -> bytes:
     return was
 
 
+def changed_fields(step: Step) -> tuple[str, ...]:
+    """The fields that a mutation has changed, by what the packet was; each once, in order."""
+    return tuple(dict.fromkeys(name for name, _ in _changes(step)))
+
+
 def described(step: Step) -> str:
     """What is still wrong with a step, field by field."""
     if not step.was or step.was == step.data:
         return step.note
-    fields = fields_of(step.was)
+    changes = _changes(step)
     pieces = []
-    for edit in edits(step.was, step.data):
-        name = next(
-            (field.name for field in fields if field.offset <= edit.start < field.offset + field.size),
-            "its end",
-        )
+    for name, edit in changes[:SHOWN_EDITS]:
         new = edit.new.hex() if len(edit.new) <= SHOWN_BYTES else f"{edit.new[:SHOWN_BYTES].hex()}..."
         pieces.append(f"{new or 'nothing'} at byte {edit.start}, in {name}")
-    more = f"; and {len(pieces) - SHOWN_EDITS} more" if len(pieces) > SHOWN_EDITS else ""
-    return f"{step.note.partition(':')[0]}: {'; '.join(pieces[:SHOWN_EDITS])}{more}"
+    if len(changes) > SHOWN_EDITS:
+        pieces.append(f"and {len(changes) - SHOWN_EDITS} more")
+    return f"{step.note.partition(':')[0]}: {'; '.join(pieces)}"
+
+
+def _changes(step: Step) -> list[tuple[str, Edit]]:
+    """Each edit, and the field that it begins in."""
+    fields = fields_of(step.was)
+    found = []
+    for edit in edits(step.was, step.data):
+        holds = (field.name for field in fields if field.offset <= edit.start < field.offset + field.size)
+        found.append((next(holds, "what follows it"), edit))
+    return found

@@ -96,7 +96,7 @@ def mutated(talk: Talk) -> Case:
     index = dice.choice(places[2:]) if len(places) > 2 and dice.random() < 0.85 else dice.choice(places)
     what = talk.steps[index].note
     name, kind = talk.mutate(index)
-    return talk.case(f"{kind} mutated", f"{what}: {name}")
+    return talk.case(f"mutated: {kind}", f"{what}: {name}")
 
 
 def aimed(talk: Talk, seed: int) -> Case:
@@ -109,7 +109,7 @@ def aimed(talk: Talk, seed: int) -> Case:
     talk.tell(was, name, plain=True)
     talk.steps[-1] = replace(talk.steps[-1], data=edit.of(was), was=was)
     talk.last_word()
-    return talk.case(f"{edit.kind} mutated", name)
+    return talk.case(f"mutated: {edit.kind}", name)
 
 
 @lru_cache(maxsize=8)

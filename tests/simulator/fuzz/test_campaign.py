@@ -12,11 +12,12 @@ from mqproto.wire import inspect_packet
 from simulator.fuzz.campaign import Plan, Report
 from simulator.fuzz.conduct import Oracle
 from simulator.fuzz.findings import file_of, load
+from simulator.fuzz.investigation import ONCE
 from simulator.fuzz.peer import Options, fuzz_peer, repeat
 from tests.simulator.fuzz import peers
 from tests.simulator.fuzz.peers import Peer, serving
 
-QUICK = Options(patience_s=1.0)
+QUICK = Options(patience_s=0.7)
 """Small peers answer at once."""
 
 
@@ -27,10 +28,10 @@ async def fuzzed(peer: Peer, tmp_path: Path, **changes: Any) -> Report:
 
 
 async def test_a_sound_peer_has_no_finding(tmp_path: Path) -> None:
-    report = await fuzzed(Peer(), tmp_path, limit=400)
+    report = await fuzzed(Peer(), tmp_path, limit=250)
     assert report.findings.lines() == []
-    assert report.cases == 400
-    assert report.counts["closed by the peer"] > 100
+    assert report.cases == 250
+    assert report.counts["closed by the peer"] > 60
     assert len(report.kinds) > 25
 
 
@@ -71,7 +72,7 @@ async def test_a_planted_fault_is_found_made_smaller_and_repeated_from_its_file(
 async def test_a_peer_that_serves_one_client_is_found_before_anything_hostile_is_sent(tmp_path: Path) -> None:
     report = await fuzzed(peers.ServesOneClient(), tmp_path)
     [finding] = report.findings.first.values()
-    assert finding.group.startswith("stops serving others: it serves one session at a time")
+    assert finding.how["rule"] == "it serves one session at a time"
     assert report.cases == 1
     assert report.ended
 
@@ -115,3 +116,27 @@ async def test_of_a_peer_that_does_not_come_back_the_last_cases_are_kept(tmp_pat
     again = peers.DiesForGood()
     async with serving(again) as address:
         assert await repeat(load(file_of(finding, tmp_path)), address, QUICK) is not None
+
+
+async def test_time_ends_it_and_cases_go_on_until_then(tmp_path: Path) -> None:
+    report = await fuzzed(Peer(), tmp_path, seconds=0.4)
+    assert report.findings.lines() == []
+    assert report.ended == ""
+    assert report.cases > 1
+    assert report.seconds >= 0.4
+
+
+async def test_crashes_by_other_fields_are_other_findings_and_each_is_one_that_repeats(
+    tmp_path: Path,
+) -> None:
+    def deadly(fields: dict[str, Any]) -> bool:
+        return fields.get("properties.message_size", 0) > 2**31 or peers.more_elements_than_bytes(fields)
+
+    report = await fuzzed(peers.CrashesOn(deadly), tmp_path, enough=3, seconds=60.0)
+    assert report.ended == "3 findings are enough"
+    for group, finding in report.findings.first.items():
+        assert group.startswith("serves nobody after ")
+        assert ONCE not in finding.detail
+        peer = peers.CrashesOn(deadly)
+        async with serving(peer) as address:
+            assert await repeat(finding, address, QUICK) is not None

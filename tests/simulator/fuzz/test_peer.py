@@ -38,10 +38,10 @@ async def test_a_node_of_ours_stands_it(tmp_path: Path) -> None:
     async with processes(alone, tmp_path) as nodes:
         process = nodes["destination"].process
         assert process is not None
-        plan = Plan(seed=2026, seconds=60, limit=600, folder=tmp_path / "found")
+        plan = Plan(seed=2026, seconds=60, limit=300, folder=tmp_path / "found")
         report = await fuzz_peer(f"{host}:{port}", Options(), plan, pid=process.pid)
         assert report.findings.lines() == []
-        assert report.cases == 600
+        assert report.cases == 300
         assert report.checks > 1
         assert report.memory_mb is not None
         assert process.poll() is None
@@ -54,7 +54,7 @@ async def test_a_node_that_answers_pings_stands_malformed_ones(tmp_path: Path) -
     node = replace(node, settings=replace(node.settings, ping=True))
     chain = replace(chain, nodes={**chain.nodes, "destination": node})
     async with running(chain, "destination", tmp_path, Log()):
-        plan = Plan(seed=5, seconds=60, limit=200, folder=tmp_path / "found")
+        plan = Plan(seed=5, seconds=60, limit=100, folder=tmp_path / "found")
         options = Options(ping_port=node.ping_address[1])
         report = await fuzz_peer(f"{node.host}:{node.address[1]}", options, plan)
         assert report.findings.lines() == []
