@@ -47,7 +47,7 @@ async def test_a_valid_conversation_is_without_fault_on_one_connection_and_on_se
 
 async def test_what_is_owed_at_the_end_is_waited_for() -> None:
     talk = Talk(TARGET, 1, 1)
-    talk.greet()
+    talk.greet(glued=False)
     talk.request()
     async with serving(peers.NeverCloses()) as address:
         fault = await Attack(a_place(address, 0.1), everybody_is_served).carry_out(talk.case("", ""))

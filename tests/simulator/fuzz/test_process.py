@@ -17,7 +17,7 @@ def test_a_process_that_lives_is_no_fault_and_one_that_ended_is() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         process = Process(child.pid, 64)
         assert process.check() is None
-        assert process.first_mb > 1
+        assert process.first_mb > 0
         assert child.stdin is not None
         child.stdin.close()
         # It is a zombie when it has ended, and before its parent asks.
