@@ -1,0 +1,312 @@
+"""What a peer says of the messages that it is sent: session acknowledgments, OrderAcks, FinalAcks, administration.
+
+One account is kept of a captured conversation, another of a live one, both by the same rules, so that the two compare.
+How acknowledgments are batched, and when they come, is not in it.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias
+
+from mqproto.configuration import Settings
+from mqproto.errors import WireFormatError
+from mqproto.moment import Moment
+from mqproto.session import InFlight, Session
+from mqproto.timers import Timers
+from mqproto.wire import (
+    NULL_GUID,
+    EstablishConnection,
+    FinalAckBody,
+    Guid,
+    MessageClass,
+    OrderAckBody,
+    Packet,
+    TxSequenceId,
+    UserMessage,
+    acknowledgment_in,
+    message_identifier,
+)
+
+Identity: TypeAlias = tuple[Guid, int]
+"""A message by its first queue manager and its MessageID.  [MS-MQMQ] 2.2.18.1.3"""
+Place: TypeAlias = tuple[TxSequenceId, int]
+"""A transactional message by its sequence and its number in that.  [MS-MQMQ] 2.2.20.5"""
+
+NACK: Final = 0x8000
+"""Set in each class that says no.  [MS-MQMQ] 2.2.18.1.6"""
+SOMEBODY: Final = Guid(b"\xff" * 16)
+BEGINNING: Final = Moment(uptime_ms=0, utc_s=0)
+
+
+def identity_of(message: UserMessage) -> Identity:
+    """What tells a message from all others, and is the same when it is sent again."""
+    return message.user.source_queue_manager, message.user.message_id
+
+
+def place_of(message: UserMessage) -> Place | None:
+    """Where a message stands in its sequence, if it is transactional."""
+    header = message.transaction
+    return None if header is None else (header.tx_sequence_id, header.tx_sequence_number)
+
+
+ANSWERS: Final = frozenset(MessageClass) - {MessageClass.NORMAL, MessageClass.REPORT}
+"""The classes of what queue managers say of messages: OrderAcks, FinalAcks, administration acknowledgments."""
+
+
+def is_answer(message: UserMessage) -> bool:
+    """Whether a message was made by a queue manager, to say what became of another.  [MS-MQMQ] 2.2.18.1.6"""
+    return message.properties.message_class in ANSWERS
+
+
+def class_name(message_class: int) -> str:
+    """The specification's name of a class, or its number where it has none."""
+    try:
+        return MessageClass(message_class).name
+    except ValueError:
+        return f"class {message_class:#06x}"
+
+
+@dataclass(slots=True)
+class Fate:
+    """What was said of one message so far.
+
+    acknowledged: the neighbour has answered for it: received it, or saved it if it is recoverable.  [MS-MQQB] 3.1.1.6.1
+    ordered: an OrderAck covers it, or a positive FinalAck of it or of a later message.  [MS-MQQB] 3.1.1.6.2, 3.1.5.7
+    final: the class of its FinalAck, None without one.
+    administration: the classes of its administration acknowledgments.
+    """
+
+    acknowledged: bool = False
+    ordered: bool = False
+    final: int | None = None
+    administration: frozenset[int] = frozenset()
+
+    def lacks(self, other: Fate) -> bool:
+        """Whether the other one has an answer of a kind of which this one has none."""
+        return (
+            (other.acknowledged and not self.acknowledged)
+            or (other.ordered and not self.ordered)
+            or (other.final is not None and self.final is None)
+            or not other.administration <= self.administration
+        )
+
+    def differences(self, captured: Fate) -> Iterator[str]:
+        """Where this fate is another than the captured one, in words.
+
+        One answer more than a capture has is no difference if it is positive: the capture may have ended before it.
+        """
+        if captured.acknowledged and not self.acknowledged:
+            yield "no session acknowledgment, the capture has one"
+        if captured.ordered and not self.ordered:
+            yield "no OrderAck, the capture has one"
+        if self.final != captured.final:
+            if self.final is None:
+                assert captured.final is not None
+                yield f"no FinalAck, the capture has {class_name(captured.final)}"
+            elif captured.final is not None:
+                yield f"FinalAck {class_name(self.final)}, the capture has {class_name(captured.final)}"
+            elif self.final & NACK:
+                yield f"FinalAck {class_name(self.final)}, the capture has none"
+        for missing in sorted(captured.administration - self.administration):
+            yield f"no administration acknowledgment {class_name(missing)}, the capture has one"
+        for extra in sorted(self.administration - captured.administration):
+            if extra & NACK:
+                yield f"administration acknowledgment {class_name(extra)}, the capture has none"
+
+
+class Fault(NamedTuple):
+    """What no peer may say, whatever a capture has. `message` is the message that it is about, if it is about one."""
+
+    message: int | None
+    text: str
+
+
+@dataclass(slots=True)
+class _Sequence:
+    """The messages of one sequence by their numbers, in order, and how many of them an OrderAck has passed."""
+
+    places: list[tuple[int, int]] = field(default_factory=list)
+    passed: int = 0
+
+
+class Answers:
+    """The account of one conversation: its messages by number, from 0, and what was said of each.
+
+    First every message is introduced with `expect`, then the conversation is told in its order.
+    """
+
+    def __init__(self) -> None:
+        self.fates: list[Fate] = []
+        self.faults: list[Fault] = []
+        self.order_ack_count = 0
+        self.final_ack_count = 0
+        self.administration_count = 0
+        self._sent: list[bool] = []
+        self._by_identity: dict[Identity, int] = {}
+        self._sequences: dict[tuple[Guid, TxSequenceId], _Sequence] = {}
+
+    def expect(self, identity: Identity, place: Place | None) -> int:
+        """A message that is to be sent; the number that it has here. A second one of the same identity is no other."""
+        number = self._by_identity.setdefault(identity, len(self.fates))
+        if number == len(self.fates):
+            self.fates.append(Fate())
+            self._sent.append(False)
+            if place is not None:
+                sequence = self._sequences.setdefault((identity[0], place[0]), _Sequence())
+                insort(sequence.places, (place[1], number))
+        return number
+
+    def number_of(self, identity: Identity) -> int | None:
+        """The number of a message that was introduced."""
+        return self._by_identity.get(identity)
+
+    @property
+    def sent_count(self) -> int:
+        """How many messages have been sent."""
+        return sum(self._sent)
+
+    def was_sent(self, number: int) -> bool:
+        """Whether a message has been sent."""
+        return self._sent[number]
+
+    # What happens, in its order
+
+    def sent(self, number: int) -> None:
+        """A message was sent, for the first time or again."""
+        self._sent[number] = True
+
+    def acknowledged(self, number: int) -> None:
+        """The session says that the neighbour has it for good."""
+        self.fates[number].acknowledged = True
+
+    def heard(self, message: UserMessage) -> list[int]:
+        """The peer sent a message. If it is an acknowledgment it is taken down; the messages that it speaks of."""
+        acknowledgment = acknowledgment_in(message)
+        if isinstance(acknowledgment, OrderAckBody):
+            return self._order_ack(acknowledgment, message.user.queue_manager_address)
+        if isinstance(acknowledgment, FinalAckBody):
+            return self._final_ack(acknowledgment, message.properties.message_class)
+        if message.properties.message_class:
+            return self._administration(message)
+        return []
+
+    def _order_ack(self, body: OrderAckBody, sender: Guid) -> list[int]:
+        """Everything up to a number has arrived in order.  [MS-MQQB] 2.2.4.1, 3.1.5.6"""
+        identifier, number = body.tx_sequence_id, body.tx_sequence_number
+        found = [
+            sequence
+            for (source, name), sequence in self._sequences.items()
+            if name == identifier and sender in (source, NULL_GUID)
+        ]
+        if not found and number == 0 and identifier.time_stamp == 0 and len(self._sequences) == 1:
+            # The number stands in TxSequenceID, as the example of 3.1.1.6.2 has it.
+            found, number = list(self._sequences.values()), identifier.ordinal
+        if len(found) != 1:
+            return []
+        self.order_ack_count += 1
+        return self._pass(found[0], number, "OrderAck")
+
+    def _pass(self, sequence: _Sequence, through: int, kind: str) -> list[int]:
+        """An acknowledgment covers all of a sequence up to a number."""
+        spoken_of = []
+        while sequence.passed < len(sequence.places) and sequence.places[sequence.passed][0] <= through:
+            place, number = sequence.places[sequence.passed]
+            sequence.passed += 1
+            spoken_of.append(number)
+            self.fates[number].ordered = self._sent[number]
+            if not self._sent[number]:
+                self.faults.append(
+                    Fault(number, f"{kind} of number {through} before number {place} was sent")
+                )
+        last, number = sequence.places[-1]
+        if through > last:
+            text = f"{kind} of number {through}, and the last of its sequence is {last}"
+            self.faults.append(Fault(number, text))
+        return spoken_of
+
+    def _final_ack(self, body: FinalAckBody, message_class: int) -> list[int]:
+        """One message was received by an application, or refused for good.  [MS-MQQB] 2.2.5.1, 3.1.5.7"""
+        number = self._by_identity.get((body.source_guid, body.message_id))
+        if number is None:
+            return []
+        self.final_ack_count += 1
+        if self.fates[number].final is None:  # Of several the first word holds.
+            self.fates[number].final = message_class
+        if not self._sent[number]:
+            text = f"a FinalAck {class_name(message_class)} before it was sent"
+            self.faults.append(Fault(number, text))
+        sequence = self._sequences.get((body.source_guid, body.tx_sequence_id))
+        if sequence is None or message_class != MessageClass.ACK_RECEIVE:
+            return [number]
+        return [number, *self._pass(sequence, body.tx_sequence_number, "FinalAck")]
+
+    def _administration(self, message: UserMessage) -> list[int]:
+        """An administration acknowledgment names its message in CorrelationID.  [MS-MQQB] 3.1.7.15"""
+        named = message_identifier.decode(message.properties.correlation_id)
+        number = self._by_identity.get((named.queue_manager_guid, named.ordinal))
+        if number is None:
+            return []
+        self.administration_count += 1
+        self.fates[number].administration |= {message.properties.message_class}
+        return [number]
+
+
+class Witness:
+    """Follows one session by its packets, as the side whose messages they are that count.
+
+    It knows the counts only of a session that it has seen from the beginning; of another it says nothing.
+    """
+
+    def __init__(self) -> None:
+        self._session: Session | None = None
+        self._position = 0
+
+    @property
+    def fault(self) -> str:
+        """What the other side did against the rules of a session; empty if nothing."""
+        closed = self._session.closed if self._session is not None else None
+        return f"{closed.reason}  [MS-MQQB] {closed.section}" if closed is not None else ""
+
+    def said(self, packet: Packet, data: bytes, number: int | None) -> None:
+        """Our side sent a packet; `number` is that of the message that it is, if it counts."""
+        if isinstance(packet, EstablishConnection) and self._session is None:
+            self._session = _session(packet, initiator=True)
+            self._session.opened(BEGINNING)
+        elif isinstance(packet, UserMessage) and self._session is not None and self._session.is_open:
+            self._position += 1
+            origin: Hashable = number
+            self._session.send(InFlight(origin, self._position, data, packet.user.recoverable), BEGINNING)
+            self._session.take_outbox()
+
+    def heard(self, packet: Packet, data: bytes) -> list[int]:
+        """The other side sent a packet; the messages that it acknowledges for good."""
+        if isinstance(packet, EstablishConnection) and self._session is None:
+            self._session = _session(packet, initiator=False)
+        if self._session is None or self._session.closed is not None:
+            return []
+        try:
+            self._session.receive(data, BEGINNING)
+        except WireFormatError:  # Whoever reads the capture has said so.
+            return []
+        self._session.take_outbox()
+        return [entry.origin for entry in self._session.take_completed() if isinstance(entry.origin, int)]
+
+
+def _session(request: EstablishConnection, *, initiator: bool) -> Session:
+    """The session that a connection request begins, seen from the side of the one or of the other."""
+    own, other = request.client_guid, request.server_guid
+    if not initiator:
+        own, other = (request.server_guid if request.server_guid != NULL_GUID else SOMEBODY), own
+    return Session(
+        0,
+        initiator=initiator,
+        local_qm=own,
+        remote_qm=None if other == NULL_GUID else other,
+        remote_address="",
+        direct=other == NULL_GUID,
+        settings=Settings(),
+        timers=Timers(),
+    )
