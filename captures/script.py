@@ -1,0 +1,341 @@
+"""A captured conversation as a script for one of its two sides: what it sent, when, and what was answered.
+
+`survey` counts who sent what on each connection, `choose` picks a side of one conversation, and `read_script` reads
+that side's part. Nothing here is changed for another peer; `simulator/replay` does that.
+
+A script is held in memory, and is refused beyond 256 MiB of packets: replay one connection of such a capture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from captures.answers import Answers, Identity, Witness, identity_of, is_answer, place_of
+from captures.conversation import Side
+from captures.packets import SeenPacket
+from captures.tcp import Endpoint
+from mqproto.errors import UsageError
+from mqproto.wire import (
+    EstablishConnection,
+    Guid,
+    Packet,
+    Ping,
+    UserMessage,
+    decode_packet,
+    without_session_header,
+)
+
+LIMIT_BYTES: Final = 256 * 2**20
+MSMQ_PORT: Final = 1801
+LOST: Final = "which the capture lacks or which form no packet"
+
+
+@dataclass(slots=True)
+class Connection:
+    """One connection of a capture, and how many messages each side sent on it, acknowledgments left aside."""
+
+    number: int
+    client: Endpoint
+    server: Endpoint
+    message_counts: dict[Side, int] = field(default_factory=lambda: dict.fromkeys(Side, 0))
+
+    def end(self, side: Side) -> Endpoint:
+        """Where one of its sides is."""
+        return self.client if side is Side.CLIENT else self.server
+
+    def side_of(self, packet: SeenPacket) -> Side:
+        """Who sent a packet."""
+        return Side.CLIENT if packet.source == self.client else Side.SERVER
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The part of one side: by the number of each connection that it takes place on, which of the two it is there."""
+
+    sides: dict[int, Side]
+    connections: tuple[Connection, ...]
+
+    @property
+    def message_count(self) -> int:
+        """How many messages it has, acknowledgments left aside; the same message twice counts twice."""
+        return sum(each.message_counts[self.sides[each.number]] for each in self.connections)
+
+    @property
+    def heard_count(self) -> int:
+        """How many messages the other side has."""
+        return sum(each.message_counts[self.sides[each.number].other] for each in self.connections)
+
+    def __str__(self) -> str:
+        first = self.connections[0]
+        side = self.sides[first.number]
+        where = f"{first.end(side)} to {first.end(side.other)}"
+        more = f" and {len(self.connections) - 1} more" if len(self.connections) > 1 else ""
+        return f"the {side.value}'s side of connection {first.number}{more}, {where}"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One packet that our side sent.
+
+    data: as it was on the wire, a SessionHeader included.
+    heard: how many packets the other side had sent before it on the connection.
+    heard_messages: how many messages, acknowledgments left aside, it had sent before in all.
+    message: the number of the message that it is, None for all that belongs to the session or acknowledges.
+    """
+
+    frame: int
+    time_ns: int
+    data: bytes
+    heard: int
+    heard_messages: int
+    message: int | None = None
+
+
+@dataclass(slots=True)
+class Scene:
+    """All that our side sent on one connection."""
+
+    connection: Connection
+    side: Side
+    steps: list[Step] = field(default_factory=list)
+    messages: list[int] = field(default_factory=list)
+    """The messages that it was the first to send."""
+
+
+@dataclass(slots=True)
+class Script:
+    """One side's part.
+
+    messages: the step in which each message was first sent, in that order; `answers` has them by the same numbers.
+    own_manager, peer_manager: the queue managers that presented themselves, None where the capture has no handshake
+        and no message that tells.
+    heard_message_count: how many messages the other side sent, each counted once.
+    left_out: what could not be used, in words.
+    """
+
+    part: Part
+    scenes: list[Scene] = field(default_factory=list)
+    messages: list[Step] = field(default_factory=list)
+    answers: Answers = field(default_factory=Answers)
+    own_manager: Guid | None = None
+    peer_manager: Guid | None = None
+    resend_count: int = 0
+    acknowledgment_count: int = 0
+    heard_message_count: int = 0
+    left_out: list[str] = field(default_factory=list)
+
+    def message(self, number: int) -> UserMessage:
+        """One of the messages, without the SessionHeader that it may have carried."""
+        message = decode_packet(without_session_header(self.messages[number].data))
+        assert isinstance(message, UserMessage)
+        return message
+
+
+def survey(packets: Iterable[SeenPacket]) -> list[Connection]:
+    """Every connection on which MSMQ was spoken, in the order of their first packets.
+
+    Who sent the connection request is the client. In a capture that begins in the middle it is whoever is not at port
+    1801, and else whoever spoke first.
+    """
+    found: dict[int, Connection] = {}
+    for seen in packets:
+        if seen.packet is None or isinstance(seen.packet, Ping):
+            continue
+        connection = found.get(seen.connection)
+        if connection is None:
+            connection = found[seen.connection] = Connection(seen.connection, *_client_and_server(seen))
+        if _is_message(seen.packet):
+            connection.message_counts[connection.side_of(seen)] += 1
+    return list(found.values())
+
+
+def _client_and_server(first: SeenPacket) -> tuple[Endpoint, Endpoint]:
+    if not isinstance(first.packet, EstablishConnection) and first.source.port == MSMQ_PORT:
+        return first.destination, first.source
+    return first.source, first.destination
+
+
+def choose(connections: list[Connection], side: str = "", only: int | None = None) -> Part:
+    """The part of one side of one conversation, which is all connections between the same two hosts.
+
+    Args:
+        side: `client`, `server`, or the HOST or HOST:PORT of a side; otherwise the side that sent most messages.
+        only: the number of one connection, to leave all others aside.
+
+    Raises:
+        UsageError: there is no such side or connection; the text says what there is.
+    """
+    if only is not None:
+        chosen = [each for each in connections if each.number == only]
+        if not chosen:
+            there = ", ".join(str(each.number) for each in connections[:20])
+            raise UsageError(f"connection {only} has no MSMQ; these have: {there}")
+        connections = chosen
+    parts = [part for part in _parts(connections, side) if part.connections]
+    if not parts:
+        there = ", ".join(
+            dict.fromkeys(end.host for each in connections for end in (each.client, each.server))
+        )
+        raise UsageError(f"no side of a conversation is {side}; name client, server or one of {there}")
+    return max(parts, key=lambda part: (part.message_count, part.heard_count))
+
+
+def _parts(connections: list[Connection], side: str) -> Iterator[Part]:
+    """Each side of each conversation, restricted to the connections on which it is what `side` says."""
+    groups: dict[object, list[Connection]] = {}
+    for each in connections:
+        hosts = frozenset((each.client.host, each.server.host))
+        # Where both are at one address, as in a capture of the loopback, only the server's port tells them apart.
+        groups.setdefault(hosts if len(hosts) == 2 else each.server, []).append(each)
+    for group in groups.values():
+        for first in Side:
+            host = group[0].end(first).host
+            sides = {each.number: _side_at(each, first, host) for each in group}
+            kept = tuple(each for each in group if side in _spellings(each, sides[each.number]))
+            yield Part({each.number: sides[each.number] for each in kept}, kept)
+
+
+def _side_at(connection: Connection, side: Side, host: str) -> Side:
+    """The side that is at this host; of two at one host, the one that is asked for."""
+    if connection.client.host == connection.server.host:
+        return side
+    return Side.CLIENT if connection.client.host == host else Side.SERVER
+
+
+def _spellings(connection: Connection, side: Side) -> tuple[str, ...]:
+    """What one side of a connection may be called; nothing means any."""
+    end = connection.end(side)
+    return "", side.value, end.host, str(end)
+
+
+def read_script(packets: Iterable[SeenPacket], part: Part) -> Script:
+    """What the side sent, and what was said of it.
+
+    Raises:
+        UsageError: it is more than 256 MiB.
+    """
+    return _Reader(part).read(packets)
+
+
+class _Reader:
+    """Reads a script, packet by packet."""
+
+    def __init__(self, part: Part) -> None:
+        self._script = Script(part)
+        self._places = {
+            each.number: _Place(Scene(each, part.sides[each.number])) for each in part.connections
+        }
+        self._acknowledgments: list[UserMessage] = []
+        self._heard: set[Identity] = set()
+        self._size_bytes = 0
+        # The queue manager of our side (True) and of the other, as it presented itself, or as its messages tell.
+        self._presented: dict[bool, Guid] = {}
+        self._guessed: dict[bool, Guid] = {}
+
+    def read(self, packets: Iterable[SeenPacket]) -> Script:
+        script = self._script
+        for seen in packets:
+            place = self._places.get(seen.connection)
+            if place is None or isinstance(seen.packet, Ping):
+                continue
+            ours = place.scene.connection.side_of(seen) is place.scene.side
+            if lost_bytes := seen.missing_bytes + seen.skipped_bytes:
+                script.left_out.append(
+                    f"{_whose(ours)} {lost_bytes:,} bytes before frame {seen.first_frame}, {LOST}"
+                )
+            if seen.packet is None:
+                script.left_out.append(f"{_whose(ours)} packet in frame {seen.frame}: {seen.fault}")
+                if ours and seen.framed:
+                    self._add_step(seen, place)
+                continue
+            self._see_manager(seen.packet, place.scene.connection.side_of(seen), ours=ours)
+            if ours:
+                self._say(seen, seen.packet, place)
+            else:
+                self._hear(seen, seen.packet, place)
+        # An OrderAck speaks of numbers, and a message that filled a gap may come after it in the file.
+        for acknowledgment in self._acknowledgments:
+            script.answers.heard(acknowledgment)
+        script.scenes = [place.scene for place in self._places.values() if place.scene.steps]
+        managers = self._guessed | self._presented
+        script.own_manager, script.peer_manager = managers.get(True), managers.get(False)
+        return script
+
+    def _see_manager(self, packet: Packet, side: Side, *, ours: bool) -> None:
+        """Learn who the two are: from a handshake, else from a message that nobody has forwarded."""
+        if isinstance(packet, EstablishConnection):
+            # Of a request the ServerGuid may be null, so each side's own word counts: that of the request for the
+            # client, that of the answer for the server.
+            is_client = side is Side.CLIENT
+            manager = packet.client_guid if is_client else packet.server_guid
+            self._presented[ours] = manager
+        elif isinstance(packet, UserMessage) and not packet.user.hop_count:
+            self._guessed.setdefault(ours, packet.user.source_queue_manager)
+
+    def _say(self, seen: SeenPacket, packet: Packet, place: _Place) -> None:
+        """Our side sent a packet."""
+        script = self._script
+        self._keep(seen.data)
+        number = None
+        if _is_message(packet):
+            assert isinstance(packet, UserMessage)
+            number = script.answers.expect(identity_of(packet), place_of(packet))
+            script.answers.sent(number)
+        elif isinstance(packet, UserMessage):
+            script.acknowledgment_count += 1
+        place.witness.said(packet, seen.data, number)
+        step = self._add_step(seen, place, number)
+        if number is None:
+            return
+        if number < len(script.messages):
+            script.resend_count += 1
+        else:
+            script.messages.append(step)
+            place.scene.messages.append(number)
+
+    def _add_step(self, seen: SeenPacket, place: _Place, number: int | None = None) -> Step:
+        step = Step(
+            seen.frame, seen.time_ns, seen.data, place.heard, self._script.heard_message_count, number
+        )
+        place.scene.steps.append(step)
+        return step
+
+    def _hear(self, seen: SeenPacket, packet: Packet, place: _Place) -> None:
+        """The other side sent a packet."""
+        place.heard += 1
+        for number in place.witness.heard(packet, seen.data):
+            self._script.answers.acknowledged(number)
+        if isinstance(packet, UserMessage):
+            if _is_message(packet):
+                self._heard.add(identity_of(packet))
+                self._script.heard_message_count = len(self._heard)
+            else:
+                self._keep(seen.data)
+                self._acknowledgments.append(packet)
+
+    def _keep(self, data: bytes) -> None:
+        self._size_bytes += len(data)
+        if self._size_bytes > LIMIT_BYTES:
+            raise UsageError(
+                f"{self._script.part} has more than {LIMIT_BYTES >> 20} MiB: choose one connection with --connection"
+            )
+
+
+@dataclass(slots=True)
+class _Place:
+    """How far one connection has been read."""
+
+    scene: Scene
+    witness: Witness = field(default_factory=Witness)
+    heard: int = 0
+
+
+def _whose(ours: bool) -> str:
+    return "our" if ours else "the peer's"
+
+
+def _is_message(packet: object) -> bool:
+    """Whether a packet is a UserMessage that does not answer another: one that a script plays."""
+    return isinstance(packet, UserMessage) and not is_answer(packet)
