@@ -1,0 +1,133 @@
+"""What the peer sends to us, taken as a correct destination takes it.  [MS-MQQB] 3.1.5.8.6, 3.1.6.9, 3.1.7.17
+
+Every message is taken for received by an application at once. Nothing is kept, so what was acknowledged is gone: a
+replayer stands in for a queue manager, and is none. Administration acknowledgments are not made.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from captures.answers import Identity, identity_of, is_answer
+from mqproto.configuration import Settings
+from mqproto.moment import Moment
+from mqproto.timers import Timers
+from mqproto.transfer.acknowledgments import make_final_ack, make_order_ack, reply_to_sender
+from mqproto.transfer.incoming import (
+    IncomingSequence,
+    SequenceKey,
+    Verdict,
+    asks_final_ack,
+    sequence_key,
+)
+from mqproto.wire import (
+    NULL_GUID,
+    Guid,
+    MessageClass,
+    UserMessage,
+    decode_packet,
+    encode_packet,
+    without_session_header,
+)
+
+
+class Receiver:
+    """Takes messages in order and once, and makes their OrderAcks and FinalAcks.
+
+    Args:
+        timers: OrderAcks are due at their Timer.ORDER_ACK_SEND; hand those on to `order_ack_due`.
+        next_message_id: for what we send.
+
+    outgoing: what is to be sent to the peer, as packets.
+    """
+
+    def __init__(self, settings: Settings, timers: Timers, next_message_id: Callable[[], int]) -> None:
+        self.outgoing: deque[bytes] = deque()
+        self.received_count = 0
+        self.duplicate_count = 0
+        self._settings = settings
+        self._timers = timers
+        self._next_message_id = next_message_id
+        self._sequences: dict[SequenceKey, IncomingSequence] = {}
+        self._names: dict[IncomingSequence, Guid] = {}
+        self._express: set[Identity] = set()
+        self._owed: set[IncomingSequence] = set()
+
+    @property
+    def owes_nothing(self) -> bool:
+        """Whether every acknowledgment that is due has been handed over."""
+        return not self._owed and not self.outgoing
+
+    def arrived(self, message: UserMessage, packet: bytes, own: Guid, host: str, now: Moment) -> None:
+        """A UserMessage came.
+
+        Args:
+            own: the queue manager that we are to the peer.
+            host: the peer's address, to which what came by a direct format name is acknowledged.
+        """
+        if is_answer(message):
+            return
+        if message.transaction is not None:
+            self._arrived_in_sequence(message, without_session_header(packet), own, host, now)
+        elif identity_of(message) in self._express:
+            self.duplicate_count += 1
+        else:
+            self._express.add(identity_of(message))
+            self.received_count += 1
+
+    def order_ack_due(self, sequence: IncomingSequence, now: Moment) -> None:
+        """The Order Ack Send Timer is due.  [MS-MQQB] 3.1.6.9"""
+        sequence.order_ack_sent(now)
+        self._owed.discard(sequence)
+        if sequence.number:
+            ack = make_order_ack(sequence, self._names[sequence], self._next_message_id(), now)
+            self.outgoing.append(encode_packet(ack))
+
+    def _arrived_in_sequence(
+        self, message: UserMessage, packet: bytes, own: Guid, host: str, now: Moment
+    ) -> None:
+        header = message.transaction
+        assert header is not None
+        sequence = self._sequence(message, own, host, now)
+        verdict = sequence.judge(header, len(packet))
+        if verdict is Verdict.ACCEPT:
+            self._accept(message, sequence, now)
+            released, _ = sequence.release()
+            for held in released:
+                earlier = decode_packet(held.packet)
+                assert isinstance(earlier, UserMessage)
+                self._accept(earlier, sequence, now)
+        elif verdict is Verdict.HOLD:
+            sequence.hold(header, packet)
+        else:
+            self.duplicate_count += 1
+        sequence.schedule_order_ack(now)
+        self._owed.add(sequence)
+
+    def _accept(self, message: UserMessage, sequence: IncomingSequence, now: Moment) -> None:
+        self.received_count += 1
+        if asks_final_ack(message):
+            ack = make_final_ack(
+                message,
+                MessageClass.ACK_RECEIVE,
+                sequence.reply_to,
+                self._names[sequence],
+                self._next_message_id(),
+                now,
+            )
+            self.outgoing.append(encode_packet(ack))
+
+    def _sequence(self, message: UserMessage, own: Guid, host: str, now: Moment) -> IncomingSequence:
+        key = sequence_key(message, 0)
+        sequence = self._sequences.get(key)
+        if sequence is None:
+            source = message.user.source_queue_manager
+            sequence = self._sequences[key] = IncomingSequence(
+                source, 0, 0, self._settings, self._timers, now
+            )
+            # We stand in for all queue managers behind us, and each answers in its own name.
+            manager = message.user.queue_manager_address
+            self._names[sequence] = own if manager == NULL_GUID else manager
+        sequence.reply_to = reply_to_sender(message, host)
+        return sequence

@@ -1,0 +1,281 @@
+"""What must differ when a captured part is played anew, and an account of what was changed.
+
+A live peer may have had these very messages, so each gets a new MessageID and each sequence a newer TxSequenceID;
+else the peer would drop them as duplicates ([MS-MQQB] 3.1.5.8.1, 3.1.5.8.6).
+
+All that goes from one queue manager to one queue becomes one sequence, whose numbers begin with 1 and have no holes,
+whatever of it the capture has. A sender begins a new sequence only when all of the last has been acknowledged
+([MS-MQQB] 3.1.5.6), and the peer may do so later than in the capture. What was sent out of order still is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from typing import NamedTuple, TypeAlias
+
+from captures.answers import Identity, Place, place_of
+from captures.script import Script
+from mqproto.errors import FormatNameError, UsageError
+from mqproto.formatname import (
+    DirectName,
+    MultipleElementName,
+    PathName,
+    PrivateName,
+    SingleName,
+    direct_name,
+    parse_queue_name,
+)
+from mqproto.formatname.wire import destination_from_wire, destination_to_wire
+from mqproto.wire import (
+    NULL_GUID,
+    Guid,
+    PrivateQueueFormatName,
+    QueueName,
+    TxSequenceId,
+    UserMessage,
+    guid_text,
+)
+
+Stream: TypeAlias = tuple[Guid, str]
+"""A captured sender, and the queue that its messages go to now."""
+
+
+@dataclass(slots=True)
+class Change:
+    """One field that was rewritten: in how many messages, and an example."""
+
+    count: int
+    old: str
+    new: str
+
+
+class Changes(dict[str, Change]):
+    """What was rewritten, by the dotted name of the field."""
+
+    def note(self, name: str, old: object, new: object) -> None:
+        """A field has another value than the captured one; if it has not, nothing is noted."""
+        if old == new:
+            return
+        change = self.get(name)
+        if change is None:
+            self[name] = Change(1, _shown(old), _shown(new))
+        else:
+            change.count += 1
+
+
+def _shown(value: object) -> str:
+    match value:
+        case bytes():
+            return guid_text(Guid(value))
+        case TxSequenceId(time_stamp=time_stamp, ordinal=ordinal):
+            return f"{time_stamp}/{ordinal}"
+        case _:
+            return str(value)
+
+
+class QueueMap(NamedTuple):
+    """`--map FROM=TO`: messages to one queue go to another."""
+
+    old: SingleName
+    new: SingleName
+
+
+def read_map(text: str) -> QueueMap:
+    r"""`FROM=TO`; both are format names in any spelling, or path names.
+
+    A name may hold `=` as well: the first one counts that has a name on both sides.
+
+    Raises:
+        UsageError: it is not of this form.
+    """
+    for place, letter in enumerate(text):
+        if letter == "=":
+            with suppress(FormatNameError):
+                return QueueMap(_queue(text[:place]), _queue(text[place + 1 :]))
+    raise UsageError(
+        rf"--map {text!r} is no FROM=TO of two queues; write it like PRIVATE=GUID\00000010=DIRECT=OS:server\private$\q"
+    )
+
+
+def _queue(text: str) -> SingleName:
+    """A queue that one message can go to."""
+    name = parse_queue_name(text)
+    if isinstance(name, PathName):
+        name = direct_name(name)
+    destination_to_wire(name)
+    assert not isinstance(name, MultipleElementName), "one message cannot go to several"
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What one message becomes, as far as the peer need not be known for it."""
+
+    identity: Identity
+    place: Place | None
+    previous: int
+    destination: SingleName | None
+
+
+class Rewriter:
+    """Rewrites the messages of a script.
+
+    Args:
+        sources: by the captured queue manager, the one that takes its place; the others keep theirs.
+        maps: of a message that several fit, the first counts.
+        first_message_id: the others count on from it.
+        newest: above every TxSequenceID that the peer may have had from these queue managers.
+
+    Raises:
+        UsageError: two queues are mapped to one, and both have transactional messages of one sender.
+    """
+
+    def __init__(
+        self,
+        script: Script,
+        *,
+        sources: Mapping[Guid, Guid],
+        maps: Sequence[QueueMap] = (),
+        first_message_id: int,
+        newest: TxSequenceId,
+    ) -> None:
+        self.changes = Changes()
+        self.broken_signature_count = 0
+        self._script = script
+        self._sources = sources
+        self._maps = {_key(each.old): each.new for each in reversed(maps)}
+        self._plans = self._planned(first_message_id, newest)
+        self._ids = count(first_message_id + len(self._plans))
+
+    def identity(self, number: int) -> Identity:
+        """The new identity of a message of the script."""
+        return self._plans[number].identity
+
+    def place(self, number: int) -> Place | None:
+        """Its new place in its sequence, if it is transactional."""
+        return self._plans[number].place
+
+    def next_message_id(self) -> int:
+        """A MessageID for what is no message of the script."""
+        return next(self._ids) % 2**32
+
+    def rewritten(self, number: int, peer: Guid, now_s: int) -> UserMessage:
+        """A message as it is to be sent to the queue manager `peer` now."""
+        message, plan, note = self._script.message(number), self._plans[number], self.changes.note
+        user = message.user
+        source, message_id = plan.identity
+        note("user.source_queue_manager", user.source_queue_manager, source)
+        note("user.message_id", user.message_id, message_id)
+        note("user.sent_time_s", user.sent_time_s, now_s)
+        user.source_queue_manager, user.message_id, user.sent_time_s = source, message_id, now_s
+        self._send_elsewhere(message, plan.destination, peer)
+        user.admin_queue = self._moved("user.admin_queue", user.admin_queue, peer)
+        user.response_queue = self._moved("user.response_queue", user.response_queue, peer)
+        header = message.transaction
+        if header is not None:
+            assert plan.place is not None
+            identifier, place = plan.place
+            note("transaction.tx_sequence_id", header.tx_sequence_id, identifier)
+            note("transaction.tx_sequence_number", header.tx_sequence_number, place)
+            note("transaction.previous_tx_sequence_number", header.previous_tx_sequence_number, plan.previous)
+            header.tx_sequence_id, header.tx_sequence_number = identifier, place
+            header.previous_tx_sequence_number = plan.previous
+        if message.security is not None and message.security.signature:
+            self.broken_signature_count += 1
+        return message
+
+    def _send_elsewhere(self, message: UserMessage, destination: SingleName | None, peer: Guid) -> None:
+        user, note = message.user, self.changes.note
+        old_manager, old_queue = user.queue_manager_address, _destination_of(message)
+        if old_manager == self._script.peer_manager:
+            user.queue_manager_address = peer
+        if destination is not None:
+            user.destination_type, user.destination_queue = destination_to_wire(destination)
+            user.destination_padding = b""
+            match destination:
+                case PrivateName(manager=manager):
+                    user.queue_manager_address = manager
+                case DirectName():
+                    user.queue_manager_address = NULL_GUID
+                case _ if old_manager == NULL_GUID:
+                    user.queue_manager_address = peer
+            note("user.destination_queue", str(old_queue), str(destination))
+        note("user.queue_manager_address", old_manager, user.queue_manager_address)
+
+    def _moved(self, field: str, queue: QueueName, peer: Guid) -> QueueName:
+        """A queue of one of the two that is named by its queue manager's GUID."""
+        if not isinstance(queue, PrivateQueueFormatName):
+            return queue
+        old = queue.source_queue_manager
+        new = peer if old == self._script.peer_manager else self._sources.get(old, old)
+        self.changes.note(field, old, new)
+        return PrivateQueueFormatName(new, queue.private_queue_identifier)
+
+    # The plan
+
+    def _planned(self, first_message_id: int, newest: TxSequenceId) -> list[_Plan]:
+        script = self._script
+        messages = [script.message(number) for number in range(len(script.messages))]
+        destinations = [self._maps.get(_key(_destination_of(message))) for message in messages]
+        self._refuse_confluence(messages, destinations)
+        streams = [
+            _stream(message, destination) for message, destination in zip(messages, destinations, strict=True)
+        ]
+        places: dict[Stream, set[Place]] = {}
+        for message, stream in zip(messages, streams, strict=True):
+            if (place := place_of(message)) is not None:
+                places.setdefault(stream, set()).add(place)
+        identifiers = {
+            stream: TxSequenceId(time_stamp=newest.time_stamp, ordinal=newest.ordinal + count)
+            for count, stream in enumerate(places, 1)
+        }
+        ranks = {
+            stream: {place: rank for rank, place in enumerate(sorted(found), 1)}
+            for stream, found in places.items()
+        }
+        plans = []
+        for number, (message, stream) in enumerate(zip(messages, streams, strict=True)):
+            source, old = message.user.source_queue_manager, place_of(message)
+            identity = (self._sources.get(source, source), (first_message_id + number) % 2**32)
+            place = None if old is None else (identifiers[stream], ranks[stream][old])
+            plans.append(_Plan(identity, place, place[1] - 1 if place else 0, destinations[number]))
+        return plans
+
+    def _refuse_confluence(
+        self, messages: Sequence[UserMessage], destinations: Sequence[SingleName | None]
+    ) -> None:
+        """Two streams of one sender to one queue would each make the other's messages old.  [MS-MQDMPR] 3.1.1.5"""
+        origins: dict[tuple[Guid, str], str] = {}
+        for message, destination in zip(messages, destinations, strict=True):
+            if message.transaction is None:
+                continue
+            old = _key(_destination_of(message))
+            key = (message.user.source_queue_manager, _key(destination) if destination else old)
+            if origins.setdefault(key, old) != old:
+                raise UsageError(
+                    f"two queues with transactional messages would become one, {destination or old}: map one of them"
+                )
+
+
+def _destination_of(message: UserMessage) -> SingleName | None:
+    """The queue that a message goes to; None if no name can be made of it."""
+    user = message.user
+    try:
+        return destination_from_wire(
+            user.destination_type, user.destination_queue, user.queue_manager_address
+        )
+    except FormatNameError:
+        return None
+
+
+def _stream(message: UserMessage, new: SingleName | None) -> Stream:
+    """What a message shares with all others of its sequence.  [MS-MQDMPR] 3.1.1.5"""
+    return message.user.source_queue_manager, _key(new or _destination_of(message))
+
+
+def _key(name: SingleName | None) -> str:
+    """Names are the same whatever their case."""
+    return str(name).casefold()
