@@ -272,6 +272,72 @@ def simulate(
     return DONE if command.run(options) else FINDING
 
 
+@app.command()
+def replay(
+    capture: Annotated[Path, typer.Argument(help="pcap or pcapng, compressed or not.")],
+    to: Annotated[str, typer.Option(metavar="HOST[:PORT]", help="The live peer.")] = "",
+    listen: Annotated[
+        str, typer.Option(metavar="HOST[:PORT]", help="Play the captured server to whoever connects here.")
+    ] = "",
+    side: Annotated[
+        str,
+        typer.Option(
+            help="Whose part: client, server or HOST[:PORT]; by default the side that sent most messages."
+        ),
+    ] = "",
+    connection: Annotated[
+        int | None, typer.Option(min=0, help="This connection alone, counted as tcp.stream in Wireshark.")
+    ] = None,
+    maps: Annotated[
+        list[str] | None,
+        typer.Option("--map", metavar="FROM=TO", help="What goes to one queue goes to another; repeatable."),
+    ] = None,
+    identity: Annotated[
+        str, typer.Option(help="Who to be: captured (the default on loopback), new, or a GUID.")
+    ] = "",
+    speed: Annotated[
+        str,
+        typer.Option(
+            help="captured, max, or how many times as fast; max by default, captured with --as-captured."
+        ),
+    ] = "",
+    timeout_s: Annotated[
+        float,
+        typer.Option("--timeout", min=0.1, max=3_600, help="Seconds without progress to give up after."),
+    ] = 15,
+    as_captured: Annotated[
+        bool, typer.Option("--as-captured", help="Rewrite nothing, and send every byte.")
+    ] = False,
+    allow_remote: Annotated[
+        bool, typer.Option("--allow-remote", help="Use addresses beyond loopback.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Speak a captured conversation to a live peer, and compare its answers. Status 1 if they differ."""
+    from simulator.replay import command
+    from simulator.replay.rewrite import read_map
+
+    options = command.Options(
+        capture=capture,
+        to=to,
+        listen=listen,
+        side=side,
+        connection=connection,
+        maps=tuple(read_map(text) for text in maps or ()),
+        identity=identity,
+        speed=speed,
+        timeout_s=timeout_s,
+        as_captured=as_captured,
+        allow_remote=allow_remote,
+    )
+    report = run_task(partial(command.replay, options))
+    if as_json:
+        print_json(report.as_json())
+    else:
+        print("\n".join(report.as_lines()))
+    return FINDING if report.differences else DONE
+
+
 RoundsOption = Annotated[int, typer.Option(min=1, help="Rounds; the median counts.")]
 MessagesOption = Annotated[
     int, typer.Option("--messages", "-m", min=1, help="How many go through the chain at full speed.")

@@ -1,0 +1,178 @@
+"""What came of a replay, for people and for programs; and whether the peer answered as in the capture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from captures.answers import Answers
+from captures.script import Script
+from mqproto.wire import Guid, guid_text
+from simulator.replay.rewrite import Changes
+from simulator.replay.stage import Outcome
+
+SHOWN: Final = 20
+"""How many differences, and how many things left out, are shown to people; programs get all."""
+
+
+class Difference(NamedTuple):
+    """Where the peer answered otherwise than in the capture.
+
+    message, frame: the message that it is about and where it stands in the capture; None for the whole.
+    """
+
+    message: int | None
+    frame: int | None
+    text: str
+
+    def __str__(self) -> str:
+        return (
+            self.text if self.message is None else f"message {self.message} (frame {self.frame}): {self.text}"
+        )
+
+
+@dataclass(slots=True)
+class Report:
+    """A replay that is over.
+
+    own, manager: the queue managers that we said we are, and that the peer said it is.
+    received_count: messages that the peer sent, acknowledgments left aside.
+    """
+
+    part: str
+    peer: str
+    own: Guid | None
+    manager: Guid | None
+    duration_s: float
+    message_count: int
+    sent_count: int
+    resend_count: int
+    acknowledgment_count: int
+    session_count: int
+    received_count: int
+    answers: dict[str, tuple[int, int]]
+    """By kind: how many messages had such an answer in the capture, and how many here."""
+    differences: list[Difference] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    changes: Changes = field(default_factory=Changes)
+    as_captured: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs; messages are numbered from 1, what is not known is null."""
+        return {
+            "part": self.part,
+            "peer": self.peer,
+            "queue_manager": _text(self.own),
+            "peer_queue_manager": _text(self.manager),
+            "duration_s": round(self.duration_s, 3),
+            "as_captured": self.as_captured,
+            "messages": self.message_count,
+            "sent": self.sent_count,
+            "resends": self.resend_count,
+            "sessions": self.session_count,
+            "received": self.received_count,
+            "answers": {kind: {"captured": was, "live": now} for kind, (was, now) in self.answers.items()},
+            "rewritten": {
+                name: {"messages": change.count, "captured": change.old, "sent": change.new}
+                for name, change in self.changes.items()
+            },
+            "left_out": self.left_out,
+            "remarks": self.remarks,
+            "differences": [each._asdict() for each in self.differences],
+        }
+
+    def as_lines(self) -> Iterator[str]:
+        """For people."""
+        yield f"played {self.part}"
+        sessions = f"{self.session_count} session{'s' * (self.session_count != 1)}"
+        yield (
+            f"to {self.peer}, queue manager {_text(self.manager) or 'unknown'}, as {_text(self.own) or 'unknown'}: "
+            f"{self.sent_count:,} of {self.message_count:,} messages, {sessions}, {self.duration_s:.1f} s"
+        )
+        if self.received_count:
+            yield f"the peer sent {self.received_count:,} messages of its own"
+        yield from _first(self.left_out, "left out: ")
+        yield from _first(self.remarks, "")
+        yield ""
+        if self.changes:
+            width = max(map(len, self.changes))
+            yield f"{'rewritten':<{width}}  messages  for example"
+            for name, change in self.changes.items():
+                yield f"{name:<{width}}  {change.count:>8,}  {change.old} -> {change.new}"
+        else:
+            yield "rewritten: nothing"
+        yield ""
+        yield f"{'answers':<30}  captured  here"
+        for kind, (was, now) in self.answers.items():
+            yield f"{kind:<30}  {was:>8,}  {now:>4,}"
+        yield ""
+        yield from _first([str(each) for each in self.differences], "differs: ")
+        if not self.differences:
+            yield "the peer answered as in the capture"
+
+
+def _first(lines: list[str], before: str) -> Iterator[str]:
+    yield from (f"{before}{line}" for line in lines[:SHOWN])
+    if len(lines) > SHOWN:
+        yield f"{before}{len(lines) - SHOWN:,} more, which --json has"
+
+
+def _text(guid: Guid | None) -> str | None:
+    return None if guid is None else guid_text(guid)
+
+
+def counts_of(captured: Answers, live: Answers) -> dict[str, tuple[int, int]]:
+    """By kind of answer, how many messages had one in the capture, and how many here."""
+    both = captured.fates, live.fates
+    return {
+        "session acknowledgments": _pair(sum(fate.acknowledged for fate in fates) for fates in both),
+        "OrderAcks": _pair(sum(fate.ordered for fate in fates) for fates in both),
+        "FinalAcks": _pair(sum(fate.final is not None for fate in fates) for fates in both),
+        "administration acknowledgments": _pair(
+            sum(len(fate.administration) for fate in fates) for fates in both
+        ),
+    }
+
+
+def _pair(counts: Iterator[int]) -> tuple[int, int]:
+    captured, live = counts
+    return captured, live
+
+
+def compare(script: Script, live: Answers, outcome: Outcome) -> list[Difference]:
+    """Every difference that matters: what ended it, what no peer may say, and each message's fate.
+
+    When answers came, and how acknowledgments were batched, does not matter.
+    """
+    found = list(_differences(script, live, outcome))
+    if outcome.ending and not found:
+        found.append(Difference(None, None, outcome.ending))
+    return found
+
+
+def _differences(script: Script, live: Answers, outcome: Outcome) -> Iterator[Difference]:
+    unsent = [number for number in range(len(script.messages)) if not live.was_sent(number)]
+    ending = outcome.ending + (f"  [MS-MQQB] {outcome.section}" if outcome.section else "")
+    if unsent:
+        others = f" and {len(unsent) - 1:,} more" if len(unsent) > 1 else ""
+        yield _about(script, unsent[0], f"this{others} could not be sent: {ending}")
+    elif outcome.is_broken:
+        yield Difference(None, None, ending)
+    for fault in live.faults:
+        if fault.message is None:
+            yield Difference(None, None, fault.text)
+        else:
+            yield _about(script, fault.message, fault.text)
+    if script.answers.order_ack_count and not live.order_ack_count:
+        count = script.answers.order_ack_count
+        yield Difference(None, None, f"no OrderAck at all, the capture has {count:,}")
+    for number in range(len(script.messages)):
+        if live.was_sent(number):
+            for text in live.fates[number].differences(script.answers.fates[number]):
+                yield _about(script, number, text)
+
+
+def _about(script: Script, number: int, text: str) -> Difference:
+    return Difference(number + 1, script.messages[number].frame, text)

@@ -1,0 +1,184 @@
+"""A part played as it was captured: the same bytes in the same order, whoever listens.
+
+Before a packet the peer is waited for where the capture has it speak: for any packet, if it said something since our
+last one, and for as many UserMessages as the packet acknowledges, since acknowledging more would break the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from captures.answers import Answers, Fault, Witness, identity_of, place_of
+from captures.script import Scene, Script, Step
+from mqproto.errors import WireFormatError
+from mqproto.wire import (
+    ConnectionParameters,
+    EstablishConnection,
+    Packet,
+    PacketBuffer,
+    UserMessage,
+    decode_packet,
+)
+from simulator.replay.performance import Pace
+from simulator.replay.stage import LINGER_S, Outcome
+from simulator.replay.talk import READ_BYTES, News, farewell
+
+PATIENCE: Final = 2
+"""So often the peer may be waited for in vain."""
+
+
+class Verbatim:
+    """Plays the steps of a script on connections that it is given, and keeps the account of what is answered.
+
+    live, unmet, remarks: as of a `Performance`.
+    """
+
+    def __init__(self, script: Script, pace: Pace, timeout_s: float) -> None:
+        self.script = script
+        self.live = Answers()
+        for number in range(len(script.messages)):
+            message = script.message(number)
+            self.live.expect(identity_of(message), place_of(message))
+        fates = enumerate(zip(self.live.fates, script.answers.fates, strict=True))
+        self.unmet = {number for number, (live, captured) in fates if live.lacks(captured)}
+        self.remarks: list[str] = []
+        self.received_count = 0
+        self._pace = pace
+        self._timeout_s = timeout_s
+        self._news = News()
+
+    async def play(self, scene: Scene, stream: trio.SocketStream, outcome: Outcome, *, last: bool) -> None:
+        """One connection: all its steps, and if it is the `last` then what else is to be answered."""
+        line = _Line()
+        outcome.session_count += 1
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._listen, stream, line, outcome)
+            heard = vain_count = 0
+            for step in scene.steps:
+                await trio.sleep_until(self._pace.due_s(step.time_ns, trio.current_time()))
+                vain_count += not await self._wait_for_peer(step, line, heard)
+                if vain_count == PATIENCE:
+                    line.ending = line.ending or f"the peer said nothing for {self._timeout_s:g} s"
+                heard, line.heard = step.heard, 0
+                if not await self._send(step, stream, line):
+                    outcome.ending = (
+                        f"{line.ending or 'the peer took no more'}, before frame {step.frame} was sent"
+                    )
+                    break
+            await self._wait_for_answers(scene, line, last=last)
+            nursery.cancel_scope.cancel()
+        await farewell(stream)
+        if line.witness.fault:
+            self.live.faults.append(Fault(None, line.witness.fault))
+
+    async def _wait_for_peer(self, step: Step, line: _Line, heard: int) -> bool:
+        """Whether the peer said in time what our next packet has to wait for."""
+        wanted = _acknowledged_by(step.data)
+
+        def has_spoken() -> bool:
+            missing = (wanted - line.user_message_count) % 2**16
+            is_enough = (line.heard > 0 or step.heard <= heard) and not 0 < missing < 2**15
+            return bool(line.ending) or is_enough
+
+        if await self._until(has_spoken):
+            return True
+        self.remarks.append(
+            f"frame {step.frame} was sent though the peer had not said in {self._timeout_s:g} s what it said before it "
+            "in the capture"
+        )
+        return False
+
+    async def _wait_for_answers(self, scene: Scene, line: _Line, *, last: bool) -> None:
+        """Wait for what the session owes, and at the `last` connection for all, as long as some of it comes."""
+        captured, live = self.script.answers.fates, self.live.fates
+
+        def missing() -> int:
+            if last:
+                return len(self.unmet)
+            return sum(captured[number].acknowledged > live[number].acknowledged for number in scene.messages)
+
+        while not line.ending and (before := missing()):
+            if not await self._until(lambda: bool(line.ending) or missing() < before):
+                return
+        if last:
+            with trio.move_on_after(LINGER_S):
+                await self._until(lambda: bool(line.ending))
+
+    async def _until(self, is_so: Callable[[], bool]) -> bool:
+        """Wait until something is so; whether it came to be in time."""
+        with trio.move_on_after(self._timeout_s):
+            while not is_so():
+                await self._news.wait()
+        return is_so()
+
+    async def _send(self, step: Step, stream: trio.SocketStream, line: _Line) -> bool:
+        if line.ending:
+            return False
+        if (packet := _decoded(step.data)) is not None:
+            line.witness.said(packet, step.data, step.message)
+        if step.message is not None:
+            self.live.sent(step.message)
+        try:
+            with trio.fail_after(self._timeout_s):
+                await stream.send_all(step.data)
+        except (trio.BrokenResourceError, trio.TooSlowError):
+            return False
+        return True
+
+    async def _listen(self, stream: trio.SocketStream, line: _Line, outcome: Outcome) -> None:
+        try:
+            while data := await stream.receive_some(READ_BYTES):
+                for raw in line.buffer.feed(bytes(data)):
+                    self._take(raw, line, outcome)
+                self._news.tell()
+            line.ending = "the peer closed the connection"
+        except trio.BrokenResourceError:
+            line.ending = "the peer reset the connection"
+        except WireFormatError as error:
+            line.ending = f"the peer sent what is no packet: {error}"
+        self._news.tell()
+
+    def _take(self, raw: bytes, line: _Line, outcome: Outcome) -> None:
+        line.heard += 1
+        packet = decode_packet(raw)
+        spoken_of = line.witness.heard(packet, raw)
+        for number in spoken_of:
+            self.live.acknowledged(number)
+        if isinstance(packet, EstablishConnection):
+            is_answer = packet.client_guid == outcome.own
+            outcome.manager = packet.server_guid if is_answer else packet.client_guid
+        elif isinstance(packet, UserMessage):
+            line.user_message_count += 1
+            spoken_of += self.live.heard(packet)
+        for number in spoken_of:
+            if not self.live.fates[number].lacks(self.script.answers.fates[number]):
+                self.unmet.discard(number)
+
+
+class _Line:
+    """What was heard on one connection."""
+
+    def __init__(self) -> None:
+        self.witness = Witness()
+        self.buffer = PacketBuffer()
+        self.user_message_count = 0
+        self.heard = 0
+        self.ending = ""
+
+
+def _decoded(data: bytes) -> Packet | None:
+    try:
+        return decode_packet(data)
+    except WireFormatError:  # Hostile packets are played as well.
+        return None
+
+
+def _acknowledged_by(data: bytes) -> int:
+    """How many of the peer's UserMessages one of our packets acknowledges; a count of 16 bits."""
+    packet = _decoded(data)
+    if packet is None or isinstance(packet, EstablishConnection | ConnectionParameters):
+        return 0
+    return packet.session.ack_sequence_number if packet.session is not None else 0
