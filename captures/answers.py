@@ -141,12 +141,15 @@ class Answers:
     def __init__(self) -> None:
         self.fates: list[Fate] = []
         self.faults: list[Fault] = []
+        """Each once, however often it was committed."""
         self.order_ack_count = 0
         self.final_ack_count = 0
         self.administration_count = 0
+        self._known_faults: set[Fault] = set()
         self._sent: list[bool] = []
         self._by_identity: dict[Identity, int] = {}
-        self._sequences: dict[tuple[Guid, TxSequenceId], _Sequence] = {}
+        self._sequences: dict[TxSequenceId, dict[Guid, _Sequence]] = {}
+        """By identifier, and then by the queue manager that sent it: two may have given the same."""
 
     def expect(self, identity: Identity, place: Place | None) -> int:
         """A message that is to be sent; the number that it has here. A second one of the same identity is no other."""
@@ -155,7 +158,7 @@ class Answers:
             self.fates.append(Fate())
             self._sent.append(False)
             if place is not None:
-                sequence = self._sequences.setdefault((identity[0], place[0]), _Sequence())
+                sequence = self._sequences.setdefault(place[0], {}).setdefault(identity[0], _Sequence())
                 insort(sequence.places, (place[1], number))
         return number
 
@@ -171,6 +174,13 @@ class Answers:
     def was_sent(self, number: int) -> bool:
         """Whether a message has been sent."""
         return self._sent[number]
+
+    def blame(self, message: int | None, text: str) -> None:
+        """The peer did what no peer may."""
+        fault = Fault(message, text)
+        if fault not in self._known_faults:
+            self._known_faults.add(fault)
+            self.faults.append(fault)
 
     # What happens, in its order
 
@@ -196,14 +206,11 @@ class Answers:
     def _order_ack(self, body: OrderAckBody, sender: Guid) -> list[int]:
         """Everything up to a number has arrived in order.  [MS-MQQB] 2.2.4.1, 3.1.5.6"""
         identifier, number = body.tx_sequence_id, body.tx_sequence_number
-        found = [
-            sequence
-            for (source, name), sequence in self._sequences.items()
-            if name == identifier and sender in (source, NULL_GUID)
-        ]
-        if not found and number == 0 and identifier.time_stamp == 0 and len(self._sequences) == 1:
+        named = self._sequences.get(identifier)
+        if named is None and number == 0 and identifier.time_stamp == 0 and len(self._sequences) == 1:
             # The number stands in TxSequenceID, as the example of 3.1.1.6.2 has it.
-            found, number = list(self._sequences.values()), identifier.ordinal
+            [named], number = self._sequences.values(), identifier.ordinal
+        found = [each for source, each in (named or {}).items() if sender in (source, NULL_GUID)]
         if len(found) != 1:
             return []
         self.order_ack_count += 1
@@ -218,13 +225,10 @@ class Answers:
             spoken_of.append(number)
             self.fates[number].ordered = self._sent[number]
             if not self._sent[number]:
-                self.faults.append(
-                    Fault(number, f"{kind} of number {through} before number {place} was sent")
-                )
+                self.blame(number, f"{kind} of number {through} before number {place} was sent")
         last, number = sequence.places[-1]
         if through > last:
-            text = f"{kind} of number {through}, and the last of its sequence is {last}"
-            self.faults.append(Fault(number, text))
+            self.blame(number, f"{kind} of a number above {last}, the last of its sequence")
         return spoken_of
 
     def _final_ack(self, body: FinalAckBody, message_class: int) -> list[int]:
@@ -236,9 +240,8 @@ class Answers:
         if self.fates[number].final is None:  # Of several the first word holds.
             self.fates[number].final = message_class
         if not self._sent[number]:
-            text = f"a FinalAck {class_name(message_class)} before it was sent"
-            self.faults.append(Fault(number, text))
-        sequence = self._sequences.get((body.source_guid, body.tx_sequence_id))
+            self.blame(number, f"FinalAck {class_name(message_class)} before it was sent")
+        sequence = self._sequences.get(body.tx_sequence_id, {}).get(body.source_guid)
         if sequence is None or message_class != MessageClass.ACK_RECEIVE:
             return [number]
         return [number, *self._pass(sequence, body.tx_sequence_number, "FinalAck")]

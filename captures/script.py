@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from captures.answers import Answers, Identity, Witness, identity_of, is_answer, place_of
+from captures.answers import Answers, Identity, Place, Witness, identity_of, is_answer, place_of
 from captures.conversation import Side
 from captures.packets import SeenPacket
 from captures.tcp import Endpoint
@@ -93,6 +93,20 @@ class Step:
     message: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a part: what tells it from others, and the step in which it was first sent."""
+
+    identity: Identity
+    place: Place | None
+    step: Step
+
+    @property
+    def frame(self) -> int:
+        """The frame that has it."""
+        return self.step.frame
+
+
 @dataclass(slots=True)
 class Scene:
     """All that our side sent on one connection."""
@@ -108,7 +122,7 @@ class Scene:
 class Script:
     """One side's part.
 
-    messages: the step in which each message was first sent, in that order; `answers` has them by the same numbers.
+    messages: in the order in which they were first sent; `answers` has them by the same numbers.
     own_manager, peer_manager: the queue managers that presented themselves, None where the capture has no handshake
         and no message that tells.
     heard_message_count: how many messages the other side sent, each counted once.
@@ -117,7 +131,7 @@ class Script:
 
     part: Part
     scenes: list[Scene] = field(default_factory=list)
-    messages: list[Step] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
     answers: Answers = field(default_factory=Answers)
     own_manager: Guid | None = None
     peer_manager: Guid | None = None
@@ -128,7 +142,7 @@ class Script:
 
     def message(self, number: int) -> UserMessage:
         """One of the messages, without the SessionHeader that it may have carried."""
-        message = decode_packet(without_session_header(self.messages[number].data))
+        message = decode_packet(without_session_header(self.messages[number].step.data))
         assert isinstance(message, UserMessage)
         return message
 
@@ -292,7 +306,8 @@ class _Reader:
         if number < len(script.messages):
             script.resend_count += 1
         else:
-            script.messages.append(step)
+            assert isinstance(packet, UserMessage)
+            script.messages.append(Message(identity_of(packet), place_of(packet), step))
             place.scene.messages.append(number)
 
     def _add_step(self, seen: SeenPacket, place: _Place, number: int | None = None) -> Step:

@@ -94,6 +94,8 @@ async def replay(options: Options) -> Report:
         raise UsageError(
             "whom to play to? give --to HOST[:PORT], or --listen HOST[:PORT] and start the client"
         )
+    if options.as_captured and (options.maps or options.identity):
+        raise UsageError("--as-captured rewrites nothing: leave --map and --identity out, or leave it out")
     pace = options.pace
     address, port = await _allowed(options.to, options) if options.to else ("", 0)
     is_remote = bool(options.to) and not _is_loopback(address)
@@ -217,8 +219,10 @@ async def _play(
         return Performance(script, rewriter, settings, pace, waits=not options.to)
 
     own = _identity(options.identity)
+    if options.to or options.identity == CAPTURED:
+        own = own or script.own_manager or new_guid()
     if options.to:
-        own = own or _captured_identity(script)
+        assert own is not None
         performance = make(own)
         outcome = await play_to(performance, *peer, own, options.timeout_s, listener)
     else:
@@ -327,10 +331,6 @@ def _name(guid: Guid | None) -> str:
     return "us" if guid is None else guid_text(guid)
 
 
-def _captured_identity(script: Script) -> Guid:
-    return script.own_manager or new_guid()
-
-
 def _sources(script: Script, own: Guid, options: Options) -> Mapping[Guid, Guid]:
     """By the captured queue manager, who sends its messages now.
 
@@ -338,15 +338,13 @@ def _sources(script: Script, own: Guid, options: Options) -> Mapping[Guid, Guid]
     """
     if options.identity in ("", CAPTURED):
         return {script.own_manager: own} if script.own_manager is not None else {}
-    sources = {script.message(number).user.source_queue_manager for number in range(len(script.messages))}
+    sources = {message.identity[0] for message in script.messages}
     return {each: own if each == script.own_manager else new_guid() for each in sources}
 
 
 def _newest(script: Script) -> TxSequenceId:
     """Above all identifiers that anybody may have given before: they begin with the time.  [MS-MQQB] 3.1.1.3.1"""
     now_ns = time.time_ns()
-    headers = [script.message(number).transaction for number in range(len(script.messages))]
-    captured_s = max(
-        (header.tx_sequence_id.time_stamp for header in headers if header is not None), default=0
-    )
-    return TxSequenceId(time_stamp=max(now_ns // 10**9, captured_s + 1) % 2**32, ordinal=now_ns % 10**9)
+    captured = [message.place[0].time_stamp for message in script.messages if message.place is not None]
+    time_stamp = max([now_ns // 10**9, *(each + 1 for each in captured)])
+    return TxSequenceId(time_stamp=min(time_stamp, 2**32 - 1), ordinal=now_ns % 10**9)

@@ -95,7 +95,7 @@ class Performance:
             return 0.0
         if not self.pending:
             return math.inf
-        step = self.script.messages[self.pending[0]]
+        step = self.script.messages[self.pending[0]].step
         due_s = self.pace.due_s(step.time_ns, now_s)
         if self._waits and self.receiver.received_count < step.heard_messages:
             due_s = max(due_s, self.progress_s + GATE_S)
@@ -115,7 +115,7 @@ class Performance:
             packet = self._acknowledgments.popleft()
             return InFlight(OWN, self._position, packet, recoverable=is_recoverable(packet))
         number = self.pending.popleft()
-        step = self.script.messages[number]
+        step = self.script.messages[number].step
         if self._waits and self.receiver.received_count < step.heard_messages:
             self.remarks.append(
                 f"message {number + 1} (frame {step.frame}) did not wait any longer: in the capture the peer had sent "

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple, TypeAlias
 
-from captures.answers import Identity, Place, place_of
+from captures.answers import Identity, Place
 from captures.script import Script
 from mqproto.errors import FormatNameError, UsageError
 from mqproto.formatname import (
@@ -217,47 +217,45 @@ class Rewriter:
     # The plan
 
     def _planned(self, first_message_id: int, newest: TxSequenceId) -> list[_Plan]:
-        script = self._script
-        messages = [script.message(number) for number in range(len(script.messages))]
-        destinations = [self._maps.get(_key(_destination_of(message))) for message in messages]
-        self._refuse_confluence(messages, destinations)
+        messages = self._script.messages
+        names = [_destination_of(self._script.message(number)) for number in range(len(messages))]
+        destinations = [self._maps.get(_key(name)) for name in names]
         streams = [
-            _stream(message, destination) for message, destination in zip(messages, destinations, strict=True)
+            (message.identity[0], _key(new or old))
+            for message, new, old in zip(messages, destinations, names, strict=True)
         ]
-        places: dict[Stream, set[Place]] = {}
-        for message, stream in zip(messages, streams, strict=True):
-            if (place := place_of(message)) is not None:
-                places.setdefault(stream, set()).add(place)
+        ranks = self._ranks(streams, [_key(name) for name in names])
         identifiers = {
             stream: TxSequenceId(time_stamp=newest.time_stamp, ordinal=newest.ordinal + count)
-            for count, stream in enumerate(places, 1)
-        }
-        ranks = {
-            stream: {place: rank for rank, place in enumerate(sorted(found), 1)}
-            for stream, found in places.items()
+            for count, stream in enumerate(ranks, 1)
         }
         plans = []
         for number, (message, stream) in enumerate(zip(messages, streams, strict=True)):
-            source, old = message.user.source_queue_manager, place_of(message)
+            source = message.identity[0]
             identity = (self._sources.get(source, source), (first_message_id + number) % 2**32)
-            place = None if old is None else (identifiers[stream], ranks[stream][old])
+            place = None
+            if message.place is not None:
+                place = (identifiers[stream], ranks[stream][message.place])
             plans.append(_Plan(identity, place, place[1] - 1 if place else 0, destinations[number]))
         return plans
 
-    def _refuse_confluence(
-        self, messages: Sequence[UserMessage], destinations: Sequence[SingleName | None]
-    ) -> None:
-        """Two streams of one sender to one queue would each make the other's messages old.  [MS-MQDMPR] 3.1.1.5"""
-        origins: dict[tuple[Guid, str], str] = {}
-        for message, destination in zip(messages, destinations, strict=True):
-            if message.transaction is None:
+    def _ranks(self, streams: Sequence[Stream], origins: Sequence[str]) -> dict[Stream, dict[Place, int]]:
+        """The new number of each place, by stream; `origins` are the queues that the messages went to."""
+        places: dict[Stream, set[Place]] = {}
+        origin_of: dict[Stream, str] = {}
+        for message, stream, origin in zip(self._script.messages, streams, origins, strict=True):
+            if message.place is None:
                 continue
-            old = _key(_destination_of(message))
-            key = (message.user.source_queue_manager, _key(destination) if destination else old)
-            if origins.setdefault(key, old) != old:
+            # Each of two streams in one would make the other's messages old.  [MS-MQDMPR] 3.1.1.5
+            if origin_of.setdefault(stream, origin) != origin:
                 raise UsageError(
-                    f"two queues with transactional messages would become one, {destination or old}: map one of them"
+                    f"two queues with transactional messages would become one, {stream[1]}: map one of them"
                 )
+            places.setdefault(stream, set()).add(message.place)
+        return {
+            stream: {place: rank for rank, place in enumerate(sorted(found), 1)}
+            for stream, found in places.items()
+        }
 
 
 def _destination_of(message: UserMessage) -> SingleName | None:
@@ -269,11 +267,6 @@ def _destination_of(message: UserMessage) -> SingleName | None:
         )
     except FormatNameError:
         return None
-
-
-def _stream(message: UserMessage, new: SingleName | None) -> Stream:
-    """What a message shares with all others of its sequence.  [MS-MQDMPR] 3.1.1.5"""
-    return message.user.source_queue_manager, _key(new or _destination_of(message))
 
 
 def _key(name: SingleName | None) -> str:

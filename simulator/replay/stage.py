@@ -129,7 +129,7 @@ async def play_to(
 
 async def _until_due(performance: Performance, number: int) -> None:
     """Wait for the time at which the first message of a session is due."""
-    step = performance.script.messages[number]
+    step = performance.script.messages[number].step
     await trio.sleep_until(performance.pace.due_s(step.time_ns, trio.current_time()))
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import trio
 
-from captures.answers import Answers, Fault, Witness, identity_of, place_of
+from captures.answers import Answers, Witness
 from captures.script import Scene, Script, Step
 from mqproto.errors import WireFormatError
 from mqproto.wire import (
@@ -39,9 +39,8 @@ class Verbatim:
     def __init__(self, script: Script, pace: Pace, timeout_s: float) -> None:
         self.script = script
         self.live = Answers()
-        for number in range(len(script.messages)):
-            message = script.message(number)
-            self.live.expect(identity_of(message), place_of(message))
+        for message in script.messages:
+            self.live.expect(message.identity, message.place)
         fates = enumerate(zip(self.live.fates, script.answers.fates, strict=True))
         self.unmet = {number for number, (live, captured) in fates if live.lacks(captured)}
         self.remarks: list[str] = []
@@ -72,7 +71,7 @@ class Verbatim:
             nursery.cancel_scope.cancel()
         await farewell(stream)
         if line.witness.fault:
-            self.live.faults.append(Fault(None, line.witness.fault))
+            self.live.blame(None, line.witness.fault)
 
     async def _wait_for_peer(self, step: Step, line: _Line, heard: int) -> bool:
         """Whether the peer said in time what our next packet has to wait for."""

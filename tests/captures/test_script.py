@@ -143,7 +143,7 @@ def test_a_script_has_messages_their_frames_and_what_became_of_them(tmp_path: Pa
     talk = exchange([a_message(1), a_message(2)], [an_order_ack(1), a_final_ack(1)])
     script = part_of(seen(write(tmp_path / "c", talk)))
     assert bodies(script) == [b"body 1", b"body 2"]
-    assert [step.frame for step in script.messages] == sorted({step.frame for step in script.messages})
+    assert [message.frame for message in script.messages] == sorted({each.frame for each in script.messages})
     first, second = script.answers.fates
     assert (first.acknowledged, first.ordered, first.final) == (True, True, MessageClass.ACK_RECEIVE)
     assert (second.acknowledged, second.ordered, second.final) == (True, False, None)
@@ -161,8 +161,8 @@ def test_the_servers_part_has_what_the_client_had_sent_before_each_message(tmp_p
         Said(Side.SERVER, a_message(3)),
     ]
     script = part_of(seen(write(tmp_path / "c", talk)), "server")
-    assert [step.heard_messages for step in script.messages] == [0, 1]
-    assert [step.heard for step in script.messages] == [2, 5]
+    assert [message.step.heard_messages for message in script.messages] == [0, 1]
+    assert [message.step.heard for message in script.messages] == [2, 5]
     assert (script.own_manager, script.peer_manager) == (DESTINATION, SENDER)
 
 
