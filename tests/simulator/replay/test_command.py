@@ -77,6 +77,7 @@ class Names(trio.abc.HostnameResolver):
         ({"to": "127.0.0.1:9", "speed": "0"}, "--speed 0"),
         ({"to": "127.0.0.1:9", "speed": "nan"}, "--speed nan"),
         ({"to": "127.0.0.1:9", "identity": "me"}, "--identity me: write captured, new, or a GUID"),
+        ({"to": "127.0.0.1:9", "identity": "new", "as_captured": True}, "--as-captured rewrites nothing"),
         ({"to": "127.0.0.1:9", "side": "10.9.9.9"}, "no side of a conversation is 10.9.9.9"),
         ({"to": "127.0.0.1:9", "side": "server"}, "has no message to play; name another side with --side"),
         ({"to": "127.0.0.1:9", "connection": 3}, "connection 3 has no MSMQ"),

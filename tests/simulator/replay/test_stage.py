@@ -19,10 +19,13 @@ from mqproto.wire import (
     UserMessage,
     decode_packet,
     encode_packet,
+    guid_text,
     session_ack,
 )
 from simulator.client import connect
+from simulator.replay import talk as talk_module
 from simulator.replay.report import Report
+from simulator.replay.rewrite import read_map
 from simulator.replay.stage import ReplayError
 from simulator.topology import Topology, load
 from simulator.world.plants import planted
@@ -32,6 +35,7 @@ from tests.conversations import (
     Said,
     a_message,
     acknowledged,
+    an_administration_ack,
     an_order_ack,
     answered,
     handshake,
@@ -308,6 +312,90 @@ async def test_a_capture_begun_in_the_middle_is_played_from_there(tmp_path: Path
     report = await a_run_with(tmp_path, talk)
     assert texts(report) == []
     assert report.answers["OrderAcks"] == (2, 2)
+
+
+async def test_what_would_be_too_late_by_now_is_sent_as_new(tmp_path: Path) -> None:
+    """TimeToReachQueue counts from SentTime, which is years ago in the capture."""
+    topology = a_pair()
+    messages = to_orders(topology, 1, time_to_reach_queue_s=60)
+    capture = write(tmp_path / "c", [*of_pair(topology), *(Said(Side.CLIENT, each) for each in messages)])
+    async with a_destination(tmp_path) as (_, address):
+        report = await played(capture, address)
+        assert texts(report) == []
+        async with connect(topology, "destination", tmp_path / "fresh") as client:
+            assert len(await received(client, "orders", 1)) == 1
+
+
+@pytest.mark.parametrize("asks", [True, False])
+async def test_administration_acknowledgments_that_come_over_the_session_are_compared(
+    tmp_path: Path, asks: bool
+) -> None:
+    topology = a_pair()
+    sender = topology.nodes["sender"]
+    messages = to_orders(topology, 1, admin_queue=sender.queue("replies").identifier, acknowledgments=asks)
+    ack = an_administration_ack(1, MessageClass.ACK_REACH_QUEUE)
+    ack.properties.correlation_id = sender.guid + ack.properties.correlation_id[16:]
+    talk = [*of_pair(topology), *(Said(Side.CLIENT, each) for each in messages), Said(Side.SERVER, ack)]
+    report = await a_run_with(tmp_path, talk)
+    assert [each.text for each in report.differences] == (
+        [] if asks else ["no administration acknowledgment ACK_REACH_QUEUE, the capture has one"]
+    )
+
+
+async def test_what_waits_at_the_peer_for_the_captured_queue_manager_is_taken(tmp_path: Path) -> None:
+    topology = a_pair()
+    async with (
+        a_destination(tmp_path) as (_, address),
+        connect(topology, "destination", tmp_path / "fresh") as client,
+    ):
+        await client.send(r"sender\replies", b"a reply", transactional=True, final_ack=True)
+        talk = [*of_pair(topology), *(Said(Side.CLIENT, each) for each in to_orders(topology, 1))]
+        report = await played(write(tmp_path / "c", talk), address)
+        await settled(client)
+    assert (report.received_count, texts(report)) == (1, [])
+
+
+async def test_a_peer_that_takes_a_connection_and_reads_nothing_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(talk_module, "FAREWELL_S", 0.1)
+
+    async def stuff_the_ears(peer: Peer, stream: trio.SocketStream) -> None:
+        await trio.sleep_forever()
+
+    body = bytes(3_000_000)
+    talk = [*handshake(), *(Said(Side.CLIENT, a_message(number, body=body)) for number in (1, 2, 3))]
+    capture = write(tmp_path / "c", talk)
+    for options in ({}, {"as_captured": True}):
+        async with listening(Peer(stuff_the_ears)) as address:
+            report = await played(capture, address, timeout_s=0.3, speed="max", **options)
+        assert texts(report)
+
+
+async def test_what_is_no_msmq_is_found(tmp_path: Path) -> None:
+    async def be_a_web_server(stream: trio.SocketStream) -> None:
+        await stream.receive_some(65_536)
+        await stream.send_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    async with listening(be_a_web_server) as address:
+        report = await played(write(tmp_path / "c", answered([1])), address)
+    assert "base.version_number" in texts(report)[0]
+
+
+@pytest.mark.parametrize("new", [r"DIRECT=OS:destination\private$\notes", "PRIVATE={}\\{:08X}"])
+async def test_messages_go_to_another_queue_if_it_is_mapped(tmp_path: Path, new: str) -> None:
+    async with a_destination(tmp_path) as (topology, address):
+        node = topology.nodes["destination"]
+        orders, notes = (node.queue(name).identifier for name in ("orders", "notes"))
+        guid = guid_text(node.guid)
+        maps = (read_map(f"PRIVATE={guid}\\{orders:08X}=" + new.format(guid, notes)),)
+        [message] = to_orders(topology, 1, transaction=None)
+        capture = write(tmp_path / "c", [*of_pair(topology), Said(Side.CLIENT, message)])
+        report = await played(capture, address, maps=maps)
+        async with connect(topology, "destination", tmp_path / "fresh") as client:
+            assert [each.label for each in await received(client, "notes", 1)] == ["label 1"]
+    assert texts(report) == []
+    assert report.changes["user.destination_queue"].count == 1
 
 
 # Time
