@@ -142,6 +142,7 @@ class Answers:
         self.fates: list[Fate] = []
         self.faults: list[Fault] = []
         """Each once, however often it was committed."""
+        self.sent_count = 0
         self.order_ack_count = 0
         self.final_ack_count = 0
         self.administration_count = 0
@@ -166,11 +167,6 @@ class Answers:
         """The number of a message that was introduced."""
         return self._by_identity.get(identity)
 
-    @property
-    def sent_count(self) -> int:
-        """How many messages have been sent."""
-        return sum(self._sent)
-
     def was_sent(self, number: int) -> bool:
         """Whether a message has been sent."""
         return self._sent[number]
@@ -186,6 +182,7 @@ class Answers:
 
     def sent(self, number: int) -> None:
         """A message was sent, for the first time or again."""
+        self.sent_count += not self._sent[number]
         self._sent[number] = True
 
     def acknowledged(self, number: int) -> None:

@@ -76,7 +76,7 @@ class Performance:
         self.receiver = Receiver(settings, self.timers, rewriter.next_message_id)
         self.progress_s = self.heard_s = 0.0
         self.remarks: list[str] = []
-        self._rewriter = rewriter
+        self.rewriter = rewriter
         self.pace = pace
         self._waits = waits
         self._acknowledgments: deque[bytes] = self.receiver.outgoing
@@ -121,7 +121,7 @@ class Performance:
                 f"message {number + 1} (frame {step.frame}) did not wait any longer: in the capture the peer had sent "
                 f"{step.heard_messages} messages before it, here {self.receiver.received_count}"
             )
-        message = self._rewriter.rewritten(number, peer, now.utc_s)
+        message = self.rewriter.rewritten(number, peer, now.utc_s)
         self.live.sent(number)
         self.progress_s = now_s
         return InFlight(number, self._position, encode_packet(message), message.user.recoverable)

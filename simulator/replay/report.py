@@ -48,9 +48,7 @@ class Report:
     message_count: int
     sent_count: int
     resend_count: int
-    acknowledgment_count: int
     session_count: int
-    received_count: int
     answers: dict[str, tuple[int, int]]
     """By kind: how many messages had such an answer in the capture, and how many here."""
     differences: list[Difference] = field(default_factory=list)
@@ -58,6 +56,7 @@ class Report:
     left_out: list[str] = field(default_factory=list)
     changes: Changes = field(default_factory=Changes)
     as_captured: bool = False
+    received_count: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """For programs; messages are numbered from 1, what is not known is null."""
@@ -121,6 +120,24 @@ def _first(lines: list[str], before: str) -> Iterator[str]:
 
 def _text(guid: Guid | None) -> str | None:
     return None if guid is None else guid_text(guid)
+
+
+def report_of(script: Script, live: Answers, outcome: Outcome, duration_s: float) -> Report:
+    """The report of a performance that is over, as far as it says itself."""
+    return Report(
+        part=str(script.part),
+        peer=outcome.peer,
+        own=outcome.own,
+        manager=outcome.manager,
+        duration_s=duration_s,
+        message_count=len(script.messages),
+        sent_count=live.sent_count,
+        resend_count=script.resend_count,
+        session_count=outcome.session_count,
+        answers=counts_of(script.answers, live),
+        differences=compare(script, live, outcome),
+        left_out=script.left_out,
+    )
 
 
 def counts_of(captured: Answers, live: Answers) -> dict[str, tuple[int, int]]:

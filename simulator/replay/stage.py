@@ -6,7 +6,6 @@ Nothing waits for ever: what brings nothing new for `timeout_s` is given up.
 from __future__ import annotations
 
 import socket
-import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import trio
 from mqproto.configuration import Settings
 from mqproto.errors import MqprotoError, WireFormatError
 from mqproto.wire import NULL_GUID, EstablishConnection, Guid, PacketBuffer, decode_packet
+from simulator.replay.identity import new_guid
 from simulator.replay.performance import Performance
 from simulator.replay.talk import READ_BYTES, News, Talk, farewell
 from simulator.transport import accept, dial, refusal
@@ -45,11 +45,6 @@ class Outcome:
     ending: str = ""
     section: str = ""
     is_broken: bool = False
-
-
-def new_guid() -> Guid:
-    """A queue manager that there has never been."""
-    return Guid(uuid.uuid4().bytes_le)
 
 
 def settings_for(timeout_s: float) -> Settings:
@@ -104,7 +99,7 @@ async def play_to(
         listener: takes what the peer says on connections of its own.
 
     Raises:
-        ReplayError: nobody is there.
+        ReplayError: nobody is there from the beginning.
     """
     outcome = Outcome(f"{address}:{port}", own)
     settings = settings_for(timeout_s)
@@ -115,7 +110,13 @@ async def play_to(
             aside.start_soon(_take_others, performance, listener, own, settings, news)
         for place, numbers in enumerate(scenes):
             await _until_due(performance, numbers[0])
-            stream = await connected(address, port, timeout_s)
+            try:
+                stream = await connected(address, port, timeout_s)
+            except ReplayError as error:
+                if not place:
+                    raise
+                outcome.ending, outcome.is_broken = str(error), True
+                break
             performance.pending.extend(numbers)
             talk = Talk(stream, performance, news, own=own, host=address, initiator=True, settings=settings)
             outcome.session_count += 1

@@ -120,7 +120,7 @@ class Talk:
 
     async def _speak(self) -> None:
         session = self.session
-        while not self.ending:
+        while not self.ending and session.closed is None:
             now = self._clock.now()
             for timer, _ in self._timers.expired(now.uptime_ms):
                 session.expired(timer, now)
@@ -128,15 +128,20 @@ class Talk:
             self._send_what_is_due()
             session.acknowledge()
             if chunks := session.take_outbox():
-                try:
-                    await self.stream.send_all(b"".join(chunks))
-                except trio.BrokenResourceError:
-                    self.ending = self.ending or "the peer closed the connection"
-            elif session.closed is not None:
-                self.ending, self.section = session.closed.reason, session.closed.section
-            else:
+                await self._send(b"".join(chunks))
+            elif session.closed is None:
                 with trio.move_on_at(self._deadline_s()):
                     await self._news.wait()
+        if session.closed is not None:
+            # It says more than that the peer has closed the connection, which it may have done as well.
+            await self._send(b"".join(session.take_outbox()))
+            self.ending, self.section = session.closed.reason, session.closed.section
+
+    async def _send(self, data: bytes) -> None:
+        try:
+            await self.stream.send_all(data)
+        except trio.BrokenResourceError:
+            self.ending = self.ending or "the peer closed the connection"
 
     def _send_what_is_due(self) -> None:
         now, now_s = self._clock.now(), trio.current_time()

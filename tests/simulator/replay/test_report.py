@@ -7,7 +7,7 @@ from pathlib import Path
 
 from captures.answers import Answers
 from captures.script import Script, choose, read_script, survey
-from simulator.replay.report import SHOWN, Difference, Report, compare, counts_of
+from simulator.replay.report import SHOWN, Difference, Report, compare, report_of
 from simulator.replay.stage import Outcome
 from tests.conversations import DESTINATION, SENDER, answered, seen, write
 
@@ -28,21 +28,8 @@ def a_conversation(script: Script, sent: int) -> Answers:
 
 
 def a_report(script: Script, live: Answers, outcome: Outcome) -> Report:
-    return Report(
-        part=str(script.part),
-        peer="127.0.0.2:1801",
-        own=SENDER,
-        manager=DESTINATION,
-        duration_s=1.25,
-        message_count=3,
-        sent_count=live.sent_count,
-        resend_count=0,
-        acknowledgment_count=0,
-        session_count=1,
-        received_count=0,
-        answers=counts_of(script.answers, live),
-        differences=compare(script, live, outcome),
-    )
+    outcome.peer, outcome.own, outcome.manager = "127.0.0.2:1801", SENDER, DESTINATION
+    return report_of(script, live, outcome, 1.25)
 
 
 def test_a_conversation_does_not_differ_from_itself(tmp_path: Path) -> None:

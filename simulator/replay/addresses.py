@@ -1,0 +1,60 @@
+"""Which addresses may be used: those on loopback, and all others for who asks."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import sys
+
+import trio
+
+from mqproto.errors import UsageError
+from simulator.probe import target
+from simulator.transport import BACKLOG
+
+
+async def allowed(text: str, *, allow_remote: bool) -> tuple[str, int]:
+    """The address that a person means: HOST or HOST:PORT, its name resolved once and for all.
+
+    Raises:
+        UsageError: it is no address, or one of those that the name stands for is not on loopback, and nobody asked for
+            that.
+    """
+    host, port = target(text)
+    try:
+        found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise UsageError(f"no computer is called {host}: give another name, or an address") from None
+    addresses = [str(entry[4][0]) for entry in found]
+    beyond = [address for address in addresses if not is_loopback(address)]
+    if beyond and not allow_remote:
+        what = host if host == beyond[0] else f"{host}, {beyond[0]},"
+        raise UsageError(f"{what} is not on loopback: ask for that with --allow-remote")
+    return addresses[0], port
+
+
+def is_loopback(address: str) -> bool:
+    """Whether nobody else can be there."""
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
+def listening_at(address: str, port: int) -> socket.socket:
+    """A socket that listens there; a line on the standard error output says so, for who starts the client.
+
+    Raises:
+        UsageError: the address cannot be had.
+    """
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setblocking(False)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise UsageError(
+            f"{address}:{port} cannot be listened at ({error.strerror}): name another port with --listen"
+        ) from None
+    print("listening at {}:{}".format(*listener.getsockname()[:2]), file=sys.stderr, flush=True)
+    return listener

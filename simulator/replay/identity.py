@@ -1,0 +1,61 @@
+"""Who plays: the captured queue manager, a new one, or one that was named; and what that makes of the others."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Final
+
+from captures.script import Script
+from mqproto.errors import UsageError
+from mqproto.wire import Guid, TxSequenceId, guid_from_text
+
+CAPTURED: Final = "captured"
+NEW: Final = "new"
+
+
+def new_guid() -> Guid:
+    """A queue manager that there has never been."""
+    return Guid(uuid.uuid4().bytes_le)
+
+
+def named(text: str, captured: Guid | None) -> Guid | None:
+    """Who was asked for; None if nobody was.
+
+    Args:
+        text: `captured`, `new`, a GUID, or nothing.
+        captured: whose part it is, if the capture tells.
+
+    Raises:
+        UsageError: the text is none of these.
+    """
+    if not text:
+        return None
+    if text == CAPTURED:
+        return captured or new_guid()
+    if text == NEW:
+        return new_guid()
+    try:
+        return guid_from_text(text)
+    except ValueError:
+        raise UsageError(f"--identity {text}: write captured, new, or a GUID") from None
+
+
+def sources(script: Script, own: Guid, text: str) -> Mapping[Guid, Guid]:
+    """By the captured queue manager, who sends its messages now, if that is another.
+
+    Whoever asks for another identity wants no trace of those either whose messages the captured one had passed on.
+    """
+    if text in ("", CAPTURED):
+        return {} if script.own_manager is None else {script.own_manager: own}
+    captured = {message.identity[0] for message in script.messages}
+    return {each: own if each == script.own_manager else new_guid() for each in captured}
+
+
+def newest_sequence(script: Script) -> TxSequenceId:
+    """Above all identifiers that anybody may have given before: they begin with the time.  [MS-MQQB] 3.1.1.3.1"""
+    now_ns = time.time_ns()
+    captured = [message.place[0].time_stamp for message in script.messages if message.place is not None]
+    time_stamp = max([now_ns // 10**9, *(each + 1 for each in captured)])
+    return TxSequenceId(time_stamp=min(time_stamp, 2**32 - 1), ordinal=now_ns % 10**9)
