@@ -115,7 +115,8 @@ class Talk:
             ending = "the peer closed the connection"
         except trio.BrokenResourceError:
             ending = "the peer reset the connection"
-        self.ending = self.ending or ending
+        if self.session.closed is None:  # Else its own reason says more, and is told when all has been said.
+            self.ending = ending
         self._news.tell()
 
     async def _speak(self) -> None:
@@ -133,7 +134,6 @@ class Talk:
                 with trio.move_on_at(self._deadline_s()):
                     await self._news.wait()
         if session.closed is not None:
-            # It says more than that the peer has closed the connection, which it may have done as well.
             await self._send(b"".join(session.take_outbox()))
             self.ending, self.section = session.closed.reason, session.closed.section
 
@@ -141,7 +141,8 @@ class Talk:
         try:
             await self.stream.send_all(data)
         except trio.BrokenResourceError:
-            self.ending = self.ending or "the peer closed the connection"
+            if self.session.closed is None:
+                self.ending = "the peer closed the connection"
 
     def _send_what_is_due(self) -> None:
         now, now_s = self._clock.now(), trio.current_time()
