@@ -44,7 +44,6 @@ class Verbatim:
         fates = enumerate(zip(self.live.fates, script.answers.fates, strict=True))
         self.unmet = {number for number, (live, captured) in fates if live.lacks(captured)}
         self.remarks: list[str] = []
-        self.received_count = 0
         self._pace = pace
         self._timeout_s = timeout_s
         self._news = News()
@@ -53,25 +52,29 @@ class Verbatim:
         """One connection: all its steps, and if it is the `last` then what else is to be answered."""
         line = _Line()
         outcome.session_count += 1
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._listen, stream, line, outcome)
-            heard = vain_count = 0
-            for step in scene.steps:
-                await trio.sleep_until(self._pace.due_s(step.time_ns, trio.current_time()))
-                vain_count += not await self._wait_for_peer(step, line, heard)
-                if vain_count == PATIENCE:
-                    line.ending = line.ending or f"the peer said nothing for {self._timeout_s:g} s"
-                heard, line.heard = step.heard, 0
-                if not await self._send(step, stream, line):
-                    outcome.ending = (
-                        f"{line.ending or 'the peer took no more'}, before frame {step.frame} was sent"
-                    )
-                    break
-            await self._wait_for_answers(scene, line, last=last)
-            nursery.cancel_scope.cancel()
-        await farewell(stream)
+        async with stream:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._listen, stream, line, outcome)
+                outcome.ending = await self._say(scene, stream, line)
+                outcome.is_broken = bool(outcome.ending)
+                await self._wait_for_answers(scene, line, last=last)
+                nursery.cancel_scope.cancel()
+            await farewell(stream)
         if line.witness.fault:
             self.live.blame(None, line.witness.fault)
+
+    async def _say(self, scene: Scene, stream: trio.SocketStream, line: _Line) -> str:
+        """All steps of a connection; why they ended before the last one, if they did."""
+        heard = vain_count = 0
+        for step in scene.steps:
+            await trio.sleep_until(self._pace.due_s(step.time_ns, trio.current_time()))
+            vain_count += not await self._wait_for_peer(step, line, heard)
+            if vain_count == PATIENCE:
+                line.ending = line.ending or f"the peer said nothing for {self._timeout_s:g} s"
+            heard, line.heard = step.heard, 0
+            if not await self._send(step, stream, line):
+                return f"{line.ending or 'the peer took no more'}, before frame {step.frame} was sent"
+        return ""
 
     async def _wait_for_peer(self, step: Step, line: _Line, heard: int) -> bool:
         """Whether the peer said in time what our next packet has to wait for."""
@@ -132,6 +135,8 @@ class Verbatim:
             while data := await stream.receive_some(READ_BYTES):
                 for raw in line.buffer.feed(bytes(data)):
                     self._take(raw, line, outcome)
+                if line.buffer.fault is not None:
+                    raise line.buffer.fault
                 self._news.tell()
             line.ending = "the peer closed the connection"
         except trio.BrokenResourceError:
