@@ -8,13 +8,14 @@ import sys
 
 import trio
 
+from captures.tcp import Endpoint
 from mqproto.errors import UsageError
 from simulator.probe import target
 from simulator.transport import BACKLOG
 
 
-async def allowed(text: str, *, allow_remote: bool) -> tuple[str, int]:
-    """The address that a person means: HOST or HOST:PORT, its name resolved once and for all.
+async def allowed(text: str, *, allow_remote: bool) -> list[tuple[str, int]]:
+    """The addresses that a person means by HOST or HOST:PORT, the name resolved once and for all.
 
     Raises:
         UsageError: it is no address, or one of those that the name stands for is not on loopback, and nobody asked for
@@ -30,7 +31,7 @@ async def allowed(text: str, *, allow_remote: bool) -> tuple[str, int]:
     if beyond and not allow_remote:
         what = host if host == beyond[0] else f"{host}, {beyond[0]},"
         raise UsageError(f"{what} is not on loopback: ask for that with --allow-remote")
-    return addresses[0], port
+    return [(address, port) for address in dict.fromkeys(addresses)]
 
 
 def is_loopback(address: str) -> bool:
@@ -54,7 +55,7 @@ def listening_at(address: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise UsageError(
-            f"{address}:{port} cannot be listened at ({error.strerror}): name another port with --listen"
+            f"{Endpoint(address, port)} cannot be listened at ({error.strerror}): name another port with --listen"
         ) from None
-    print("listening at {}:{}".format(*listener.getsockname()[:2]), file=sys.stderr, flush=True)
+    print(f"listening at {Endpoint(address, port)}", file=sys.stderr, flush=True)
     return listener

@@ -6,7 +6,7 @@ import secrets
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import trio
@@ -15,6 +15,7 @@ from captures.conversation import Side
 from captures.frame import CaptureError
 from captures.packets import SeenPacket, read_packets
 from captures.script import Script, choose, read_script, survey
+from captures.tcp import Endpoint
 from mqproto.errors import UsageError
 from mqproto.wire import Guid, guid_text
 from simulator.replay.addresses import allowed, is_loopback, listening_at
@@ -83,15 +84,16 @@ async def replay(options: Options) -> Report:
         raise UsageError("--as-captured rewrites nothing: leave --map and --identity out, or leave it out")
     stage = _Stage(options.pace)
     if options.to:
-        stage.peer = await allowed(options.to, allow_remote=options.allow_remote)
-        if not (is_loopback(stage.peer[0]) or options.identity or options.as_captured):
+        stage.peers = await allowed(options.to, allow_remote=options.allow_remote)
+        is_local = all(is_loopback(address) for address, _ in stage.peers)
+        if not (is_local or options.identity or options.as_captured):
             raise UsageError(
                 "to a remote peer say who to be: --identity new, or --identity captured if the sequences of the true "
                 "queue manager may become old"
             )
     with ExitStack() as held:
         if options.listen:
-            address = await allowed(options.listen, allow_remote=options.allow_remote)
+            address, *_ = await allowed(options.listen, allow_remote=options.allow_remote)
             stage.listener = held.enter_context(closing(listening_at(*address)))
         script = _script(options)
         stage.began_s = trio.current_time()
@@ -104,7 +106,7 @@ class _Stage:
     """Where and when it is played."""
 
     pace: Pace
-    peer: tuple[str, int] = ("", 0)
+    peers: list[tuple[str, int]] = field(default_factory=list)
     listener: socket.socket | None = None
     began_s: float = 0.0
 
@@ -177,7 +179,7 @@ async def _play(script: Script, options: Options, stage: _Stage) -> Report:
         if options.to:
             own = own or script.own_manager or new_guid()
             performance = make(own)
-            outcome = await play_to(performance, *stage.peer, own, options.timeout_s, stage.listener)
+            outcome = await play_to(performance, stage.peers, own, options.timeout_s, stage.listener)
         else:
             performance, outcome = await play_listening(
                 make, stage.listening, own, script.own_manager, options.timeout_s
@@ -220,8 +222,8 @@ async def _play_as_captured(script: Script, options: Options, stage: _Stage) -> 
     with progress(verbatim.live, len(script.messages)):
         for scene in scenes:
             if options.to:
-                stream = await connected(*stage.peer, options.timeout_s)
-                outcome.peer = "{}:{}".format(*stage.peer)
+                stream, where = await connected(stage.peers, options.timeout_s)
+                outcome.peer = str(Endpoint(*where))
             else:
                 stream, outcome.peer = await accepted(stage.listening, options.timeout_s)
             await verbatim.play(scene, stream, outcome, last=scene is scenes[-1])

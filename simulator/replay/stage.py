@@ -6,13 +6,14 @@ Nothing waits for ever: what brings nothing new for `timeout_s` is given up.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 import trio
 
+from captures.tcp import Endpoint
 from mqproto.configuration import Settings
 from mqproto.errors import MqprotoError, WireFormatError
 from mqproto.wire import NULL_GUID, EstablishConnection, Guid, PacketBuffer, decode_packet
@@ -52,19 +53,23 @@ def settings_for(timeout_s: float) -> Settings:
     return Settings(session_initialization_timeout_ms=max(1, round(timeout_s * 1_000)))
 
 
-async def connected(address: str, port: int, timeout_s: float) -> trio.SocketStream:
-    """A connection to a live peer.
+async def connected(
+    addresses: Sequence[tuple[str, int]], timeout_s: float
+) -> tuple[trio.SocketStream, tuple[str, int]]:
+    """A connection to a live peer, at the first of its addresses that can be had, and that address.
 
     Raises:
         ReplayError: nobody is there.
     """
-    where = f"{address}:{port}"
-    with trio.move_on_after(timeout_s):
-        try:
-            return _stream(await dial(address, port, ""))
-        except OSError as error:
-            raise ReplayError(f"{refusal(error, where)}: start the peer, or name another with --to") from None
-    raise ReplayError(f"{where} did not take a connection within {timeout_s:g} s")
+    reason = ""
+    for where in addresses:
+        reason = f"{Endpoint(*where)} did not take a connection within {timeout_s:g} s"
+        with trio.move_on_after(timeout_s):
+            try:
+                return _stream(await dial(*where, "")), where
+            except OSError as error:
+                reason = refusal(error, str(Endpoint(*where)))
+    raise ReplayError(f"{reason}: start the peer, or name another with --to")
 
 
 async def accepted(listener: socket.socket, timeout_s: float) -> tuple[trio.SocketStream, str]:
@@ -87,8 +92,7 @@ def _stream(connection: socket.socket) -> trio.SocketStream:
 
 async def play_to(
     performance: Performance,
-    address: str,
-    port: int,
+    addresses: Sequence[tuple[str, int]],
     own: Guid,
     timeout_s: float,
     listener: socket.socket | None = None,
@@ -96,12 +100,13 @@ async def play_to(
     """Play to a peer that we connect to: one session for each captured connection that has a message to send.
 
     Args:
+        addresses: of the peer; the first at which somebody is counts.
         listener: takes what the peer says on connections of its own.
 
     Raises:
         ReplayError: nobody is there from the beginning.
     """
-    outcome = Outcome(f"{address}:{port}", own)
+    outcome = Outcome(own=own)
     settings = settings_for(timeout_s)
     news = News()
     scenes = [scene.messages for scene in performance.script.scenes if scene.messages]
@@ -111,14 +116,15 @@ async def play_to(
         for place, numbers in enumerate(scenes):
             await _until_due(performance, numbers[0])
             try:
-                stream = await connected(address, port, timeout_s)
+                stream, where = await connected(addresses, timeout_s)
             except ReplayError as error:
                 if not place:
                     raise
                 outcome.ending, outcome.is_broken = str(error), True
                 break
+            addresses, outcome.peer = [where], str(Endpoint(*where))
             performance.pending.extend(numbers)
-            talk = Talk(stream, performance, news, own=own, host=address, initiator=True, settings=settings)
+            talk = Talk(stream, performance, news, own=own, host=where[0], initiator=True, settings=settings)
             outcome.session_count += 1
             is_last = place == len(scenes) - 1
             await _converse(talk, performance, news, timeout_s, outcome, answered=is_last)

@@ -168,6 +168,23 @@ def test_the_speed_is_the_peers_own_unless_bytes_are_played(
     assert Options(capture=Path(), speed=speed, as_captured=as_captured).pace.speed == meant
 
 
+class TwoAddresses(trio.abc.HostnameResolver):
+    """A name whose first address is nobody's, as localhost is where only IPv4 is listened at."""
+
+    async def getaddrinfo(self, host: Any, port: Any, *_: Any) -> Any:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (it, port)) for it in ("127.0.0.9", "127.0.0.1")]
+
+    async def getnameinfo(self, *_: Any) -> Any:
+        raise AssertionError
+
+
+async def test_a_name_with_several_addresses_is_tried_at_each(tmp_path: Path) -> None:
+    trio.socket.set_custom_hostname_resolver(TwoAddresses())
+    async with listening(Peer(acknowledge)) as (_, port):
+        report = await played(write(tmp_path / "c", answered([1])[:6]), f"two.example:{port}")
+    assert (report.peer, texts(report)) == (f"127.0.0.1:{port}", [])
+
+
 # Who we are
 
 
