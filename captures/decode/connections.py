@@ -64,6 +64,7 @@ class Half:
 
     endpoint: Endpoint
     key: NodeKey = ""
+    hop: tuple[NodeKey, NodeKey] = ("", "")
     label: str = ""
     sent: int | None = None
     recoverable_sent: int | None = None
@@ -177,6 +178,8 @@ class Connections:
             self._called[address] = self._names.endpoint(half.endpoint)
             known = self._names.managers.get(guid) if guid else None
             half.label = known or self._names.endpoint(half.endpoint)
+        connection.client.hop = (connection.client.key, connection.server.key)
+        connection.server.hop = (connection.server.key, connection.client.key)
 
     def label(self, key: NodeKey) -> str:
         """What a queue manager is called where all its connections are one: by name, or by where it listens."""

@@ -65,6 +65,7 @@ CODES: Final = {
     "gap-filled": "missing numbers that came",
     "order-ack-beyond": "an OrderAck for a number that its sender cannot have had",
     "order-ack-backwards": "an OrderAck for less than an earlier one",
+    "foreign-ack": "an OrderAck, or a positive FinalAck, by another queue manager than the messages went to",
     "order-ack-unknown": "an OrderAck of a sequence that the capture does not have",
     "final-ack-unknown": "a FinalAck for a message that the capture does not have",
     "final-ack-mismatch": "a FinalAck whose number belongs to another message than its identifier",

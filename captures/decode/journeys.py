@@ -15,8 +15,8 @@ from mqproto.wire import Guid, UserMessage
 from mqproto.wire.base import base_header
 from mqproto.wire.user import UserHeader, user_header
 
-JOURNEY_LIMIT: Final = 65_536
-"""Of so many messages the ways are remembered, those that were first seen last; some 40 MB."""
+REMEMBERED_LIMIT: Final = 100_000
+"""So many crossings are remembered, those of the messages that were first seen last; some 50 MB."""
 CROSSING_LIMIT: Final = 16
 """So many crossings of one message are remembered, the last of each form on each hop; with more it is not compared."""
 NO_REASON: Final = "the capture does not show why"
@@ -64,10 +64,11 @@ def digest_of(message: UserMessage, data: bytes) -> int:
 
 
 class JourneyChecker:
-    """Remembers where messages crossed, of the last `limit` messages."""
+    """Remembers where messages crossed, `limit` crossings in all."""
 
-    def __init__(self, limit: int = JOURNEY_LIMIT) -> None:
+    def __init__(self, limit: int = REMEMBERED_LIMIT) -> None:
         self._limit = limit
+        self._count = 0
         self._journeys: OrderedDict[MessageKey, list[Crossing]] = OrderedDict()
 
     def take(self, sight: Sight, message: UserMessage, half: Half) -> None:
@@ -88,8 +89,7 @@ class JourneyChecker:
         crossings = self._journeys.get(key)
         if crossings is None:
             self._journeys[key] = [crossing]
-            if len(self._journeys) > self._limit:
-                self._journeys.popitem(last=False)
+            self._make_room()
             return
         earlier: Crossing | None = None
         repeated: Crossing | None = None
@@ -109,9 +109,19 @@ class JourneyChecker:
             _compare(sight, crossing, came)
         if repeated is not None:
             crossings.remove(repeated)
+            self._count -= 1
         crossings.append(crossing)
         if len(crossings) > CROSSING_LIMIT:
             del crossings[0]
+            self._count -= 1
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """One crossing more is remembered: forget the message that was first seen longest ago, if it is too many."""
+        self._count += 1
+        while self._count > self._limit:
+            _, forgotten = self._journeys.popitem(last=False)
+            self._count -= len(forgotten)
 
     def packets_of(self, key: MessageKey) -> Acknowledged | None:
         """The last packet that carried a message, if it is remembered."""

@@ -13,10 +13,20 @@ from typing import Final, NamedTuple, TypeAlias
 
 from captures.decode.connections import NodeKey
 from captures.decode.findings import Finding, Severity
-from captures.decode.journeys import ago
+from captures.decode.journeys import MessageKey, ago, message_key
 from captures.decode.ranges import Ranges, first_missing
 from captures.decode.sight import Acknowledged, Sight
-from mqproto.wire import NULL_GUID, FinalAckBody, Guid, OrderAckBody, QueueName, TxSequenceId, UserMessage
+from mqproto.wire import (
+    NULL_GUID,
+    FinalAckBody,
+    Guid,
+    MessageClass,
+    OrderAckBody,
+    QueueName,
+    TxSequenceId,
+    UserMessage,
+    guid_text,
+)
 
 SEQUENCE_LIMIT: Final = 4_096
 """So many sequences are remembered; the one that was silent longest is forgotten first."""
@@ -69,6 +79,7 @@ class Sequence:
     """One sequence of one source queue manager.
 
     towards: QueueManagerAddress and DestinationQueue; one identifier that is used for two queues is judged no more.
+    accused: the acknowledgment that was last found to be wrong.
     packets: by number, the last packet that carried the message, and its MessageID; as far as it is remembered.
     """
 
@@ -81,6 +92,7 @@ class Sequence:
     order_ack_id: int = 0
     order_ack_ended: Acknowledged | None = None
     claims: list[Claim] = field(default_factory=list)
+    accused: MessageKey | None = None
     packets: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
@@ -145,6 +157,8 @@ class SequenceChecker:
         if sequence.order_ack_packet and message_id == sequence.order_ack_id:
             sight.ended = sequence.order_ack_ended  # It is the same OrderAck, one hop further.
             return
+        if self._is_foreign(sight, sequence, message):
+            return
         is_newer = (
             not sequence.order_ack_packet or 0 < (message_id - sequence.order_ack_id) & 0xFFFFFFFF < 2**31
         )
@@ -155,7 +169,7 @@ class SequenceChecker:
                 f"it acknowledges number {number:,} of sequence {shown(body.tx_sequence_id)}; "
                 f"#{sequence.order_ack_packet} had acknowledged {sequence.order_acked:,}"
             )
-            sight.findings.append(Finding(FAULT, "order-ack-backwards", packet, text, "[MS-MQQB] 3.1.1.6.2"))
+            self._accuse(sight, sequence, message, "order-ack-backwards", text)
             return
         sight.ended = sequence.order_ack_ended = _packets_between(sequence, number)
         sequence.order_acked, sequence.order_ack_packet = number, packet
@@ -172,6 +186,9 @@ class SequenceChecker:
         identifier = body.tx_sequence_id
         sequence = self._sequences.get((body.source_guid, identifier.time_stamp, identifier.ordinal))
         known = sequence.packets.get(body.tx_sequence_number) if sequence is not None else None
+        received = message.properties.message_class == MessageClass.ACK_RECEIVE
+        if sequence is not None and received and self._is_foreign(sight, sequence, message):
+            return
         if known is not None and known[1] != body.message_id:
             if sequence is not None and not sequence.ambiguous:
                 text = (
@@ -238,6 +255,27 @@ class SequenceChecker:
                 )
                 sight.findings.append(Finding(NOTE, "gap-filled", seen.number, text))
             hop.gaps = kept
+
+    def _is_foreign(self, sight: Sight, sequence: Sequence, message: UserMessage) -> bool:
+        """Whether an acknowledgment comes from somebody to whom the messages never went.  [MS-MQQB] 3.1.1.6.2
+
+        A direct name does not tell to whom they went.
+        """
+        acker, towards = message.user.source_queue_manager, sequence.towards[0]
+        if towards in (acker, NULL_GUID) or sequence.ambiguous:
+            return False
+        name = shown(sequence.key[1])
+        text = f"it is from {guid_text(acker)}; the messages of sequence {name} go to {guid_text(towards)}"
+        self._accuse(sight, sequence, message, "foreign-ack", text)
+        return True
+
+    def _accuse(self, sight: Sight, sequence: Sequence, message: UserMessage, code: str, text: str) -> None:
+        """A fault of an acknowledgment, once for all hops that it crosses."""
+        identity = message_key(message)
+        if sequence.accused != identity:
+            sequence.accused = identity
+            finding = Finding(FAULT, code, sight.seen.number, text, "[MS-MQQB] 3.1.1.6.2")
+            sight.findings.append(finding)
 
     def _acknowledged(
         self, message: UserMessage, identifier: TxSequenceId, towards: NodeKey

@@ -64,7 +64,7 @@ class SessionChecker:
         if sight.session is not None:
             self._take_session_header(sight, sight.session, half, other)
         sight.source, sight.destination = half.label, other.label
-        sight.hop = (half.key, other.key)
+        sight.hop = half.hop
         return half
 
     def finish(self, *, lossless: bool) -> Iterator[Finding]:

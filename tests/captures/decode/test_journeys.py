@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from captures.decode.journeys import CROSSING_LIMIT, JOURNEY_LIMIT, JourneyChecker
+from captures.decode.connections import Half
+from captures.decode.journeys import JourneyChecker
 from captures.decode.sight import sight_of
 from captures.frame import Interface
-from mqproto.wire import UserMessage, inspect_packet
+from captures.packets import SeenPacket
+from mqproto.wire import inspect_packet
 from tests.captures.decode.scene import (
     Scene,
     decoded,
@@ -138,12 +140,19 @@ def test_what_is_remembered_is_bounded() -> None:
     wire = scene.wire("a", "c")
     packets = [wire.send("a", transactional(number)) for number in range(1, 10)]
     checker = JourneyChecker(limit=5)
-    half = wire  # any object that is asked nothing
+    half = Half(wire.ends["a"].endpoint)
+
+    def take(seen: SeenPacket) -> None:
+        sight = sight_of(seen)
+        sight.hop = (guid("a"), guid("c"))
+        checker.take(sight, decoded(seen), half)
+
     for seen in packets:
-        message = seen.packet
-        assert isinstance(message, UserMessage)
-        checker.take(sight_of(seen), message, half)  # type: ignore[arg-type]
+        take(seen)
     known = [checker.packets_of((guid("a"), number)) for number in range(1, 10)]
     assert [each is None for each in known] == [True] * 4 + [False] * 5
-    assert JOURNEY_LIMIT * CROSSING_LIMIT < 2**21
-    assert decoded(packets[0]).user.message_id == 1
+    for _ in range(40):
+        for seen in packets[-2:]:
+            take(seen)
+    known = [checker.packets_of((guid("a"), number)) for number in range(1, 10)]
+    assert [each is None for each in known] == [True] * 4 + [False] * 5

@@ -4,13 +4,14 @@ import pytest
 
 from captures.decode import Acknowledged, Kind
 from captures.decode.sequences import NUMBER_LIMIT, SEQUENCE_LIMIT, shown
-from mqproto.wire import TransactionHeader, TxSequenceId
+from mqproto.wire import FinalAckBody, MessageClass, TransactionHeader, TxSequenceId, encode_packet, final_ack
 from tests.captures.decode.scene import (
     SEQUENCE,
     Scene,
     Wire,
     express,
     final,
+    guid,
     ordered,
     passed_on,
     transactional,
@@ -125,6 +126,34 @@ def test_a_later_order_ack_for_less_is_a_fault_and_an_overtaken_one_is_not() -> 
     wire.send("c", ordered(2, own_id=100))
     assert scene.findings() == []
     wrong = wire.send("c", ordered(2, own_id=102))
+    assert scene.faults() == [("order-ack-backwards", wrong.number)]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
+def test_an_order_ack_by_an_intermediate_is_a_fault_once_and_accuses_nobody_else() -> None:
+    scene, first, second = through([1, 2, 3], [1, 2])
+    wrong = first.send("b", ordered(3, source="b"))
+    second.send("c", ordered(2, 101))
+    first.send("b", passed_on(ordered(2, 101)))
+    assert scene.faults() == [("foreign-ack", wrong.number)]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.7")
+def test_a_final_ack_by_an_intermediate_is_a_fault_unless_it_says_that_the_message_ended_there() -> None:
+    scene, first, _ = through([1, 2], [])
+    answer = {"source": guid("b"), "destination_manager": guid("a"), "destination": 4, "sent_time_s": 0}
+    for message_id, verdict in ((1, MessageClass.NACK_HOP_COUNT_EXCEEDED), (2, MessageClass.ACK_RECEIVE)):
+        body = FinalAckBody(SEQUENCE, message_id, message_id - 1, guid("a"), message_id)
+        packet = final_ack(message_id=200 + message_id, message_class=verdict, body=body, **answer)  # type: ignore[arg-type]
+        wrong = first.send("b", encode_packet(packet))
+    assert scene.faults() == [("foreign-ack", wrong.number)]
+
+
+def test_a_wrong_acknowledgment_is_accused_once_on_all_its_hops() -> None:
+    scene, first, second = through([1, 2], [1, 2])
+    second.send("c", ordered(2, 100))
+    wrong = second.send("c", ordered(1, 101))
+    first.send("b", passed_on(ordered(1, 101)))
     assert scene.faults() == [("order-ack-backwards", wrong.number)]
 
 
