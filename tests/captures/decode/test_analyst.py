@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from captures.decode import Analyst, Kind, LineWriter, Names, Severity, Summary, row_of
-from captures.packets import SeenPacket
+from captures.packets import PacketReader, SeenPacket
+from captures.pcap import read_capture
 from captures.tcp import Endpoint
 from mqproto.errors import WireFormatError
 from mqproto.testing.packets import nearly_valid_packets, packets, pings
@@ -26,6 +28,9 @@ from tests.captures.decode.scene import (
     passed_on,
     transactional,
 )
+from tests.conformance import ROOT
+
+FOLDER: Final = ROOT / "captures" / "samples"
 
 ACTIONS: Final = ("send", "send", "send", "pass", "ack", "ack", "express", "order", "cut", "resend", "ride")
 
@@ -159,6 +164,36 @@ def test_whatever_packets_come_in_whatever_order_each_is_shown_in_every_form(
         assert row["valid"] or any(each["code"] == "malformed" for each in row["findings"])
     summary.add_findings(analyst.finish())
     assert sum(count.packets for count in summary.kinds.values()) == len(chunks)
+
+
+SAMPLES: Final[dict[str, dict[str, int]]] = {
+    "administration": {},
+    "dead-letters": {},
+    "express-pair": {},
+    "final-acks": {},
+    "gap-held": {"gap": 1, "gap-filled": 1, "resend": 11},
+    "hostile": {"malformed": 73},
+    "intermediate-killed": {"resend": 24},
+    "loss-and-reordering": {"missing-bytes": 3},
+    "multiple-destinations": {},
+    "pings": {},
+    "resent": {"resend": 8},
+    "three-hop": {},
+    "window": {},
+}
+
+
+@pytest.mark.parametrize("sample", sorted(path.stem for path in FOLDER.glob("*.pcapng")))
+def test_of_each_sample_that_is_found_which_it_was_made_to_show(sample: str) -> None:
+    analyst, reader = Analyst(), PacketReader(read_capture(FOLDER / f"{sample}.pcapng"))
+    found = [finding for seen in reader for finding in analyst.take(seen).findings]
+    totals = reader.totals
+    found += analyst.finish(lossless=not totals.missing_bytes)
+    assert Counter(finding.code for finding in found) == SAMPLES[sample]
+    faults = sum(finding.severity is Severity.FAULT for finding in found)
+    assert faults == SAMPLES[sample].get("malformed", 0)
+    if sample not in ("hostile", "loss-and-reordering"):
+        assert totals.skipped_bytes + totals.cut_bytes + totals.other_bytes == 0
 
 
 @given(pings())
