@@ -12,6 +12,7 @@ from mqproto.errors import FormatNameError
 from mqproto.formatname.wire import admin_from_wire, destination_from_wire, response_from_wire
 from mqproto.wire import NULL_GUID, Guid, QueueName, UserHeader, guid_text
 
+REMEMBERED_LIMIT: Final = 4_096
 SHORT_GUID: Final = 8  # digits; enough to tell the queue managers of one network apart
 
 QueueKey: TypeAlias = tuple[Guid, int] | Guid
@@ -32,6 +33,9 @@ class Names:
     addresses: Mapping[tuple[str, int], str] = field(default_factory=dict)
     hosts: Mapping[str, str] = field(default_factory=dict)
     queues: Mapping[QueueKey, str] = field(default_factory=dict)
+    _destinations: dict[tuple[QueueName, Guid], str] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def endpoint(self, endpoint: Endpoint) -> str:
         """The queue manager at an endpoint, or its address and port."""
@@ -47,11 +51,18 @@ class Names:
 
     def destination(self, user: UserHeader) -> str:
         """The destination queue of a message, as short as it can be said."""
-        queue = user.destination_queue
+        key = (user.destination_queue, user.queue_manager_address)
+        name = self._destinations.get(key)
+        if name is None:
+            if len(self._destinations) >= REMEMBERED_LIMIT:
+                self._destinations.clear()
+            name = self._destinations[key] = self._destination(*key)
+        return name
+
+    def _destination(self, queue: QueueName, manager: Guid) -> str:
         match queue:
             case int():
-                known = self.queues.get((user.queue_manager_address, queue))
-                return known or f"{self.manager(user.queue_manager_address)}\\{queue}"
+                return self.queues.get((manager, queue)) or f"{self.manager(manager)}\\{queue}"
             case bytes():
                 return self.queues.get(Guid(queue)) or f"public {guid_text(Guid(queue))[:SHORT_GUID]}"
             case str():
