@@ -6,11 +6,13 @@ import io
 import json
 import sys
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
+
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from captures.decode import (
     Analyst,
@@ -39,6 +41,7 @@ from simulator.topology import Topology, load
 
 DIAGRAM_LIMIT: Final = 1_000
 """So many packets a diagram has, unless --limit asks for another number."""
+PROGRESS_PACKETS: Final = 4_096
 DIAGRAM_COLUMNS: Final = 120
 """Width of a diagram that goes into a pipe."""
 MAGICS: Final = (
@@ -73,10 +76,11 @@ class Options:
 
 @dataclass(slots=True)
 class Opened:
-    """A file that begins as captures do."""
+    """A file that begins as captures do; of the standard input nobody knows the size."""
 
     file: BinaryIO
     where: str
+    size_bytes: int = 0
 
 
 class StandardInput(io.RawIOBase):
@@ -117,7 +121,7 @@ def open_capture(source: str) -> Opened | StandardInput | None:
         return None  # It may be hex that is too long for a name; whoever reads it says what is wrong.
     if file.read(max(map(len, MAGICS))).startswith(MAGICS):
         file.seek(0)
-        return Opened(file, source)
+        return Opened(file, source, path.stat().st_size)
     file.close()
     return None
 
@@ -133,7 +137,7 @@ def run(opened: Opened, options: Options) -> int:
             sys.stdout.reconfigure(errors="replace")  # Diagrams have signs that not every pipe can take.
         names = names_of(load(options.topology)) if options.topology else Names()
         with closing(_frames(opened)) as frames:
-            return _show(_Reading(opened.where, frames, options, names), options)
+            return _show(_Reading(opened, frames, options, names), options)
 
 
 def _show(reading: _Reading, options: Options) -> int:
@@ -178,9 +182,9 @@ class _Reading:
     status: of the reading alone: whether it is damaged, and from where on.
     """
 
-    def __init__(self, where: str, frames: Iterable[Frame], options: Options, names: Names) -> None:
+    def __init__(self, opened: Opened, frames: Iterable[Frame], options: Options, names: Names) -> None:
         self.names = names
-        self.where = where
+        self.where = opened.where
         self.analyst = Analyst(names)
         self.reader = PacketReader(frames)
         self.findings: Counter[Severity] = Counter()
@@ -191,15 +195,22 @@ class _Reading:
         self._after = moment_named(options.after) if options.after else None
         self._before = moment_named(options.before) if options.before else None
         self._options = options
+        self._opened = opened
+        self._prints_as_it_reads = not (
+            options.summary or options.follow is not None or options.diagram or options.svg
+        )
 
     def everything(self) -> Iterator[Sight]:
         """Every packet; a damaged capture ends early."""
         take = self.analyst.take
-        try:
-            for seen in self.reader:
-                yield take(seen)
-        except CaptureError as damage:
-            self.damage = damage
+        with _progress(self._opened, quiet=self._prints_as_it_reads) as update:
+            try:
+                for count, seen in enumerate(self.reader):
+                    if count % PROGRESS_PACKETS == 0:
+                        update()
+                    yield take(seen)
+            except CaptureError as damage:
+                self.damage = damage
 
     def chosen(self) -> Iterator[Sight]:
         """The packets that the filters let through."""
@@ -241,6 +252,17 @@ class _Reading:
             after_ns=self._after(first_ns) if self._after else None,
             before_ns=self._before(first_ns) if self._before else None,
         )
+
+
+@contextmanager
+def _progress(opened: Opened, *, quiet: bool) -> Iterator[Callable[[], None]]:
+    """How much of the file has been read, on a terminal; nothing in a pipe."""
+    console = wide_console(stderr=True)
+    quiet = quiet or not console.is_terminal or not opened.size_bytes
+    columns = (TextColumn("reading"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
+        task = bar.add_task("reading", total=opened.size_bytes or None)
+        yield (lambda: None) if quiet else lambda: bar.update(task, completed=opened.file.tell())
 
 
 def _packets(reading: _Reading, options: Options) -> int:
