@@ -19,6 +19,9 @@ from mqproto.wire import NULL_GUID, Guid
 MSMQ_PORT: Final = 1801
 CONNECTION_LIMIT: Final = 10_000
 """How many connections are remembered; the oldest is forgotten first."""
+ADDRESS_LIMIT: Final = 65_536
+"""Of so many addresses it is remembered whose they are; with more, all are forgotten and learnt anew."""
+SUSPICION_LIMIT: Final = 1_000
 OUTSTANDING_LIMIT: Final = 0x7FFF
 """Of so many unacknowledged messages the packets are remembered; half of the 16-bit circle."""
 
@@ -58,6 +61,7 @@ class Half:
         connection that the capture has not seen from its start.
     unacknowledged, unsaved: counts and packet numbers of messages that the other end has not answered for.
     window: the largest that this end has announced; 0 before it has.
+    seen: whether the capture has any packet of it.
     lossy: whether bytes of it are missing in the capture.
     suspicions: findings that hold unless the capture turns out to lack something of this half.
     """
@@ -72,8 +76,14 @@ class Half:
     unacknowledged: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=OUTSTANDING_LIMIT))
     unsaved: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=OUTSTANDING_LIMIT))
     window: int = 0
+    seen: bool = False
     lossy: bool = False
     suspicions: list[Finding] = field(default_factory=list)
+
+    def suspect(self, finding: Finding) -> None:
+        """Keep a finding that this half may still explain, but not more than is bearable."""
+        if len(self.suspicions) < SUSPICION_LIMIT:
+            self.suspicions.append(finding)
 
     def forget_counts(self) -> None:
         """From here on nobody knows how many messages there were."""
@@ -147,8 +157,13 @@ class Connections:
         return list(self._connections.values())
 
     def introduce(self, connection: Connection, client: Guid, server: Guid) -> None:
-        """A handshake tells who the ends are; NULL_GUID for an end that it does not tell."""
+        """A request tells who the ends should be; NULL_GUID for an end that it does not tell."""
         connection.client_guid, connection.server_guid = client, server
+        self.name(connection)
+
+    def confirm(self, connection: Connection, server: Guid) -> None:
+        """An answer tells who the ends are. From now on their addresses are known, on other connections too."""
+        client, connection.server_guid = connection.client_guid, server
         for host, guid in (
             (connection.client.endpoint.host, client),
             (connection.server.endpoint.host, server),
@@ -161,6 +176,9 @@ class Connections:
 
     def name(self, connection: Connection) -> None:
         """Give both ends their keys and labels, as far as they are known."""
+        for known in (self._listening, self._hosts, self._called):
+            if len(known) > ADDRESS_LIMIT:
+                known.clear()
         client, server = connection.client.endpoint, connection.server.endpoint
         client_guid = (
             connection.client_guid if connection.client_guid != NULL_GUID else self._hosts.get(client.host)
@@ -176,8 +194,8 @@ class Connections:
         ):
             half.key = guid or address
             self._called[address] = self._names.endpoint(half.endpoint)
-            known = self._names.managers.get(guid) if guid else None
-            half.label = known or self._names.endpoint(half.endpoint)
+            named = self._names.managers.get(guid) if guid else None
+            half.label = named or self._names.endpoint(half.endpoint)
         connection.client.hop = (connection.client.key, connection.server.key)
         connection.server.hop = (connection.server.key, connection.client.key)
 

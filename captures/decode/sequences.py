@@ -34,6 +34,9 @@ NUMBER_LIMIT: Final = 65_536
 """Of so many messages, over all sequences, the packets are remembered until they are acknowledged."""
 GAP_LIMIT: Final = 1_000
 """So many gaps of one sequence on one hop are remembered."""
+HOP_LIMIT: Final = 64
+"""A sequence that crosses more hops than this is judged no more."""
+CLAIM_LIMIT: Final = 1_000
 FAULT, NOTE = Severity.FAULT, Severity.NOTE
 
 Hop: TypeAlias = tuple[NodeKey, NodeKey]
@@ -100,6 +103,17 @@ class Sequence:
         """The queue manager that numbers the messages."""
         return self.key[0]
 
+    def claim(self, claim: Claim) -> None:
+        """Remember what has not been borne out, but not more than is bearable."""
+        if len(self.claims) < CLAIM_LIMIT:
+            self.claims.append(claim)
+
+    def give_up(self) -> None:
+        """From here on nobody can say what belongs to it."""
+        self.ambiguous = True
+        self.hops.clear()
+        self.claims.clear()
+
 
 class SequenceChecker:
     """Follows every sequence of a capture, in bounded memory."""
@@ -123,10 +137,12 @@ class SequenceChecker:
         sequence = self._sequences.get(key) or self._begin((key[0], identifier), towards)
         self._sequences.move_to_end(key)
         if sequence.towards != towards:
-            sequence.ambiguous = True
+            sequence.give_up()
         number, previous = transaction.tx_sequence_number, transaction.previous_tx_sequence_number
         hop = sequence.hops.get(sight.hop)
         if hop is None:
+            if len(sequence.hops) >= HOP_LIMIT:
+                sequence.give_up()
             hop = sequence.hops[sight.hop] = HopProgress(min(previous, number - 1))
         hop.lossy = hop.lossy or lossy
         if sequence.claims and not lossy:
@@ -178,7 +194,7 @@ class SequenceChecker:
             return
         claim = Claim(packet, acker, number, None)
         if self._missing(sequence, claim) is not None:
-            sequence.claims.append(claim)
+            sequence.claim(claim)
 
     def take_final_ack(self, sight: Sight, message: UserMessage, body: FinalAckBody) -> None:
         """A FinalAck crosses a hop: it names a number of a sequence, and a message.  [MS-MQQB] 2.2.5.1"""
@@ -205,7 +221,7 @@ class SequenceChecker:
             elif not sequence.ambiguous:
                 acker = message.user.source_queue_manager
                 claim = Claim(packet, acker, body.tx_sequence_number, body.message_id)
-                sequence.claims.append(claim)
+                sequence.claim(claim)
 
     def finish(self, *, lossless: bool) -> Iterator[Finding]:
         """What nothing has borne out until the end.

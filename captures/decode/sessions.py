@@ -71,17 +71,19 @@ class SessionChecker:
         """What is still suspected at the end.
 
         Args:
-            lossless: whether the capture has no gap at all; else what it lacks may explain them, and they are notes.
+            lossless: whether the capture has no gap at all; else what it lacks may explain them, and they are notes,
+                as they are where it has one direction of a connection only.
         """
         for connection in self._connections.everyone():
             for half in (connection.client, connection.server):
                 for finding in half.suspicions:
-                    yield finding if lossless else finding._replace(severity=NOTE)
+                    yield finding if lossless and half.seen else finding._replace(severity=NOTE)
                 half.suspicions.clear()
 
     def _follow_stream(self, sight: Sight, connection: Connection, half: Half, other: Half) -> None:
         """Whether this packet follows upon the last one of its half decides what was suspected meanwhile."""
         seen = sight.seen
+        half.seen = True
         if seen.missing_bytes or seen.skipped_bytes:
             what = f"{seen.missing_bytes:,} bytes before it are not in the capture"
             if seen.skipped_bytes:
@@ -136,7 +138,7 @@ class SessionChecker:
             )
             sight.findings.append(Finding(FAULT, "wrong-answer", number, text, "[MS-MQQB] 3.1.5.3.1"))
             return
-        self._connections.introduce(connection, asked, packet.server_guid)
+        self._connections.confirm(connection, packet.server_guid)
 
     def _take_parameters(
         self, sight: Sight, packet: ConnectionParameters, connection: Connection, half: Half
@@ -176,7 +178,7 @@ class SessionChecker:
         }[connection.stage]
         finding = Finding(FAULT, "out-of-turn", sight.seen.number, f"{sight.kind}, though {state}", section)
         _, other = connection.halves(half.endpoint)
-        other.suspicions.append(finding)
+        other.suspect(finding)
         connection.lose_track()
 
     # Messages and their acknowledgments
@@ -200,7 +202,7 @@ class SessionChecker:
             # The acknowledgments that would explain it travel the other way.
             finding = Finding(FAULT, "window-exceeded", number, text, "[MS-MQQB] 3.1.1.3.1")
             if not other.suspicions or other.suspicions[-1].code != "window-exceeded":
-                other.suspicions.append(finding)
+                other.suspect(finding)
 
     def _take_session_header(self, sight: Sight, header: SessionHeader, half: Half, other: Half) -> None:
         """A session acknowledgment, alone or riding on a message.  3.1.5.5"""
@@ -229,7 +231,7 @@ class SessionChecker:
         if other.sent is not None and not at_or_before(acknowledged, other.sent):
             text = f"it acknowledges message {acknowledged:,}; the last one sent was {other.sent:,}"
             finding = Finding(FAULT, "ack-beyond-sent", number, text, "[MS-MQQB] 3.1.5.5.1")
-            other.suspicions.append(finding)
+            other.suspect(finding)
             return
         other.acknowledged = acknowledged
         packets = []
@@ -248,7 +250,7 @@ class SessionChecker:
                 f"{other.recoverable_sent:,}"
             )
             finding = Finding(FAULT, "saved-beyond-sent", sight.seen.number, text, "[MS-MQQB] 3.1.5.5.3")
-            other.suspicions.append(finding)
+            other.suspect(finding)
             return
         packets = []
         kept = []

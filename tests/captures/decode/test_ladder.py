@@ -4,7 +4,8 @@ import pytest
 
 from captures.decode import Analyst
 from mqproto.errors import UsageError
-from tests.captures.decode.scene import Scene, express, names, transactional
+from mqproto.wire import establish_connection
+from tests.captures.decode.scene import Scene, express, guid, names, transactional
 from tests.captures.decode.story import KNOWN, ladder, story
 
 DRAWN = """
@@ -79,6 +80,17 @@ def test_a_queue_manager_is_one_column_though_it_opens_and_takes_connections() -
     picture = ladder(scene)
     assert picture.nodes(labelled(scene).label) == ["a", "b", "c"]
     assert names("a").managers
+
+
+def test_somebody_who_claims_to_be_another_and_is_refused_is_nobody_afterwards() -> None:
+    scene = story()
+    wire = scene.wire("d", "c", opened=False)
+    for sender, refused in (("d", False), ("c", True)):
+        claim = establish_connection(client=guid("c"), server=guid("c"), time_stamp_ms=0, refused=refused)
+        wire.put(sender, claim)
+    wire = scene.wire("d", "a", opened=False)
+    wire.put("d", express())
+    assert ladder(scene).nodes(labelled(scene).label) == ["a", "b", "c", "10.0.0.4"]
 
 
 def test_without_names_a_queue_manager_goes_by_where_it_listens() -> None:

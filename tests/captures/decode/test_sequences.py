@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from captures.decode import Acknowledged, Kind
-from captures.decode.sequences import NUMBER_LIMIT, SEQUENCE_LIMIT, shown
+from captures.decode.sequences import HOP_LIMIT, NUMBER_LIMIT, SEQUENCE_LIMIT, shown
+from captures.tcp import Endpoint
 from mqproto.wire import FinalAckBody, MessageClass, TransactionHeader, TxSequenceId, encode_packet, final_ack
 from tests.captures.decode.scene import (
     SEQUENCE,
@@ -193,6 +194,18 @@ def test_an_identifier_that_two_queues_share_is_not_judged() -> None:
     wire.send("a", transactional(5, destination=17, message_id=50))
     wire.send("c", ordered(5))
     assert scene.findings() == []
+
+
+def test_a_sequence_that_crosses_more_hops_than_there_can_be_is_not_judged() -> None:
+    scene, wire = direct(1, 2)
+    wrong = wire.send("c", ordered(9))
+    assert scene.faults() == [("order-ack-beyond", wrong.number)]
+    for number in range(HOP_LIMIT):
+        far = scene.wire("a", "c", opened=False)
+        far.ends["a"].endpoint = Endpoint(f"10.1.0.{number}", 50_000)
+        far.ends["c"].endpoint = Endpoint("10.2.0.1", 1_801)
+        far.put("a", transactional(3))
+    assert scene.faults() == []
 
 
 def test_an_order_ack_with_its_number_in_the_identifier_is_not_judged() -> None:
