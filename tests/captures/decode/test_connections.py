@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from captures.decode import Analyst
+from captures.decode import connections as module
+from captures.decode.connections import ahead, at_or_before
+from captures.tcp import Endpoint
+from tests.captures.decode.scene import Scene, address, express, guid, names
+
+COUNTS = st.integers(0, 0xFFFF)
+
+
+@given(COUNTS, st.integers(0, 0x7FFF))
+def test_of_two_counts_less_than_half_the_circle_apart_one_is_before(count: int, distance: int) -> None:
+    later = (count + distance) & 0xFFFF
+    assert at_or_before(count, later)
+    assert ahead(later, count) == distance
+    assert at_or_before(later, count) is (distance == 0)
+
+
+def test_ends_are_told_apart_by_port_if_the_capture_begins_in_the_middle() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c", opened=False)
+    wire.send("c", express())
+    [sight] = scene.sights()[0]
+    assert sight.hop == ("10.0.0.3:1801", "10.0.0.1")
+    odd = Scene()
+    wire = odd.wire("a", "c", opened=False)
+    wire.ends["c"].endpoint = Endpoint("10.0.0.3", 2_000)
+    wire.send("c", express())
+    assert odd.sights()[0][0].hop == ("10.0.0.3:2000", "10.0.0.1")
+
+
+def test_what_a_handshake_has_told_holds_for_other_connections_of_the_same_addresses() -> None:
+    scene = Scene()
+    scene.wire("a", "c")
+    scene.wire("a", "c", opened=False).send("a", express())
+    sight = scene.sights()[0][-1]
+    assert sight.hop == (guid("a"), guid("c"))
+
+
+def test_an_address_of_several_queue_managers_is_none_of_them() -> None:
+    scene = Scene()
+    scene.wire("a", "c")
+    second = scene.wire("b", "c", opened=False)
+    second.ends["b"].endpoint = scene.packets[0].source._replace(port=50_001)
+    second.open()
+    third = scene.wire("a", "c", opened=False)
+    third.send("a", express())
+    assert scene.sights()[0][-1].hop == (address("a").host, guid("c"))
+
+
+def test_connections_and_addresses_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CONNECTION_LIMIT", 5)
+    monkeypatch.setattr(module, "ADDRESS_LIMIT", 7)
+    scene = Scene()
+    for number in range(40):
+        wire = scene.wire("a", "c", opened=False)
+        wire.ends["a"].endpoint = Endpoint(f"10.1.0.{number}", 50_000)
+        wire.open()
+    analyst = Analyst(names("c"))
+    for seen in scene.packets:
+        analyst.take(seen)
+    assert len(analyst._connections.everyone()) == 5
+    assert len(analyst._connections._hosts) <= 8

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import json
+import re
+
+from captures.decode import CODES, Finding, Severity
+from tests.conformance import ROOT
+
+FINDING = Finding(Severity.FAULT, "hop-count", 7, "it came so and left so", "[MS-MQMQ] 2.2.19.2")
+
+
+def test_a_finding_reads_well_and_is_json() -> None:
+    assert str(FINDING) == "fault hop-count: #7 it came so and left so  [MS-MQMQ] 2.2.19.2"
+    assert str(FINDING._replace(packet=0, section="")) == "fault hop-count: it came so and left so"
+    shown = json.loads(json.dumps(FINDING.as_json()))
+    assert (shown["severity"], shown["packet"]) == ("fault", 7)
+    assert FINDING._replace(packet=0).as_json()["packet"] is None
+
+
+def test_the_readme_lists_every_code_and_the_code_makes_no_other() -> None:
+    readme = (ROOT / "captures" / "README.md").read_text("utf-8")
+    listed = set(re.findall(r"`([a-z]+(?:-[a-z]+)*)`", readme[readme.index("What can be found") :]))
+    assert set(CODES) <= listed
+    sources = "".join(path.read_text("utf-8") for path in (ROOT / "captures" / "decode").glob("*.py"))
+    made = set(re.findall(r'(?:FAULT|NOTE|severity|Severity\.FAULT|Severity\.NOTE), "([a-z-]+)"', sources))
+    made |= set(re.findall(r'message, "([a-z-]+)", text', sources))
+    assert made == set(CODES)
