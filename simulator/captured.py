@@ -30,6 +30,7 @@ from captures.decode import (
 )
 from captures.decode.names import QueueKey
 from captures.decode.selection import kinds_named, moment_named, sequence_named
+from captures.decode.summary import counted
 from captures.packets import PacketReader
 from captures.pcap import GZIP, PCAPNG, TICKS_PER_SECOND, ZSTANDARD, CaptureError, Frame, read_frames
 from mqproto.errors import UsageError
@@ -278,11 +279,10 @@ def _packets(reading: _Reading, options: Options) -> int:
         if options.as_json:
             write(f"{json.dumps(_as_json(sight, reading.names, fields=options.verbose))}\n")
         else:
-            if count == 0:
-                writer = LineWriter(
-                    reading.names, relative_to_ns=reading.first_ns if options.relative else None
-                )
-                write(f"{writer.heading(sight)}\n")
+            if count == 0 and options.relative:
+                writer = LineWriter(reading.names, relative_to_ns=reading.first_ns)
+            if heading := writer.heading(sight):
+                write(f"{heading}\n")
             write(f"{writer.line(sight)}\n")
             if options.verbose:
                 _show_fields(sight)
@@ -296,9 +296,9 @@ def _packets(reading: _Reading, options: Options) -> int:
         sys.stdout.writelines(f"{json.dumps({'finding': finding.as_json()})}\n" for finding in findings)
     else:
         sys.stdout.writelines(f"at the end: {finding}\n" for finding in findings)
-        found = f"{reading.findings[Severity.FAULT]:,} faults, {reading.findings[Severity.NOTE]:,} notes"
+        found = ", ".join(counted(reading.findings[severity], severity) for severity in Severity)
         more = ", and more that --limit leaves out" if limited else ""
-        write(f"{count:,} packets{more}; {found}\n")
+        write(f"{counted(count, 'packet')}{more}; {found}\n")
     return reading.status()
 
 

@@ -17,13 +17,15 @@ from captures.tcp import Endpoint
 from mqproto.wire import NULL_GUID, Guid
 
 MSMQ_PORT: Final = 1801
-CONNECTION_LIMIT: Final = 10_000
+CONNECTION_LIMIT: Final = 4_096
 """How many connections are remembered; the oldest is forgotten first."""
-ADDRESS_LIMIT: Final = 65_536
+ADDRESS_LIMIT: Final = 16_384
 """Of so many addresses it is remembered whose they are; with more, all are forgotten and learnt anew."""
 SUSPICION_LIMIT: Final = 1_000
 OUTSTANDING_LIMIT: Final = 0x7FFF
 """Of so many unacknowledged messages the packets are remembered; half of the 16-bit circle."""
+
+NOTHING: Final[deque[tuple[int, int]]] = deque(maxlen=0)
 
 NodeKey: TypeAlias = bytes | str
 """A queue manager's GUID where a handshake told it, else its address."""
@@ -112,6 +114,11 @@ class Connection:
             return self.client, self.server
         return self.server, self.client
 
+    def release(self) -> None:
+        """It is forgotten; messages that crossed it still know its halves, but not what these had to remember."""
+        for half in (self.client, self.server):
+            half.unacknowledged = half.unsaved = NOTHING
+
     def lose_track(self) -> None:
         """Something is missing or out of turn: nothing more is known of the handshake."""
         self.stage = Stage.UNKNOWN
@@ -149,7 +156,8 @@ class Connections:
             self.name(connection)
             self._connections[number] = connection
             if len(self._connections) > CONNECTION_LIMIT:
-                self._connections.popitem(last=False)
+                _, forgotten = self._connections.popitem(last=False)
+                forgotten.release()
         return connection
 
     def everyone(self) -> list[Connection]:

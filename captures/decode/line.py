@@ -23,6 +23,7 @@ from mqproto.wire import (
 from mqproto.wire.session import DEFAULT_WINDOW_SIZE
 
 NANOSECONDS: Final = 1_000_000_000
+DAY_NS: Final = 86_400 * NANOSECONDS
 NAME_COLUMNS: Final = 12
 """The least width of a column of names."""
 LONGEST_NAME: Final = 24
@@ -46,13 +47,21 @@ class LineWriter:
         self._names = names
         self._began_ns = relative_to_ns
         self._columns = NAME_COLUMNS
+        self._day = -1
         self._second = -1
         self._second_text = ""
 
-    def heading(self, first: Sight) -> str:
-        """What the columns are; the date of the first packet, as the lines have only the time of day."""
-        day = datetime.fromtimestamp(first.seen.time_ns // NANOSECONDS, UTC).strftime("%Y-%m-%d")
-        when = f"{day} UTC" if self._began_ns is None else "seconds"
+    def heading(self, first: Sight) -> str | None:
+        """What the columns are, and the date, as the lines have only the time of day; None if it was said before.
+
+        Ask for it before each line: a capture may go on beyond midnight.
+        """
+        day = first.seen.time_ns // DAY_NS if self._began_ns is None else 0
+        if day == self._day:
+            return None
+        self._day = day
+        date = datetime.fromtimestamp(first.seen.time_ns // NANOSECONDS, UTC).strftime("%Y-%m-%d")
+        when = f"{date} UTC" if self._began_ns is None else "seconds"
         longest = max(len(first.source), len(first.destination))
         self._columns = max(self._columns, min(longest, LONGEST_NAME))
         names = f"{'from':<{self._columns}} {'to':<{self._columns}}"

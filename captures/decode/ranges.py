@@ -30,6 +30,11 @@ class Ranges:
         """The highest number, or 0."""
         return self._last[-1] if self._last else 0
 
+    def end_of(self, number: int) -> int:
+        """The last number of the range that a number is in, or 0."""
+        at = bisect_right(self._first, number) - 1
+        return self._last[at] if at >= 0 and number <= self._last[at] else 0
+
     def add(self, first: int, last: int) -> None:
         """Add all numbers from `first` to `last`."""
         if self._last and self._first[-1] <= first <= self._last[-1] + 1:
@@ -49,9 +54,11 @@ class Ranges:
 
 def first_missing(sets: Iterable[Ranges], above: int, through: int) -> int | None:
     """The lowest number from `above` + 1 to `through` that is in none of the sets; None if there is none."""
+    every = list(sets)
     due = above + 1
-    for first, last in sorted(each for ranges in sets for each in ranges):
-        if first > due:
-            break
-        due = max(due, last + 1)
-    return due if due <= through else None
+    while due <= through:
+        last = max((ranges.end_of(due) for ranges in every), default=0)
+        if last < due:
+            return due
+        due = last + 1
+    return None

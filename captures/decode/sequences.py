@@ -6,6 +6,7 @@ to be one where the capture shows the message stop before that sender, or the on
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -36,7 +37,7 @@ GAP_LIMIT: Final = 1_000
 """So many gaps of one sequence on one hop are remembered."""
 HOP_LIMIT: Final = 64
 """A sequence that crosses more hops than this is judged no more."""
-CLAIM_LIMIT: Final = 1_000
+CLAIM_LIMIT: Final = 100
 FAULT, NOTE = Severity.FAULT, Severity.NOTE
 
 Hop: TypeAlias = tuple[NodeKey, NodeKey]
@@ -154,7 +155,7 @@ class SequenceChecker:
             self._remembered.append((sequence, number))
             if len(self._remembered) > NUMBER_LIMIT:
                 earlier, forgotten = self._remembered.popleft()
-                del earlier.packets[forgotten]
+                earlier.packets.pop(forgotten, None)
         sequence.packets[number] = (sight.seen.number, user.message_id)
 
     def take_order_ack(self, sight: Sight, message: UserMessage, body: OrderAckBody) -> None:
@@ -240,6 +241,8 @@ class SequenceChecker:
         self._by_identifier.setdefault(key[1], []).append(sequence)
         if len(self._sequences) > SEQUENCE_LIMIT:
             _, forgotten = self._sequences.popitem(last=False)
+            forgotten.give_up()
+            forgotten.packets.clear()
             named = self._by_identifier[forgotten.key[1]]
             named.remove(forgotten)
             if not named:
@@ -259,18 +262,25 @@ class SequenceChecker:
             text = f"{missing} of sequence {shown(sequence.key[1])} did not cross before {number:,}"
             sight.findings.append(Finding(NOTE, "gap", seen.number, text, "[MS-MQQB] 3.1.5.8.6"))
         hop.covered.add(min(previous + 1, number), number)
-        if hop.gaps and number <= hop.gaps[-1].last + 1:
-            kept = []
-            for gap in hop.gaps:
-                if first_missing([hop.covered], gap.first - 1, gap.last) is not None:
-                    kept.append(gap)
-                    continue
-                text = (
-                    f"{numbers(gap.first, gap.last)} of sequence {shown(sequence.key[1])}, missing since "
-                    f"#{gap.packet}, came within {ago(seen.time_ns - gap.time_ns)}"
-                )
-                sight.findings.append(Finding(NOTE, "gap-filled", seen.number, text))
-            hop.gaps = kept
+        if hop.gaps and previous < hop.gaps[-1].last:
+            self._fill(sight, sequence, hop, number, previous)
+
+    def _fill(self, sight: Sight, sequence: Sequence, hop: HopProgress, number: int, previous: int) -> None:
+        """A message lies in gaps, or bridges them: those of which nothing is missing any more are filled."""
+        seen = sight.seen
+        begin = bisect_right(hop.gaps, previous, key=lambda gap: gap.last)
+        end = bisect_right(hop.gaps, number, key=lambda gap: gap.first)
+        kept = []
+        for gap in hop.gaps[begin:end]:
+            if hop.covered.end_of(gap.first) < gap.last:
+                kept.append(gap)
+                continue
+            text = (
+                f"{numbers(gap.first, gap.last)} of sequence {shown(sequence.key[1])}, missing since "
+                f"#{gap.packet}, came within {ago(seen.time_ns - gap.time_ns)}"
+            )
+            sight.findings.append(Finding(NOTE, "gap-filled", seen.number, text))
+        hop.gaps[begin:end] = kept
 
     def _is_foreign(self, sight: Sight, sequence: Sequence, message: UserMessage) -> bool:
         """Whether an acknowledgment comes from somebody to whom the messages never went.  [MS-MQQB] 3.1.1.6.2

@@ -213,6 +213,11 @@ class Summary:
             yield f"{severity:<5} {code:<20} {count:>8,}  {CODES[code]}"
 
 
+def counted(count: int, what: str) -> str:
+    """`1 packet`, `2 packets`."""
+    return f"{count:,} {what}" + ("s" if count != 1 else "")
+
+
 def _accounts(totals: Totals) -> Iterator[str]:
     """Where every frame and every byte went."""
     others = sum(totals.other_frames.values())
@@ -227,7 +232,7 @@ def _accounts(totals: Totals) -> Iterator[str]:
         f"packets cut off + {totals.skipped_bytes:,} unexplained + {totals.other_bytes:,} other traffic"
     )
     lacks = [
-        (totals.missing_bytes, f"bytes missing in {totals.gap_count:,} gaps"),
+        (totals.missing_bytes, f"bytes missing in {counted(totals.gap_count, 'gap')}"),
         (totals.cut_frames, "frames cut short by the capture"),
         (totals.conflict_count, "segments that overlap with other bytes"),
         (totals.retransmission_count, "segments retransmitted"),

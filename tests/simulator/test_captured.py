@@ -90,7 +90,7 @@ def test_a_capture_is_shown_line_by_line_with_its_findings(capture: Path) -> Non
     assert len(lines) == 1 + len(story().packets) + 2 + 1
     assert lines[-2].startswith("        fault wrong-count: #25 ")
     assert any(line.strip().startswith("note resend: #17") for line in lines)
-    assert lines[-1] == "25 packets; 1 faults, 1 notes"
+    assert lines[-1] == "25 packets; 1 fault, 1 note"
 
 
 def test_one_without_faults_is_done(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_one_without_faults_is_done(tmp_path: Path) -> None:
     path.write_bytes(file_of(correct()))
     done = decoded(path)
     assert (done.status, done.err) == (DONE, "")
-    assert done.out.splitlines()[-1] == "24 packets; 0 faults, 1 notes"
+    assert done.out.splitlines()[-1] == "24 packets; 0 faults, 1 note"
 
 
 @pytest.mark.parametrize("packing", [bytes, gzip.compress])

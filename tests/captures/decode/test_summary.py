@@ -44,7 +44,7 @@ def test_it_reads_well_and_is_json() -> None:
     for words in (
         "40 frames = 37 TCP segments + 0 Pings + 3 other traffic",
         "  3 UDP",
-        "9 bytes missing in 1 gaps",
+        "9 bytes missing in 1 gap",
         "Transactional                   5",
         "   2  b > c",
         "fault wrong-count",
