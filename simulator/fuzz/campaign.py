@@ -222,7 +222,9 @@ class Campaign:
         """Look into all that failed in a round."""
         for fault, suspects in self._troubles:
             if fault.oracle is Oracle.GROWS:
-                everything = Case("all cases up to now", f"0 to {self.report.cases}", (), NULL_GUID, 0)
+                again = f"mqproto fuzz peer {self._place.address} --seed {self._plan.seed}"
+                what = f"the same again with `{again} --cases {self.report.cases}`"
+                everything = Case("all cases up to now", what, (), NULL_GUID, 0)
                 self._investigation.keep(fault, everything)
                 continue
             await self._investigation.look_into(fault, suspects)

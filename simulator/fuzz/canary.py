@@ -12,10 +12,8 @@ import trio
 from simulator.fuzz.cases import Act
 from simulator.fuzz.conduct import Fault, Oracle
 from simulator.fuzz.lines import Line, Place, connected
-from simulator.fuzz.talk import NUMBERS_EACH, Talk, Target
+from simulator.fuzz.talk import NUMBERS_EACH, Talk, Target, identity_of
 
-NUMBER: Final = 2**24
-"""Of the canary's first case: campaigns do not get that far, so that no message has an identity that another has."""
 MESSAGES_EACH: Final = NUMBERS_EACH - 8
 """How many messages go through one session; then the next begins, so that the peer has to accept that, too."""
 
@@ -33,8 +31,9 @@ class Canary:
         self._place = place
         self._target = target
         self._seed = seed
+        self._identity = identity_of(target, seed, "canary")
         self._nursery = nursery
-        self._numbers = count(NUMBER)
+        self._numbers = count()
         self._line: Line | None = None
         self._messages: list[bytes] = []
         self._one_at_a_time = trio.Lock()
@@ -66,7 +65,7 @@ class Canary:
         return fault
 
     async def _open(self) -> Fault | None:
-        talk = Talk(self._target, self._seed, next(self._numbers))
+        talk = Talk(self._target, self._seed, next(self._numbers), self._identity)
         talk.greet(glued=False)
         for _ in range(MESSAGES_EACH):
             talk.message("recoverable", plain=True)

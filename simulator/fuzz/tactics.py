@@ -91,7 +91,7 @@ def unmutated(talk: Talk) -> Case:
 def mutated(talk: Talk) -> Case:
     """One packet of a valid conversation mutated."""
     dice = talk.dice
-    places = list(whole_conversation(talk, dice, dice.randint(1, 4)))
+    places = whole_conversation(talk, dice.randint(1, 4))
     # The handshake is two packets of few; messages have more in them that can be wrong.
     index = dice.choice(places[2:]) if len(places) > 2 and dice.random() < 0.85 else dice.choice(places)
     what = talk.steps[index].note

@@ -6,9 +6,8 @@ case: so a mutation is drawn from a plan that is made once for each packet, and 
 
 from __future__ import annotations
 
-import random
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -75,7 +74,7 @@ class Target:
     queues: direct names of the queues that messages go to, without `DIRECT=`.
     server: the peer's queue manager; NULL_GUID while it is not known.
     presented: the queue manager that we say we are; None for a stranger, a new one each time.
-    sent_s: what messages say of the time.
+    sent_s: what messages say of the time; it also makes who we are, new at each time.
     """
 
     queues: tuple[str, ...]
@@ -84,18 +83,24 @@ class Target:
     sent_s: int = 0
 
 
+def identity_of(target: Target, seed: int, name: str) -> Guid:
+    """A queue manager that we are: another one each time, as a peer knows the messages of the last by their numbers."""
+    return Guid(chance(seed, "identity", f"{target.sent_s}", name).randbytes(16))
+
+
 class Talk:
     """Makes the steps of one case, and keeps the counts that a SessionHeader needs.
 
     Args:
         number: of the case; with the seed it makes everything that is drawn.
+        identity: who tells it; one of IDENTITY_COUNT by default.
     """
 
-    def __init__(self, target: Target, seed: int, number: int) -> None:
+    def __init__(self, target: Target, seed: int, number: int, identity: Guid | None = None) -> None:
         self.target = target
         self.dice = chance(seed, "case", str(number))
         self.number = number
-        self.identity = Guid(chance(seed, "identity", str(number % IDENTITY_COUNT)).randbytes(16))
+        self.identity = identity or identity_of(target, seed, f"{number % IDENTITY_COUNT}")
         self.steps: list[Step] = []
         self._counts: dict[int, list[int]] = {}
         self._glued_from: int | None = None
@@ -362,8 +367,9 @@ def message_of(queue: str, kind: str) -> bytes:
     return encode_packet(MESSAGES[kind](queue))
 
 
-def whole_conversation(talk: Talk, dice: random.Random, count: int) -> Iterator[int]:
-    """Handshake, messages, acknowledgments and a last word; the steps that may be mutated."""
+def whole_conversation(talk: Talk, count: int) -> list[int]:
+    """Handshake, messages, acknowledgments and a last word; the indexes of the steps that may be mutated."""
+    dice = talk.dice
     talk.greet()
     kinds = list(MESSAGES)
     for _ in range(count):
@@ -372,5 +378,6 @@ def whole_conversation(talk: Talk, dice: random.Random, count: int) -> Iterator[
             talk.acknowledge()
         if dice.random() < 0.25:
             talk.wait()
-    yield from (index for index, step in enumerate(talk.steps) if step.act is Act.SEND)
+    places = [index for index, step in enumerate(talk.steps) if step.act is Act.SEND]
     talk.last_word()
+    return places

@@ -17,7 +17,7 @@ def a_talk(number: int = 5, target: Target = TARGET) -> Talk:
 
 def a_conversation(number: int, target: Target = TARGET) -> Case:
     talk = a_talk(number, target)
-    list(whole_conversation(talk, talk.dice, 6))
+    whole_conversation(talk, 6)
     return talk.case("valid", "")
 
 
@@ -77,6 +77,13 @@ def test_we_are_who_we_are_told_to_be_and_strangers_otherwise() -> None:
         assert getattr(request, "client_guid", None) == (presented or case.identity)
 
 
+def test_at_another_time_the_same_case_is_told_by_somebody_else() -> None:
+    later = Target(TARGET.queues, sent_s=TARGET.sent_s + 60)
+    case, told_later = a_conversation(5), a_conversation(5, later)
+    assert case.identity != told_later.identity
+    assert case.renewed(told_later.identity, later.sent_s) == told_later
+
+
 def test_what_is_glued_is_one_step_and_nothing_is_lost() -> None:
     apart, glued = a_talk(), a_talk()
     for talk in (apart, glued):
@@ -91,7 +98,7 @@ def test_what_is_glued_is_one_step_and_nothing_is_lost() -> None:
 
 def test_a_mutated_step_knows_what_it_was() -> None:
     talk = a_talk()
-    places = list(whole_conversation(talk, talk.dice, 3))
+    places = whole_conversation(talk, 3)
     talk.mutate(places[-1])
     step = talk.case("", "").steps[places[-1]]
     assert step.was != step.data
