@@ -26,13 +26,13 @@ class Process:
         self.pid = pid
         self.growth_mb = growth_mb
         self._said = False
-        if not self._lives():
+        if not self.lives:
             raise UsageError(f"--pid {pid}: there is no such process")
         self.first_mb = self.last_mb = self._resident_mb()
 
     def check(self) -> Fault | None:
         """Whether it has ended, or grown too much; the latter is said once."""
-        if not self._lives():
+        if not self.lives:
             return Fault(Oracle.CRASHES, "its process has ended", f"process {self.pid}")
         self.last_mb = self._resident_mb()
         if self.last_mb - self.first_mb > self.growth_mb and not self._said:
@@ -41,7 +41,9 @@ class Process:
             return Fault(Oracle.GROWS, f"it holds over {self.growth_mb:,.0f} MB more than before", grown)
         return None
 
-    def _lives(self) -> bool:
+    @property
+    def lives(self) -> bool:
+        """Whether it has not ended."""
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:

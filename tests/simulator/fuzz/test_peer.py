@@ -148,10 +148,11 @@ async def test_what_is_no_queue_manager_is_not_fuzzed(
 async def test_a_process_that_ends_is_noticed(tmp_path: Path) -> None:
     child = await trio.lowlevel.open_process([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     async with serving(Peer()) as address:
-        plan = Plan(seed=1, seconds=30, folder=tmp_path, enough=1)
+        plan = Plan(seed=1, seconds=30, folder=tmp_path)
         report = await fuzz_peer(
             address, Options(patience_s=2), plan, pid=child.pid, show=lambda report: child.kill()
         )
     [finding] = report.findings.first.values()
     assert finding.how["rule"] == "its process has ended"
+    assert report.ended == f"process {child.pid} has ended"
     assert await child.wait() < 0
