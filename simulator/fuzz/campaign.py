@@ -20,11 +20,11 @@ from simulator.fuzz.attack import Attack
 from simulator.fuzz.canary import a_canary
 from simulator.fuzz.cases import Case
 from simulator.fuzz.conduct import Fault, Oracle
+from simulator.fuzz.draw import draw_case
 from simulator.fuzz.findings import Findings
 from simulator.fuzz.investigation import OWN, Investigation
 from simulator.fuzz.lines import Place
 from simulator.fuzz.process import Process
-from simulator.fuzz.tactics import draw_case
 from simulator.fuzz.talk import Target
 from simulator.randomness import chance
 

@@ -19,7 +19,7 @@ from mqproto.wire import (
     session_ack,
 )
 from simulator.fuzz.conduct import Conduct, Oracle
-from simulator.fuzz.tactics import draw_case
+from simulator.fuzz.draw import draw_case
 from simulator.fuzz.talk import Target
 from tests.examples import DESTINATION, SENDER, a_guid, a_user_message
 

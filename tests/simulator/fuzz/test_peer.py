@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from mqproto.session import Session
 from simulator.cli import DONE, FINDING, MISUSE, run_command
 from simulator.fuzz.campaign import Plan
 from simulator.fuzz.peer import Options, fuzz_peer
@@ -130,9 +132,17 @@ class Closes(Peer):
         raise OSError
 
 
+class Refuses(Peer):
+    """It has sessions enough."""
+
+    async def opened(self, session: Session) -> None:
+        session.data.accepting = False
+
+
 @pytest.mark.parametrize(
     ("peer", "reason"),
     [
+        (Refuses, "refuses us a session: try --as with one that it knows"),
         (Foreign, "is no queue manager that talks to us: answers wrongly"),
         (Closes, "is no queue manager that talks to us: it closes the connection without an answer"),
     ],
@@ -156,3 +166,13 @@ async def test_a_process_that_ends_is_noticed(tmp_path: Path) -> None:
     assert finding.how["rule"] == "its process has ended"
     assert report.ended == f"process {child.pid} has ended"
     assert await child.wait() < 0
+
+
+async def test_that_a_process_grows_is_said_once_with_the_cases_that_lead_there(tmp_path: Path) -> None:
+    async with serving(Peer()) as address:
+        plan = Plan(seed=1, seconds=30, limit=60, folder=tmp_path)
+        report = await fuzz_peer(address, Options(patience_s=2), plan, pid=os.getpid(), growth_mb=-1_000)
+    [finding] = report.findings.first.values()
+    assert finding.how["oracle"] == "grows"
+    assert f"mqproto fuzz peer {address} --seed 1 --cases " in finding.detail
+    assert report.cases == 60, "it goes on"
