@@ -183,11 +183,16 @@ class HangsForAll(Peer):
         answers = await super().received(session, data)
         if session.closed is None and session._buffer.pending_bytes > 40:
             self._stuck.add(session.key)
-        while self._stuck - {session.key}:
+        else:
+            self._free(session)
+        while self._stuck and session.key not in self._stuck:
             await self._freed.wait()
         return answers
 
     def lost(self, session: Session) -> None:
+        self._free(session)
+
+    def _free(self, session: Session) -> None:
         self._stuck.discard(session.key)
         self._freed.set()
         self._freed = trio.Event()
