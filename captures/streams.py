@@ -11,7 +11,7 @@ import heapq
 import os
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
@@ -19,9 +19,8 @@ from typing import Final, NamedTuple
 from captures.frame import NANOSECONDS, Interface
 from captures.ip import IpReader
 from captures.links import ip_start
-from captures.pcap import CaptureError, Frame, read_capture
+from captures.pcap import Frame, read_capture
 from captures.tcp import ACK, FIN, PROTOCOL_TCP, RST, SYN, Endpoint, Segment, decode_segment
-from mqproto.wire import PacketBuffer
 
 MSMQ_PORT: Final = 1801
 
@@ -149,32 +148,6 @@ def segment_in(frame: Frame, reader: IpReader) -> Segment | None:
     start = ip_start(frame.link_type, frame.data)
     datagram = reader.read(frame.data, start) if start is not None else None
     return decode_segment(datagram) if datagram is not None and datagram.protocol == PROTOCOL_TCP else None
-
-
-def timed_packets(stream: Stream) -> Iterator[tuple[int, bytes]]:
-    """Each whole MSMQ packet of a stream, after the time in ns at which its last byte could be read.
-
-    The beginning of a packet at the end of a stream that was broken off is no packet, and no error.
-
-    Raises:
-        CaptureError: bytes are missing; the packets before the gap have been yielded.
-        WireFormatError: something else than a packet follows; the packets before it have been yielded.
-    """
-    buffer = PacketBuffer()
-    position = 0
-    for chunk in stream.chunks:
-        if chunk.missing_bytes:
-            raise CaptureError(str(stream), position, f"{chunk.missing_bytes} bytes are not in the capture")
-        for packet in buffer.feed(chunk.data):
-            yield chunk.time_ns, packet
-        if buffer.fault is not None:
-            raise buffer.fault
-        position += len(chunk.data)
-
-
-def packets(stream: Stream) -> Iterator[bytes]:
-    """Each whole MSMQ packet of a stream; errors as `timed_packets`."""
-    return (packet for _, packet in timed_packets(stream))
 
 
 class Reassembler:

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from captures import streams as streams_module
 from captures.conversation import Side, TcpConversation
-from captures.frame import CaptureError, Frame, Interface
+from captures.frame import Frame, Interface
 from captures.ip import IpReader
 from captures.pcapng import PcapngWriter
-from captures.streams import Chunk, Ending, Stream, packets, reassemble, streams, timed_packets
+from captures.streams import Chunk, Ending, Stream, reassemble, streams
 from captures.tcp import ACK, PSH, SYN, Endpoint, Segment, encode_frame
-from mqproto.errors import WireFormatError
 from tests.captures.frames import decode_frame
 
 CLIENT = Endpoint("127.0.0.1", 40_001)
@@ -158,53 +157,6 @@ def test_frames_without_tcp_are_passed_over() -> None:
         b"x",
         b"",
     ]
-
-
-def user_message(size_bytes: int) -> bytes:
-    """The BaseHeader of a UserMessage and zeros; all that framing looks at.  [MS-MQMQ] 2.2.19.1"""
-    return (
-        bytes.fromhex("1000 0000 4c494f52")
-        + size_bytes.to_bytes(4, "little")
-        + bytes(4)
-        + bytes(size_bytes - 16)
-    )
-
-
-def test_packets_are_found_with_the_time_of_their_last_byte() -> None:
-    data = user_message(200) + user_message(300)
-    stream = client_stream(
-        segment_frame(0, data[:150], 1),
-        segment_frame(150, data[150:260], 2),
-        segment_frame(260, data[260:], 3),
-    )
-    assert list(timed_packets(stream)) == [(2, user_message(200)), (3, user_message(300))]
-    assert list(packets(stream)) == [user_message(200), user_message(300)]
-
-
-def test_packets_end_at_a_gap_with_an_error_that_names_stream_and_byte() -> None:
-    stream = client_stream(segment_frame(0, user_message(200)), segment_frame(240, user_message(200)))
-    found = packets(stream)
-    assert next(found) == user_message(200)
-    with pytest.raises(
-        CaptureError, match=r"127\.0\.0\.1:40001 > 127\.0\.0\.2:1801: byte 200: 40 bytes are not"
-    ):
-        next(found)
-
-
-@pytest.mark.parametrize("with_next_segment", [False, True])
-def test_something_else_behind_a_packet_is_an_error_after_the_packet(with_next_segment: bool) -> None:
-    frames = [segment_frame(0, user_message(200) + b"GET / HTTP/1.1\r\n\r\n")]
-    if with_next_segment:
-        frames.append(segment_frame(218, b"more"))
-    found = packets(client_stream(*frames))
-    assert next(found) == user_message(200)
-    with pytest.raises(WireFormatError):
-        next(found)
-
-
-def test_the_beginning_of_a_packet_at_the_end_is_left() -> None:
-    stream = client_stream(segment_frame(0, user_message(200) + user_message(200)[:150]))
-    assert list(packets(stream)) == [user_message(200)]
 
 
 def test_streams_are_read_from_a_file(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from construct import Array, Int8ul, Int16ul, Rebuild, Struct, sum_, this
+from construct import Array, Int8ul, Int16ub, Int16ul, Rebuild, Struct, sum_, this
 from hypothesis import given
 
 from mqproto.testing import user_messages
@@ -29,6 +29,7 @@ class One:
     [
         Layout("[X] 1", "value" / Array(2, Int8ul)),
         Layout("[X] 1", "value" / Struct("inner" / Int8ul)),
+        Layout("[X] 1", "value" / Int16ub),
         Layout("[X] 1", "value" / Int8ul, Must("value", lambda context: True, "a lambda")),
     ],
 )

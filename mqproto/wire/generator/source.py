@@ -126,6 +126,8 @@ class Writer:
 def fixed_format(part: Any) -> str | None:
     """The `struct` format of a part that always takes the same bytes and is one value; else None."""
     if isinstance(part, FormatField):
+        if part.fmtstr[0] == ">" and part.length > 1:
+            raise NotImplementedError(f"{part.fmtstr}: the generated codec reads little-endian numbers")
         return str(part.fmtstr)[1:]
     if isinstance(part, Const | Rebuild):
         return fixed_format(part.subcon)
