@@ -128,12 +128,13 @@ class SeenPacket:
 
 
 @dataclass(slots=True)
-class SeenStream:
-    """A stream that has ended, or was given up, with what was found in it.
+class _StreamCount:
+    """What was found in a stream.
 
     packet_count, packet_bytes: what was framed, whether valid or not.
     cut_bytes: those of packets that began and were never whole.
-    skipped_bytes: those of which nobody can say to which packet they belong.
+    headless_bytes: those of packets whose beginning the capture lacks.
+    refused_bytes: those from where a packet should begin, and does not, to where one does.
     resumed_count: how often reading went on behind such bytes, at a segment that began with a packet's head.
     is_msmq: it held a packet, or used TCP port 1801. Of others all bytes are skipped.
     """
@@ -142,7 +143,8 @@ class SeenStream:
     packet_count: int = 0
     packet_bytes: int = 0
     cut_bytes: int = 0
-    skipped_bytes: int = 0
+    headless_bytes: int = 0
+    refused_bytes: int = 0
     resumed_count: int = 0
 
     @property
@@ -156,7 +158,7 @@ class Totals:
     """Where everything went.
 
     frames = segment_frames + ping_frames + the sum of other_frames, always. Once the capture has been read,
-    stream_bytes = packet_bytes + cut_bytes + skipped_bytes + other_bytes.
+    stream_bytes = packet_bytes + cut_bytes + headless_bytes + refused_bytes + other_bytes.
 
     other_frames: by reason, frames that hold neither a TCP segment nor a Ping.
     cut_frames: frames of which the capture left out a part.
@@ -182,7 +184,8 @@ class Totals:
     stream_bytes: int = 0
     packet_bytes: int = 0
     cut_bytes: int = 0
-    skipped_bytes: int = 0
+    headless_bytes: int = 0
+    refused_bytes: int = 0
     other_bytes: int = 0
     resumed_count: int = 0
     gap_count: int = 0
@@ -192,6 +195,17 @@ class Totals:
     early_count: int = 0
     keep_alive_count: int = 0
     given_up_fragments: int = 0
+
+    @property
+    def skipped_bytes(self) -> int:
+        """Those of MSMQ's streams that belong to no packet that can be read, for either reason."""
+        return self.headless_bytes + self.refused_bytes
+
+    @property
+    def unexplained_bytes(self) -> int:
+        """What the account does not come out by; it always does."""
+        explained = self.packet_bytes + self.cut_bytes + self.skipped_bytes + self.other_bytes
+        return self.stream_bytes - explained
 
 
 def read_packets(path: str | os.PathLike[str]) -> Iterator[SeenPacket]:
@@ -220,7 +234,6 @@ class PacketReader:
         self._ip = IpReader()
         self._reassembler = Reassembler()
         self._framings: dict[Stream, _Framing] = {}
-        self._ended: list[SeenStream] = []
 
     def __iter__(self) -> Iterator[SeenPacket]:
         damage: CaptureError | OSError | None = None
@@ -235,11 +248,6 @@ class PacketReader:
         self.totals.given_up_fragments = self._ip.given_up_count + self._ip.waiting_count
         if damage is not None:
             raise damage
-
-    def take_ended(self) -> list[SeenStream]:
-        """The streams that have ended since the last call; at the end of the capture all the others."""
-        ended, self._ended = self._ended, []
-        return ended
 
     def _counted(self, packet: SeenPacket) -> SeenPacket:
         self.totals.packets += packet.framed
@@ -294,7 +302,6 @@ class PacketReader:
     def _end(self, framing: _Framing) -> None:
         framing.end()
         seen, stream, totals = framing.seen, framing.seen.stream, self.totals
-        self._ended.append(seen)
         totals.connections = self._reassembler.connection_count
         totals.given_up_connections = self._reassembler.given_up_count
         totals.msmq_streams += seen.is_msmq
@@ -302,9 +309,10 @@ class PacketReader:
         totals.packet_bytes += seen.packet_bytes
         totals.cut_bytes += seen.cut_bytes
         if seen.is_msmq:
-            totals.skipped_bytes += seen.skipped_bytes
+            totals.headless_bytes += seen.headless_bytes
+            totals.refused_bytes += seen.refused_bytes
         else:
-            totals.other_bytes += seen.skipped_bytes
+            totals.other_bytes += seen.headless_bytes + seen.refused_bytes
         totals.resumed_count += seen.resumed_count
         totals.gap_count += stream.gap_count
         totals.missing_bytes += stream.missing_bytes
@@ -346,7 +354,7 @@ class _Framing:
     """Cuts the bytes of one stream into packets, and finds its way back after a loss."""
 
     def __init__(self, stream: Stream) -> None:
-        self.seen = SeenStream(stream)
+        self.seen = _StreamCount(stream)
         self._buffer: PacketBuffer | None = PacketBuffer() if stream.from_start else None
         self._position = 0
         self._mark = _Mark(0, 0, 0, 0)
@@ -354,6 +362,9 @@ class _Framing:
         self._rest_bytes = 0  # of a packet that has a hole
         self._missing_bytes = 0  # since the last packet, as the next two
         self._skipped_bytes = 0
+        self._refused = (
+            False  # whether it was lost at bytes that begin no packet; else a beginning is missing
+        )
 
     def take(self, chunk: Chunk, packets: list[SeenPacket]) -> None:
         """Add the packets that `chunk` completes."""
@@ -373,9 +384,12 @@ class _Framing:
         if self._buffer is None:
             if not _begins_packet(data):
                 self._skip(len(data))
+                self._position += len(data)
                 return
             self._buffer = PacketBuffer()
-            self.seen.resumed_count += self.seen.skipped_bytes > 0 or self.seen.packet_count > 0
+            self._refused = False
+            begun = self.seen.packet_count or self.seen.headless_bytes or self.seen.refused_bytes
+            self.seen.resumed_count += begun > 0
         self._cut(self._buffer, chunk, data, packets)
 
     def end(self) -> None:
@@ -412,11 +426,11 @@ class _Framing:
     ) -> None:
         """What follows begins no packet. On another port, before any packet, that only says it is not MSMQ."""
         self._buffer = None
+        self._refused = True
         head = (self._head if begun_bytes else b"") + left
         if self.seen.is_msmq:
             packets.append(self._seen(head[:HEAD_BYTES], self._mark, chunk, fault))
-        self.seen.skipped_bytes += begun_bytes + len(left)
-        self._skipped_bytes += begun_bytes + len(left)
+        self._skip(begun_bytes + len(left))
 
     def _seen(
         self, data: bytes, mark: _Mark, chunk: Chunk, fault: WireFormatError | None = None
@@ -452,12 +466,16 @@ class _Framing:
             return
         self._rest_bytes = max(0, known_bytes - missing_bytes)
         in_step = known_bytes >= missing_bytes
+        self._refused = False
         self._buffer = PacketBuffer() if in_step else None
 
     def _skip(self, count: int) -> None:
-        self.seen.skipped_bytes += count
+        """Bytes belong to no packet that can be read."""
+        if self._refused:
+            self.seen.refused_bytes += count
+        else:
+            self.seen.headless_bytes += count
         self._skipped_bytes += count
-        self._position += count
 
 
 def _begins_packet(data: bytes) -> bool:

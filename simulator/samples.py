@@ -37,7 +37,8 @@ COMMANDS: Final[Mapping[tuple[str, ...], Callable[[list[str]], int]]] = {
 COUNTS: Final = (
     "gap_count",
     "missing_bytes",
-    "skipped_bytes",
+    "headless_bytes",
+    "refused_bytes",
     "cut_bytes",
     "retransmission_count",
     "early_count",

@@ -120,7 +120,9 @@ class Summary:
             "stream_bytes": totals.stream_bytes,
             "packet_bytes": totals.packet_bytes,
             "cut_bytes": totals.cut_bytes,
-            "skipped_bytes": totals.skipped_bytes,
+            "headless_bytes": totals.headless_bytes,
+            "refused_bytes": totals.refused_bytes,
+            "unexplained_bytes": totals.unexplained_bytes,
             "other_bytes": totals.other_bytes,
             "missing_bytes": totals.missing_bytes,
             "gaps": totals.gap_count,
@@ -227,16 +229,22 @@ def _accounts(totals: Totals) -> Iterator[str]:
     )
     for reason, count in sorted(totals.other_frames.items()):
         yield f"  {count:,} {reason}"
-    yield (
-        f"{totals.stream_bytes:,} bytes of streams = {totals.packet_bytes:,} of packets + {totals.cut_bytes:,} of "
-        f"packets cut off + {totals.skipped_bytes:,} unexplained + {totals.other_bytes:,} other traffic"
-    )
+    parts = [
+        (totals.packet_bytes, "of packets"),
+        (totals.cut_bytes, "of packets cut off"),
+        (totals.headless_bytes, "of packets whose beginning is missing"),
+        (totals.refused_bytes, "where no packet begins"),
+        (totals.other_bytes, "of other traffic"),
+    ]
+    shown = " + ".join(f"{count:,} {what}" for count, what in parts if count) or "0"
+    yield f"{totals.stream_bytes:,} bytes of streams = {shown}; {totals.unexplained_bytes:,} unexplained"
     lacks = [
         (totals.missing_bytes, f"bytes missing in {counted(totals.gap_count, 'gap')}"),
         (totals.cut_frames, "frames cut short by the capture"),
         (totals.conflict_count, "segments that overlap with other bytes"),
         (totals.retransmission_count, "segments retransmitted"),
         (totals.untimed_frames, "frames without a time"),
+        (totals.given_up_connections, "connections forgotten, as too many were open at a time"),
     ]
     if any(count for count, _ in lacks):
         yield "; ".join(f"{count:,} {what}" for count, what in lacks if count)

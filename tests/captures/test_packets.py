@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from captures.conversation import Side, TcpConversation
 from captures.frame import CaptureError, Frame, Interface
 from captures.ip import DONT_FRAGMENT
-from captures.packets import PacketReader, SeenPacket, SeenStream, read_packets
+from captures.packets import PacketReader, SeenPacket, read_packets
 from captures.pcap import PcapWriter, read_frames
 from captures.tcp import ACK, Endpoint, Segment, encode_frame
 from mqproto.testing import packets as packets_of_any_kind
@@ -52,8 +52,7 @@ def balanced(reader: PacketReader) -> None:
     """Every frame and every byte is accounted for."""
     totals = reader.totals
     assert totals.frames == totals.segment_frames + totals.ping_frames + sum(totals.other_frames.values())
-    parts = totals.packet_bytes + totals.cut_bytes + totals.skipped_bytes + totals.other_bytes
-    assert totals.stream_bytes == parts
+    assert totals.unexplained_bytes == 0
 
 
 @given(st.lists(packets_of_any_kind(), min_size=1, max_size=4), st.data())
@@ -109,7 +108,7 @@ def test_what_is_no_packet_on_the_port_of_msmq_is_shown_with_what_is_wrong(piece
     assert (one.framed, one.packet, one.data) == (False, None, b"GET / HTTP/1.1\r\n")
     assert one.fault is not None
     assert one.fault.field == "base.version_number"
-    assert (reader.totals.packets, reader.totals.skipped_bytes) == (0, 18)
+    assert (reader.totals.packets, reader.totals.refused_bytes, reader.totals.headless_bytes) == (0, 18, 0)
 
 
 def test_what_is_framed_and_malformed_is_shown_and_the_next_is_found() -> None:
@@ -137,7 +136,7 @@ def test_behind_a_hole_that_swallows_a_head_reading_goes_on_where_a_segment_begi
     [first, last], reader = read(frames[:4] + frames[5:])
     assert (len(first.data), len(last.data)) == (200, 400)
     assert (last.missing_bytes, last.skipped_bytes) == (50, 250)
-    assert (reader.totals.skipped_bytes, reader.totals.resumed_count) == (250, 1)
+    assert (reader.totals.headless_bytes, reader.totals.resumed_count) == (250, 1)
 
 
 def test_a_capture_that_begins_in_the_middle_of_a_packet_begins_with_the_next_segment_that_has_a_head() -> (
@@ -145,13 +144,13 @@ def test_a_capture_that_begins_in_the_middle_of_a_packet_begins_with_the_next_se
 ):
     frames = said(user_message(400)[150:300], user_message(400)[300:], user_message(300), begun=False)
     [one], reader = read(frames)
-    assert (len(one.data), one.skipped_bytes, reader.totals.skipped_bytes) == (300, 250, 250)
+    assert (len(one.data), one.skipped_bytes, reader.totals.headless_bytes) == (300, 250, 250)
 
 
 def test_a_head_inside_a_segment_is_not_searched_for() -> None:
     found, reader = read(said(bytes(4) + user_message(200), begun=False))
     assert found == []
-    assert reader.totals.skipped_bytes == 204
+    assert reader.totals.headless_bytes == 204
 
 
 def test_a_packet_that_was_never_whole_is_counted() -> None:
@@ -218,15 +217,12 @@ def test_what_is_no_segment_is_counted_by_reason() -> None:
     }
 
 
-def test_streams_are_told_when_they_have_ended() -> None:
-    talk = TcpConversation(CLIENT, SERVER)
-    frames = [*talk.open(), *talk.send(Side.CLIENT, user_message(200)), *talk.finish(Side.CLIENT)]
-    _, reader = read([Frame(0, frame) for frame in frames])
-    client, server = reader.take_ended()
-    assert isinstance(client, SeenStream)
-    assert (client.packet_count, client.stream.data_bytes, client.is_msmq) == (1, 200, True)
-    assert (server.stream.source, server.packet_count) == (SERVER, 0)
-    assert reader.take_ended() == []
+def test_where_no_packet_begins_reading_goes_on_at_the_next_segment_with_a_head() -> None:
+    first, bad, second = read(
+        said(user_message(200) + b"no packet, and more of it", b"more", user_message(300))
+    )[0]
+    assert (len(first.data), bad.framed, len(second.data)) == (200, False, 300)
+    assert second.skipped_bytes == 29
 
 
 def test_damage_of_the_file_is_told_after_all_that_came_before_it() -> None:
