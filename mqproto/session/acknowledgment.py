@@ -86,6 +86,8 @@ def say_paused(data: SessionData) -> None:
         )
     )
     data.session_active = False
+    # What is acknowledged from here on is newer, so it must not ride on a message that leaves before this.
+    data.last_message_index = -1
 
 
 def take_session_ack(data: SessionData, packet: SessionAck, now: Moment) -> None:

@@ -409,3 +409,19 @@ def test_a_pause_acknowledges_only_what_was_acknowledged_before_and_what_follows
     assert len(positions(theirs)) == unsaved
     assert theirs.data.received_window_size == (64 if unsaved else 1)
     assert ours.closed is theirs.closed is None
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.13")
+@pytest.mark.spec("[MS-MQQB] 3.1.5.5.1")
+def test_a_pause_is_said_before_a_newer_acknowledgment_and_not_behind_it() -> None:
+    session, neighbour = a_session(), a_session()
+    send(neighbour, 2)
+    for packet in neighbour.take_outbox():
+        session.receive(packet, NOW)
+    send(session, 1)
+    session.pause()
+    session.acknowledge()
+    for packet in session.take_outbox():
+        neighbour.receive(packet, NOW)
+    assert neighbour.is_open
+    assert positions(neighbour) == [1, 2]
