@@ -228,11 +228,11 @@ class Campaign:
                 self._investigation.keep(fault, everything)
                 continue
             await self._investigation.look_into(fault, suspects)
-            if self._investigation.is_gone:
-                self.report.ended = "the peer serves nobody any more"
-                return
             if self._process is not None and not self._process.lives:
                 self.report.ended = f"process {self._process.pid} has ended"
+                return
+            if self._investigation.is_gone:
+                self.report.ended = "the peer serves nobody any more"
                 return
             if len(self.report.findings) >= self._plan.enough:
                 self.report.ended = f"{self._plan.enough} findings are enough"

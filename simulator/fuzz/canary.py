@@ -44,9 +44,14 @@ class Canary:
         That the peer has closed it between two checks, or does now, is a fault: nothing was wrong with it.
         """
         async with self._one_at_a_time:
-            fault = await self._check()
-            if fault is not None:
-                self.leave()
+            served = False
+            try:
+                fault = await self._check()
+                served = fault is None
+            finally:
+                # Nobody knows how much of a check that was cancelled has been sent; the next one begins anew.
+                if not served:
+                    self.leave()
             return fault
 
     async def _check(self) -> Fault | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
+from trio.testing import MockClock
 
 from simulator.fuzz.attack import Attack
 from simulator.fuzz.cases import Act, Case, Step
@@ -33,7 +34,9 @@ async def carried_out(talk: Talk, address: str, *, watched: Fault | None = None)
     return await Attack(a_place(address), watch).carry_out(talk.case("kind", "name"))
 
 
-async def test_a_valid_conversation_is_without_fault_on_one_connection_and_on_several() -> None:
+async def test_a_valid_conversation_is_without_fault_on_one_connection_and_on_several(
+    idle_clock: MockClock,
+) -> None:
     talk = Talk(TARGET, 1, 1)
     for connection in range(3):
         talk.greet(connection)
@@ -45,7 +48,7 @@ async def test_a_valid_conversation_is_without_fault_on_one_connection_and_on_se
         assert place.counts["answers"] == 9
 
 
-async def test_what_is_owed_at_the_end_is_waited_for() -> None:
+async def test_what_is_owed_at_the_end_is_waited_for(idle_clock: MockClock) -> None:
     talk = Talk(TARGET, 1, 1)
     talk.greet(glued=False)
     talk.request()
@@ -56,7 +59,7 @@ async def test_what_is_owed_at_the_end_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("act", [Act.FINISH, Act.CLOSE, Act.RESET])
-async def test_what_we_close_ourselves_owes_nothing(act: Act) -> None:
+async def test_what_we_close_ourselves_owes_nothing(act: Act, idle_clock: MockClock) -> None:
     talk = Talk(TARGET, 1, 1)
     talk.greet(glued=True)
     talk.message("recoverable")
@@ -67,7 +70,7 @@ async def test_what_we_close_ourselves_owes_nothing(act: Act) -> None:
         assert await carried_out(talk, address, watched=STARVED) == STARVED
 
 
-async def test_datagrams_to_nobody_are_no_fault() -> None:
+async def test_datagrams_to_nobody_are_no_fault(idle_clock: MockClock) -> None:
     talk = Talk(TARGET, 1, 1)
     for _ in range(3):
         talk.act(Act.DATAGRAM, data=b"ping?")
@@ -76,7 +79,7 @@ async def test_datagrams_to_nobody_are_no_fault() -> None:
         assert await carried_out(talk, address) is None
 
 
-async def test_the_first_fault_ends_it() -> None:
+async def test_the_first_fault_ends_it(idle_clock: MockClock) -> None:
     steps = (Step(Act.WATCH), Step(Act.SEND, 0, b"never sent"))
     async with serving(Peer()) as address:
         place = a_place(address)

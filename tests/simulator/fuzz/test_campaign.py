@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trio.testing import MockClock
 
 from mqproto.wire import inspect_packet
 from simulator.fuzz.campaign import Plan, Report
@@ -27,7 +28,7 @@ async def fuzzed(peer: Peer, tmp_path: Path, **changes: Any) -> Report:
         return await fuzz_peer(address, QUICK, Plan(**plan | changes))
 
 
-async def test_a_sound_peer_has_no_finding(tmp_path: Path) -> None:
+async def test_a_sound_peer_has_no_finding(tmp_path: Path, idle_clock: MockClock) -> None:
     report = await fuzzed(Peer(), tmp_path, limit=250)
     assert report.findings.lines() == []
     assert report.cases == 250
@@ -49,7 +50,7 @@ PLANTED: list[tuple[Callable[[], Peer], Oracle, str]] = [
     ("plant", "oracle", "rule"), PLANTED, ids=lambda value: getattr(value, "__name__", "")
 )
 async def test_a_planted_fault_is_found_made_smaller_and_repeated_from_its_file(
-    plant: Callable[[], Peer], oracle: Oracle, rule: str, tmp_path: Path
+    plant: Callable[[], Peer], oracle: Oracle, rule: str, tmp_path: Path, idle_clock: MockClock
 ) -> None:
     report = await fuzzed(plant(), tmp_path)
     [finding] = report.findings.first.values()
@@ -68,7 +69,9 @@ async def test_a_planted_fault_is_found_made_smaller_and_repeated_from_its_file(
     assert len(sent) <= 4, "a handshake, what is wrong, and what shows it"
 
 
-async def test_a_peer_that_half_a_packet_stops_is_found_out_with_that_half(tmp_path: Path) -> None:
+async def test_a_peer_that_half_a_packet_stops_is_found_out_with_that_half(
+    tmp_path: Path, idle_clock: MockClock
+) -> None:
     report = await fuzzed(peers.HangsForAll(), tmp_path)
     [finding] = report.findings.first.values()
     # Either the canary waits, or another connection of the same case.
@@ -79,7 +82,9 @@ async def test_a_peer_that_half_a_packet_stops_is_found_out_with_that_half(tmp_p
         assert await repeat(finding, address, QUICK) is not None
 
 
-async def test_a_peer_that_serves_one_client_is_found_before_anything_hostile_is_sent(tmp_path: Path) -> None:
+async def test_a_peer_that_serves_one_client_is_found_before_anything_hostile_is_sent(
+    tmp_path: Path, idle_clock: MockClock
+) -> None:
     report = await fuzzed(peers.ServesOneClient(), tmp_path)
     [finding] = report.findings.first.values()
     assert finding.how["rule"] == "it serves one session at a time"
@@ -98,7 +103,7 @@ async def test_a_peer_that_serves_one_client_is_found_before_anything_hostile_is
     ],
 )
 async def test_a_packet_that_crashes_the_peer_is_found_within_a_minute_and_made_smaller(
-    is_deadly: Callable[[dict[str, Any]], bool], seed: int, tmp_path: Path
+    is_deadly: Callable[[dict[str, Any]], bool], seed: int, tmp_path: Path, idle_clock: MockClock
 ) -> None:
     peer = peers.CrashesOn(is_deadly)
     report = await fuzzed(peer, tmp_path, seconds=60.0, seed=seed)
@@ -117,7 +122,9 @@ async def test_a_packet_that_crashes_the_peer_is_found_within_a_minute_and_made_
         assert again.crash_count == 1
 
 
-async def test_of_a_peer_that_does_not_come_back_the_last_cases_are_kept(tmp_path: Path) -> None:
+async def test_of_a_peer_that_does_not_come_back_the_last_cases_are_kept(
+    tmp_path: Path, idle_clock: MockClock
+) -> None:
     peer = peers.DiesForGood()
     report = await fuzzed(peer, tmp_path)
     [finding] = report.findings.first.values()
@@ -137,7 +144,7 @@ async def test_time_ends_it_and_cases_go_on_until_then(tmp_path: Path) -> None:
 
 
 async def test_crashes_by_other_fields_are_other_findings_and_each_is_one_that_repeats(
-    tmp_path: Path,
+    tmp_path: Path, idle_clock: MockClock
 ) -> None:
     def deadly(fields: dict[str, Any]) -> bool:
         return fields.get("properties.message_size", 0) > 2**31 or peers.more_elements_than_bytes(fields)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import trio
+from trio.testing import MockClock
 
 from mqproto.session import Session
 from simulator.fuzz.canary import MESSAGES_EACH, a_canary
@@ -22,7 +23,7 @@ async def test_a_sound_peer_serves_it_session_after_session() -> None:
         assert 0 < canary.slowest_s < 2
 
 
-async def test_checks_at_one_time_wait_for_each_other() -> None:
+async def test_checks_at_one_time_wait_for_each_other(idle_clock: MockClock) -> None:
     async with serving(Peer()) as address:
         place = a_place(address)
         async with a_canary(place, TARGET, 1) as canary, trio.open_nursery() as nursery:
@@ -52,7 +53,7 @@ async def test_that_its_session_is_closed_is_a_crash_and_the_next_check_begins_a
                 assert fault.rule == "no connection can be had"
 
 
-async def test_that_it_is_not_answered_means_that_others_are_not_served() -> None:
+async def test_that_it_is_not_answered_means_that_others_are_not_served(idle_clock: MockClock) -> None:
     class Silent(Peer):
         async def received(self, session: object, data: bytes) -> bytes:
             await trio.sleep_forever()
@@ -65,7 +66,7 @@ async def test_that_it_is_not_answered_means_that_others_are_not_served() -> Non
         assert "nobody else is served: it owes an answer to EstablishConnection" in fault.rule
 
 
-async def test_a_wrong_answer_to_it_is_a_wrong_answer() -> None:
+async def test_a_wrong_answer_to_it_is_a_wrong_answer(idle_clock: MockClock) -> None:
     class Twice(Peer):
         async def took(self, session: Session, *_: object) -> bytes:
             return b"garbage" * 8 if session.data.message_received_count > 1 else b""
@@ -75,3 +76,24 @@ async def test_a_wrong_answer_to_it_is_a_wrong_answer() -> None:
         fault = await canary.check()
         assert fault is not None
         assert fault.oracle is Oracle.WRONG
+
+
+async def test_a_check_that_was_cancelled_leaves_the_next_one_sound(idle_clock: MockClock) -> None:
+    async def cancel_after(steps: int, scope: trio.CancelScope) -> None:
+        for _ in range(steps):
+            await trio.lowlevel.checkpoint()
+        scope.cancel()
+
+    cancelled = 0
+    async with (
+        serving(Peer()) as address,
+        a_canary(a_place(address), TARGET, 1) as canary,
+        trio.open_nursery() as nursery,
+    ):
+        for steps in range(20):
+            assert await canary.check() is None
+            with trio.CancelScope() as scope:
+                nursery.start_soon(cancel_after, steps, scope)
+                await canary.check()
+            cancelled += scope.cancelled_caught
+    assert cancelled

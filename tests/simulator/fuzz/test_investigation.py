@@ -6,6 +6,8 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from trio.testing import MockClock
+
 from mqproto.wire import encode_packet
 from simulator.fuzz.canary import a_canary
 from simulator.fuzz.cases import Act, Case, Step
@@ -50,7 +52,7 @@ def test_all_ways_to_fail_everybody_are_alike_and_others_go_by_their_rule() -> N
     assert not alike(HANGS, Fault(Oracle.WRONG, HANGS.rule, ""))
 
 
-async def test_a_crash_is_known_when_all_that_caused_another_is_wrong_again() -> None:
+async def test_a_crash_is_known_when_all_that_caused_another_is_wrong_again(idle_clock: MockClock) -> None:
     async with investigating("127.0.0.1:9") as investigation:
         assert not investigation.knows(CRASH, a_case(60))
         investigation.keep(CRASH, a_case(60))
@@ -59,7 +61,7 @@ async def test_a_crash_is_known_when_all_that_caused_another_is_wrong_again() ->
         assert not investigation.knows(HANGS, a_case(60))
 
 
-async def test_what_does_not_repeat_is_kept_and_says_so() -> None:
+async def test_what_does_not_repeat_is_kept_and_says_so(idle_clock: MockClock) -> None:
     talk = Talk(TARGET, 1, 1)
     talk.greet()
     async with serving(Peer()) as address, investigating(address) as investigation:
@@ -71,7 +73,7 @@ async def test_what_does_not_repeat_is_kept_and_says_so() -> None:
         assert finding.how["kind"] == "first"
 
 
-async def test_of_a_peer_that_is_gone_all_suspects_are_kept_as_one() -> None:
+async def test_of_a_peer_that_is_gone_all_suspects_are_kept_as_one(idle_clock: MockClock) -> None:
     async with investigating("127.0.0.1:9") as investigation:
         await investigation.look_into(CRASH, [a_case(kind="last"), a_case(kind="before")])
         assert investigation.is_gone
