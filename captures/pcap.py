@@ -16,15 +16,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
 from captures.frame import MAX_FRAME_BYTES, NANOSECONDS, CaptureError, Frame, Interface
-from captures.pcapng import PcapngWriter, read_pcapng
+from captures.pcapng import read_pcapng
 from mqproto.errors import UsageError
 
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
-
-__all__ = ["CaptureError", "Frame", "Interface", "PcapWriter", "PcapngWriter", "read_capture", "read_frames"]
 
 PCAPNG: Final = bytes.fromhex("0a0d0d0a")
 GZIP: Final = bytes.fromhex("1f8b")
@@ -36,7 +34,13 @@ FILE_HEADER: Final = "IHHiIII"
 RECORD_HEADER: Final = "IIII"
 LINK_TYPE: Final = 0x03FF_FFFF  # the bits above say how long the frame check sequence is
 
-SHOWN_BYTES: Final = 4
+MAGICS: Final = (
+    PCAPNG,
+    GZIP,
+    ZSTANDARD,
+    *(struct.pack(order + "I", magic) for magic in TICKS_PER_SECOND for order in "<>"),
+)
+"""What a file begins with that may be a capture, packed or not."""
 
 
 def read_capture(path: str | os.PathLike[str]) -> Iterator[Frame]:
@@ -67,17 +71,17 @@ def read_frames(file: BinaryIO, where: str = "capture") -> Iterator[Frame]:
         magic = buffered.peek(4)[:4]
         if magic.startswith(GZIP):
             with gzip.GzipFile(fileobj=buffered) as unpacked:
-                yield from _read_unpacked(cast(BinaryIO, unpacked), f"{where} (unpacked)")
+                yield from _read_unpacked(unpacked, f"{where} (unpacked)")
         elif magic == ZSTANDARD:
             with zstd.ZstdFile(buffered) as unpacked:
-                yield from _read_unpacked(cast(BinaryIO, unpacked), f"{where} (unpacked)")
+                yield from _read_unpacked(unpacked, f"{where} (unpacked)")
         else:
             yield from _read_plain(buffered, magic, where)
     finally:
         buffered.detach()  # else the file would be closed with it
 
 
-def _read_unpacked(file: BinaryIO, where: str) -> Iterator[Frame]:
+def _read_unpacked(file: gzip.GzipFile | zstd.ZstdFile, where: str) -> Iterator[Frame]:
     buffered = io.BufferedReader(_Unpacked(file, where), 1 << 20)
     yield from _read_plain(cast(BinaryIO, buffered), buffered.peek(4)[:4], where)
 
@@ -130,7 +134,7 @@ def _read_pcap(file: BinaryIO, order: str, where: str) -> Iterator[Frame]:
 class _Unpacked(io.RawIOBase):
     """Unpacks, and says what is wrong with the packing as a CaptureError at the last byte that was good."""
 
-    def __init__(self, file: BinaryIO, where: str) -> None:
+    def __init__(self, file: gzip.GzipFile | zstd.ZstdFile, where: str) -> None:
         super().__init__()
         self._file = file
         self._where = where
@@ -144,7 +148,7 @@ class _Unpacked(io.RawIOBase):
         if self._fault is not None:
             raise self._fault
         try:
-            data = self._file.read1(len(buffer))  # type: ignore[attr-defined]
+            data = self._file.read1(len(buffer))
         except (EOFError, zlib.error, gzip.BadGzipFile, zstd.ZstdError) as error:
             self._fault = CaptureError(self._where, self._offset, f"the packing is damaged: {error}")
             raise self._fault from None

@@ -16,11 +16,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
-from captures.frame import ETHERNET, MAX_FRAME_BYTES, NANOSECONDS, CaptureError, Frame, Interface
+from captures.frame import ETHERNET, CaptureError, Frame, Interface
 from captures.links import IPV4, LINUX_COOKED, LINUX_COOKED_2, NULL, ip_start
-from captures.pcap import PcapngWriter, read_capture
+from captures.pcap import PcapWriter, read_capture
+from captures.pcapng import PcapngWriter
 from mqproto.errors import UsageError
 
 RAW_IP: Final = 101
@@ -93,33 +94,6 @@ def relinked(frames: Iterable[Frame], link: str) -> Iterator[Frame]:
         start = ip_start(frame.link_type, frame.data)
         if start is not None:
             yield frame._replace(data=header + frame.data[start:], interface=interface)
-
-
-def write_pcap(
-    file: BinaryIO, frames: Iterable[Frame], *, order: str = "<", nanoseconds: bool = False
-) -> None:
-    """A classic pcap file: no comments, one link type.
-
-    Args:
-        order: "<" for little-endian, ">" for big-endian.
-
-    Raises:
-        UsageError: the frames are of several link types.
-    """
-    link_type = None
-    ticks_per_second = NANOSECONDS if nanoseconds else 1_000_000
-    magic = 0xA1B23C4D if nanoseconds else 0xA1B2C3D4
-    for frame in frames:
-        if link_type is None:
-            link_type = frame.link_type
-            file.write(struct.pack(order + "IHHiIII", magic, 2, 4, 0, 0, MAX_FRAME_BYTES, link_type))
-        if frame.link_type != link_type:
-            raise UsageError("classic pcap has one link type in a file: these frames have several")
-        seconds, rest_ns = divmod(frame.time_ns, NANOSECONDS)
-        ticks = rest_ns * ticks_per_second // NANOSECONDS
-        size_bytes = len(frame.data)
-        file.write(struct.pack(order + "IIII", seconds, ticks, size_bytes, size_bytes + frame.missing_bytes))
-        file.write(frame.data)
 
 
 class _Waiting:
@@ -196,12 +170,17 @@ def _spoil(options: argparse.Namespace) -> None:
 def _write(target: Path, frames: Iterable[Frame]) -> None:
     with ExitStack() as held:
         file = held.enter_context(target.open("wb"))
-        if target.suffix == ".pcap":
-            write_pcap(file, frames)
+        if target.suffix != ".pcap":
+            writer = held.enter_context(PcapngWriter(file))
+            for frame in frames:
+                writer.write(frame)
             return
-        writer = held.enter_context(PcapngWriter(file))
+        classic = None
         for frame in frames:
-            writer.write(frame)
+            classic = classic or PcapWriter(file, link_type=frame.link_type)
+            classic.write(frame)
+        if classic is None:
+            PcapWriter(file)
 
 
 if __name__ == "__main__":

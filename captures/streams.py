@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
-from captures.frame import NANOSECONDS, Interface
+from captures.frame import NANOSECONDS, Frame, Interface
 from captures.ip import IpReader
 from captures.links import ip_start
-from captures.pcap import Frame, read_capture
+from captures.pcap import read_capture
 from captures.tcp import ACK, FIN, PROTOCOL_TCP, RST, SYN, Endpoint, Segment, decode_segment
 
 MSMQ_PORT: Final = 1801

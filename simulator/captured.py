@@ -31,8 +31,9 @@ from captures.decode import (
 from captures.decode.names import QueueKey
 from captures.decode.selection import kinds_named, moment_named, sequence_named
 from captures.decode.summary import counted
+from captures.frame import CaptureError, Frame
 from captures.packets import PacketReader
-from captures.pcap import GZIP, PCAPNG, TICKS_PER_SECOND, ZSTANDARD, CaptureError, Frame, read_frames
+from captures.pcap import MAGICS, read_frames
 from mqproto.errors import UsageError
 from mqproto.wire import inspect_packet
 from simulator import show
@@ -45,12 +46,6 @@ DIAGRAM_LIMIT: Final = 1_000
 PROGRESS_PACKETS: Final = 4_096
 DIAGRAM_COLUMNS: Final = 120
 """Width of a diagram that goes into a pipe."""
-MAGICS: Final = (
-    PCAPNG,
-    GZIP,
-    ZSTANDARD,
-    *(number.to_bytes(4, order) for number in TICKS_PER_SECOND for order in ("little", "big")),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,9 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from captures.frame import CaptureError
 from captures.packets import PacketReader, SeenPacket
-from captures.pcap import CaptureError, read_capture
+from captures.pcap import read_capture
 from mqproto.errors import UsageError
 from mqproto.wire import (
     FinalAckBody,

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import BinaryIO, Final
 
 from captures.conversation import Side, TcpConversation
-from captures.pcap import Frame, PcapngWriter
+from captures.frame import Frame
+from captures.pcapng import PcapngWriter
 from captures.tcp import MAX_SEGMENT_BYTES, Endpoint
 from captures.udp import encode_datagram
 

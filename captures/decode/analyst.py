@@ -13,7 +13,7 @@ from captures.decode.sessions import SessionChecker
 from captures.decode.sight import Kind, Sight, sight_of
 from captures.packets import SeenPacket
 from mqproto.errors import WireFormatError
-from mqproto.wire import FinalAckBody, OrderAckBody, UserMessage, inspect_packet, message_identifier
+from mqproto.wire import FinalAckBody, OrderAckBody, Ping, UserMessage, inspect_packet, message_identifier
 from mqproto.wire.lenient import remarks
 
 
@@ -44,8 +44,8 @@ class Analyst:
                 self._take_message(sight, sight.message, lossy=half.lossy)
         if seen.packet is None:
             sight.findings += malformed(seen)
-        elif not seen.is_ping:
-            for remark in remarks(seen.packet):  # type: ignore[arg-type]
+        elif not isinstance(seen.packet, Ping):
+            for remark in remarks(seen.packet):
                 text = f"{remark.field} {remark.text}"
                 sight.findings.append(Finding(Severity.NOTE, "odd-field", seen.number, text, remark.section))
         return sight

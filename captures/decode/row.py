@@ -11,10 +11,11 @@ from typing import Any, Final
 
 from captures.decode.names import admin_format_name, destination_format_name, response_format_name
 from captures.decode.sequences import shown
-from captures.decode.sight import Acknowledged, Kind, Sight
+from captures.decode.sight import Acknowledged, Sight
 from mqproto.wire import (
     ConnectionParameters,
     EstablishConnection,
+    FinalAckBody,
     Guid,
     MessageClass,
     Ping,
@@ -255,8 +256,8 @@ def _add_message(row: PacketRow, sight: Sight, message: UserMessage) -> None:
             body.tx_sequence_number,
             body.tx_previous_sequence_number,
         )
-        if sight.kind is Kind.FINAL_ACK:
-            row.ack_message = identifier_text(body.source_guid, body.message_id)  # type: ignore[union-attr]
+        if isinstance(body, FinalAckBody):
+            row.ack_message = identifier_text(body.source_guid, body.message_id)
     row.ended_packets, row.ended_count = _ends(sight.ended)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import struct
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, Final
 
 from captures.frame import CaptureError
 from captures.packets import read_packets
-from captures.pcap import GZIP, PCAPNG, TICKS_PER_SECOND, ZSTANDARD
+from captures.pcap import MAGICS
 from mqproto.errors import UsageError
 from mqproto.wire import (
     DebugHeader,
@@ -53,11 +52,6 @@ from simulator.show import read_source
 
 ALIKE: Final = 8
 """How many packets with the same headers are taken from what somebody brings along."""
-CAPTURE_MAGICS: Final = (
-    PCAPNG,
-    ZSTANDARD,
-    *(struct.pack(order + "I", magic) for magic in TICKS_PER_SECOND for order in "<>"),
-)
 
 HERE: Final = Guid(b"from the fuzzer.")
 THERE: Final = Guid(b"to anybody there")
@@ -138,8 +132,8 @@ def _packets_in(path: Path) -> Iterator[bytes]:
         yield read_source(str(path))  # It has the words for what is not there.
         return
     with path.open("rb") as file:
-        magic = file.read(4)
-    if magic.startswith(GZIP) or magic in CAPTURE_MAGICS:
+        head = file.read(max(map(len, MAGICS)))
+    if head.startswith(MAGICS):
         try:
             yield from (packet.data for packet in read_packets(path))
         except CaptureError as error:

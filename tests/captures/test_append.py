@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from captures.append import GrowingFile, whole_bytes
 from captures.frame import Frame
-from captures.pcap import PcapngWriter, read_capture, read_frames
+from captures.pcap import read_capture, read_frames
+from captures.pcapng import PcapngWriter
 from mqproto.errors import UsageError
 
 START_NS = 1_700_000_000_000_000_000

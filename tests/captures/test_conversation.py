@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from captures.conversation import Segments, Side, TcpConversation
-from captures.pcap import Frame, PcapngWriter, read_capture
+from captures.frame import Frame
+from captures.pcap import read_capture
+from captures.pcapng import PcapngWriter
 from captures.streams import Ending, reassemble, streams
 from captures.tcp import ACK, FIN, MAX_SEGMENT_BYTES, PSH, RST, SYN, Endpoint, Segment
 from mqproto.errors import UsageError

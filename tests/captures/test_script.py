@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from captures import script as module
 from captures.conversation import Side
+from captures.frame import Frame
 from captures.packets import PacketReader, SeenPacket
-from captures.pcap import Frame, read_capture
+from captures.pcap import read_capture
 from captures.script import Script, choose, read_script, survey
 from captures.tcp import Endpoint
 from mqproto.errors import UsageError

@@ -13,7 +13,7 @@ import pytest
 
 from captures.conversation import Side, TcpConversation
 from captures.frame import Frame
-from captures.pcap import PcapngWriter
+from captures.pcapng import PcapngWriter
 from mqproto.errors import UsageError
 from mqproto.wire import guid_text
 from simulator import captured

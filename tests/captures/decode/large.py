@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from captures.conversation import Side, TcpConversation
-from captures.pcap import Frame, PcapngWriter
+from captures.frame import Frame
+from captures.pcapng import PcapngWriter
 from tests.captures.decode.scene import BEGAN_NS, Scene, Wire, ordered, passed_on, transactional
 
 BATCH: Final = 32

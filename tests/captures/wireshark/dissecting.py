@@ -18,7 +18,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from captures.conversation import Side, TcpConversation
-from captures.pcap import Frame, PcapngWriter
+from captures.frame import Frame
+from captures.pcapng import PcapngWriter
 from captures.tcp import Endpoint
 from captures.wireshark import dissector
 from mqproto.errors import WireFormatError
