@@ -1,0 +1,1 @@
+"""Captures of any size into tables, on Spark."""

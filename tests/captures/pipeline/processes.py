@@ -1,0 +1,49 @@
+"""What Linux says of processes that tests have started: which are still there, and where they listen."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+MARK = "MQPROTO_TEST_MARK"
+LISTENS = "0A"
+
+
+def marked_environment() -> dict[str, str]:
+    """Our environment with a mark of its own, which all that is started with it hands on."""
+    return {**os.environ, MARK: secrets.token_hex(8)}
+
+
+def still_there(environ: dict[str, str]) -> list[str]:
+    """The command lines of all processes with the mark of this environment."""
+    mark = f"{MARK}={environ[MARK]}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (folder / "environ").read_bytes().split(b"\0"):
+                found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            # It has ended meanwhile, or is somebody else's.
+            continue
+    return [line for line in found if line]
+
+
+def parent(pid: int) -> int:
+    """Who started a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def listening(pid: int) -> set[str]:
+    """The addresses on which a process takes TCP connections, in hexadecimal as Linux writes them."""
+    sockets, found = set(), set()
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            sockets.add(os.readlink(path))
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == LISTENS and f"socket:[{words[9]}]" in sockets:
+                found.add(words[1].rpartition(":")[0])
+    return found

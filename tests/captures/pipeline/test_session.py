@@ -1,0 +1,189 @@
+"""A session: what it is started with, how it ends, what it says when it fails; one process or many, the same result."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from captures.pipeline.failures import JobError, naming
+from captures.pipeline.progress import Progress, reported
+from captures.pipeline.session import spark_session
+from captures.pipeline.shipping import pack
+from mqproto.errors import UsageError
+from tests.captures.pipeline import census as census_module
+from tests.captures.pipeline import processes
+from tests.captures.pipeline.census import SAMPLES, census
+from tests.captures.pipeline.clusters import SPARK_HOME, Cluster, home_of_our_own, run
+from tests.conformance import ROOT
+
+# Java is slow to start, and slower on a machine with other work: these wait for it, and are not timed.
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
+
+FOLDER = ROOT / "captures" / "samples"
+WHERE = ("executor", "attempt", "code", "needs")
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def what(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows without where they were made."""
+    return [{name: value for name, value in row.items() if name not in WHERE} for row in rows]
+
+
+def test_workers_run_the_interpreter_that_started_the_job(spark: SparkSession) -> None:
+    def tell(batches: Batches) -> Batches:
+        import sys
+
+        for _ in batches:
+            yield pa.RecordBatch.from_pylist([{"told": sys.executable}])
+
+    [row] = spark.range(0, 1, 1, 1).mapInArrow(tell, "told string").collect()
+    assert row.told == sys.executable
+
+
+def test_all_that_listens_listens_on_this_machine_alone(spark: SparkSession) -> None:
+    jvm: Any = spark.sparkContext._jvm
+    addresses = processes.listening(jvm.java.lang.ProcessHandle.current().pid())
+    assert addresses
+    assert addresses <= LOOPBACK
+    assert processes.listening(os.getpid()) <= LOOPBACK
+
+
+def test_a_listener_hears_of_the_begin_and_of_all_that_workers_counted(spark: SparkSession) -> None:
+    heard: list[Progress] = []
+    with reported(spark, "reading", 4, heard.append) as tally:
+
+        def count(batches: Batches) -> Batches:
+            for batch in batches:
+                tally.add(ranges=1, packets=batch.num_rows, size_bytes=100)
+                yield batch
+
+        spark.range(0, 40, 1, 4).mapInArrow(count, "id long").collect()
+    assert heard[0] == Progress("reading", 0, 4)
+    assert heard[-1] == Progress("reading", 4, 4, packets=40, size_bytes=400)
+    assert [one.packets for one in heard] == sorted(one.packets for one in heard)
+
+
+def test_a_session_that_is_there_is_taken_and_left_there(spark: SparkSession, tmp_path: Path) -> None:
+    log = tmp_path / "spark.log"
+    with spark_session(log=log) as session:
+        assert session.sparkContext is spark.sparkContext
+    assert session.range(3).count() == 3
+    assert not log.exists()
+    with pytest.raises(UsageError, match="Spark is running already"), spark_session("local[1]", log=log):
+        pass
+
+
+def test_what_failed_in_a_worker_is_one_line_with_the_file(spark: SparkSession, tmp_path: Path) -> None:
+    def fail(batches: Batches) -> Batches:
+        with naming("a.pcap, bytes 0 to 67108864"):
+            for batch in batches:
+                raise ValueError("no such\nluck")
+                yield batch
+
+    with pytest.raises(JobError) as caught, spark_session(log=tmp_path / "spark.log") as session:
+        session.range(1).mapInArrow(fail, "id long").collect()
+    assert (
+        str(caught.value)
+        == "the job failed: a.pcap, bytes 0 to 67108864: ValueError: no such luck; Spark's log has more"
+    )
+
+
+def test_a_worker_that_dies_is_one_line(spark: SparkSession, tmp_path: Path) -> None:
+    def die(batches: Batches) -> Batches:
+        os._exit(3)
+        yield from batches
+
+    with pytest.raises(JobError) as caught, spark_session(log=tmp_path / "spark.log") as session:
+        session.range(0, 1, 1, 1).mapInArrow(die, "id long").collect()
+    assert (
+        str(caught.value)
+        == "the job failed: Python worker exited unexpectedly (crashed).; Spark's log has more"
+    )
+
+
+def test_two_executors_with_the_shipped_package_one_of_them_killed_find_the_same(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    environ = {**processes.marked_environment(), "SPARK_HOME": str(home_of_our_own(tmp_path / "home"))}
+    command = [sys.executable, census_module.__file__, str(FOLDER), str(tmp_path / "spark.log")]
+    rows = json.loads(run([*command, "local-cluster[2,1,2048]", "KILL"], environ, tmp_path))
+    assert what(rows) == what(census(spark, FOLDER))
+    assert_shipped(rows)
+    [killed] = [row for row in rows if row["attempt"]]
+    assert killed["sample"] == SAMPLES[1]
+    assert processes.still_there(environ) == []
+
+
+def test_spark_submit_to_a_cluster_finds_the_same(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
+    submit = [f"{SPARK_HOME}/bin/spark-submit", "--master", cluster.master]
+    submit += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false"]
+    submit += ["--py-files", str(pack(tmp_path / "shipped.zip"))]
+    script = [census_module.__file__, str(FOLDER), str(tmp_path / "spark.log")]
+    rows = json.loads(run([*submit, *script], cluster.environ, tmp_path))
+    assert what(rows) == what(census(spark, FOLDER))
+    assert_shipped(rows)
+
+
+def assert_shipped(rows: list[dict[str, Any]]) -> None:
+    """More than one executor worked, and each had our code from the zip."""
+    assert len({row["executor"] for row in rows}) > 1
+    assert all(".zip/" in row[name] for row in rows for name in ("code", "needs"))
+
+
+STARTED = """\
+import sys, time
+from pathlib import Path
+from captures.pipeline.session import spark_session
+
+def wait(batches):
+    Path(sys.argv[2]).touch()
+    while True:
+        pass
+    yield from batches
+
+def say(progress):
+    print(progress.stage, flush=True)
+
+with spark_session("local[2]", log=Path(sys.argv[1]), listener=say) as spark:
+    spark.range(2).mapInArrow(wait, "id long").collect()
+"""
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["while Spark starts", "in the middle of a job"])
+def test_ctrl_c_ends_it_all(tmp_path: Path, busy: bool) -> None:
+    environ = processes.marked_environment()
+    command = [sys.executable, "-c", STARTED, str(tmp_path / "spark.log"), str(tmp_path / "busy")]
+    process = subprocess.Popen(
+        command,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "starting Spark\n"
+    while not (tmp_path / "busy").exists() if busy else len(processes.still_there(environ)) < 2:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    # A terminal says it to all that its foreground job has started.
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate()
+    assert process.returncode == -signal.SIGINT
+    assert said.splitlines()[-1] == "KeyboardInterrupt"
+    assert processes.still_there(environ) == []
