@@ -145,7 +145,7 @@ def read_pcapng(file: BinaryIO, where: str = "capture") -> Iterator[Frame]:
     return _Reader(file, where).frames()
 
 
-class _Clock(NamedTuple):
+class Clock(NamedTuple):
     """How the time of a frame that came through one interface is written."""
 
     ticks_per_second: int
@@ -155,12 +155,25 @@ class _Clock(NamedTuple):
         return ticks * NANOSECONDS // self.ticks_per_second + self.offset_s * NANOSECONDS
 
 
-class _Source(NamedTuple):
-    """One interface of the current section."""
+class Source(NamedTuple):
+    """One interface of a section."""
 
     interface: Interface
-    clock: _Clock
+    clock: Clock
     snapshot_bytes: int
+
+
+class Section(NamedTuple):
+    """What has been said of frames before they come: all that a reader has to know to begin in the middle of a file.
+
+    order: the byte order, as struct writes it.
+    sources: the interfaces that the section has described so far.
+    interface_count: those of all sections of the file so far.
+    """
+
+    order: str = "<"
+    sources: tuple[Source, ...] = ()
+    interface_count: int = 0
 
 
 class _Reader:
@@ -172,7 +185,7 @@ class _Reader:
         self._block_start = 0
         self._next_block_start = 0
         self._order = "<"  # as struct writes it; each section header sets it
-        self._sources: list[_Source] = []
+        self._sources: list[Source] = []
         self._interface_count = 0
         self._frame_count = 0
 
@@ -225,7 +238,7 @@ class _Reader:
             raise self._error(12, f"pcapng version {major}.{minor}; we know 1.0")
         self._sources = []
 
-    def _source(self, body: bytes) -> _Source:
+    def _source(self, body: bytes) -> Source:
         link_type, _, snapshot_bytes = self._fields("HHI", body)
         listed = tuple(self._options(body, 8))
         options = dict(listed)
@@ -238,7 +251,7 @@ class _Reader:
         name = options.get(INTERFACE_NAME, b"").decode(errors="replace")
         interface = Interface(self._interface_count, link_type, name, listed)
         self._interface_count += 1
-        return _Source(interface, _Clock(base**exponent, offset_s), snapshot_bytes)
+        return Source(interface, Clock(base**exponent, offset_s), snapshot_bytes)
 
     def _packet(self, layout: str, body: bytes) -> Frame:
         """An Enhanced Packet Block, or the obsolete one, which counts drops between interface and time."""
@@ -274,7 +287,7 @@ class _Reader:
 
     def _frame(
         self,
-        source: _Source,
+        source: Source,
         time_ns: int,
         data: bytes,
         missing_bytes: int,
@@ -293,7 +306,7 @@ class _Reader:
             options,
         )
 
-    def _source_of(self, interface_id: int) -> _Source:
+    def _source_of(self, interface_id: int) -> Source:
         if interface_id >= len(self._sources):
             raise self._error(8, f"a frame from interface {interface_id}, which is described nowhere")
         return self._sources[interface_id]
