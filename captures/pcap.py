@@ -12,11 +12,12 @@ import struct
 import sys
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
 from captures.frame import MAX_FRAME_BYTES, NANOSECONDS, CaptureError, Frame, Interface
-from captures.pcapng import read_pcapng
+from captures.pcapng import Clock, Section, Source, read_pcapng
 from mqproto.errors import UsageError
 
 if sys.version_info >= (3, 14):
@@ -31,6 +32,7 @@ ZSTANDARD: Final = bytes.fromhex("28b52ffd")
 TICKS_PER_SECOND: Final = {0xA1B2C3D4: 1_000_000, 0xA1B23C4D: NANOSECONDS}
 """By the number that a pcap file begins with, read in the file's byte order."""
 FILE_HEADER: Final = "IHHiIII"
+FILE_HEADER_BYTES: Final = struct.calcsize("=" + FILE_HEADER)
 RECORD_HEADER: Final = "IIII"
 LINK_TYPE: Final = 0x03FF_FFFF  # the bits above say how long the frame check sequence is
 
@@ -66,52 +68,85 @@ def read_frames(file: BinaryIO, where: str = "capture") -> Iterator[Frame]:
     Raises:
         CaptureError: at the first damage; the frames before it have been yielded.
     """
+    with unpacked(file, where) as (plain, name):
+        magic = plain.peek(4)[:4]
+        if magic == PCAPNG:
+            yield from read_pcapng(plain, name)
+        else:
+            yield from read_records(plain, read_head(plain, name), name)
+
+
+@contextmanager
+def unpacked(file: BinaryIO, where: str) -> Iterator[tuple[io.BufferedReader, str]]:
+    """A capture as it was before it was packed, if it was, and its name for errors.
+
+    Reading raises CaptureError where the packing is damaged.
+    """
     buffered = io.BufferedReader(cast(Any, file), 1 << 20)
     try:
         magic = buffered.peek(4)[:4]
         if magic.startswith(GZIP):
-            with gzip.GzipFile(fileobj=buffered) as unpacked:
-                yield from _read_unpacked(unpacked, f"{where} (unpacked)")
+            with gzip.GzipFile(fileobj=buffered) as gzipped:
+                yield _unpacked(gzipped, where)
         elif magic == ZSTANDARD:
-            with zstd.ZstdFile(buffered) as unpacked:
-                yield from _read_unpacked(unpacked, f"{where} (unpacked)")
+            with zstd.ZstdFile(buffered) as compressed:
+                yield _unpacked(compressed, where)
         else:
-            yield from _read_plain(buffered, magic, where)
+            yield buffered, where
     finally:
         buffered.detach()  # else the file would be closed with it
 
 
-def _read_unpacked(file: gzip.GzipFile | zstd.ZstdFile, where: str) -> Iterator[Frame]:
-    buffered = io.BufferedReader(_Unpacked(file, where), 1 << 20)
-    yield from _read_plain(cast(BinaryIO, buffered), buffered.peek(4)[:4], where)
+def _unpacked(file: gzip.GzipFile | zstd.ZstdFile, where: str) -> tuple[io.BufferedReader, str]:
+    name = f"{where} (unpacked)"
+    return io.BufferedReader(_Unpacked(file, name), 1 << 20), name
 
 
-def _read_plain(file: BinaryIO, magic: bytes, where: str) -> Iterator[Frame]:
-    if magic == PCAPNG:
-        return read_pcapng(file, where)
-    for order in "<>":
-        if len(magic) == 4 and struct.unpack(order + "I", magic)[0] in TICKS_PER_SECOND:
-            return _read_pcap(file, order, where)
-    if not magic:
-        raise CaptureError(where, 0, "the file is empty")
-    raise CaptureError(
-        where, 0, f"no capture: it begins with {magic.hex()}, and neither pcap, pcapng, gzip nor zstd do"
-    )
+def read_head(file: io.BufferedReader, where: str = "capture") -> Section:
+    """The head of a pcap file: what is to be known of its frames.
 
-
-def _read_pcap(file: BinaryIO, order: str, where: str) -> Iterator[Frame]:
+    Raises:
+        CaptureError: the file is no capture, or of a version that we do not know.
+    """
+    magic = file.peek(4)[:4]
+    order = next((order for order in "<>" if _ticks_per_second(order, magic)), None)
+    if order is None:
+        if not magic:
+            raise CaptureError(where, 0, "the file is empty")
+        raise CaptureError(
+            where, 0, f"no capture: it begins with {magic.hex()}, and neither pcap, pcapng, gzip nor zstd do"
+        )
     header = struct.Struct(order + FILE_HEADER)
     head = file.read(header.size)
     if len(head) < header.size:
         raise CaptureError(where, 0, f"the file ends {len(head)} bytes into its head of {header.size}")
-    magic, major, minor, _, _, _, link = header.unpack(head)
+    _, major, minor, _, _, _, link = header.unpack(head)
     if major != 2:
         raise CaptureError(where, 4, f"pcap version {major}.{minor}; we know 2.4")
-    tick_ns = NANOSECONDS // TICKS_PER_SECOND[magic]
-    interface = Interface(link_type=link & LINK_TYPE)
+    clock = Clock(_ticks_per_second(order, magic), offset_s=0)
+    return Section(order, (Source(Interface(link_type=link & LINK_TYPE), clock, MAX_FRAME_BYTES),), 1)
 
-    record = struct.Struct(order + RECORD_HEADER)
-    offset = header.size
+
+def _ticks_per_second(order: str, magic: bytes) -> int:
+    """How a pcap file that begins so counts time; 0 if none does."""
+    return TICKS_PER_SECOND.get(struct.unpack(order + "I", magic)[0], 0) if len(magic) == 4 else 0
+
+
+def read_records(
+    file: BinaryIO, section: Section, where: str = "capture", offset: int = FILE_HEADER_BYTES
+) -> Iterator[Frame]:
+    """The frames of a pcap file.
+
+    Args:
+        file: positioned at a record, which stands at `offset` of the file.
+        section: what the head of the file says.
+
+    Raises:
+        CaptureError: at the first damage.
+    """
+    (source,) = section.sources
+    tick_ns = NANOSECONDS // source.clock.ticks_per_second
+    record = struct.Struct(section.order + RECORD_HEADER)
     number = 0
     while head := file.read(record.size):
         if len(head) < record.size:
@@ -127,7 +162,7 @@ def _read_pcap(file: BinaryIO, order: str, where: str) -> Iterator[Frame]:
         number += 1
         missing_bytes = max(0, wire_bytes - size_bytes)
         time_ns = seconds * NANOSECONDS + ticks * tick_ns
-        yield Frame(time_ns, data, "", missing_bytes, interface, number, offset)
+        yield Frame(time_ns, data, "", missing_bytes, source.interface, number, offset)
         offset += record.size + size_bytes
 
 

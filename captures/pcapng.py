@@ -41,6 +41,9 @@ OURS: Final = (INTERFACE_NAME, TIME_RESOLUTION, TIME_OFFSET)
 """Options of an interface that the writer says itself."""
 
 MAX_BLOCK_BYTES: Final = 16 * 1024 * 1024  # nobody writes larger ones; the length may be damaged
+MAX_INTERFACES: Final = (
+    65_536  # as many as the obsolete block could name; nobody describes more than some tens
+)
 NO_NUMBER: Final = 0xFFFF_FFFF_FFFF_FFFF  # the length of a section that is still being written
 
 
@@ -142,7 +145,7 @@ def read_pcapng(file: BinaryIO, where: str = "capture") -> Iterator[Frame]:
     Raises:
         CaptureError: at the first damage; the frames before it have been yielded.
     """
-    return _Reader(file, where).frames()
+    return PcapngReader(file, where).frames()
 
 
 class Clock(NamedTuple):
@@ -176,31 +179,71 @@ class Section(NamedTuple):
     interface_count: int = 0
 
 
-class _Reader:
-    """Reads block by block, and knows where each began."""
+BEGINNING: Final = Section()
 
-    def __init__(self, file: BinaryIO, where: str) -> None:
+
+class PcapngReader:
+    """Reads block by block, and knows where each began.
+
+    Args:
+        file: as `read_pcapng`; for `take_block` it must be seekable.
+        where: the name for errors.
+        section: what is known of the section that the next block stands in.
+
+    Attributes:
+        order: the byte order of the section, as struct writes it.
+    """
+
+    def __init__(self, file: BinaryIO, where: str = "capture", section: Section = BEGINNING) -> None:
         self._file = file
         self._where = where
         self._block_start = 0
         self._next_block_start = 0
-        self._order = "<"  # as struct writes it; each section header sets it
-        self._sources: list[Source] = []
-        self._interface_count = 0
+        self.order = section.order
+        self._sources = list(section.sources)
+        self._interface_count = section.interface_count
         self._frame_count = 0
 
+    @property
+    def section(self) -> Section:
+        """What is known behind the last block."""
+        return Section(self.order, tuple(self._sources), self._interface_count)
+
     def frames(self) -> Iterator[Frame]:
+        """Every frame from here on.
+
+        Raises:
+            CaptureError: at the first damage.
+        """
         for kind, body in self._blocks():
-            if kind == ENHANCED_PACKET:
-                yield self._packet("IIIII", body)
-            elif kind == INTERFACE_DESCRIPTION:
-                self._sources.append(self._source(body))
-            elif kind == SECTION_HEADER:
-                self._begin_section(body)
-            elif kind == SIMPLE_PACKET:
-                yield self._simple_packet(body)
-            elif kind == OBSOLETE_PACKET:
-                yield self._packet("HHIIII", body)
+            frame = self._frame_in(kind, body)
+            if frame is not None:
+                yield frame
+
+    def take_block(self, offset: int) -> Frame | None:
+        """The frame in the block at `offset` of the file; None if that holds none.
+
+        Raises:
+            CaptureError: the block is damaged.
+        """
+        self._file.seek(offset)
+        self._next_block_start = offset
+        for kind, body in self._blocks():
+            return self._frame_in(kind, body)
+        return None
+
+    def _frame_in(self, kind: int, body: bytes) -> Frame | None:
+        if kind == ENHANCED_PACKET:
+            return self._packet("IIIII", body)
+        if kind == INTERFACE_DESCRIPTION:
+            self._sources.append(self._source(body))
+        elif kind == SECTION_HEADER:
+            self._begin_section(body)
+        elif kind == SIMPLE_PACKET:
+            return self._simple_packet(body)
+        elif kind == OBSOLETE_PACKET:
+            return self._packet("HHIIII", body)
+        return None
 
     def _blocks(self) -> Iterator[tuple[int, bytes]]:
         """The type of each block, and what stands between its two lengths."""
@@ -209,8 +252,8 @@ class _Reader:
             if len(head) < 12:
                 raise self._error(0, f"the file ends {len(head)} bytes into a block")
             if head[:4] == struct.pack("<I", SECTION_HEADER):
-                self._order = self._byte_order(head[8:])
-            kind, length = struct.unpack_from(self._order + "II", head)
+                self.order = self._byte_order(head[8:])
+            kind, length = struct.unpack_from(self.order + "II", head)
             if length < 12 or length % 4 or length > MAX_BLOCK_BYTES:
                 raise self._error(
                     4, f"a block of {length} bytes; it must be 12 to {MAX_BLOCK_BYTES} and divide by 4"
@@ -218,7 +261,7 @@ class _Reader:
             block = head + self._file.read(length - 12)
             if len(block) < length:
                 raise self._error(0, f"the file ends {len(block)} bytes into a block of {length}")
-            (again,) = struct.unpack_from(self._order + "I", block, length - 4)
+            (again,) = struct.unpack_from(self.order + "I", block, length - 4)
             if again != length:
                 raise self._error(
                     length - 4, f"the block of {length} bytes says {again} where it repeats its length"
@@ -239,6 +282,8 @@ class _Reader:
         self._sources = []
 
     def _source(self, body: bytes) -> Source:
+        if len(self._sources) == MAX_INTERFACES:
+            raise self._error(0, f"more than {MAX_INTERFACES} interfaces in a section")
         link_type, _, snapshot_bytes = self._fields("HHI", body)
         listed = tuple(self._options(body, 8))
         options = dict(listed)
@@ -247,7 +292,7 @@ class _Reader:
         if len(resolution) != 1 or len(offset) != 8:
             raise self._error(16, "a time resolution that is not 1 byte, or a time offset that is not 8")
         base, exponent = (2, resolution[0] & 0x7F) if resolution[0] & 0x80 else (10, resolution[0])
-        (offset_s,) = struct.unpack(self._order + "q", offset)
+        (offset_s,) = struct.unpack(self.order + "q", offset)
         name = options.get(INTERFACE_NAME, b"").decode(errors="replace")
         interface = Interface(self._interface_count, link_type, name, listed)
         self._interface_count += 1
@@ -323,14 +368,14 @@ class _Reader:
         return comment or "", tuple(others)
 
     def _fields(self, layout: str, body: bytes) -> tuple[int, ...]:
-        fixed = struct.Struct(self._order + layout)
+        fixed = struct.Struct(self.order + layout)
         if len(body) < fixed.size:
             raise self._error(8, f"a block with {len(body)} bytes of content; its type has {fixed.size}")
         return fixed.unpack_from(body)
 
     def _options(self, body: bytes, start: int) -> Iterator[tuple[int, bytes]]:
         while start < len(body):
-            code, length = struct.unpack_from(self._order + "HH", body, start)
+            code, length = struct.unpack_from(self.order + "HH", body, start)
             if code == END_OF_OPTIONS:
                 return
             if start + 4 + length > len(body):

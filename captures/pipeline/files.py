@@ -1,14 +1,63 @@
-"""What a job reads: capture files, the series they form, and the ranges that they are read in."""
+"""What a job reads: capture files, the series they form, and the ranges that they are read in.
+
+A sniffer that runs for days begins a new file when one is large or old enough, and connections go on from one file into
+the next. Such files are a *series*. They lie in one folder, and their names differ only in what these tools put in:
+
+- dumpcap, tshark and editcap, a number and a time: `name_00001_20261122083000.pcapng`, or the time first;
+- tcpdump -C, with or without -W, a number behind everything: `name.pcap`, `name.pcap1`, `name.pcap02`;
+- tcpdump -G, whatever strftime writes of date and time: `name-2026-11-22_08:30:00.pcap`, `name-1795336200.pcap`.
+
+A plain number in a name (`node-1.pcap`) may as well tell places apart, where the same packets were caught twice.
+Whoever knows better says which files belong together. The order within a series is that of the first frames, then
+that of the numbers in the names.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import mmap
+import os
+import re
+import stat
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from itertools import pairwise
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple
 
 from captures.frame import CaptureError
-from captures.pcapng import Section
+from captures.pcap import (
+    FILE_HEADER_BYTES,
+    GZIP,
+    MAGICS,
+    PCAPNG,
+    ZSTANDARD,
+    read_head,
+    read_records,
+    unpacked,
+)
+from captures.pcapng import PcapngReader, Section
 
 RANGE_BYTES: Final = 64 << 20
+SAMPLE_BYTES: Final = 64 << 10
+SAMPLE_COUNT: Final = 64
+"""A file is known by its size and by so many samples, spread evenly from its first to its last byte."""
+UNPACKED_PIECE_BYTES: Final = 1 << 20
+
+CAPTURE_NAME: Final = re.compile(r"\.(pcap|pcapng|cap|dmp)\d*(\.(gz|zst))?$", re.IGNORECASE)
+"""Names that only captures have: in a folder, such a file is refused if it is none, and others are passed over."""
+
+_DATE: Final = r"(?:19|20)\d\d[-_.]?[01]\d[-_.]?[0-3]\d"
+_TIME: Final = r"[0-2]\d[-_.:h]?[0-5]\d(?:[-_.:m]?[0-6]\d)?"
+_STAMP: Final = rf"(?:{_DATE}(?:[-_.T ]?{_TIME})?Z?|1\d{{9}})"
+_ROTATED: Final = re.compile(
+    rf"^(?P<name>.*?)(?:[-_.]?\d{{5}}[-_.]{_STAMP}|[-_.]?{_STAMP}[-_.]\d{{5}}|[-_.]?{_STAMP})$"
+)
+_COUNTED: Final = re.compile(r"^(?P<name>.+\.(?:pcap|pcapng|cap|dmp))\d+$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +82,15 @@ class CaptureFile:
     start: int
     first_ns: int | None
 
+    @property
+    def where(self) -> str:
+        """The file as errors name it."""
+        return f"{self.path} (unpacked)" if self.packing else self.path
+
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The files of one capture, in its order: a sniffer begins a new file when one is large or old enough."""
+    """The files of one capture, in its order."""
 
     name: str
     files: tuple[CaptureFile, ...]
@@ -46,18 +100,26 @@ class Series:
 class Inventory:
     """What was found at the paths of a job.
 
-    refused: what is no capture or cannot be opened, each with its file, the byte and the reason.
-    repeated: files whose content an earlier one has too, each with that one. They are read once.
+    refused: files that cannot be opened, or of which not one frame can be read before something is wrong.
+    repeated: files whose content another one has too, each with that one, which is read.
+    passed_over: files in folders that neither begin nor are named as captures.
     """
 
     series: tuple[Series, ...]
-    refused: tuple[CaptureError, ...]
-    repeated: tuple[tuple[str, str], ...]
+    refused: tuple[CaptureError, ...] = ()
+    repeated: tuple[tuple[str, str], ...] = ()
+    passed_over: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> Iterator[CaptureFile]:
+        """All that are read."""
+        return (file for series in self.series for file in series.files)
 
 
 class Range(NamedTuple):
     """The records of a capture that begin from `low` on and before `high`.
 
+    high: of the last range where the file ends; of what is packed, beyond any end.
     section: what is known at `low`, if a record is known to begin there. None: the first one is looked for.
     """
 
@@ -65,3 +127,176 @@ class Range(NamedTuple):
     low: int
     high: int
     section: Section | None
+
+
+class Mapped(NamedTuple):
+    """A capture as a task reads it.
+
+    data: the file; of what is packed, all that it unpacks to.
+    damage: what ended the unpacking before the end.
+    """
+
+    data: mmap.mmap
+    damage: CaptureError | None
+
+
+def inventory(paths: Iterable[str], belongs_to: Mapping[str, str] | None = None) -> Inventory:
+    """The captures at `paths`: files, and all that lie in folders and the folders in those.
+
+    Args:
+        belongs_to: the name of the series of a file, by its path, where the rule above does not say it right.
+    """
+    found: dict[str, CaptureFile] = {}
+    refused: list[CaptureError] = []
+    repeated: list[tuple[str, str]] = []
+    passed_over: list[str] = []
+    for path in paths:
+        for one, is_meant in _files_at(path):
+            try:
+                if not is_meant and not _looks_like_capture(one):
+                    passed_over.append(one)
+                    continue
+                file = look_at(one)
+            except CaptureError as error:
+                refused.append(error)
+                continue
+            except OSError as error:
+                refused.append(CaptureError(one, 0, error.strerror or str(error)))
+                continue
+            first = found.setdefault(file.fingerprint, file)
+            if first is not file and not os.path.samefile(first.path, one):
+                repeated.append((one, first.path))
+    belongs_to = belongs_to or {}
+    groups: dict[str, list[CaptureFile]] = defaultdict(list)
+    for file in found.values():
+        groups[belongs_to.get(file.path) or series_name(file.path)].append(file)
+    series = (Series(name, tuple(sorted(files, key=_order))) for name, files in sorted(groups.items()))
+    return Inventory(tuple(series), tuple(refused), tuple(repeated), tuple(passed_over))
+
+
+def look_at(path: str) -> CaptureFile:
+    """What is to be known of one capture.
+
+    Raises:
+        CaptureError: it is none, or not one frame can be read before something is wrong.
+        OSError: it cannot be opened or read.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise CaptureError(path, 0, "no file: a pipe or a device cannot be read in parts")
+    with Path(path).open("rb", buffering=0) as file:
+        size_bytes = os.fstat(file.fileno()).st_size
+        magic = file.read(4)
+        file.seek(0)
+        with unpacked(file, path) as (plain, name):
+            form = "pcapng" if plain.peek(4)[:4] == PCAPNG else "pcap"
+            if form == "pcapng":
+                reader = PcapngReader(plain, name)
+                first = next(reader.frames(), None)
+                section = Section(reader.section.order)
+            else:
+                section = read_head(plain, name)
+                first = next(read_records(plain, section, name), None)
+        return CaptureFile(
+            path=path,
+            size_bytes=size_bytes,
+            form=form,
+            packing="gzip" if magic.startswith(GZIP) else "zstd" if magic == ZSTANDARD else "",
+            fingerprint=_fingerprint(file, size_bytes),
+            section=section,
+            start=0 if form == "pcapng" else FILE_HEADER_BYTES,
+            first_ns=first.time_ns if first is not None else None,
+        )
+
+
+def ranges(file: CaptureFile, range_bytes: int = RANGE_BYTES) -> list[Range]:
+    """A capture cut into ranges; what is packed can only be read from its beginning, and is one."""
+    if file.packing:
+        return [Range(file, file.start, sys.maxsize, file.section)]
+    cuts = [*range(file.start, file.size_bytes, range_bytes), file.size_bytes]
+    return [
+        Range(file, low, high, file.section if low == file.start else None) for low, high in pairwise(cuts)
+    ]
+
+
+@contextmanager
+def mapped(file: CaptureFile) -> Iterator[Mapped]:
+    """A capture in memory as far as it is looked at; what is packed is unpacked to a file that is gone afterwards.
+
+    The mapping ends with the last array that looks into it; closing it before would be an error.
+
+    Raises:
+        CaptureError: the file is shorter than it was.
+        OSError: it cannot be opened or read, or the disk has no room for what it unpacks to.
+    """
+    with Path(file.path).open("rb", buffering=0) as source:
+        size_bytes = os.fstat(source.fileno()).st_size
+        if size_bytes < file.size_bytes:
+            reason = f"the file had {file.size_bytes} bytes and has {size_bytes} now; analyse it again"
+            raise CaptureError(file.path, size_bytes, reason)
+        if not file.packing:
+            yield Mapped(mmap.mmap(source.fileno(), file.size_bytes, access=mmap.ACCESS_READ), None)
+            return
+        with tempfile.TemporaryFile() as target:
+            damage = _unpack(source, file.path, target)
+            yield Mapped(mmap.mmap(target.fileno(), 0, access=mmap.ACCESS_READ), damage)
+
+
+def series_name(path: str) -> str:
+    """The path of a file without what the tools listed above put into the names of a series."""
+    folder, name = os.path.split(path)
+    name = re.sub(r"\.(gz|zst)$", "", name, flags=re.IGNORECASE)
+    counted = _COUNTED.match(name)
+    stem, suffix = os.path.splitext(counted["name"] if counted else name)
+    rotated = _ROTATED.match(stem)
+    return os.path.join(folder, (rotated["name"] if rotated else stem) + suffix)
+
+
+def _order(file: CaptureFile) -> tuple[bool, int, list[tuple[int, str]]]:
+    """Files without a frame come last, where they break no connection."""
+    parts = re.findall(r"\d+|\D+", os.path.basename(file.path))
+    name = [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+    return file.first_ns is None, file.first_ns or 0, name
+
+
+def _files_at(path: str) -> Iterator[tuple[str, bool]]:
+    """The files that a path stands for, and whether each was named by the user."""
+    if not os.path.isdir(path):
+        yield path, True
+        return
+    for folder, folders, names in os.walk(path):
+        folders.sort()
+        for name in sorted(names):
+            yield os.path.join(folder, name), False
+
+
+def _looks_like_capture(path: str) -> bool:
+    if CAPTURE_NAME.search(path):
+        return True
+    with Path(path).open("rb", buffering=0) as file:
+        begin = file.read(4)
+    return any(begin.startswith(magic) for magic in MAGICS)
+
+
+def _fingerprint(file: BinaryIO, size_bytes: int) -> str:
+    digest = hashlib.blake2b(str(size_bytes).encode(), digest_size=16)
+    last = max(0, size_bytes - SAMPLE_BYTES)
+    for number in range(SAMPLE_COUNT):
+        file.seek(last * number // (SAMPLE_COUNT - 1))
+        digest.update(file.read(SAMPLE_BYTES))
+        if last == 0:
+            break
+    return digest.hexdigest()
+
+
+def _unpack(source: BinaryIO, path: str, target: BinaryIO) -> CaptureError | None:
+    """Everything that can be unpacked, written to `target`; and what is wrong behind it."""
+    damage = None
+    with unpacked(source, path) as (plain, _):
+        try:
+            # read1 gives what there is before it meets damage; read would lose it.
+            while piece := plain.read1(UNPACKED_PIECE_BYTES):
+                target.write(piece)
+        except CaptureError as error:
+            damage = error
+    target.flush()
+    return damage

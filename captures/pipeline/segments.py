@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections import Counter
 from dataclasses import dataclass
 
@@ -12,13 +11,12 @@ import numpy.typing as npt
 from captures.frame import Interface
 from captures.ip import IpReader
 from captures.packets import SeenPacket
+from captures.pipeline.records import Data
 from captures.pipeline.scan import Reading
 from captures.tcp import Endpoint
 
 Integers = npt.NDArray[np.int64]
 Indexes = npt.NDArray[np.int32]
-Data = mmap.mmap | bytes
-"""A capture file, mapped; of a packed one what it unpacks to."""
 
 
 @dataclass(slots=True)
