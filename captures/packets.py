@@ -17,12 +17,20 @@ from captures.ip import Datagram, IpReader
 from captures.links import ip_start, is_known
 from captures.pcap import read_capture
 from captures.streams import MSMQ_PORT, Arrival, Chunk, Reassembler, Stream
-from captures.tcp import PROTOCOL_TCP, Endpoint, decode_segment, endpoint
+from captures.tcp import PROTOCOL_TCP, Endpoint, Segment, decode_segment, endpoint
 from captures.udp import PROTOCOL_UDP, UDP_HEADER
 from mqproto.errors import WireFormatError
 from mqproto.wire import Packet, PacketBuffer, Ping, decode_packet, decode_ping
 
 PING_PORT: Final = 3527
+
+NO_IP: Final = "no IP"
+DAMAGED_IP: Final = "IP, damaged or a fragment"
+DAMAGED_TCP: Final = "TCP, damaged or cut off"
+UDP: Final = "UDP"
+NO_TCP: Final = "IP without TCP"
+"""What frames hold that hold neither a segment nor a Ping."""
+
 HEAD_BYTES: Final = 16
 """What framing judges: the BaseHeader.  [MS-MQMQ] 2.2.19.1"""
 
@@ -263,28 +271,15 @@ class PacketReader:
             totals.last_ns = max(totals.last_ns or 0, frame.time_ns)
         else:
             totals.untimed_frames += 1
-        start = ip_start(frame.link_type, frame.data)
-        if start is None:
-            known = is_known(frame.link_type)
-            totals.other_frames["no IP" if known else f"link type {frame.link_type}, which is not read"] += 1
-            return ()
-        datagram = self._ip.read(frame.data, start)
-        if datagram is None:
-            totals.other_frames["IP, damaged or a fragment"] += 1
-            return ()
-        if datagram.protocol == PROTOCOL_TCP:
-            segment = decode_segment(datagram)
-            if segment is None:
-                totals.other_frames["TCP, damaged or cut off"] += 1
-                return ()
+        content = content_of(frame, self._ip)
+        if isinstance(content, Segment):
             totals.segment_frames += 1
-            return self._packets_in(self._reassembler.feed(frame, segment))
-        ping = _ping(datagram, frame) if datagram.protocol == PROTOCOL_UDP else None
-        if ping is None:
-            totals.other_frames["UDP" if datagram.protocol == PROTOCOL_UDP else "IP without TCP"] += 1
-            return ()
-        totals.ping_frames += 1
-        return (ping,)
+            return self._packets_in(self._reassembler.feed(frame, content))
+        if isinstance(content, SeenPacket):
+            totals.ping_frames += 1
+            return (content,)
+        totals.other_frames[content] += 1
+        return ()
 
     def _packets_in(self, arrivals: Iterable[Arrival]) -> list[SeenPacket]:
         packets: list[SeenPacket] = []
@@ -320,6 +315,26 @@ class PacketReader:
         totals.conflict_count += stream.conflict_count
         totals.early_count += stream.early_count
         totals.keep_alive_count += stream.keep_alive_count
+
+
+def content_of(frame: Frame, ip: IpReader) -> Segment | SeenPacket | str:
+    """The segment or the Ping that a frame holds or completes; else what it is, as in `Totals.other_frames`."""
+    start = ip_start(frame.link_type, frame.data)
+    if start is None:
+        return NO_IP if is_known(frame.link_type) else unread_link(frame.link_type)
+    datagram = ip.read(frame.data, start)
+    if datagram is None:
+        return DAMAGED_IP
+    if datagram.protocol == PROTOCOL_TCP:
+        return decode_segment(datagram) or DAMAGED_TCP
+    if datagram.protocol == PROTOCOL_UDP:
+        return _ping(datagram, frame) or UDP
+    return NO_TCP
+
+
+def unread_link(link_type: int) -> str:
+    """What a frame is whose link layer nobody reads."""
+    return f"link type {link_type}, which is not read"
 
 
 def _ping(datagram: Datagram, frame: Frame) -> SeenPacket | None:

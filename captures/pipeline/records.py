@@ -443,16 +443,17 @@ def _block_columns(
 ) -> Frames:
     simple = frames.kind == SIMPLE_PACKET
     wire = frames.word(frames.offset + np.where(simple, 8, 24))
-    used = np.unique(ids).tolist()
+    used, begins = np.unique(np.sort(ids), return_index=True)
+    groups = np.split(np.argsort(ids, kind="stable"), begins[1:])
     time_ns = np.zeros(len(ids), np.int64)
     numbers = np.zeros(len(ids), np.int64)
-    for number in used:
-        rows = np.flatnonzero(ids == number)
-        numbers[rows] = sources[number].interface.number
+    for number, rows in zip(used.tolist(), groups, strict=True):
+        source = sources[number]
+        numbers[rows] = source.interface.number
         rows = rows[~simple[rows]]
         at = frames.offset[rows]
-        time_ns[rows] = _times(frames.word(at + 12), frames.word(at + 16), sources[number].clock)
-    interfaces = {sources[number].interface.number: sources[number].interface for number in used}
+        time_ns[rows] = _times(frames.word(at + 12), frames.word(at + 16), source.clock)
+    interfaces = {sources[number].interface.number: sources[number].interface for number in used.tolist()}
     return Frames(frames.offset, time_ns, starts, sizes, np.maximum(wire - sizes, 0), numbers, interfaces)
 
 
