@@ -9,11 +9,10 @@ from collections import OrderedDict
 from typing import Final, NamedTuple, TypeAlias
 
 from captures.decode.connections import Half, NodeKey
+from captures.decode.digest import digest_of
 from captures.decode.findings import Finding, Severity
-from captures.decode.sight import SESSION_BIT, Acknowledged, Sight
+from captures.decode.sight import Acknowledged, Sight
 from mqproto.wire import Guid, UserMessage
-from mqproto.wire.base import base_header
-from mqproto.wire.user import UserHeader, user_header
 
 REMEMBERED_LIMIT: Final = 100_000
 """So many crossings are remembered, those of the messages that were first seen last; some 50 MB."""
@@ -23,11 +22,6 @@ NO_REASON: Final = "the capture does not show why"
 
 MessageKey: TypeAlias = tuple[Guid, int]
 """SourceQueueManager and MessageID."""
-
-_FLAGS: Final = base_header.offset_of("flags")
-_AFTER_FLAGS: Final = _FLAGS + 2
-_HOPS: Final = base_header.sizeof() + user_header.offset_of("flags")
-_NOT_HOPS: Final = 0xFF & ~UserHeader.hop_count.mask
 
 
 class Crossing(NamedTuple):
@@ -54,15 +48,6 @@ def message_key(message: UserMessage) -> MessageKey:
     return message.user.source_queue_manager, message.user.message_id
 
 
-def digest_of(message: UserMessage, data: bytes) -> int:
-    """Equal for packets that differ in the hop count and the SessionHeader only; for one run of Python."""
-    flags = message.base.flags & ~SESSION_BIT
-    end = len(data) - 16 if message.session is not None else len(data)
-    return hash(
-        (flags, data[:_FLAGS], data[_AFTER_FLAGS:_HOPS], data[_HOPS] & _NOT_HOPS, data[_HOPS + 1 : end])
-    )
-
-
 class JourneyChecker:
     """Remembers where messages crossed, `limit` crossings in all."""
 
@@ -84,7 +69,7 @@ class JourneyChecker:
             seen.connection,
             sight.count,
             message.user.hop_count,
-            digest_of(message, seen.data),
+            digest_of(seen.data),
         )
         crossings = self._journeys.get(key)
         if crossings is None:

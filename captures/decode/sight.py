@@ -10,7 +10,6 @@ from captures.decode.findings import Finding
 from captures.packets import SeenPacket
 from mqproto.errors import WireFormatError
 from mqproto.wire import (
-    BaseHeader,
     ConnectionParameters,
     EstablishConnection,
     FinalAckBody,
@@ -140,6 +139,3 @@ def message_kind(message: UserMessage, acknowledgment: OrderAckBody | FinalAckBo
     if message.transaction is not None:
         return Kind.TRANSACTIONAL
     return Kind.RECOVERABLE if message.user.recoverable else Kind.EXPRESS
-
-
-SESSION_BIT: Final = BaseHeader.session_header.mask

@@ -1,0 +1,61 @@
+"""By what a message is told from another that it should be: a digest of all that an intermediate may not change.
+
+An intermediate counts the hop up and puts its own SessionHeader in the place of the one that came; SH in
+BaseHeader.Flags says whether there is one.  [MS-MQMQ] 2.2.19.1, 2.2.19.2, [MS-MQQB] 3.1.1.6.2
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Final
+
+from mqproto.wire import BaseHeader, UserHeader
+from mqproto.wire.base import base_header
+from mqproto.wire.session import session_header
+from mqproto.wire.user import user_header
+
+DIGEST_BYTES: Final = 8
+
+_FLAGS: Final = base_header.offset_of("flags")
+_HOPS: Final = base_header.sizeof() + user_header.offset_of("flags")
+_SESSION: Final = BaseHeader.session_header.mask
+assert max(_SESSION, UserHeader.hop_count.mask) < 0x100, "they lie in the first bytes of their words"
+
+
+def _kept() -> bytes:
+    mask = bytearray(b"\xff" * (_HOPS + 1))
+    mask[_FLAGS] &= ~_SESSION
+    mask[_HOPS] &= ~UserHeader.hop_count.mask
+    return bytes(mask)
+
+
+HEAD_MASK: Final = _kept()
+"""Of a UserMessage's first bytes the bits that count; of all behind them, each does."""
+_HEAD: Final = len(HEAD_MASK)
+_KEPT: Final = int.from_bytes(HEAD_MASK, "little")
+
+
+def digest_of(data: bytes) -> int:
+    """Equal for UserMessages that differ in the hop count and the SessionHeader only, in every process.
+
+    Args:
+        data: a valid packet, its SessionHeader included.
+
+    Returns:
+        64 bits as a signed number.
+    """
+    head = int.from_bytes(data[:_HEAD], "little") & _KEPT
+    end = len(data) - session_header.sizeof() if data[_FLAGS] & _SESSION else len(data)
+    return int.from_bytes(digest(head.to_bytes(_HEAD, "little"), data[_HEAD:end]), "little", signed=True)
+
+
+def digest(head: bytes | memoryview, rest: bytes | memoryview) -> bytes:
+    """The eight bytes of a digest, little-endian.
+
+    Args:
+        head: the first bytes of a UserMessage, as HEAD_MASK leaves them.
+        rest: all others but the SessionHeader's.
+    """
+    hashed = blake2b(head, digest_size=DIGEST_BYTES)
+    hashed.update(rest)
+    return hashed.digest()
