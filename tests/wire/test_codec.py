@@ -43,6 +43,7 @@ from tests.examples import (
     a_user_message,
 )
 from tests.frames import SESSION_FRAMES
+from tests.wire.accidents import accidents
 
 ROUNDS = int(os.environ.get("MQPROTO_FUZZ_ROUNDS", "5000"))
 SLOWEST_S = 0.05
@@ -64,28 +65,6 @@ def hot_accepts(data: bytes) -> bool:
     except REFUSALS:
         return False
     return True
-
-
-def accidents(rng: random.Random, data: bytes) -> bytes:
-    """A packet with a few bytes overwritten, cut off or put in; its PacketSize honest every other time."""
-    changed = bytearray(data)
-    for _ in range(rng.randint(1, 3)):
-        at = rng.randrange(len(changed) or 1)
-        match rng.randrange(6):
-            case 0:
-                del changed[at:]
-            case 1:
-                changed[at:at] = rng.randbytes(rng.randint(1, 6))
-            case 2:
-                changed[at : at + 4] = rng.choice(
-                    [b"\xff" * 4, b"\0" * 4, b"\xff\xff\xff\x7f", b"\1\0\0\x80"]
-                )
-            case _ if changed:
-                changed[at] = rng.randrange(256)
-    if rng.random() < 0.5 and len(changed) >= 16:
-        size = len(changed) - (16 if changed[2] & 0x18 == 0x10 else 0)
-        changed[8:12] = max(size, 0).to_bytes(4, "little")
-    return bytes(changed)
 
 
 @given(packets())
