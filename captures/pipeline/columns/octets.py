@@ -1,0 +1,136 @@
+"""Bytes and texts of many packets at once: gathered from where they lie, judged, told apart, spelt.
+
+Places are vectors of starts and sizes in one array of bytes, such as a mapped file.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from captures.decode.row import encodable
+
+Octets: TypeAlias = npt.NDArray[np.uint8]
+Vector: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+WIDE: Final = np.dtype("<u2")
+"""One unit of a text on the wire."""
+_DIGITS: Final = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), np.uint16)
+"""The two hexadecimal digits of each byte, side by side."""
+
+
+def windows(data: Octets, at: Vector, size: int) -> Octets:
+    """`size` bytes from each place on, a row for each; a place too near to the end gives other bytes of the data.
+
+    Args:
+        at: from 0 on. Rows that are refused already may lie anywhere, so that nobody has to take them out.
+    """
+    if not size or len(data) < size:
+        return np.zeros((len(at), size), np.uint8)
+    # One copy for each row: of an item that is as large as the window, at any offset.
+    items = np.ndarray(len(data) - size + 1, f"V{size}", data, strides=(1,))
+    return items[np.minimum(at, len(items) - 1)].view(np.uint8).reshape(-1, size)
+
+
+def gathered(data: Octets, at: Vector, sizes: Vector) -> Octets:
+    """The bytes of all places, one after the other."""
+    ends = at + sizes
+    order = np.argsort(at, kind="stable")
+    first, last = at[order], ends[order]
+    if (first[1:] < last[:-1]).any():
+        view = data.data
+        joined = b"".join([view[start:end] for start, end in zip(at.tolist(), ends.tolist(), strict=True)])
+        return np.frombuffer(joined, np.uint8)
+    # Arrow copies the items of a list of texts fastest: see the data as one, of gaps and places by turns.
+    offsets = np.zeros(2 * len(at) + 1, np.int64)
+    offsets[1::2], offsets[2::2] = first, last
+    items = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), 2 * len(at), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+    ranks = np.empty(len(at), np.int64)
+    ranks[order] = np.arange(len(at))
+    picked = items.take(pa.array(2 * ranks + 1))
+    total = int(sizes.sum())
+    return np.frombuffer(picked.buffers()[2], np.uint8)[:total] if total else np.zeros(0, np.uint8)
+
+
+def is_terminated(data: Octets, at: Vector, sizes: Vector) -> Mask:
+    """Which texts end with their only NUL; each has one byte at the least."""
+    even = sizes & 1 == 0
+    units = gathered(data, at[even], sizes[even]).view(WIDE)
+    ends = np.cumsum(sizes[even]) // WIDE.itemsize
+    nul_count = np.searchsorted(np.flatnonzero(units == 0), ends)
+    answer: Mask = even.copy()
+    answer[even] = (units[ends - 1] == 0) & (np.diff(nul_count, prepend=0) == 1)
+    return answer
+
+
+def texts(data: Octets, at: Vector, sizes: Vector) -> Any:
+    """Texts that end with their only NUL, without it, as Arrow has them.
+
+    All are decoded together, since a NUL can be no part of a character of two units.
+    """
+    text = gathered(data, at, sizes).tobytes().decode("utf-16-le", "surrogatepass")
+    spelt = np.frombuffer(encodable(text).encode(), np.uint8)
+    is_nul = spelt == 0
+    return strings(spelt[~is_nul], np.flatnonzero(is_nul) - np.arange(len(at)))
+
+
+def hex_texts(octets: Octets) -> Any:
+    """The bytes of each row as text, as `bytes.hex` gives it."""
+    spelt = _DIGITS[octets].view(np.uint8)
+    return strings(spelt, np.arange(1, len(spelt) + 1) * spelt.shape[1])
+
+
+def strings(octets: Octets, ends: Vector) -> Any:
+    """An Arrow array of texts that lie one after the other, by where each ends."""
+    offsets = np.zeros(len(ends) + 1, np.int32)
+    offsets[1:] = ends
+    return pa.StringArray.from_buffers(
+        len(ends), pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(octets))
+    )
+
+
+def alike(*columns: Any) -> tuple[Vector, Vector]:
+    """Which rows are equal in all columns.
+
+    Args:
+        columns: vectors, or Arrow arrays of the same length.
+
+    Returns:
+        A number for each row, from 0 on, the same for rows that are alike; and for each number a row that has it.
+    """
+    together, width = _codes(columns[0])
+    for column in columns[1:]:
+        codes, count = _codes(column)
+        if width * count > 1 << 62:
+            together, width = _codes(together)
+        together, width = together * count + codes, width * count
+    if len(columns) > 1:
+        together, width = _codes(together)
+    examples = np.empty(width, np.int64)
+    examples[together] = np.arange(len(together))
+    return together, examples
+
+
+def _codes(column: Any) -> tuple[Vector, int]:
+    encoded = (pa.array(column) if isinstance(column, np.ndarray) else column).dictionary_encode()
+    return encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
+
+
+def fixed(octets: Octets) -> Any:
+    """An Arrow array of the rows, each as its bytes."""
+    kind = pa.binary(octets.shape[1])
+    return pa.FixedSizeBinaryArray.from_buffers(kind, len(octets), [None, pa.py_buffer(octets)])
+
+
+def binaries(data: Octets, at: Vector, sizes: Vector) -> Any:
+    """An Arrow array of the bytes of each place."""
+    offsets = np.zeros(len(at) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(gathered(data, at, sizes))]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(at), buffers)

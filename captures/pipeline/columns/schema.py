@@ -1,0 +1,133 @@
+"""The columns of packets, and how they are put together from what some of the rows have."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from captures.pipeline.columns.octets import Mask, Vector
+
+PACKET_SCHEMA: Final = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("size_bytes", pa.int32()),
+        ("valid", pa.bool_()),
+        ("fault", pa.string()),
+        ("odd", pa.bool_()),
+        ("digest", pa.int64()),
+        ("priority", pa.int32()),
+        ("trace", pa.bool_()),
+        ("time_to_reach_queue_s", pa.int64()),
+        ("client", pa.string()),
+        ("server", pa.string()),
+        ("refused", pa.bool_()),
+        ("cookie", pa.int64()),
+        ("recoverable_ack_timeout_ms", pa.int64()),
+        ("ack_timeout_ms", pa.int64()),
+        ("ack_number", pa.int32()),
+        ("saved_first", pa.int32()),
+        ("saved_flags", pa.int64()),
+        ("sent_count", pa.int32()),
+        ("recoverable_sent_count", pa.int32()),
+        ("window_size", pa.int32()),
+        ("message", pa.string()),
+        ("source_manager", pa.string()),
+        ("message_id", pa.int64()),
+        ("destination_manager", pa.string()),
+        ("queue", pa.string()),
+        ("admin_queue", pa.string()),
+        ("response_queue", pa.string()),
+        ("sent_time_s", pa.int64()),
+        ("time_to_be_received_s", pa.int64()),
+        ("hop_count", pa.int32()),
+        ("delivery", pa.string()),
+        ("journal_negative", pa.bool_()),
+        ("journal_positive", pa.bool_()),
+        ("message_class", pa.int32()),
+        ("class_name", pa.string()),
+        ("correlation", pa.string()),
+        ("label", pa.string()),
+        ("body_type", pa.int64()),
+        ("application_tag", pa.int64()),
+        ("body_offset", pa.int32()),
+        ("body_bytes", pa.int32()),
+        ("extension_bytes", pa.int32()),
+        ("acknowledgments", pa.int32()),
+        ("authenticated", pa.bool_()),
+        ("sequence", pa.string()),
+        ("sequence_number", pa.int64()),
+        ("previous_number", pa.int64()),
+        ("first_in_transaction", pa.bool_()),
+        ("last_in_transaction", pa.bool_()),
+        ("asks_final_ack", pa.bool_()),
+        ("ack_sequence", pa.string()),
+        ("ack_sequence_number", pa.int64()),
+        ("ack_previous_number", pa.int64()),
+        ("ack_message", pa.string()),
+    ]
+)
+"""What a packet says by itself, named as in `captures.decode.row.PacketRow`; what a packet has not is null.
+
+Numbers of 8 and 16 bits are int32, those of 32 bits int64, as none of them has a sign. Beside PacketRow's there are
+
+    odd: whether `mqproto.wire.lenient.remarks` remarks on it; null if it is not valid, and of a Ping.
+    digest: of a UserMessage: equal for packets that differ in the hop count and the SessionHeader only.
+    body_offset: of a UserMessage: where in the packet its body begins.
+"""
+
+
+class Table:
+    """Rows of PACKET_SCHEMA, filled in by columns: each takes values for some of the rows, as often as there are some.
+
+    A row that a column gets nothing for is null there.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._values: dict[str, tuple[Any, Mask]] = {}
+        self._texts: dict[str, list[tuple[Vector, Any, Vector | None]]] = {}
+
+    def put(self, name: str, rows: Vector, values: Any) -> None:
+        """Numbers or truth values, one for each of these rows; a single one goes to all of them."""
+        if name not in self._values:
+            dtype = PACKET_SCHEMA.field(name).type.to_pandas_dtype()
+            self._values[name] = np.zeros(self._count, dtype), np.ones(self._count, bool)
+        column, is_null = self._values[name]
+        column[rows] = values
+        is_null[rows] = False
+
+    def put_texts(self, name: str, rows: Vector, texts: Any, codes: Vector | None = None) -> None:
+        """Texts for these rows, in a list or an Arrow array.
+
+        Args:
+            codes: which of the texts each row gets; without it each gets its own, in order.
+        """
+        texts = pa.array(texts, pa.string()) if isinstance(texts, list) else texts
+        self._texts.setdefault(name, []).append((rows, texts, codes))
+
+    def batch(self) -> Any:
+        """All rows, as a RecordBatch of PACKET_SCHEMA."""
+        return pa.RecordBatch.from_arrays(
+            [self._column(field) for field in PACKET_SCHEMA], schema=PACKET_SCHEMA
+        )
+
+    def _column(self, field: Any) -> Any:
+        if field.name in self._values:
+            column, is_null = self._values[field.name]
+            return pa.array(column, field.type, mask=is_null)
+        if field.name in self._texts:
+            return self._text_column(self._texts[field.name])
+        return pa.nulls(self._count, field.type)
+
+    def _text_column(self, pieces: list[tuple[Vector, Any, Vector | None]]) -> Any:
+        if len(pieces) == 1 and pieces[0][2] is None and len(pieces[0][0]) == self._count:
+            return pieces[0][1]
+        index, is_null = np.zeros(self._count, np.int64), np.ones(self._count, bool)
+        before = 0
+        for rows, texts, codes in pieces:
+            index[rows] = before + (np.arange(len(rows)) if codes is None else codes)
+            is_null[rows] = False
+            before += len(texts)
+        return pa.concat_arrays([texts for _, texts, _ in pieces]).take(pa.array(index, mask=is_null))

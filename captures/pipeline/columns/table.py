@@ -1,0 +1,202 @@
+"""Packets and Pings as rows of PACKET_SCHEMA.
+
+The layouts say where the bytes are and which packets keep the rules, and walk.py reads by them. Rows that the walk
+refuses go through the codec one by one, whose verdict and words hold.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from captures.decode.digest import digest_of
+from captures.decode.row import KEYS, PacketRow, row_of
+from captures.decode.sight import INTERNAL_KINDS, sight_of
+from captures.packets import SeenPacket
+from captures.pipeline.columns.messages import NOWHERE, Messages, add_base, guid_texts
+from captures.pipeline.columns.octets import Octets, Vector
+from captures.pipeline.columns.schema import PACKET_SCHEMA, Table
+from captures.pipeline.columns.walk import Fields, Walk
+from mqproto.wire import (
+    BaseHeader,
+    ConnectionParameters,
+    EstablishConnection,
+    InternalHeader,
+    Ping,
+    SessionAck,
+    UserMessage,
+)
+from mqproto.wire.base import INFINITE, base_header
+from mqproto.wire.codec import properties_offset
+from mqproto.wire.internal import internal_header
+from mqproto.wire.lenient import remarks
+from mqproto.wire.packets import INTERNAL_PACKETS, user_message_packet
+from mqproto.wire.parts import wide_size
+from mqproto.wire.properties import message_properties_header
+from mqproto.wire.record import Record
+from mqproto.wire.session import session_header
+
+OF_A_PING: Final = -1
+"""The connection of a Ping, as SeenPacket has it."""
+AT_A_TIME: Final = 1_024
+"""So many of the packets that go one by one are records at a time."""
+
+_SPOKEN: Final = [field for field in PACKET_SCHEMA if field.name in KEYS]
+
+
+def packet_columns(data: Octets, starts: Vector, sizes: Vector) -> Any:
+    """Packets as an Arrow RecordBatch of PACKET_SCHEMA: a row for each, in the order in which they are given.
+
+    It takes up to 1 KB of memory for a packet, so give it no more than some 100,000 at a time.
+
+    Args:
+        data: bytes, a mapped file for instance.
+        starts, sizes: where in them each packet begins, and how many bytes it has, with the SessionHeader beyond
+            PacketSize. What is no packet may be among them.
+    """
+    ends = starts + sizes
+    assert ((starts >= 0) & (sizes >= 0) & (ends <= len(data))).all(), "packets lie within the data"
+    table = Table(len(starts))
+
+    heads = Walk(base_header, data, starts, np.minimum(starts + base_header.sizeof(), ends))
+    flags = heads.fields.numbers("flags")
+    is_internal = BaseHeader.internal.within(flags) != 0
+    rides = ~is_internal & (BaseHeader.session_header.within(flags) != 0)
+    record_ends = ends - session_header.sizeof() * rides
+    whole = heads.taken & (starts + heads.fields.numbers("packet_size") == record_ends)
+
+    taken = [_add_messages(table, data, np.flatnonzero(whole & ~is_internal), starts, record_ends, ends)]
+    internal = np.flatnonzero(whole & is_internal)
+    heads_end = starts[internal] + base_header.sizeof()
+    types = Walk(internal_header, data, heads_end, heads_end + internal_header.sizeof()).fields.numbers(
+        "flags"
+    )
+    for packet_type, record in INTERNAL_PACKETS.items():
+        rows = internal[InternalHeader.packet_type.within(types) == packet_type]
+        taken.append(_add_internal(table, data, rows, starts, ends, record))
+
+    left = np.ones(len(starts), bool)
+    left[np.concatenate(taken)] = False
+    table.put("size_bytes", ~left, sizes[~left])
+    table.put("valid", ~left, True)
+    _add_one_by_one(table, data, np.flatnonzero(left), starts, ends)
+    return table.batch()
+
+
+def ping_columns(data: Octets, starts: Vector, sizes: Vector) -> Any:
+    """Pings as an Arrow RecordBatch of PACKET_SCHEMA; they are rare, and go one by one.
+
+    Args: as for `packet_columns`, with what UDP datagrams carry for packets.
+    """
+    table = Table(len(starts))
+    _add_one_by_one(table, data, np.arange(len(starts)), starts, starts + sizes, connection=OF_A_PING)
+    return table.batch()
+
+
+def _add_messages(
+    table: Table, data: Octets, rows: Vector, starts: Vector, record_ends: Vector, ends: Vector
+) -> Vector:
+    """Fill in UserMessages; says which of the rows are."""
+    taken = np.ones(len(rows), bool)
+    while True:  # Once more without those that are refused, so that all vectors are of the same rows.
+        rows = rows[taken]
+        whole = Walk(user_message_packet, data, starts[rows], record_ends[rows])
+        rides = np.flatnonzero(record_ends[rows] < ends[rows])
+        riding = rows[rides]
+        session = Walk(session_header, data, record_ends[riding], ends[riding])
+        taken = whole.taken
+        taken[rides] &= session.taken
+        if taken.all():
+            break
+    Messages(table, data, rows, starts[rows], record_ends[rows], ends[rows], whole.fields).add()
+    _add_session(table, riding, session.fields)
+    return rows
+
+
+def _add_internal(
+    table: Table, data: Octets, rows: Vector, starts: Vector, ends: Vector, record: Record[Any]
+) -> Vector:
+    """Fill in internal packets of one kind; says which of the rows are.  [MS-MQQB] 2.2.2, 2.2.3, 2.2.6"""
+    taken = Walk(record, data, starts[rows], ends[rows]).taken
+    rows = rows[taken]
+    fields = Walk(record, data, starts[rows], ends[rows]).fields
+    table.put_texts("kind", rows, [INTERNAL_KINDS[record.kind]], np.zeros(len(rows), np.int64))
+    base = fields.inside("base")
+    flags, seconds = base.numbers("flags"), base.numbers("time_to_reach_queue_s")
+    add_base(table, rows, base)
+    table.put("odd", rows, (BaseHeader.debug_header.within(flags) != 0) | (seconds != INFINITE))
+    if record.kind is SessionAck:
+        _add_session(table, rows, fields.inside("session"))
+        return rows
+    table.put("refused", rows, InternalHeader.refused.within(fields.inside("internal").numbers("flags")) != 0)
+    if record.kind is EstablishConnection:
+        for name in ("client", "server"):
+            table.put_texts(name, rows, *guid_texts(fields.octets(f"{name}_guid")))
+    if record.kind is ConnectionParameters:
+        for name in ("recoverable_ack_timeout_ms", "ack_timeout_ms", "window_size"):
+            table.put(name, rows, fields.numbers(name))
+    return rows
+
+
+def _add_session(table: Table, rows: Vector, header: Fields) -> None:
+    """What a SessionHeader says, alone or riding.  [MS-MQMQ] 2.2.20.4"""
+    for column, name in (
+        ("ack_number", "ack_sequence_number"),
+        ("saved_first", "recoverable_msg_ack_seq_number"),
+        ("saved_flags", "recoverable_msg_ack_flags"),
+        ("sent_count", "user_msg_sequence_number"),
+        ("recoverable_sent_count", "recoverable_msg_seq_number"),
+        ("window_size", "window_size"),
+    ):
+        table.put(column, rows, header.numbers(name))
+
+
+def _add_one_by_one(
+    table: Table, data: Octets, rows: Vector, starts: Vector, ends: Vector, connection: int = 0
+) -> None:
+    """Fill in rows as captures.decode has them."""
+    for first in range(0, len(rows), AT_A_TIME):
+        some = rows[first : first + AT_A_TIME]
+        seen = [
+            SeenPacket(
+                data[starts[row] : ends[row]].tobytes(),
+                source=NOWHERE,
+                destination=NOWHERE,
+                time_ns=0,
+                connection=connection,
+            )
+            for row in some
+        ]
+        _add_rows(table, some, [row_of(sight_of(each)) for each in seen])
+        _add_seen(table, some, seen)
+
+
+def _add_rows(table: Table, rows: Vector, found: list[PacketRow]) -> None:
+    for field in _SPOKEN:
+        values = [getattr(row, field.name) for row in found]
+        has = [index for index, value in enumerate(values) if value is not None]
+        if not has:
+            continue
+        put = table.put_texts if field.type == pa.string() else table.put
+        put(field.name, rows[has], [values[index] for index in has])
+
+
+def _add_seen(table: Table, rows: Vector, seen: list[SeenPacket]) -> None:
+    """The columns that PacketRow has not."""
+    for row, each in zip(rows[:, None], seen, strict=True):
+        packet = each.packet
+        if packet is None or isinstance(packet, Ping):
+            continue
+        table.put("odd", row, any(True for _ in remarks(packet)))
+        if isinstance(packet, UserMessage):
+            table.put("digest", row, digest_of(each.data))
+            table.put("body_offset", row, _body_offset(packet, each.data))
+
+
+def _body_offset(message: UserMessage, data: bytes) -> int:
+    """Where in its packet the body of a message begins.  [MS-MQMQ] 2.2.19.3"""
+    properties = message.properties
+    before = message_properties_header.offset_of("label") + wide_size(properties.label)
+    return properties_offset(data) + before + len(properties.extension_data)
