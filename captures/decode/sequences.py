@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 from captures.decode.connections import NodeKey
 from captures.decode.findings import Finding, Severity
 from captures.decode.journeys import MessageKey, ago, message_key
-from captures.decode.ranges import Ranges, first_missing
+from captures.decode.ranges import BoundedRanges, first_missing
 from captures.decode.sight import Acknowledged, Sight
 from mqproto.wire import (
     NULL_GUID,
@@ -64,7 +64,7 @@ class HopProgress:
     """
 
     base: int
-    covered: Ranges = field(default_factory=Ranges)
+    covered: BoundedRanges = field(default_factory=BoundedRanges)
     gaps: list[Gap] = field(default_factory=list)
     lossy: bool = False
 
@@ -272,7 +272,7 @@ class SequenceChecker:
         end = bisect_right(hop.gaps, number, key=lambda gap: gap.first)
         kept = []
         for gap in hop.gaps[begin:end]:
-            if hop.covered.end_of(gap.first) < gap.last:
+            if hop.covered.after(gap.first - 1) <= gap.last:
                 kept.append(gap)
                 continue
             text = (

@@ -20,9 +20,9 @@ from mqproto.effects import (
 from mqproto.moment import Moment
 from mqproto.pending import PendingWrites
 from mqproto.queues import QueueWindow
+from mqproto.ranges import Ranges
 from mqproto.session import InFlight
 from mqproto.timers import Timer, Timers
-from mqproto.transfer.holes import Holes
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.wire import TxSequenceId, with_previous_number
 from mqproto.wire.glance import reach_deadline_s
@@ -70,7 +70,8 @@ class OutgoingSequence(OutgoingQueue):
         self.last_ack_count = 0
         self.resend_interval_index = 0
         self.resend_count = 0
-        self._holes = Holes()
+        self._holes = Ranges()
+        """Numbers that no message has any more; the next message bridges them.  3.1.7.1.3"""
         self._sent_ceiling = self._last
         self._stored_ceiling = self._last
         self._settings = settings

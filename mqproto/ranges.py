@@ -1,4 +1,4 @@
-"""The numbers of a sequence that no message has any more: ranges that the next message bridges.  3.1.7.1.3"""
+"""A set of numbers kept as ranges: those of a sequence come, go and expire in long runs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 
-class Holes:
-    """A set of numbers, kept as ranges: a backlog that expires leaves long ones."""
+class Ranges:
+    """Integers in as few ranges as there are gaps between them."""
 
     def __init__(self) -> None:
         self._first: list[int] = []
@@ -24,17 +24,28 @@ class Holes:
         """The ranges, lowest first, both ends included."""
         return zip(self._first, self._last, strict=True)
 
+    @property
+    def range_count(self) -> int:
+        """In how many ranges the numbers are: what the set costs."""
+        return len(self._first)
+
+    @property
+    def highest(self) -> int:
+        """The highest number, or 0."""
+        return self._last[-1] if self._last else 0
+
     def add(self, first: int, last: int) -> None:
-        """Numbers that no message has from now on; none of them is in the set."""
-        at = bisect_left(self._first, first)
-        if at < len(self._first) and self._first[at] == last + 1:
-            last = self._last[at]
-            del self._first[at], self._last[at]
-        if at and self._last[at - 1] == first - 1:
-            self._last[at - 1] = last
-        else:
-            self._first.insert(at, first)
-            self._last.insert(at, last)
+        """Add all numbers from `first` to `last`; some of them may be in the set."""
+        if self._last and self._first[-1] <= first <= self._last[-1] + 1:
+            # Nearly always: the next number.
+            self._last[-1] = max(self._last[-1], last)
+            return
+        low = bisect_left(self._last, first - 1)
+        high = bisect_right(self._first, last + 1)
+        if low < high:
+            first, last = min(first, self._first[low]), max(last, self._last[high - 1])
+        self._first[low:high] = [first]
+        self._last[low:high] = [last]
 
     def before(self, number: int) -> int:
         """The highest number below this one that is not in the set."""
