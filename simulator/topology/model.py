@@ -7,9 +7,7 @@ to it. Node and queue names are found without regard to case, as MSMQ compares t
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import chain
@@ -22,6 +20,7 @@ from mqproto.formatname.path import LocalName
 from mqproto.routing import PING_PORT, RoutingLink, Site
 from mqproto.wire.guid import NULL_GUID, Guid
 from simulator.topology.errors import TopologyError, nearest, refuse_twins
+from simulator.topology.ports import reserved_address
 from simulator.topology.resolve import Destination, is_system_queue, resolve
 from simulator.topology.routes import next_hops
 from simulator.topology.sites import refuse_without_sites, site_hops
@@ -298,25 +297,16 @@ class Topology:
         return hosts[0]
 
     def with_free_ports(self) -> Topology:
-        """The same on 127.0.0.1, each node and proxy at a port that was free a moment ago, for pings as well.
+        """The same on 127.0.0.1, each node and proxy at a port of its own, pings at the same port of UDP.
 
-        For machines that have no 127.0.0.2, such as macOS, or something else at port 1801.
+        For machines that have no 127.0.0.2, such as macOS, or something else at port 1801. Whoever else asks for any
+        port is not given one of these for a minute.
         """
-        with ExitStack() as held:
-
-            def free(kind: int = socket.SOCK_STREAM) -> tuple[str, int]:
-                listener = held.enter_context(socket.socket(type=kind))
-                listener.bind(("127.0.0.1", 0))
-                return "127.0.0.1", int(listener.getsockname()[1])
-
-            # All are held until all are chosen, so that none is chosen twice.
-            addresses = {name: free() for name in self.nodes}
-            pings = {name: free(socket.SOCK_DGRAM) for name in self.nodes}
-            links = tuple(replace(link, proxy=free()) if link.proxy else link for link in self.links)
-        nodes = {
-            name: replace(node, host=addresses[name][0], port=addresses[name][1], ping=pings[name])
-            for name, node in self.nodes.items()
-        }
+        nodes = {}
+        for name, node in self.nodes.items():
+            host, port = reserved_address()
+            nodes[name] = replace(node, host=host, port=port, ping=(host, port))
+        links = tuple(replace(link, proxy=reserved_address()) if link.proxy else link for link in self.links)
         return replace(self, nodes=nodes, links=links)
 
     def _known(self, name: str, where: str) -> None:

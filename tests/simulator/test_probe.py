@@ -19,6 +19,7 @@ from simulator.cli import DONE, FINDING, MISUSE, run_command
 from simulator.handshake import Outcome
 from simulator.probe import Report, as_json, as_lines, probe, target
 from simulator.topology import TopologyError, load
+from simulator.topology.ports import reserved_address
 from tests.simulator.running import running
 from tests.simulator.test_pings import pinging
 
@@ -61,12 +62,10 @@ async def answering(answers: Callable[[Ping], list[bytes]]) -> AsyncIterator[int
             nursery.cancel_scope.cancel()
 
 
-def a_free_port(kind: socket.SocketKind = socket.SOCK_DGRAM) -> int:
-    """A port at which nobody listens."""
-    with socket.socket(type=kind) as held:
-        held.bind(("127.0.0.1", 0))
-        port: int = held.getsockname()[1]
-        return port
+def a_free_port() -> int:
+    """A port at which nobody listens, neither for connections nor for datagrams."""
+    _, port = reserved_address()
+    return port
 
 
 async def asked(port: int, ping_port: int | None = None, timeout_s: float = 20) -> Report:
@@ -195,7 +194,7 @@ async def test_whoever_else_listens_is_told_from_msmq_in_the_time_allowed(
 
 
 async def test_where_nobody_listens_that_is_said() -> None:
-    report = await asked(a_free_port(socket.SOCK_STREAM))
+    report = await asked(a_free_port())
     assert (report.tcp.outcome, report.ping.outcome) == (Outcome.UNREACHABLE, Outcome.UNREACHABLE)
     assert text(report).count("nobody listens") == 2
 
@@ -250,7 +249,7 @@ async def test_only_the_answer_to_our_ping_counts(
     answers: Callable[[Ping], list[bytes]], outcome: Outcome, words: str
 ) -> None:
     async with answering(answers) as ping_port:
-        report = await asked(a_free_port(socket.SOCK_STREAM), ping_port, timeout_s=HASTE_S)
+        report = await asked(a_free_port(), ping_port, timeout_s=HASTE_S)
     assert report.ping.outcome is outcome
     assert words in text(report)
     assert not report.is_msmq
@@ -284,7 +283,7 @@ def test_a_target_that_is_none_is_misuse(typed: str, capfd: pytest.CaptureFixtur
 def test_the_command_ends_with_1_where_nobody_is_and_says_it_for_programs_too(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    where = f"127.0.0.1:{a_free_port(socket.SOCK_STREAM)}"
+    where = f"127.0.0.1:{a_free_port()}"
     ping_port = str(a_free_port())
     assert run_command(["probe", where, "--ping-port", ping_port]) == FINDING
     assert capfd.readouterr().out.splitlines()[0] == f"{where}: nobody listens"

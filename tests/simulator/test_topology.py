@@ -438,15 +438,16 @@ def test_where_no_link_leads_there_is_no_next_hop() -> None:
     assert apart.node_by_address("127.0.0.9") is None
 
 
-def test_free_ports_are_all_different_and_can_be_listened_at() -> None:
+def test_free_ports_are_all_different_and_servers_can_listen_at_them_but_nobody_gets_them_by_chance() -> None:
     demo = load("demo")
     free = demo.with_free_ports()
     proxies = [link.proxy for link in free.links if link.proxy]
     addresses = [*(node.address for node in free.nodes.values()), *proxies]
     assert len(set(addresses)) == len(addresses) == 5
     for address in addresses:
-        with socket.socket() as listener:
-            listener.bind(address)
+        socket.create_server(address).close()
+        with socket.socket() as stranger, pytest.raises(OSError, match="in use"):
+            stranger.bind(address)
     assert {name: node.guid for name, node in free.nodes.items()} == {
         n: node.guid for n, node in demo.nodes.items()
     }

@@ -1,0 +1,21 @@
+"""Ports for those who are content with any."""
+
+from __future__ import annotations
+
+import socket
+
+
+def reserved_address() -> tuple[str, int]:
+    """127.0.0.1 and a port that for a minute only those get who ask for it by its number.
+
+    A port that was merely free a moment ago may be anybody's by the time one listens at it. Here a connection was
+    closed by its server first, so the port is in TIME_WAIT: the system hands it to nobody who asks for any port, and
+    SO_REUSEADDR, which servers set, lets them listen at it.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host, port = listener.getsockname()
+        with socket.create_connection((host, port)) as client:
+            served, _ = listener.accept()
+            served.close()
+            client.recv(1)
+    return host, port
