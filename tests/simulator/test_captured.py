@@ -23,7 +23,7 @@ from simulator.topology import load
 from tests.captures.decode.large import write_capture
 from tests.captures.decode.scene import Scene, address, guid
 from tests.captures.decode.story import story
-from tests.simulator.test_cli import COMMAND, Done, in_process
+from tests.simulator.typed import COMMAND, Done, in_process
 
 MEMORY_LIMIT_BYTES = 200 * 1024 * 1024
 LARGE = "MQPROTO_LARGE_CAPTURE_BYTES"

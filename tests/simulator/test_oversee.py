@@ -1,4 +1,4 @@
-"""What an operator reads of all nodes at once; the commands themselves are in test_cli.py."""
+"""What an operator reads of all nodes at once; the commands themselves are in test_running.py."""
 
 from __future__ import annotations
 

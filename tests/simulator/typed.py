@@ -1,0 +1,100 @@
+"""`mqproto` as a person types it: in a process of its own where that is the point, in this one where it is not."""
+
+from __future__ import annotations
+
+import io
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from simulator.cli import run_command
+from simulator.topology import load
+from simulator.views import as_toml
+
+COMMAND = [sys.executable, "-m", "simulator.cli"]
+TIMEOUT_S = 60
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command has ended, and what it has printed."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def complaint(self) -> str:
+        """The one line that was said; that it is one, and no traceback, is part of every test that asks."""
+        [line] = self.err.splitlines()
+        assert line.startswith("mqproto: ")
+        return line.removeprefix("mqproto: ")
+
+
+def mqproto(*arguments: str | Path, stdin: bytes = b"") -> Done:
+    """The command in a process of its own."""
+    done = subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        env={name: value for name, value in os.environ.items() if name != "COLUMNS"},
+    )
+    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def in_process(*arguments: str | Path, stdin: bytes = b"") -> Done:
+    """The same without a new process, which takes half a second each."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), "utf-8"))
+        status = run_command([str(argument) for argument in arguments])
+    written = [stream.buffer.getvalue().decode() for stream in (out, err)]
+    return Done(status, *written)
+
+
+def topology_file(folder: Path, name: str = "three-node") -> Path:
+    """A topology at ports of its own, so that tests disturb nobody."""
+    path = folder / f"{name}.toml"
+    path.write_text(as_toml(load(name).with_free_ports()), "utf-8")
+    return path
+
+
+@contextmanager
+def node(
+    file: Path, directory: Path, name: str = "sender", limit_bytes: int | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """`mqproto node FILE NAME` as long as the block lasts; no file of its own may grow beyond the limit."""
+
+    def limit() -> None:
+        if limit_bytes is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
+
+    command = [*COMMAND, "node", str(file), name, "--directory", str(directory)]
+    said = directory / "stderr"
+    with said.open("wb") as stderr:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, preexec_fn=limit)
+    with process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith(b"ready"), said.read_text()
+            yield process
+        finally:
+            process.terminate()
+
+
+def eventually(holds: Callable[[], bool], otherwise: Callable[[], str]) -> None:
+    """Wait until something holds. If it has not for a time that no machine needs, the test fails and says why."""
+    give_up_s = time.monotonic() + TIMEOUT_S
+    while not holds():
+        if time.monotonic() > give_up_s:
+            pytest.fail(otherwise())
