@@ -38,6 +38,7 @@ from tests.conversations import (
     an_order_ack,
     exchange,
     handshake,
+    write,
 )
 from tests.simulator.running import running
 
@@ -164,6 +165,15 @@ async def a_destination(tmp_path: Path) -> AsyncIterator[tuple[Topology, tuple[s
     folder.mkdir()
     async with nodes(topology, folder, only="destination"):
         yield topology, topology.nodes["destination"].address
+
+
+async def a_run_with(tmp_path: Path, talk: list[Said], **options: Any) -> Report:
+    """A capture in which all went well, played to a destination of the pair."""
+    async with (
+        a_destination(tmp_path) as (topology, address),
+        consuming(topology, "destination", tmp_path / "fresh", "orders"),
+    ):
+        return await played(write(tmp_path / "c", talk), address, timeout_s=1.5, **options)
 
 
 def to_orders(topology: Topology, *numbers: int, **changes: Any) -> list[UserMessage]:
