@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from functools import cache
+from typing import Final, ParamSpec, TypeVar, cast
 
 from hypothesis import strategies as st
 
@@ -41,26 +43,39 @@ from mqproto.wire.user import (
     SAME_AS_ADMIN_QUEUE,
 )
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def made_once(make: Callable[P, st.SearchStrategy[T]]) -> Callable[P, st.SearchStrategy[T]]:
+    """A function that makes each strategy once: hypothesis examines every new one, which takes as long as a draw."""
+    return cast("Callable[P, st.SearchStrategy[T]]", cache(make))
+
+
 U8: Final = st.sampled_from([0, 0xFF]) | st.integers(0, 0xFF)
 U16: Final = st.sampled_from([0, 0xFFFF]) | st.integers(0, 0xFFFF)
 U32: Final = st.sampled_from([0, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF]) | st.integers(0, 0xFFFFFFFF)
 
 
+@made_once
 def guids() -> st.SearchStrategy[Guid]:
     """Any GUID, the null GUID now and then."""
     return st.just(NULL_GUID) | st.binary(min_size=16, max_size=16).map(Guid)
 
 
+@made_once
 def queue_managers() -> st.SearchStrategy[Guid]:
     """The GUID of a queue manager, which is never null."""
     return st.integers(1, 2**128 - 1).map(lambda number: Guid(number.to_bytes(16, "big")))
 
 
+@made_once
 def padding() -> st.SearchStrategy[bytes]:
     """Padding bytes as a sender may leave them; only those of the right size reach the wire."""
     return st.binary(max_size=3)
 
 
+@made_once
 def texts(longest: int) -> st.SearchStrategy[str]:
     """Text without NUL of at most `longest` UTF-16 units, unpaired surrogates included."""
     characters = st.characters(exclude_characters="\0", exclude_categories=())
@@ -73,25 +88,30 @@ def _cut(text: str, longest: int) -> str:
     return units.decode("utf-16-le", "surrogatepass")
 
 
+@made_once
 def labels() -> st.SearchStrategy[str | None]:
     """None, the label that is a mere NUL, short ones, and the longest."""
     return st.none() | texts(12) | st.just("x" * LONGEST_LABEL) | texts(60)
 
 
+@made_once
 def direct_names() -> st.SearchStrategy[str]:
     """Direct format names as they go on the wire, without `DIRECT=`, and texts that are none."""
     usual = st.from_regex(r"(OS:[a-z]{1,15}|TCP:127\.0\.0\.[1-9])\\(private\$\\)?[a-z]{1,10}", fullmatch=True)
     return usual | texts(20) | st.just("OS:" + "q" * 300)
 
 
+@made_once
 def private_queue_format_names() -> st.SearchStrategy[PrivateQueueFormatName]:
     return st.builds(PrivateQueueFormatName, guids(), U32)
 
 
+@made_once
 def tx_sequence_ids() -> st.SearchStrategy[TxSequenceId]:
     return st.builds(TxSequenceId, time_stamp=U32, ordinal=U32)
 
 
+@made_once
 @st.composite
 def base_headers(
     draw: st.DrawFn, *, internal: bool = False, session: bool = False, debug: bool = False
@@ -105,6 +125,7 @@ def base_headers(
     return header
 
 
+@made_once
 def queue_name(kind: int) -> st.SearchStrategy[QueueName]:
     """A name that fits the type bits."""
     if kind in (NO_QUEUE, SAME_AS_ADMIN_QUEUE):
@@ -123,6 +144,7 @@ ADMIN_TYPES: Final = (NO_QUEUE, PRIVATE_ON_SOURCE, PRIVATE_ON_DESTINATION, PUBLI
 RESPONSE_TYPES: Final = (*ADMIN_TYPES, SAME_AS_ADMIN_QUEUE, PRIVATE_ON_ADMIN_HOST)
 
 
+@made_once
 @st.composite
 def user_headers(
     draw: st.DrawFn,
@@ -163,6 +185,7 @@ def user_headers(
     return header
 
 
+@made_once
 @st.composite
 def transaction_headers(draw: st.DrawFn) -> TransactionHeader:
     header = TransactionHeader(
@@ -176,6 +199,7 @@ def transaction_headers(draw: st.DrawFn) -> TransactionHeader:
     return header
 
 
+@made_once
 @st.composite
 def security_headers(draw: st.DrawFn) -> SecurityHeader:
     """With one item at the least."""
@@ -197,6 +221,7 @@ def security_headers(draw: st.DrawFn) -> SecurityHeader:
     return header
 
 
+@made_once
 def message_properties_headers() -> st.SearchStrategy[MessagePropertiesHeader]:
     return st.builds(
         MessagePropertiesHeader,
@@ -216,6 +241,7 @@ def message_properties_headers() -> st.SearchStrategy[MessagePropertiesHeader]:
     )
 
 
+@made_once
 @st.composite
 def debug_headers(draw: st.DrawFn) -> DebugHeader:
     header = DebugHeader(flags=draw(U16), reserved=draw(U16))
@@ -224,11 +250,13 @@ def debug_headers(draw: st.DrawFn) -> DebugHeader:
     return header
 
 
+@made_once
 def soap_headers() -> st.SearchStrategy[SoapHeader]:
     text = st.none() | texts(30)
     return st.builds(SoapHeader, reserved=U16, header=text, reserved1=U16, body=text)
 
 
+@made_once
 def mqf_format_name_elements() -> st.SearchStrategy[MqfFormatNameElement]:
     element = MqfFormatNameElement
     return st.one_of(
@@ -239,16 +267,19 @@ def mqf_format_name_elements() -> st.SearchStrategy[MqfFormatNameElement]:
     )
 
 
+@made_once
 def mqf_address_headers() -> st.SearchStrategy[MqfAddressHeader]:
     names = st.builds(FormatNameList, st.lists(mqf_format_name_elements(), max_size=4), st.binary(max_size=5))
     return st.builds(MqfAddressHeader, U16, names, padding())
 
 
+@made_once
 def multi_queue_format_headers() -> st.SearchStrategy[MultiQueueFormatHeader]:
     lists = mqf_address_headers()
     signature = st.builds(MqfSignatureHeader, U16, st.binary(max_size=30))
     return st.builds(MultiQueueFormatHeader, padding(), lists, lists, lists, signature)
 
 
+@made_once
 def session_headers() -> st.SearchStrategy[SessionHeader]:
     return st.builds(SessionHeader, U16, U16, U32, U16, U16, st.just(0xFFFF) | st.integers(1, 0xFFFF), U16)

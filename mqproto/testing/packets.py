@@ -13,6 +13,7 @@ from mqproto.testing.headers import (
     base_headers,
     debug_headers,
     guids,
+    made_once,
     message_properties_headers,
     multi_queue_format_headers,
     security_headers,
@@ -43,6 +44,7 @@ from mqproto.wire.base import base_header
 from mqproto.wire.internal import CONNECTION_PARAMETERS, ESTABLISH_CONNECTION, SESSION_ACK
 
 
+@made_once
 @st.composite
 def user_messages(draw: st.DrawFn) -> UserMessage:
     """A UserMessage with any set of headers."""
@@ -68,6 +70,7 @@ def user_messages(draw: st.DrawFn) -> UserMessage:
     )
 
 
+@made_once
 @st.composite
 def internal_headers(draw: st.DrawFn, packet_type: int) -> InternalHeader:
     header = InternalHeader(reserved=draw(U16), flags=draw(U16))
@@ -75,6 +78,7 @@ def internal_headers(draw: st.DrawFn, packet_type: int) -> InternalHeader:
     return header
 
 
+@made_once
 def establish_connection_packets() -> st.SearchStrategy[EstablishConnection]:
     return st.builds(
         EstablishConnection,
@@ -89,6 +93,7 @@ def establish_connection_packets() -> st.SearchStrategy[EstablishConnection]:
     )
 
 
+@made_once
 def connection_parameters_packets() -> st.SearchStrategy[ConnectionParameters]:
     return st.builds(
         ConnectionParameters,
@@ -101,11 +106,13 @@ def connection_parameters_packets() -> st.SearchStrategy[ConnectionParameters]:
     )
 
 
+@made_once
 def session_acks() -> st.SearchStrategy[SessionAck]:
     base = base_headers(internal=True, session=True)
     return st.builds(SessionAck, base, internal_headers(SESSION_ACK), session_headers())
 
 
+@made_once
 def packets() -> st.SearchStrategy[Packet]:
     """Any packet that crosses a session."""
     return st.one_of(
@@ -118,12 +125,14 @@ def packets() -> st.SearchStrategy[Packet]:
     )
 
 
+@made_once
 def order_queues() -> st.SearchStrategy[int | str]:
     """The order queue by its identifier, and by direct names in any case."""
     path = st.sampled_from([ORDER_QUEUE_PATH, ORDER_QUEUE_PATH.lower(), ORDER_QUEUE_PATH.upper()])
     return st.just(ORDER_QUEUE) | st.builds(str.__add__, st.just("TCP:10.0.0.1"), path)
 
 
+@made_once
 def order_acks() -> st.SearchStrategy[UserMessage]:
     body = st.builds(OrderAckBody, tx_sequence_ids(), U32, U32, st.binary(min_size=20, max_size=20))
     return st.builds(
@@ -137,6 +146,7 @@ def order_acks() -> st.SearchStrategy[UserMessage]:
     )
 
 
+@made_once
 def final_acks() -> st.SearchStrategy[UserMessage]:
     classes = [each for each in MessageClass if each >= MessageClass.ACK_RECEIVE]
     return st.builds(
@@ -151,6 +161,7 @@ def final_acks() -> st.SearchStrategy[UserMessage]:
     )
 
 
+@made_once
 def pings() -> st.SearchStrategy[Ping]:
     return st.builds(Ping, flags=U16, cookie=U32, qm_guid=guids())
 
@@ -189,6 +200,7 @@ def mutated(draw: st.DrawFn, data: bytes) -> bytes:
     return bytes(changed)
 
 
+@made_once
 def nearly_valid_packets() -> st.SearchStrategy[bytes]:
     """Packets that were valid before a few accidents; some still are."""
     return packets().map(encode_packet).flatmap(mutated)
