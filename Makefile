@@ -9,6 +9,10 @@ export PYTHON
 DEV := $(VENV)/.dev
 DEMO := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.simulator)
 
+# Each core runs whole files of tests, so that what a file shares is made once. ARGS="-n 0" keeps them in one process,
+# where what a test prints can be watched (-s); --pdb does so by itself.
+TESTS := $(VENV)/bin/python -m pytest -n auto --dist loadfile
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo crash powerloss test coverage lint format bench samples lock clean
@@ -26,10 +30,10 @@ powerloss: $(DEV)  ## the store after a power loss at every one of its writes; s
 	@MQPROTO_POWERLOSS_PERCENT=100 $(VENV)/bin/python -m pytest -rP tests/simulator/test_powerloss.py $(ARGS)
 
 test: $(DEV)  ## all tests
-	@$(VENV)/bin/python -m pytest $(ARGS)
+	@$(TESTS) $(ARGS)
 
 coverage: $(DEV)  ## all tests, and which branches of mqproto they leave out
-	@$(VENV)/bin/python -m pytest --cov --cov-report=term-missing:skip-covered $(ARGS)
+	@$(TESTS) --cov --cov-report=term-missing:skip-covered $(ARGS)
 
 lint: $(DEV)  ## ruff format, ruff check, mypy --strict
 	@$(VENV)/bin/ruff format --check

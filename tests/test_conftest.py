@@ -22,20 +22,26 @@ A_MODULE_THAT_SKIPS_ITSELF = "import pytest; pytest.importorskip('no_such_module
 
 
 @pytest.mark.parametrize(
-    ("ci", "expected"),
+    ("ci", "workers", "expected"),
     [
-        ("", {"passed": 1, "xfailed": 1, "skipped": 2}),
-        ("true", {"passed": 1, "xfailed": 1, "failed": 1, "errors": 1}),
+        ("", "0", {"passed": 1, "xfailed": 1, "skipped": 2}),
+        ("true", "0", {"passed": 1, "xfailed": 1, "failed": 1, "errors": 1}),
+        ("true", "2", {"passed": 1, "xfailed": 1, "failed": 1, "errors": 1}),
     ],
 )
-def test_a_skipped_test_has_failed_in_ci_and_only_there(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, ci: str, expected: dict[str, int]
+def test_a_skipped_test_has_failed_in_ci_and_only_there_whoever_runs_it(
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    ci: str,
+    workers: str,
+    expected: dict[str, int],
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("CI", ci)
     pytester.makeconftest("from tests.conftest import *")
     pytester.makepyfile(test_kinds=A_TEST_OF_EACH_KIND, test_module=A_MODULE_THAT_SKIPS_ITSELF)
-    result = pytester.run(sys.executable, "-m", "pytest", "--continue-on-collection-errors", "-p", "no:trio")
+    options = ["--continue-on-collection-errors", "-p", "no:trio", "-n", workers, "--dist", "loadfile"]
+    result = pytester.run(sys.executable, "-m", "pytest", *options)
     assert result.parseoutcomes() == expected
     result.stdout.fnmatch_lines("conformance.toml*")
 
