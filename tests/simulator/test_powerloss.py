@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,6 +22,7 @@ from simulator.randomness import chance
 from simulator.storage import Store
 from tests.simulator.filetrace import Said, needs_strace, traced
 from tests.simulator.lossydisk import LossyDisk
+from tests.simulator.memory import memory_folder
 from tests.simulator.series import NODE, series
 
 PERCENT: Final = float(os.environ.get("MQPROTO_POWERLOSS_PERCENT", "4"))
@@ -54,9 +54,8 @@ class Trial(NamedTuple):
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """In memory where that can be had: what counts are the flushes that a process asks for, and not what they take."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as name:
+    """What counts are the flushes that a process asks for, and not what they take."""
+    with memory_folder() as name:
         yield Path(name)
 
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from itertools import count, pairwise
 from pathlib import Path
-from typing import Final
 
 import pytest
 from hypothesis import given
@@ -39,6 +38,7 @@ from simulator.disk import Disk
 from simulator.storage import Store, StoreError, joined
 from simulator.tables import LAST_POSITION, LAYOUT
 from tests.conformance import ROOT
+from tests.simulator.memory import memory_folder
 
 NODE = Guid(bytes(range(16)))
 NEIGHBOUR = Guid(bytes(range(16, 32)))
@@ -67,14 +67,6 @@ def one(
 
 def numbers(store: Store, queue: int = 1) -> list[int]:
     return [position for position, _, _ in store.read(ReadPage(queue, 0, 10_000, 2**30, ReadBy.WINDOW))]
-
-
-MEMORY: Final = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-
-
-def a_folder() -> tempfile.TemporaryDirectory[str]:
-    """A new folder, in memory where that can be had: for many stores of which nobody asks whether they were flushed."""
-    return tempfile.TemporaryDirectory(dir=MEMORY)
 
 
 @pytest.fixture
@@ -137,7 +129,7 @@ def test_the_store_keeps_what_one_in_memory_would_over_any_transactions_and_rest
 ) -> None:
     model, fresh = Disk(), count(1)
     model.commit(Writes(queues=QUEUES))
-    with a_folder() as folder:
+    with memory_folder() as folder:
         path = Path(folder, "a.sqlite")
         with Store(path, NODE) as store:
             store.commit(Writes(queues=QUEUES))
@@ -165,7 +157,7 @@ def test_of_identifiers_the_newest_are_kept_and_one_that_comes_again_is_new(
 ) -> None:
     known: dict[tuple[Guid, int], IdentifierRow] = {}
     time_s = 100
-    with a_folder() as folder, Store(Path(folder, "a.sqlite"), NODE, limit) as store:
+    with memory_folder() as folder, Store(Path(folder, "a.sqlite"), NODE, limit) as store:
         for identifiers in commits:
             writes = Writes()
             for source, ordinal, later_s in identifiers:
@@ -216,7 +208,7 @@ def test_pages_hold_the_whole_queue_in_order_and_keep_both_limits_but_for_one_la
 ) -> None:
     packets = {position: bytes(size) for position, size in enumerate(sizes, start=1)}
     pages = []
-    with a_folder() as folder, Store(Path(folder, "a.sqlite"), NODE) as store:
+    with memory_folder() as folder, Store(Path(folder, "a.sqlite"), NODE) as store:
         messages = [one(position, packet) for position, packet in packets.items()]
         store.commit(Writes(queues=QUEUES, messages=[*messages, one(1, queue=2)]))
         reached = after
@@ -243,7 +235,7 @@ def test_of_what_expires_the_earliest_come_first_and_as_many_as_were_asked_for(
         one(number, queue=1 + number % 2, expires_s=time_s) for number, time_s in enumerate(times, start=1)
     ]
     keys = [row.key for row in rows if row.message_id in lasting]
-    with a_folder() as folder, Store(Path(folder, "a.sqlite"), NODE) as store:
+    with memory_folder() as folder, Store(Path(folder, "a.sqlite"), NODE) as store:
         store.commit(Writes(queues=QUEUES, messages=rows))
         store.commit(Writes(lasting=keys))
         found = [key for key, _, _ in store.read(ReadExpired(limit))]
@@ -409,7 +401,7 @@ def test_a_log_that_was_cut_or_garbled_anywhere_holds_the_batches_before_that(
     left = log[:cut] + data.draw(st.binary(max_size=100), label="what stands behind the cut")
     differing = (at for at, (was, now) in enumerate(zip(log, left, strict=False)) if was != now)
     intact = next(differing, len(left))
-    with a_folder() as folder:
+    with memory_folder() as folder:
         path = Path(folder, "a.sqlite")
         path.write_bytes(content)
         Path(f"{path}-wal").write_bytes(left)
