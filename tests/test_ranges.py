@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from itertools import pairwise
 
 import pytest
@@ -55,11 +56,12 @@ class RangesAgainstASet(RuleBasedStateMachine):
 
     @invariant()
     def it_leads_over_the_ranges_next_to_a_number_and_counts_those_below(self) -> None:
+        others = [n for n in range(LAST + 3) if n not in self.model]
         for number in range(1, LAST + 2):
-            assert self.ranges.before(number) == max(n for n in range(number) if n not in self.model)
-            after = min(n for n in range(number + 1, LAST + 3) if n not in self.model)
-            assert self.ranges.after(number) == after
-            assert self.ranges.count_through(number) == len([n for n in self.model if n <= number])
+            assert self.ranges.before(number) == others[bisect_left(others, number) - 1]
+            assert self.ranges.after(number) == others[bisect_right(others, number)]
+            below = number + 1 - bisect_right(others, number)
+            assert self.ranges.count_through(number) == below
 
 
 TestRangesAgainstASet = RangesAgainstASet.TestCase

@@ -69,7 +69,7 @@ def test_a_topology_that_cannot_be_names_the_file_and_the_place(
 ) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(text)
-    done = mqproto("run", path, "-d", tmp_path / "stores")
+    done = in_process("run", path, "-d", tmp_path / "stores")
     assert done.status in (MISUSE, FINDING)
     assert words in done.complaint
 
