@@ -10,17 +10,19 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
+from captures.direction import STREAM_COUNTS, Arrival, Stream
 from captures.frame import CaptureError, Frame, Interface
+from captures.framing import Framed, Framing, StreamCount
 from captures.ip import Datagram, IpReader
 from captures.links import ip_start, is_known
 from captures.pcap import read_capture
-from captures.streams import MSMQ_PORT, Arrival, Chunk, Reassembler, Stream
+from captures.streams import Reassembler
 from captures.tcp import PROTOCOL_TCP, Endpoint, Segment, decode_segment, endpoint
 from captures.udp import PROTOCOL_UDP, UDP_HEADER
 from mqproto.errors import WireFormatError
-from mqproto.wire import Packet, PacketBuffer, Ping, decode_packet, decode_ping
+from mqproto.wire import Packet, Ping, decode_packet, decode_ping
 
 PING_PORT: Final = 3527
 
@@ -30,9 +32,6 @@ DAMAGED_TCP: Final = "TCP, damaged or cut off"
 UDP: Final = "UDP"
 NO_TCP: Final = "IP without TCP"
 """What frames hold that hold neither a segment nor a Ping."""
-
-HEAD_BYTES: Final = 16
-"""What framing judges: the BaseHeader.  [MS-MQMQ] 2.2.19.1"""
 
 
 class SeenPacket:
@@ -136,32 +135,6 @@ class SeenPacket:
 
 
 @dataclass(slots=True)
-class _StreamCount:
-    """What was found in a stream.
-
-    packet_count, packet_bytes: what was framed, whether valid or not.
-    cut_bytes: those of packets that began and were never whole.
-    headless_bytes: those of packets whose beginning the capture lacks.
-    refused_bytes: those from where a packet should begin, and does not, to where one does.
-    resumed_count: how often reading went on behind such bytes, at a segment that began with a packet's head.
-    is_msmq: it held a packet, or used TCP port 1801. Of others all bytes are skipped.
-    """
-
-    stream: Stream
-    packet_count: int = 0
-    packet_bytes: int = 0
-    cut_bytes: int = 0
-    headless_bytes: int = 0
-    refused_bytes: int = 0
-    resumed_count: int = 0
-
-    @property
-    def is_msmq(self) -> bool:
-        ports = (self.stream.source.port, self.stream.destination.port)
-        return self.packet_count > 0 or MSMQ_PORT in ports
-
-
-@dataclass(slots=True)
 class Totals:
     """Where everything went.
 
@@ -204,6 +177,21 @@ class Totals:
     keep_alive_count: int = 0
     given_up_fragments: int = 0
 
+    def add_stream(self, seen: StreamCount) -> None:
+        """Count a stream that has ended."""
+        self.msmq_streams += seen.is_msmq
+        self.stream_bytes += seen.stream.data_bytes
+        self.packet_bytes += seen.packet_bytes
+        self.cut_bytes += seen.cut_bytes
+        if seen.is_msmq:
+            self.headless_bytes += seen.headless_bytes
+            self.refused_bytes += seen.refused_bytes
+        else:
+            self.other_bytes += seen.headless_bytes + seen.refused_bytes
+        self.resumed_count += seen.resumed_count
+        for name in STREAM_COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(seen.stream, name))
+
     @property
     def skipped_bytes(self) -> int:
         """Those of MSMQ's streams that belong to no packet that can be read, for either reason."""
@@ -241,7 +229,7 @@ class PacketReader:
         self._frames = frames
         self._ip = IpReader()
         self._reassembler = Reassembler()
-        self._framings: dict[Stream, _Framing] = {}
+        self._framings: dict[Stream, Framing] = {}
 
     def __iter__(self) -> Iterator[SeenPacket]:
         damage: CaptureError | OSError | None = None
@@ -286,35 +274,38 @@ class PacketReader:
         for stream, chunk in arrivals:
             framing = self._framings.get(stream)
             if framing is None:
-                framing = self._framings[stream] = _Framing(stream)
+                framing = self._framings[stream] = Framing(stream, stream.from_start)
             if chunk is not None:
-                framing.take(chunk, packets)
+                packets += [_seen(stream, framed) for framed in framing.take(chunk)]
             else:
                 del self._framings[stream]
-                self._end(framing)
+                self._count(framing.end())
         return packets
 
-    def _end(self, framing: _Framing) -> None:
-        framing.end()
-        seen, stream, totals = framing.seen, framing.seen.stream, self.totals
+    def _count(self, seen: StreamCount) -> None:
+        totals = self.totals
         totals.connections = self._reassembler.connection_count
         totals.given_up_connections = self._reassembler.given_up_count
-        totals.msmq_streams += seen.is_msmq
-        totals.stream_bytes += stream.data_bytes
-        totals.packet_bytes += seen.packet_bytes
-        totals.cut_bytes += seen.cut_bytes
-        if seen.is_msmq:
-            totals.headless_bytes += seen.headless_bytes
-            totals.refused_bytes += seen.refused_bytes
-        else:
-            totals.other_bytes += seen.headless_bytes + seen.refused_bytes
-        totals.resumed_count += seen.resumed_count
-        totals.gap_count += stream.gap_count
-        totals.missing_bytes += stream.missing_bytes
-        totals.retransmission_count += stream.retransmission_count
-        totals.conflict_count += stream.conflict_count
-        totals.early_count += stream.early_count
-        totals.keep_alive_count += stream.keep_alive_count
+        totals.add_stream(seen)
+
+
+def _seen(stream: Stream, framed: Framed) -> SeenPacket:
+    return SeenPacket(
+        framed.data,
+        source=stream.source,
+        destination=stream.destination,
+        time_ns=framed.ended.time_ns,
+        frame=framed.ended.frame,
+        first_frame=framed.began.frame,
+        file_offset=framed.began.offset,
+        began_ns=framed.began.time_ns,
+        connection=stream.connection,
+        interface=stream.interface,
+        position=framed.began.position,
+        missing_bytes=framed.missing_bytes,
+        skipped_bytes=framed.skipped_bytes,
+        fault=framed.fault,
+    )
 
 
 def content_of(frame: Frame, ip: IpReader) -> Segment | SeenPacket | str:
@@ -354,151 +345,3 @@ def _ping(datagram: Datagram, frame: Frame) -> SeenPacket | None:
         connection=-1,
         interface=frame.interface,
     )
-
-
-class _Mark(NamedTuple):
-    """Where a packet began."""
-
-    position: int
-    time_ns: int
-    frame: int
-    offset: int
-
-
-class _Framing:
-    """Cuts the bytes of one stream into packets, and finds its way back after a loss."""
-
-    def __init__(self, stream: Stream) -> None:
-        self.seen = _StreamCount(stream)
-        self._buffer: PacketBuffer | None = PacketBuffer() if stream.from_start else None
-        self._position = 0
-        self._mark = _Mark(0, 0, 0, 0)
-        self._head = b""  # of a packet of which fewer than 16 bytes are there
-        self._rest_bytes = 0  # of a packet that has a hole
-        self._missing_bytes = 0  # since the last packet, as the next two
-        self._skipped_bytes = 0
-        self._refused = (
-            False  # whether it was lost at bytes that begin no packet; else a beginning is missing
-        )
-
-    def take(self, chunk: Chunk, packets: list[SeenPacket]) -> None:
-        """Add the packets that `chunk` completes."""
-        data = chunk.data
-        if chunk.missing_bytes:
-            self._position += chunk.missing_bytes
-            self._missing_bytes += chunk.missing_bytes
-            self._lose(chunk.missing_bytes)
-        if self._rest_bytes:
-            rest = data[: self._rest_bytes]
-            self._rest_bytes -= len(rest)
-            self.seen.cut_bytes += len(rest)
-            self._position += len(rest)
-            data = data[len(rest) :]
-            if not data:
-                return
-        if self._buffer is None:
-            if not _begins_packet(data):
-                self._skip(len(data))
-                self._position += len(data)
-                return
-            self._buffer = PacketBuffer()
-            self._refused = False
-            begun = self.seen.packet_count or self.seen.headless_bytes or self.seen.refused_bytes
-            self.seen.resumed_count += begun > 0
-        self._cut(self._buffer, chunk, data, packets)
-
-    def end(self) -> None:
-        """What has begun will not be whole."""
-        if self._buffer is not None:
-            self.seen.cut_bytes += self._buffer.pending_bytes
-
-    def _cut(self, buffer: PacketBuffer, chunk: Chunk, data: bytes, packets: list[SeenPacket]) -> None:
-        begun_bytes = buffer.pending_bytes
-        try:
-            whole = buffer.feed(data)
-        except WireFormatError:
-            whole = []
-        begins = self._position - begun_bytes
-        for packet in whole:
-            mark = self._mark if begun_bytes else _Mark(begins, chunk.time_ns, chunk.frame, chunk.offset)
-            begun_bytes = 0
-            packets.append(self._seen(packet, mark, chunk))
-            self.seen.packet_count += 1
-            self.seen.packet_bytes += len(packet)
-            begins += len(packet)
-
-        if not begun_bytes:
-            self._mark = _Mark(begins, chunk.time_ns, chunk.frame, chunk.offset)
-        left = data[max(0, begins - self._position) :]
-        if buffer.fault is not None:
-            self._refuse(buffer.fault, begun_bytes, left, chunk, packets)
-        elif buffer.pending_bytes < HEAD_BYTES:
-            self._head = self._head + left if begun_bytes else left
-        self._position += len(data)
-
-    def _refuse(
-        self, fault: WireFormatError, begun_bytes: int, left: bytes, chunk: Chunk, packets: list[SeenPacket]
-    ) -> None:
-        """What follows begins no packet. On another port, before any packet, that only says it is not MSMQ."""
-        self._buffer = None
-        self._refused = True
-        head = (self._head if begun_bytes else b"") + left
-        if self.seen.is_msmq:
-            packets.append(self._seen(head[:HEAD_BYTES], self._mark, chunk, fault))
-        self._skip(begun_bytes + len(left))
-
-    def _seen(
-        self, data: bytes, mark: _Mark, chunk: Chunk, fault: WireFormatError | None = None
-    ) -> SeenPacket:
-        stream = self.seen.stream
-        packet = SeenPacket(
-            data,
-            source=stream.source,
-            destination=stream.destination,
-            time_ns=chunk.time_ns,
-            frame=chunk.frame,
-            first_frame=mark.frame,
-            file_offset=mark.offset,
-            began_ns=mark.time_ns,
-            connection=stream.connection,
-            interface=stream.interface,
-            position=mark.position,
-            missing_bytes=self._missing_bytes,
-            skipped_bytes=self._skipped_bytes,
-            fault=fault,
-        )
-        self._missing_bytes = self._skipped_bytes = 0
-        return packet
-
-    def _lose(self, missing_bytes: int) -> None:
-        """Bytes are missing: they cost the packet that they belong to, or the way."""
-        if self._rest_bytes:
-            known_bytes = self._rest_bytes
-        elif self._buffer is not None:
-            known_bytes = self._buffer.missing_bytes
-            self.seen.cut_bytes += self._buffer.pending_bytes
-        else:
-            return
-        self._rest_bytes = max(0, known_bytes - missing_bytes)
-        in_step = known_bytes >= missing_bytes
-        self._refused = False
-        self._buffer = PacketBuffer() if in_step else None
-
-    def _skip(self, count: int) -> None:
-        """Bytes belong to no packet that can be read."""
-        if self._refused:
-            self.seen.refused_bytes += count
-        else:
-            self.seen.headless_bytes += count
-        self._skipped_bytes += count
-
-
-def _begins_packet(data: bytes) -> bool:
-    """Whether the first 16 bytes are the head of a packet."""
-    if len(data) < HEAD_BYTES:
-        return False
-    try:
-        PacketBuffer().feed(data[:HEAD_BYTES])
-    except WireFormatError:
-        return False
-    return True

@@ -62,6 +62,11 @@ class PacketBuffer:
         return len(self._kept)
 
     @property
+    def pending(self) -> bytes:
+        """What of that packet has arrived."""
+        return bytes(self._kept)
+
+    @property
     def missing_bytes(self) -> int:
         """How much of that packet is still to come; None of it is known before its first 16 bytes are there."""
         return self._needed - len(self._kept) if len(self._kept) >= HEAD_SIZE else 0

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from captures.frame import Frame
 from captures.ip import IpReader
-from captures.streams import segment_in
-from captures.tcp import Segment
+from captures.links import ip_start
+from captures.tcp import PROTOCOL_TCP, Segment, decode_segment
+
+
+def segment_in(frame: Frame, reader: IpReader) -> Segment | None:
+    """The TCP segment that a frame holds or completes; None if there is none."""
+    start = ip_start(frame.link_type, frame.data)
+    datagram = reader.read(frame.data, start) if start is not None else None
+    return decode_segment(datagram) if datagram is not None and datagram.protocol == PROTOCOL_TCP else None
 
 
 def decode_frame(frame: bytes) -> Segment | None:

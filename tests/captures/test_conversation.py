@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from captures.conversation import Segments, Side, TcpConversation
+from captures.direction import Ending
 from captures.frame import Frame
 from captures.pcap import read_capture
 from captures.pcapng import PcapngWriter
-from captures.streams import Ending, reassemble, streams
 from captures.tcp import ACK, FIN, MAX_SEGMENT_BYTES, PSH, RST, SYN, Endpoint, Segment
 from mqproto.errors import UsageError
 from tests.captures.frames import decode_frame
+from tests.captures.whole import reassemble, streams
 
 CLIENT = Endpoint("127.0.0.1", 40_001)
 SERVER = Endpoint("127.0.0.2", 1801)

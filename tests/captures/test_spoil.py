@@ -15,9 +15,9 @@ from captures.packets import read_packets
 from captures.pcap import read_capture
 from captures.pcapng import PcapngWriter
 from captures.spoil import HEADERS, delayed, lost, main, repeated, shortened
-from captures.streams import streams
 from captures.tcp import Endpoint
 from mqproto.wire import encode_packet
+from tests.captures.whole import streams
 from tests.examples import a_user_message
 
 shares = st.sampled_from([0, 1, 30, 100])

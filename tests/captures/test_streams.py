@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from captures import direction
 from captures import streams as streams_module
 from captures.conversation import Side, TcpConversation
+from captures.direction import Chunk, Ending
 from captures.frame import Frame, Interface
 from captures.ip import IpReader
 from captures.pcapng import PcapngWriter
-from captures.streams import Chunk, Ending, Stream, reassemble, streams
 from captures.tcp import ACK, PSH, SYN, Endpoint, Segment, encode_frame
-from tests.captures.frames import decode_frame
+from tests.captures.frames import decode_frame, segment_in
+from tests.captures.whole import WholeStream, reassemble, streams
 
 CLIENT = Endpoint("127.0.0.1", 40_001)
 SERVER = Endpoint("127.0.0.2", 1801)
@@ -38,7 +40,7 @@ def segment_frame(position: int, payload: bytes, time_ns: int = 0, flags: int = 
 SYN_FRAME = segment_frame(-1, b"", flags=SYN)
 
 
-def client_stream(*frames: Frame) -> Stream:
+def client_stream(*frames: Frame) -> WholeStream:
     return reassemble([SYN_FRAME, *frames])[0]
 
 
@@ -104,7 +106,7 @@ def test_bytes_before_the_end_that_never_came_are_missing() -> None:
 
 
 def test_early_bytes_do_not_wait_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams_module, "EARLY_LIMIT_BYTES", 10)
+    monkeypatch.setattr(direction, "EARLY_LIMIT_BYTES", 10)
     stream = client_stream(
         segment_frame(4, b"efghij", 1), segment_frame(10, b"klmno", 2), segment_frame(0, b"abcd", 3)
     )
@@ -191,11 +193,11 @@ def test_a_keep_alive_is_no_repetition() -> None:
 
 def test_bytes_that_the_receiver_has_acknowledged_are_not_waited_for() -> None:
     reassembler = streams_module.Reassembler()
-    late_ns = streams_module.EARLY_LIMIT_NS
+    late_ns = direction.EARLY_LIMIT_NS
     acknowledgment = Segment(SERVER, CLIENT, 1, 11, ACK, 0xFFFF, b"", b"")
 
     def feed(frame: Frame) -> list[bytes]:
-        segment = streams_module.segment_in(frame, IpReader())
+        segment = segment_in(frame, IpReader())
         assert segment is not None
         return [chunk.data for _, chunk in reassembler.feed(frame, segment) if chunk is not None]
 

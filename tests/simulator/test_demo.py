@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from captures.streams import streams
 from simulator import workload
 from simulator.cli import DONE, FINDING, run_command
 from simulator.demo import run_demo
 from simulator.proof import Comparison, WireCount
 from simulator.report import DemoReport, NodeCount, Outage
 from simulator.topology import Action, Fault, Topology, load
+from tests.captures.whole import streams
 
 FAULTS = (
     Fault(at_s=0.4, action=Action.CUT, between=("sender", "intermediate"), for_s=0.3),

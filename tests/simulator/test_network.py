@@ -19,13 +19,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
+from captures.direction import Ending
 from captures.pcap import read_frames
-from captures.streams import Ending, reassemble
 from captures.tcp import Endpoint
 from mqproto.errors import UsageError
 from simulator import network
 from simulator.network import LinkProxy
 from simulator.recorder import Recorder
+from tests.captures.whole import reassemble
 
 FREE_PORT = ("127.0.0.1", 0)
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from captures.conversation import Side
+from captures.direction import Ending
 from captures.pcap import read_frames
-from captures.streams import Ending, reassemble, streams
 from captures.tcp import Endpoint
 from simulator.recorder import Recorder, steady_clock
+from tests.captures.whole import reassemble, streams
 
 CLIENT = Endpoint("127.0.0.1", 40_001)
 SERVER = Endpoint("127.0.0.2", 1801)

@@ -48,7 +48,7 @@ def test_a_packet_waits_for_its_session_header() -> None:
     riding = with_session_header(GOOD, a_session_header())
     buffer = PacketBuffer()
     assert buffer.feed(riding[:-16]) == []
-    assert buffer.pending_bytes == len(GOOD)
+    assert (buffer.pending_bytes, buffer.pending) == (len(GOOD), riding[:-16])
     assert buffer.feed(riding[-16:]) == [riding]
 
 

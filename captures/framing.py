@@ -1,0 +1,258 @@
+"""The packets in what one side sent: cut, and found again behind a loss.  [MS-MQMQ] 2.2.19.1"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from captures.direction import Chunk, Stream
+from captures.streams import MSMQ_PORT
+from mqproto.errors import WireFormatError
+from mqproto.wire import PacketBuffer
+
+HEAD_BYTES: Final = 16
+"""What framing judges: the BaseHeader.  [MS-MQMQ] 2.2.19.1"""
+
+
+@dataclass(slots=True)
+class StreamCount:
+    """What was found in a stream.
+
+    packet_count, packet_bytes: what was framed, whether valid or not.
+    cut_bytes: those of packets that began and were never whole.
+    headless_bytes: those of packets whose beginning the capture lacks.
+    refused_bytes: those from where a packet should begin, and does not, to where one does.
+    resumed_count: how often reading went on behind such bytes, at a segment that began with a packet's head.
+    is_msmq: it held a packet, or used TCP port 1801. Of others all bytes are skipped.
+    """
+
+    stream: Stream
+    packet_count: int = 0
+    packet_bytes: int = 0
+    cut_bytes: int = 0
+    headless_bytes: int = 0
+    refused_bytes: int = 0
+    resumed_count: int = 0
+
+    @property
+    def is_msmq(self) -> bool:
+        ports = (self.stream.source.port, self.stream.destination.port)
+        return self.packet_count > 0 or MSMQ_PORT in ports
+
+    def add(self, later: StreamCount) -> None:
+        """Count what was found in it later on as well."""
+        self.packet_count += later.packet_count
+        self.packet_bytes += later.packet_bytes
+        self.cut_bytes += later.cut_bytes
+        self.headless_bytes += later.headless_bytes
+        self.refused_bytes += later.refused_bytes
+        self.resumed_count += later.resumed_count
+
+
+class Mark(NamedTuple):
+    """Where a packet began.
+
+    position: of its first byte in its stream, counted from the first byte that the capture has; missing bytes count.
+    time_ns, frame, offset: of the chunk that the byte stood in.
+    """
+
+    position: int = 0
+    time_ns: int = 0
+    frame: int = 0
+    offset: int = 0
+
+
+class Framed(NamedTuple):
+    """A packet that is whole, or the head of what is none.
+
+    data: the whole packet. Of bytes that begin none, the first 16.
+    ended: the chunk that it ended in.
+    missing_bytes, skipped_bytes: right before it: not in the capture; of no packet.
+    fault: why the bytes begin no packet.
+    """
+
+    data: bytes
+    began: Mark
+    ended: Chunk
+    missing_bytes: int
+    skipped_bytes: int
+    fault: WireFormatError | None = None
+
+
+class Framing:
+    """Cuts the bytes of one stream into packets, and finds its way back after a loss.
+
+    Args:
+        in_step: a packet begins with the first byte; so it does behind a SYN.
+    """
+
+    def __init__(self, stream: Stream, in_step: bool) -> None:
+        self.seen = StreamCount(stream)
+        self.position = 0
+        self.missing_bytes = 0  # since the last packet, as those that were skipped
+        self.skipped_bytes = 0
+        self._buffer: PacketBuffer | None = PacketBuffer() if in_step else None
+        self._mark = Mark()
+        self._head = b""  # of a packet of which fewer than 16 bytes are there
+        self._rest_bytes = 0  # of a packet that has a hole
+        self._refused = (
+            False  # whether it was lost at bytes that begin no packet; else a beginning is missing
+        )
+
+    @property
+    def in_step(self) -> bool:
+        """Whether a packet begins with the next byte, if it is not missing."""
+        return self._buffer is not None and not self._buffer.pending_bytes and not self._rest_bytes
+
+    @property
+    def lost(self) -> bool:
+        """Whether the next packet begins with the next chunk that begins with a head, whatever comes before."""
+        return self._buffer is None and not self._rest_bytes
+
+    @property
+    def begun(self) -> Chunk | None:
+        """What is there of a packet that is not whole, as if it had come at once where the packet began."""
+        if self._buffer is None or not self._buffer.pending_bytes:
+            return None
+        return Chunk(self._mark.time_ns, self._buffer.pending, 0, self._mark.frame, self._mark.offset)
+
+    def take(self, chunk: Chunk) -> list[Framed]:
+        """The packets that `chunk` completes."""
+        data = chunk.data
+        if chunk.missing_bytes:
+            self.miss(chunk.missing_bytes)
+        if self._rest_bytes:
+            rest = data[: self._rest_bytes]
+            self._rest_bytes -= len(rest)
+            self.seen.cut_bytes += len(rest)
+            self.position += len(rest)
+            data = data[len(rest) :]
+            if not data:
+                return []
+        if self._buffer is None:
+            if not begins_packet(data):
+                self.pass_over(len(data))
+                return []
+            self._buffer = self._found()
+        return self._cut(self._buffer, chunk, data)
+
+    def miss(self, missing_bytes: int) -> None:
+        """The capture lacks the next bytes: they cost the packet that they belong to, or the way."""
+        self.position += missing_bytes
+        self.missing_bytes += missing_bytes
+        if self._rest_bytes:
+            known_bytes = self._rest_bytes
+        elif self._buffer is not None:
+            known_bytes = self._buffer.missing_bytes
+            self.seen.cut_bytes += self._buffer.pending_bytes
+        else:
+            return
+        self._rest_bytes = max(0, known_bytes - missing_bytes)
+        in_step = known_bytes >= missing_bytes
+        self._refused = False
+        self._buffer = PacketBuffer() if in_step else None
+
+    def pass_over(self, count: int) -> None:
+        """While it is lost: the next bytes belong to no packet that can be read."""
+        self._skip(count)
+        self.position += count
+
+    def find(self) -> None:
+        """While it is lost: the next chunk begins with the head of a packet."""
+        self._buffer = self._found()
+
+    def advance(self, packet_count: int, packet_bytes: int) -> None:
+        """While it is in step: the next bytes are whole packets, which somebody else has cut."""
+        self.seen.packet_count += packet_count
+        self.seen.packet_bytes += packet_bytes
+        self.position += packet_bytes
+        self.missing_bytes = self.skipped_bytes = 0
+
+    def go_on_as(self, later: Framing, has_packets: bool) -> None:
+        """While it is in step: stand where `later` does, which began in step at our position.
+
+        Args:
+            has_packets: `later` has found a packet, or the head of what is none.
+        """
+        self.missing_bytes = later.missing_bytes + (0 if has_packets else self.missing_bytes)
+        self.skipped_bytes = later.skipped_bytes + (0 if has_packets else self.skipped_bytes)
+        self.seen.add(later.seen)
+        self._buffer, self._head, self._rest_bytes = later._buffer, later._head, later._rest_bytes
+        self._mark = later._mark._replace(position=self.position + later._mark.position)
+        self._refused = later._refused
+        self.position += later.position
+
+    def end(self) -> StreamCount:
+        """What was found in all. What has begun will not be whole."""
+        if self._buffer is not None:
+            self.seen.cut_bytes += self._buffer.pending_bytes
+        return self.seen
+
+    def _found(self) -> PacketBuffer:
+        """The way is found again."""
+        self._refused = False
+        begun = self.seen.packet_count or self.seen.headless_bytes or self.seen.refused_bytes
+        self.seen.resumed_count += begun > 0
+        return PacketBuffer()
+
+    def _cut(self, buffer: PacketBuffer, chunk: Chunk, data: bytes) -> list[Framed]:
+        packets: list[Framed] = []
+        begun_bytes = buffer.pending_bytes
+        try:
+            whole = buffer.feed(data)
+        except WireFormatError:
+            whole = []
+        begins = self.position - begun_bytes
+        for packet in whole:
+            mark = self._mark if begun_bytes else Mark(begins, chunk.time_ns, chunk.frame, chunk.offset)
+            begun_bytes = 0
+            packets.append(self._framed(packet, mark, chunk))
+            self.seen.packet_count += 1
+            self.seen.packet_bytes += len(packet)
+            begins += len(packet)
+
+        if not begun_bytes:
+            self._mark = Mark(begins, chunk.time_ns, chunk.frame, chunk.offset)
+        left = data[max(0, begins - self.position) :]
+        if buffer.fault is not None:
+            packets += self._refuse(buffer.fault, begun_bytes, left, chunk)
+        elif buffer.pending_bytes < HEAD_BYTES:
+            self._head = self._head + left if begun_bytes else left
+        self.position += len(data)
+        return packets
+
+    def _refuse(self, fault: WireFormatError, begun_bytes: int, left: bytes, chunk: Chunk) -> list[Framed]:
+        """What follows begins no packet. On another port, before any packet, that only says it is not MSMQ."""
+        self._buffer = None
+        self._refused = True
+        head = (self._head if begun_bytes else b"") + left
+        shown = [self._framed(head[:HEAD_BYTES], self._mark, chunk, fault)] if self.seen.is_msmq else []
+        self._skip(begun_bytes + len(left))
+        return shown
+
+    def _framed(self, data: bytes, began: Mark, ended: Chunk, fault: WireFormatError | None = None) -> Framed:
+        framed = Framed(data, began, ended, self.missing_bytes, self.skipped_bytes, fault)
+        self.missing_bytes = self.skipped_bytes = 0
+        return framed
+
+    def _skip(self, count: int) -> None:
+        """Bytes belong to no packet that can be read."""
+        if self._refused:
+            self.seen.refused_bytes += count
+        else:
+            self.seen.headless_bytes += count
+        self.skipped_bytes += count
+
+
+def begins_packet(data: bytes) -> bool:
+    """Whether the first 16 bytes are the head of a packet."""
+    return len(data) >= HEAD_BYTES and fault_of(data[:HEAD_BYTES]) is None
+
+
+def fault_of(head: bytes) -> WireFormatError | None:
+    """Why these 16 bytes are not the head of a packet; None if they are."""
+    try:
+        PacketBuffer().feed(head)
+    except WireFormatError as fault:
+        return fault
+    return None

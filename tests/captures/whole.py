@@ -1,0 +1,56 @@
+"""Streams with all their bytes: for captures of a run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+
+from captures.direction import Arrival, Chunk, Stream
+from captures.frame import Frame
+from captures.ip import IpReader
+from captures.pcap import read_capture
+from captures.streams import Reassembler
+from tests.captures.frames import segment_in
+
+
+@dataclass(slots=True, eq=False)
+class WholeStream(Stream):
+    """A stream and its chunks."""
+
+    chunks: list[Chunk] = field(default_factory=list)
+
+    @property
+    def data(self) -> bytes:
+        """All its bytes; where some are missing, the rest closes up."""
+        return b"".join(chunk.data for chunk in self.chunks)
+
+
+def streams(path: str | os.PathLike[str]) -> list[WholeStream]:
+    """The streams of a capture file: two for each connection, the opener's first.
+
+    Raises:
+        CaptureError: the file is damaged.
+    """
+    return reassemble(read_capture(path))
+
+
+def reassemble(frames: Iterable[Frame]) -> list[WholeStream]:
+    """The streams in `frames`, as `streams`. Frames that hold no TCP segment are passed over."""
+    reader = IpReader()
+    reassembler = Reassembler(connection_limit=sys.maxsize)
+    arrivals: list[Arrival] = []
+    for frame in frames:
+        segment = segment_in(frame, reader)
+        if segment is not None:
+            arrivals += reassembler.feed(frame, segment)
+    arrivals += reassembler.finish()
+    found = sorted((stream for stream, chunk in arrivals if chunk is None), key=lambda one: one.connection)
+    return [
+        WholeStream(
+            **{each.name: getattr(stream, each.name) for each in fields(Stream)},
+            chunks=[chunk for whose, chunk in arrivals if whose is stream and chunk is not None],
+        )
+        for stream in found
+    ]
