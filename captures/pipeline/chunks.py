@@ -1,0 +1,148 @@
+"""The bytes of many streams, laid down in order, with columns that say which frame brought what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from captures.direction import Chunk
+from captures.pipeline.segments import Data, Integers, Segments
+
+Octets = npt.NDArray[np.uint8]
+
+
+class Piece(NamedTuple):
+    """A chunk, and when it could be read.
+
+    readable: the number of the frame with which it could be read, or more than any if only the capture's end told.
+    order: among all that this frame lets be read between its two ends; below 0 for what it ends.
+    """
+
+    readable: int
+    order: int
+    chunk: Chunk
+
+
+@dataclass(slots=True)
+class Chunks:
+    """Chunks of streams, a row each. Those of a stream stand together, in order.
+
+    readable, order: as of a Piece.
+    frame, time_ns, offset, missing: as of a captures.direction.Chunk.
+    start, size: of its bytes in `data`, where they lie in the order of the rows and nothing lies between them.
+    """
+
+    readable: Integers
+    order: Integers
+    frame: Integers
+    time_ns: Integers
+    offset: Integers
+    missing: Integers
+    start: Integers
+    size: Integers
+    data: Octets
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def piece(self, row: int) -> Piece:
+        """One row by itself."""
+        start = int(self.start[row])
+        chunk = Chunk(
+            int(self.time_ns[row]),
+            self.data[start : start + int(self.size[row])].tobytes(),
+            int(self.missing[row]),
+            int(self.frame[row]),
+            int(self.offset[row]),
+        )
+        return Piece(int(self.readable[row]), int(self.order[row]), chunk)
+
+
+def from_pieces(pieces: Sequence[Piece]) -> Chunks:
+    """Chunks that were read one by one."""
+    columns = np.array(
+        [
+            (readable, order, frame, time_ns, offset, missing, len(data))
+            for readable, order, (time_ns, data, missing, frame, offset) in pieces
+        ],
+        dtype=np.int64,
+    ).reshape(-1, 7)
+    readable, order, frame, time_ns, offset, missing, size = columns.T
+    data = np.frombuffer(b"".join(piece.chunk.data for piece in pieces), dtype=np.uint8)
+    return Chunks(readable, order, frame, time_ns, offset, missing, starts_of(size), size, data)
+
+
+def from_segments(segments: Segments, data: Data, first_number: int, rows: Integers) -> Chunks:
+    """The payload of segments that came in order, each a chunk.
+
+    Args:
+        first_number: the number of the range's first frame.
+        rows: those of `segments`, in the order in which their bytes shall lie.
+    """
+    number = first_number + segments.frame[rows]
+    size = segments.size[rows]
+    none = np.zeros(len(rows), dtype=np.int64)
+    return Chunks(
+        readable=number,
+        order=none,
+        frame=number,
+        time_ns=segments.time_ns[rows],
+        offset=segments.offset[rows],
+        missing=none,
+        start=starts_of(size),
+        size=size,
+        data=_gathered(segments, data, rows),
+    )
+
+
+def joined(parts: Iterable[Chunks]) -> Chunks:
+    """The rows of all parts, one part behind the other."""
+    some = [part for part in parts if len(part)] or [from_pieces([])]
+    if len(some) == 1:
+        return some[0]
+    size = np.concatenate([part.size for part in some])
+    return Chunks(
+        readable=np.concatenate([part.readable for part in some]),
+        order=np.concatenate([part.order for part in some]),
+        frame=np.concatenate([part.frame for part in some]),
+        time_ns=np.concatenate([part.time_ns for part in some]),
+        offset=np.concatenate([part.offset for part in some]),
+        missing=np.concatenate([part.missing for part in some]),
+        start=starts_of(size),
+        size=size,
+        data=np.concatenate([part.data for part in some]),
+    )
+
+
+def starts_of(size: Integers) -> Integers:
+    """Where each begins if they lie one behind the other."""
+    return np.cumsum(size) - size
+
+
+def _gathered(segments: Segments, data: Data, rows: Integers) -> Octets:
+    """The payloads of these rows, one behind the other.
+
+    Arrow copies them: the file is taken for an array whose elements are by turns a payload and what lies between it
+    and the next, so that no payload is touched by Python.
+    """
+    if not len(rows):
+        return np.empty(0, dtype=np.uint8)
+    in_file = np.sort(rows[segments.start[rows] >= 0])
+    start, size = segments.start[in_file], segments.size[in_file]
+    edges = np.stack([start, start + size], axis=1).ravel()
+    buffers = [None, pa.py_buffer(edges), pa.py_buffer(data)]
+    source = pa.Array.from_buffers(pa.large_binary(), max(0, len(edges) - 1), buffers)
+    place = 2 * np.searchsorted(in_file, rows)
+    odd = np.flatnonzero(segments.start[rows] < 0)
+    if len(odd):
+        payloads = [segments.odd_payloads[int(row)] for row in rows[odd]]
+        place[odd] = len(source) + np.arange(len(odd))
+        source = pa.concat_arrays([source, pa.array(payloads, type=pa.large_binary())])
+    taken = pc.take(source, pa.array(place), boundscheck=False)
+    return np.frombuffer(taken.buffers()[2], dtype=np.uint8)[: int(segments.size[rows].sum())]

@@ -1,0 +1,270 @@
+"""Where two ranges of a capture meet: what the later one assumed is proved, or read again.
+
+All that is known of a pair of ends at the end of a range is a `PairState`: how its connection and its streams stand. A
+`Stitcher` takes what the ranges say of the pair, in order. Where a range assumed what the state says, the state goes on
+to where that range left it, without a look at its packets. Where not, the pair's segments of that range are read again
+from the state, by the exact classes. So the result is that of one reader who saw the whole capture.
+
+What is remembered to compare repetitions with does not pass from range to range. Where a repetition reaches back
+behind what is known, the ranges before are read again as well, together with this one.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from captures.direction import COMPARED_BYTES, Stream
+from captures.framing import Framing, StreamCount
+from captures.pipeline.chunks import Piece, from_pieces
+from captures.pipeline.cutting import Heads, Packets, Run, cut
+from captures.pipeline.flows import Epoch, PairSummary, StreamRead, reassemble, settle
+from captures.pipeline.segments import Data, Integers, Segments
+from captures.streams import Connection, Ends
+
+END_OF_CAPTURE: Final = 1 << 62
+"""What only the end of the capture lets be read is `readable` then, and behind it in the order of last frames."""
+LOOK_BACK_COUNT: Final = 1_024
+"""So many ranges at most are read again for what they say of repeated bytes: as many as pieces are remembered."""
+
+
+class RangeSegments(NamedTuple):
+    """What `captures.pipeline.flows.read_flows` takes: a range once more."""
+
+    segments: Segments
+    data: Data
+    first_number: int
+
+
+class Correction(NamedTuple):
+    """What is to be changed of a stream's packets in a range that is proved.
+
+    connection: the number of the frame with which its connection began; counted from 0 in the order of these numbers,
+        connections have those of captures.packets.SeenPacket.
+    position: to be added.
+    missing_bytes, skipped_bytes: to be added to its first packet's in the range.
+    """
+
+    connection: int
+    position: int
+    missing_bytes: int
+    skipped_bytes: int
+
+
+@dataclass(slots=True)
+class Seam:
+    """What is to be done with what a range says of a pair.
+
+    proved: whether its packets stand, once they are corrected. Else those of the pair are to be left out.
+    corrections: by the stream's index in the range's packets.
+    packets: more of them: those that were cut in two by the seam, or all that the pair has in this range.
+    closed: streams that are over, with all their counts.
+    """
+
+    proved: bool
+    corrections: dict[int, Correction] = field(default_factory=dict)
+    packets: list[Packets] = field(default_factory=list)
+    closed: list[StreamCount] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class PairState:
+    """How a pair stands between two ranges: its connection, its streams that had bytes, and its last frame's number."""
+
+    connection: Connection
+    framings: dict[Stream, Framing]
+    last_number: int = 0
+
+    def framing(self, stream: Stream) -> Framing:
+        """That of a stream, new if it has had no bytes."""
+        if stream not in self.framings:
+            self.framings[stream] = Framing(stream, stream.from_start)
+        return self.framings[stream]
+
+    def close(self) -> list[StreamCount]:
+        """The connection is over, and nothing of it waits: the counts of its streams."""
+        return [self.framing(stream).end() for stream in self.connection.streams]
+
+
+class Stitcher:
+    """Joins what the ranges of a capture say of one pair of ends.
+
+    Args:
+        again: gives the segments of a range by its number; it is asked for those that have to be read again.
+    """
+
+    def __init__(self, ends: Ends, again: Callable[[int], RangeSegments]) -> None:
+        self._ends = ends
+        self._again = again
+        self._state: PairState | None = None
+        self._before: list[tuple[int, bytes]] = []
+        """Ranges, each with the state before it: as far back as may have to be remembered."""
+
+    def take(self, place: int, summary: PairSummary) -> Seam:
+        """What becomes of the pair in a range.
+
+        Args:
+            place: the range's number; they come in order, those left out in which the pair does not occur.
+        """
+        before = pickle.dumps(self._state, pickle.HIGHEST_PROTOCOL)
+        seam = self._prove(summary)
+        if seam is None:
+            seam = self._read_again(place, before)
+        assert self._state is not None
+        self._state.last_number = summary.last_number
+        streams = summary.connections[-1].connection.streams if summary.connections else []
+        if streams and all(stream.data_bytes > COMPARED_BYTES for stream in streams):
+            self._before.clear()
+        self._before = [*self._before[-LOOK_BACK_COUNT:], (place, before)]
+        return seam
+
+    def finish(self) -> Seam:
+        """The capture is over: what waits for earlier bytes waits no longer."""
+        seam = Seam(proved=True)
+        if self._state is not None:
+            self._close(self._state, END_OF_CAPTURE + self._state.last_number, seam)
+            self._state = None
+        return seam
+
+    def _prove(self, summary: PairSummary) -> Seam | None:
+        """Go on to the end of a range, if it assumed what is so; else None, and the state is no longer true."""
+        state, reads = self._state, summary.connections
+        if reads is None:
+            return None
+        seam = Seam(proved=True)
+        if state is not None and state.connection.is_over_for(summary.first.interface, summary.first.segment):
+            self._close(state, summary.first.number, seam)
+            state = None
+        earliest = reads[0].connection
+        if state is None:
+            state = PairState(earliest, {})
+            pairs = [(stream, stream) for stream in earliest.streams]
+        elif len(reads) == 1 and state.connection.is_continued_by(earliest):
+            pairs = list(state.connection.go_on_as(earliest))
+        else:
+            return None
+        for ours, theirs in pairs:
+            read = reads[0].streams.get(theirs)
+            if read is not None and not _join(state, ours, read, seam):
+                return None
+
+        for later in reads[1:]:
+            seam.closed += state.close()
+            state = PairState(later.connection, {})
+            for stream, read in later.streams.items():
+                assert read.framing is not None
+                state.framings[stream] = read.framing
+                seam.corrections[read.place] = Correction(stream.connection, 0, 0, 0)
+        self._state = state
+        return seam
+
+    def _read_again(self, place: int, before: bytes) -> Seam:
+        """Read the pair in a range from the state before it, and ranges before that as far as it reaches back."""
+        count = 0
+        while True:
+            back = self._before[len(self._before) - count :]
+            self._state = pickle.loads(back[0][1] if back else before)
+            reached_back = False
+            for one in [*(number for number, _ in back), place]:
+                seam = Seam(proved=False)
+                reached_back |= self._read(self._again(one), seam)
+            if not reached_back or count == len(self._before):
+                return seam
+            count = min(2 * count + 1, len(self._before))
+
+    def _read(self, once_more: RangeSegments, seam: Seam) -> bool:
+        """Read the pair in a range from the state as it is; whether it had to be known what was read before."""
+        segments, data, first_number = once_more
+        state = self._state
+        if state is not None:
+            state.connection.take_reached_back()
+        rows = _rows_between(segments, self._ends)
+        connection = None if state is None else state.connection
+        epochs = reassemble(segments, data, first_number, rows, connection)
+        reached_back = any(epoch.connection.take_reached_back() for epoch in epochs)
+        for epoch in epochs:
+            if state is None or state.connection is not epoch.connection:
+                if state is not None:
+                    seam.closed += state.close()
+                state = PairState(epoch.connection, {})
+            seam.packets += _cut(state, epoch)
+        self._state = state
+        return reached_back
+
+    def _close(self, state: PairState, readable: int, seam: Seam) -> None:
+        """The connection is over."""
+        epoch = Epoch(state.connection, {})
+        settle(epoch, readable)
+        seam.packets += _cut(state, epoch)
+        seam.closed += state.close()
+
+
+def stitch(
+    ends: Ends, summaries: Iterable[tuple[int, PairSummary]], again: Callable[[int], RangeSegments]
+) -> Iterator[tuple[int, Seam]]:
+    """The seams of one pair by their ranges, in order; what the end of the capture tells comes with the last range."""
+    stitcher = Stitcher(ends, again)
+    place = -1
+    for place, summary in summaries:
+        yield place, stitcher.take(place, summary)
+    yield place, stitcher.finish()
+
+
+def _join(state: PairState, stream: Stream, read: StreamRead, seam: Seam) -> bool:
+    """Whether a stream goes on as a range read it. Then its framing stands where the range left it."""
+    framing, lead = state.framing(stream), read.lead
+    if framing.lost and not lead.inside:
+        framing.miss(lead.missing_bytes)
+        framing.pass_over(lead.size_bytes)
+    elif lead.pieces is None:
+        return False
+    elif lead.pieces:
+        seam.packets += _cut(state, Epoch(state.connection, {stream: lead.pieces}))
+    if read.framing is None:
+        return True
+
+    if lead.gap_bytes:
+        framing.miss(lead.gap_bytes)
+    # The range took it for the beginning of all that is known, if nothing had come before.
+    had_any = framing.seen.packet_count or framing.seen.headless_bytes or framing.seen.refused_bytes
+    if framing.lost and not lead.inside:
+        framing.find()
+    elif not framing.in_step:
+        return False
+    if had_any and not read.is_steady:
+        return False
+    seam.corrections[read.place] = Correction(
+        stream.connection, framing.position, framing.missing_bytes, framing.skipped_bytes
+    )
+    framing.go_on_as(read.framing, read.packet_count > 0)
+    return True
+
+
+def _cut(state: PairState, epoch: Epoch) -> list[Packets]:
+    """The packets in the chunks of a connection's streams, behind what of each has begun."""
+    runs: list[Run] = []
+    rows: list[Piece] = []
+    for stream, pieces in epoch.pieces.items():
+        framing = state.framing(stream)
+        begun = framing.begun
+        first = len(rows)
+        rows += ([] if begun is None else [Piece(0, 0, begun)]) + pieces
+        runs.append(Run(stream, framing, first, len(rows), begun is not None))
+    if not rows:
+        return []
+    chunks = from_pieces(rows)
+    packets = cut(chunks, Heads(chunks), runs)
+    return [packets] if len(packets) else []
+
+
+def _rows_between(segments: Segments, ends: Ends) -> Integers:
+    """The segments between two ends, in the order of the capture."""
+    places = [segments.ends.index(end) for end in ends]
+    source, destination = segments.source, segments.destination
+    there = (source == places[0]) & (destination == places[1])
+    back = (source == places[1]) & (destination == places[0])
+    return np.flatnonzero(there | back)

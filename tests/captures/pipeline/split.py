@@ -1,0 +1,248 @@
+"""Captures cut into ranges and put together again, beside what one reader of the whole capture sees."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from captures.direction import STREAM_COUNTS
+from captures.frame import Frame
+from captures.framing import StreamCount, fault_of
+from captures.ip import IpReader
+from captures.packets import PacketReader, SeenPacket, Totals
+from captures.pipeline.cutting import Packets
+from captures.pipeline.flows import PairSummary, read_flows
+from captures.pipeline.seams import Correction, RangeSegments, Stitcher
+from captures.pipeline.segments import Segments
+from captures.streams import Ends
+from captures.tcp import Endpoint, Segment
+from tests.captures.frames import segment_in
+
+BETWEEN = b"\xee\xee\xee"
+"""What lies between two payloads in the file."""
+
+
+def numbered(frames: Iterable[Frame]) -> list[Frame]:
+    """Frames as a file gives them."""
+    return [frame._replace(number=number, offset=100 * number) for number, frame in enumerate(frames, 1)]
+
+
+def ranges(frames: Sequence[Frame], cuts: Iterable[int] = (), odd: Iterable[int] = ()) -> list[RangeSegments]:
+    """The segments of a capture that is cut before these frames.
+
+    Args:
+        odd: the numbers of frames whose payload does not lie in one piece in the file.
+    """
+    reader = IpReader()
+    edges = sorted({0, len(frames), *cuts})
+    scattered = frozenset(odd)
+    return [
+        _range(frames[start:end], start + 1, reader, scattered) for start, end in itertools.pairwise(edges)
+    ]
+
+
+def _range(
+    frames: Sequence[Frame], first_number: int, reader: IpReader, scattered: frozenset[int]
+) -> RangeSegments:
+    found = [(frame, segment_in(frame, reader)) for frame in frames]
+    return segments_of(
+        [(frame, segment) for frame, segment in found if segment is not None], first_number, scattered
+    )
+
+
+def segments_of(
+    rows: Sequence[tuple[Frame, Segment]], first_number: int, scattered: frozenset[int] = frozenset()
+) -> RangeSegments:
+    """Segments as columns, and the file that their payloads lie in."""
+    data = bytearray(BETWEEN)
+    ends: dict[Endpoint, int] = {}
+    odd_payloads: dict[int, bytes] = {}
+    columns: list[tuple[int, ...]] = []
+    for row, (frame, segment) in enumerate(rows):
+        start = len(data)
+        if frame.number in scattered:
+            start = -1
+            odd_payloads[row] = segment.payload
+        else:
+            data += segment.payload + BETWEEN
+        columns.append(
+            (
+                frame.number - first_number,
+                frame.time_ns,
+                frame.offset,
+                frame.interface.number,
+                ends.setdefault(segment.source, len(ends)),
+                ends.setdefault(segment.destination, len(ends)),
+                segment.sequence_number,
+                segment.acknowledgment_number,
+                segment.flags,
+                start,
+                len(segment.payload),
+            )
+        )
+    table = np.array(columns, dtype=np.int64).reshape(-1, 11).T
+    segments = Segments(
+        frame=table[0],
+        time_ns=table[1],
+        offset=table[2],
+        interface=table[3].astype(np.int32),
+        source=table[4].astype(np.int32),
+        destination=table[5].astype(np.int32),
+        sequence=table[6],
+        acknowledgment=table[7],
+        flags=table[8].astype(np.uint8),
+        start=table[9],
+        size=table[10],
+        ends=list(ends),
+        interfaces={frame.interface.number: frame.interface for frame, _ in rows},
+        odd_payloads=odd_payloads,
+        pings=[],
+        frame_count=0,
+        other_frames=Counter(),
+        cut_frames=0,
+        untimed_frames=0,
+        first_ns=None,
+        last_ns=None,
+        ip=IpReader(),
+    )
+    return RangeSegments(segments, bytes(data), first_number)
+
+
+@dataclass
+class Result:
+    """What the pipeline makes of a capture.
+
+    packets: each as `told`, in order.
+    """
+
+    packets: list[dict[str, Any]] = field(default_factory=list)
+    closed: list[StreamCount] = field(default_factory=list)
+    proved_count: int = 0
+    read_again_count: int = 0
+    asked: list[int] = field(default_factory=list)
+
+
+def stitched(parts: Sequence[RangeSegments]) -> Result:
+    """All ranges read by themselves, and stitched."""
+    result = Result()
+
+    def again(place: int) -> RangeSegments:
+        result.asked.append(place)
+        return parts[place]
+
+    flows = [read_flows(*part) for part in parts]
+    by_pair: dict[Ends, list[tuple[int, PairSummary]]] = {}
+    for place, flow in enumerate(flows):
+        for summary in flow.summaries:
+            by_pair.setdefault(summary.ends, []).append((place, summary))
+    corrections: list[dict[int, Correction]] = [{} for _ in flows]
+    keyed: list[tuple[tuple[int, int, int], dict[str, Any]]] = []
+    for ends, summaries in by_pair.items():
+        stitcher = Stitcher(ends, again)
+        seams = [(place, summary, stitcher.take(place, summary)) for place, summary in summaries]
+        last = stitcher.finish()
+        for place, _, seam in seams:
+            corrections[place] |= seam.corrections
+            result.proved_count += seam.proved
+            result.read_again_count += not seam.proved
+        for seam in [*(seam for _, _, seam in seams), last]:
+            result.closed += seam.closed
+            keyed += [row for packets in seam.packets for row in _rows(packets, None)]
+    for flow, some in zip(flows, corrections, strict=True):
+        keyed += _rows(flow.packets, some)
+    ranks = sorted({seen.stream.connection for seen in result.closed})
+    number = 0
+    for _, row in sorted(keyed, key=lambda pair: pair[0]):
+        number += row["framed"]
+        row["number"] = number
+        row["connection"] = ranks.index(row["connection"])
+        result.packets.append(row)
+    return result
+
+
+def _rows(
+    packets: Packets, corrections: dict[int, Correction] | None
+) -> list[tuple[tuple[int, int, int], dict[str, Any]]]:
+    rows = []
+    begun: set[int] = set()
+    for row in range(len(packets)):
+        place = int(packets.stream[row])
+        stream = packets.streams[place]
+        if corrections is None:
+            correction = Correction(stream.connection, 0, 0, 0)
+        elif place in corrections:
+            correction = corrections[place]
+        else:
+            continue
+        is_first = corrections is not None and place not in begun
+        begun.add(place)
+        start, size = int(packets.start[row]), int(packets.size[row])
+        data = packets.data[start : start + size].tobytes()
+        values = {
+            "data": data,
+            "source": stream.source,
+            "destination": stream.destination,
+            "interface": stream.interface,
+            "connection": correction.connection,
+            "position": int(packets.position[row]) + correction.position,
+            "framed": bool(packets.framed[row]),
+            "fault": None if packets.framed[row] else str(fault_of(data)),
+            "frame": int(packets.frame[row]),
+            "first_frame": int(packets.first_frame[row]),
+            "file_offset": int(packets.offset[row]),
+            "time_ns": int(packets.time_ns[row]),
+            "began_ns": int(packets.began_ns[row]),
+            "missing_bytes": int(packets.missing[row]) + is_first * correction.missing_bytes,
+            "skipped_bytes": int(packets.skipped[row]) + is_first * correction.skipped_bytes,
+        }
+        rows.append(((int(packets.readable[row]), int(packets.order[row]), start), values))
+    return rows
+
+
+NAMES = (
+    *("number", "data", "source", "destination", "interface", "connection", "position", "framed"),
+    *("frame", "first_frame", "file_offset", "time_ns", "began_ns", "missing_bytes", "skipped_bytes"),
+)
+
+
+def told(packet: SeenPacket) -> dict[str, Any]:
+    """All that a capture says of a packet."""
+    values = {name: getattr(packet, name) for name in NAMES}
+    return values | {"fault": None if packet.framed else str(packet.fault)}
+
+
+def whole(frames: Iterable[Frame]) -> tuple[list[dict[str, Any]], Totals]:
+    """What one reader of the whole capture sees, the Pings left out."""
+    reader = PacketReader(frames)
+    packets = [packet for packet in reader if not packet.is_ping]
+    number = 0
+    for packet in packets:
+        number += packet.framed
+        packet.number = number
+    return [told(packet) for packet in packets], reader.totals
+
+
+TOTAL_NAMES = (
+    *("msmq_streams", "stream_bytes", "packet_bytes", "cut_bytes", "headless_bytes", "refused_bytes"),
+    *("other_bytes", "resumed_count", *STREAM_COUNTS),
+)
+
+
+def assert_same(frames: Sequence[Frame], cuts: Iterable[int] = (), odd: Iterable[int] = ()) -> Result:
+    """The ranges of a capture, stitched, say what one reader of the whole capture says."""
+    result = stitched(ranges(frames, cuts, odd))
+    packets, totals = whole(frames)
+    assert result.packets == packets
+    ours = Totals()
+    for seen in result.closed:
+        ours.add_stream(seen)
+    assert {name: getattr(ours, name) for name in TOTAL_NAMES} == {
+        name: getattr(totals, name) for name in TOTAL_NAMES
+    }
+    assert len({seen.stream.connection for seen in result.closed}) == totals.connections
+    return result

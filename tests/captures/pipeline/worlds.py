@@ -1,0 +1,120 @@
+"""Captures of anything that TCP and sniffers do, drawn at random: small, and as odd as they come."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Final
+
+from hypothesis import strategies as st
+
+from captures.conversation import Side, TcpConversation
+from captures.frame import Frame, Interface
+from captures.ip import IpReader
+from captures.tcp import ACK, RST, Endpoint, Segment, encode_frame
+from mqproto.wire import connection_parameters, encode_packet
+from tests.captures.frames import segment_in
+from tests.captures.pipeline.split import numbered
+
+CLIENT: Final = Endpoint("127.0.0.1", 40_001)
+OTHER: Final = Endpoint("127.0.0.3", 40_002)
+SERVER: Final = Endpoint("127.0.0.2", 1801)
+ELSEWHERE: Final = Endpoint("127.0.0.2", 8080)
+PLACES: Final = [Interface(number, name=name) for number, name in enumerate(("here", "there"))]
+SMALL: Final = encode_packet(
+    connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
+)
+
+
+def user_message(size_bytes: int, riding: bool = False, filler: bytes = b"\0") -> bytes:
+    """A head, and filler: enough for framing, and malformed beyond it. With `riding`, a SessionHeader follows."""
+    head = bytes.fromhex("1000 1000 4c494f52" if riding else "1000 0000 4c494f52")
+    head += size_bytes.to_bytes(4, "little") + bytes(4)
+    return (head + filler * size_bytes)[:size_bytes] + bytes(16 * riding)
+
+
+SAID: Final = st.one_of(
+    st.just(SMALL),
+    st.builds(user_message, st.sampled_from([120, 124, 160]), st.booleans()),
+    # Its body looks like packets.
+    st.builds(user_message, st.sampled_from([150, 200]), st.just(False), st.just(SMALL)),
+    st.sampled_from([b"GET / HTTP/1.1\r\n\r\n", b"x", SMALL[:20]]),
+)
+
+
+@st.composite
+def conversations(draw: st.DrawFn, client: Endpoint, server: Endpoint) -> list[bytes]:
+    """One connection, whole and in order."""
+    talk = TcpConversation(
+        client,
+        server,
+        client_sequence=draw(st.sampled_from([0, 7, 2**32 - 2, 2**32 - 300])),
+        server_sequence=draw(st.sampled_from([0, 2**31, 2**32 - 1])),
+    )
+    frames = talk.open() if draw(st.booleans()) else talk.open()[:0]
+    for _ in range(draw(st.integers(0, 4))):
+        side = draw(st.sampled_from(Side))
+        data = b"".join(draw(st.lists(SAID, min_size=1, max_size=4)))
+        cuts = draw(st.sets(st.integers(1, max(1, len(data) - 1)), max_size=3))
+        for start, end in itertools.pairwise(sorted({0, len(data), *cuts})):
+            frames += talk.send(side, data[start:end])[: draw(st.integers(1, 2))]
+    match draw(st.sampled_from(["open", "finish", "reset"])):
+        case "finish":
+            frames += talk.finish(Side.CLIENT)
+        case "reset":
+            frames += talk.reset(Side.SERVER)
+        case _:
+            pass
+    return frames
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> list[Frame]:
+    """Frames of a few connections, some of them between the same ends, with what goes wrong on the way."""
+    pairs = [(CLIENT, SERVER), (CLIENT, SERVER), (CLIENT, ELSEWHERE), (OTHER, SERVER)]
+    talks = [draw(conversations(*draw(st.sampled_from(pairs)))) for _ in range(draw(st.integers(1, 3)))]
+    if draw(st.booleans()):
+        line = [frame for talk in talks for frame in talk]
+    else:
+        longest = max(map(len, talks))
+        line = [talk[place] for place in range(longest) for talk in talks if place < len(talk)]
+    line = line[draw(st.sampled_from([0, 0, 1, 4])) :]
+    time_ns = 0
+    frames: list[Frame] = []
+    both = draw(st.integers(0, 3)) == 0
+    for frame in line:
+        time_ns += draw(st.sampled_from([0, 1_000, 1_000_000, 1_100_000_000]))
+        seen = [frame]
+        for _ in range(both):
+            frames.append(Frame(time_ns, frame, interface=PLACES[1]))
+        match draw(st.sampled_from([*["kept"] * 12, "lost", "late", "twice", "changed", "alive", "far"])):
+            case "lost":
+                seen = []
+            case "late":
+                place = draw(st.integers(0, len(frames)))
+                frames.insert(place, Frame(time_ns, frame, interface=PLACES[0]))
+                seen = []
+            case "twice":
+                seen = [frame, frame]
+            case "changed":
+                seen = [frame, frame[:-1] + b"?"]
+            case "alive" | "far" as kind:
+                seen = [frame, _odd(frame, kind)]
+            case _:
+                pass
+        frames += [Frame(time_ns, one, interface=PLACES[0]) for one in seen]
+    return numbered(frames)
+
+
+def _odd(frame: bytes, kind: str) -> bytes:
+    """A keep-alive of the sender of a frame, or something from far beyond its window."""
+    segment = segment_in(Frame(0, frame), IpReader())
+    assert segment is not None
+    if kind == "alive":
+        return _encoded(segment, segment.sequence_number + len(segment.payload) - 1, ACK, b"\0")
+    return _encoded(segment, segment.sequence_number + (1 << 29), ACK | RST, segment.payload)
+
+
+def _encoded(segment: Segment, number: int, flags: int, payload: bytes) -> bytes:
+    return encode_frame(
+        segment._replace(sequence_number=number % 2**32, flags=flags, payload=payload, options=b""), 0
+    )
