@@ -109,10 +109,15 @@ class JavaProcess:
                 return False
             raise
 
+    def strike(self) -> None:
+        """End it now, and wait for nothing. Its Python workers end when they find it gone."""
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
     def kill(self) -> None:
-        """End it now. Its Python workers end when they find it gone."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        """End it now, if it has not ended, and wait until it is gone."""
+        self.strike()
         self._process.wait()
         assert self._process.stdin is not None
         with suppress(OSError):

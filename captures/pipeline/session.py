@@ -5,6 +5,7 @@ Spark's own log goes to a file. What goes wrong comes out as one line that names
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import signal
@@ -15,7 +16,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from types import FrameType
+from typing import BinaryIO, Final
 
 from pyspark import SparkConf, SparkContext
 from pyspark.find_spark_home import _find_spark_home
@@ -103,7 +105,8 @@ def spark_session(
     log.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="mqproto-spark-", ignore_cleanup_errors=True) as folder:
         starting = _Start(Master(master or LOCAL), log, Path(folder), dict(settings or {}), archive)
-        with log.open("ab") as file, starting.java_process(file) as process:
+        logging.getLogger().addFilter(_is_not_of_py4j)
+        with log.open("ab") as file, starting.java_process(file) as process, _ctrl_c_kills(process):
             session = starting.session(process)
             try:
                 yield session
@@ -145,12 +148,12 @@ class _Start:
         self.settings = self._settings() | settings
 
     def _settings(self) -> dict[str, str]:
-        logging = self.folder / "log4j2.properties"
-        logging.write_text(LOGGING, "utf-8")
+        log4j = self.folder / "log4j2.properties"
+        log4j.write_text(LOGGING, "utf-8")
         options = [
             *self.sharing.options,
             f"-XX:ErrorFile={self.log}.crash",
-            f"-Dlog4j2.configurationFile={logging.as_uri()}",
+            f"-Dlog4j2.configurationFile={log4j.as_uri()}",
             f"-Djava.io.tmpdir={self.folder}",
         ]
         settings = {
@@ -162,10 +165,9 @@ class _Start:
             "spark.sql.execution.arrow.pyspark.enabled": "true",
             "spark.sql.warehouse.dir": str(self.folder / "warehouse"),
         }
-        if self.master.is_local:
+        if self.master.is_here:
             # The work is done in Python: compiling Java's part of it to the last bit costs more than it saves.
             options.append("-XX:TieredStopAtLevel=1")
-        if self.master.is_here:
             settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = LOOPBACK
         settings["spark.driver.extraJavaOptions"] = shlex.join(options)
         return settings
@@ -183,7 +185,7 @@ class _Start:
         return variables
 
     @contextmanager
-    def java_process(self, log: Any) -> Iterator[JavaProcess]:
+    def java_process(self, log: BinaryIO) -> Iterator[JavaProcess]:
         """The Java, until the block ends: as it likes if all is well, at once if not."""
         arguments = ["--master", self.master.name]
         for name, value in self.settings.items():
@@ -193,20 +195,23 @@ class _Start:
         except (GatewayError, OSError) as error:
             self.sharing.discard()
             raise job_error("Spark did not start", error, self.log) from None
-        ended_well = False
         try:
             yield process
-            if context := SparkContext._active_spark_context:
-                SparkSession(context).stop()
-            ended_well = process.close()
+        except Exception:
+            self._end(process)
+            raise
+        else:
+            self._end(process)
         finally:
-            if not ended_well:
-                process.kill()
+            process.kill()
+            self.sharing.discard()
             _forget_session()
-            if ended_well:
-                self.sharing.keep()
-            else:
-                self.sharing.discard()
+
+    def _end(self, process: JavaProcess) -> None:
+        if (context := SparkContext._active_spark_context) is not None and not process.has_ended:
+            context.stop()
+        if process.close():
+            self.sharing.keep()
 
     def session(self, process: JavaProcess) -> SparkSession:
         """The session, once its Java is there.
@@ -214,7 +219,7 @@ class _Start:
         Raises:
             JobError: Spark did not start.
         """
-        interrupted = signal.getsignal(signal.SIGINT)
+        on_interrupt = signal.getsignal(signal.SIGINT)
         try:
             with environment(self._environment()):
                 context = SparkContext(conf=SparkConf().setMaster(self.master.name), gateway=process.gateway)
@@ -224,9 +229,45 @@ class _Start:
         except Exception as error:
             raise job_error("Spark did not start", error, self.log) from None
         finally:
-            # Spark's own handler calls Java from inside another call to it; ours has it killed.
+            # Spark has put a handler of its own there, which calls Java from inside another call to it.
             if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGINT, interrupted)
+                signal.signal(signal.SIGINT, on_interrupt)
+
+
+@contextmanager
+def _ctrl_c_kills(process: JavaProcess) -> Iterator[None]:
+    """Have Ctrl-C end the Java before anything else.
+
+    Python may be inside a call to it, and what is called while that unwinds would wait for its answer, or fail.
+    """
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield
+        return
+    was_pressed = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal was_pressed
+        was_pressed = True
+        process.strike()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    except BaseException:
+        if was_pressed:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """Whether a record is for people. py4j logs the traceback of what it raises as well, by no logger of its own."""
+    return "py4j" not in Path(record.pathname).parts
 
 
 def _forget_session() -> None:

@@ -1,7 +1,7 @@
 """Our packages as one zip, for executors on machines that do not have them.
 
 `python -m captures.pipeline.shipping FILE.zip` writes it for spark-submit's --py-files. construct goes along, as it is
-small and of Python alone. numpy and pyarrow have to be there: they are compiled.
+small and of Python alone. What is compiled has to be there: numpy, pyarrow, and before Python 3.14 backports.zstd.
 """
 
 from __future__ import annotations

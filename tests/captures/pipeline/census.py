@@ -68,5 +68,6 @@ def census(spark: SparkSession, folder: Path, *, kill: bool = False) -> list[dic
 
 if __name__ == "__main__":
     samples, log, *more = sys.argv[1:]
-    with spark_session(more[0] if more else None, log=Path(log)) as session:
+    settings = {"spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1"} if more else None
+    with spark_session(more[0] if more else None, log=Path(log), settings=settings) as session:
         print(json.dumps(census(session, Path(samples), kill="KILL" in more)))

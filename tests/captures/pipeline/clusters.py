@@ -39,7 +39,8 @@ def standalone(folder: Path) -> Iterator[Cluster]:
     """A master and two workers; executors keep their things in `folder`, and end with it."""
     environ = {
         **os.environ,
-        "JAVA_HOME": str(find_java(folder).home),
+        # The package's Java, though there may be another: so that it is known to run Spark.
+        "JAVA_HOME": str(find_java(folder, {"PATH": os.devnull}).home),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1",

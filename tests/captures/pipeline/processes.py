@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from contextlib import suppress
 from pathlib import Path
 
 MARK = "MQPROTO_TEST_MARK"
 LISTENS = "0A"
+GONE_TIMEOUT_S = 60
 
 
 def marked_environment() -> dict[str, str]:
@@ -30,9 +32,12 @@ def still_there(environ: dict[str, str]) -> list[str]:
     return [line for line in found if line]
 
 
-def parent(pid: int) -> int:
-    """Who started a process."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+def wait_until_gone(environ: dict[str, str]) -> None:
+    """Return when no process has the mark any more; workers need a moment to find that their Java is gone."""
+    deadline = time.monotonic() + GONE_TIMEOUT_S
+    while left := still_there(environ):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
 
 
 def listening(pid: int) -> set[str]:

@@ -122,9 +122,8 @@ def test_two_executors_with_the_shipped_package_one_of_them_killed_find_the_same
     rows = json.loads(run([*command, "local-cluster[2,1,2048]", "KILL"], environ, tmp_path))
     assert what(rows) == what(census(spark, FOLDER))
     assert_shipped(rows)
-    [killed] = [row for row in rows if row["attempt"]]
-    assert killed["sample"] == SAMPLES[1]
-    assert processes.still_there(environ) == []
+    assert [row["sample"] for row in rows if row["attempt"]] == [SAMPLES[1]]
+    processes.wait_until_gone(environ)
 
 
 def test_spark_submit_to_a_cluster_finds_the_same(
@@ -132,16 +131,19 @@ def test_spark_submit_to_a_cluster_finds_the_same(
 ) -> None:
     submit = [f"{SPARK_HOME}/bin/spark-submit", "--master", cluster.master]
     submit += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false"]
+    # Both executors are to be there before the first task is given out, so that both get one.
+    submit += ["--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"]
+    submit += ["--conf", "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1"]
     submit += ["--py-files", str(pack(tmp_path / "shipped.zip"))]
     script = [census_module.__file__, str(FOLDER), str(tmp_path / "spark.log")]
     rows = json.loads(run([*submit, *script], cluster.environ, tmp_path))
     assert what(rows) == what(census(spark, FOLDER))
     assert_shipped(rows)
+    assert len({row["executor"] for row in rows}) == 2
 
 
 def assert_shipped(rows: list[dict[str, Any]]) -> None:
-    """More than one executor worked, and each had our code from the zip."""
-    assert len({row["executor"] for row in rows}) > 1
+    """Whoever made them had our code, and construct, from the zip."""
     assert all(".zip/" in row[name] for row in rows for name in ("code", "needs"))
 
 
@@ -150,8 +152,10 @@ import sys, time
 from pathlib import Path
 from captures.pipeline.session import spark_session
 
+log, busy = map(Path, sys.argv[1:])
+
 def wait(batches):
-    Path(sys.argv[2]).touch()
+    busy.touch()
     while True:
         pass
     yield from batches
@@ -159,7 +163,7 @@ def wait(batches):
 def say(progress):
     print(progress.stage, flush=True)
 
-with spark_session("local[2]", log=Path(sys.argv[1]), listener=say) as spark:
+with spark_session("local[2]", log=log, listener=say) as spark:
     spark.range(2).mapInArrow(wait, "id long").collect()
 """
 
@@ -186,4 +190,4 @@ def test_ctrl_c_ends_it_all(tmp_path: Path, busy: bool) -> None:
     _, said = process.communicate()
     assert process.returncode == -signal.SIGINT
     assert said.splitlines()[-1] == "KeyboardInterrupt"
-    assert processes.still_there(environ) == []
+    processes.wait_until_gone(environ)
