@@ -6,6 +6,7 @@ BaseHeader.Flags says whether there is one.  [MS-MQMQ] 2.2.19.1, 2.2.19.2, [MS-M
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Final
 
@@ -46,16 +47,19 @@ def digest_of(data: bytes) -> int:
     """
     head = int.from_bytes(data[:_HEAD], "little") & _KEPT
     end = len(data) - session_header.sizeof() if data[_FLAGS] & _SESSION else len(data)
-    return int.from_bytes(digest(head.to_bytes(_HEAD, "little"), data[_HEAD:end]), "little", signed=True)
+    digest = digests([(head.to_bytes(_HEAD, "little"), data[_HEAD:end])])
+    return int.from_bytes(digest, "little", signed=True)
 
 
-def digest(head: bytes | memoryview, rest: bytes | memoryview) -> bytes:
-    """The eight bytes of a digest, little-endian.
+def digests(messages: Iterable[tuple[bytes, bytes | memoryview]]) -> bytes:
+    """The digests of many messages, eight bytes each, little-endian.
 
     Args:
-        head: the first bytes of a UserMessage, as HEAD_MASK leaves them.
-        rest: all others but the SessionHeader's.
+        messages: of each the first bytes, as HEAD_MASK leaves them, and all others but the SessionHeader's.
     """
-    hashed = blake2b(head, digest_size=DIGEST_BYTES)
-    hashed.update(rest)
-    return hashed.digest()
+    found = []
+    for head, rest in messages:
+        hashed = blake2b(head, digest_size=DIGEST_BYTES)
+        hashed.update(rest)
+        found.append(hashed.digest())
+    return b"".join(found)

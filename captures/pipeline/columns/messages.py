@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.decode.digest import HEAD_MASK, digest
+from captures.decode.digest import HEAD_MASK, digests
 from captures.decode.names import admin_format_name, destination_format_name, response_format_name
 from captures.decode.row import CLASS_NAMES
 from captures.decode.sequences import shown
-from captures.decode.sight import Kind, Sight, sight_of
+from captures.decode.sight import Kind, sight_of
 from captures.packets import SeenPacket
+from captures.pipeline.columns.codec import add_findings, seen_packet
 from captures.pipeline.columns.octets import (
     Mask,
     Octets,
@@ -32,11 +33,11 @@ from captures.pipeline.columns.octets import (
 )
 from captures.pipeline.columns.schema import Table
 from captures.pipeline.columns.walk import Fields, Walk
-from captures.tcp import Endpoint
 from mqproto.wire import (
     NULL_GUID,
     BaseHeader,
     Guid,
+    MessagePropertiesHeader,
     SecurityHeader,
     TransactionHeader,
     TxSequenceId,
@@ -47,11 +48,18 @@ from mqproto.wire import (
 from mqproto.wire.acknowledgment import BODY_SIZE, FinalAckBody, final_ack_body, order_ack_body
 from mqproto.wire.user import DIRECT
 
-NOWHERE: Final = Endpoint("", 0)
-
 _DELIVERIES: Final = ["express", "recoverable", "transactional"]
 _NAME_TYPES: Final = (
     UserHeader.destination_type.mask | UserHeader.admin_type.mask | UserHeader.response_type.mask
+)
+_ASKED: Final = sum(
+    bit.mask
+    for bit in (
+        MessagePropertiesHeader.acknowledge_arrival,
+        MessagePropertiesHeader.acknowledge_receipt,
+        MessagePropertiesHeader.report_no_arrival,
+        MessagePropertiesHeader.report_no_receipt,
+    )
 )
 _ACKNOWLEDGMENTS: Final = {Kind.ORDER_ACK: order_ack_body, Kind.FINAL_ACK: final_ack_body}
 
@@ -80,7 +88,7 @@ class Messages:
         self._add_properties()
         self._add_transaction()
         self._add_kind(names)
-        self._add_odd()
+        self._add_own_findings()
         self._put("digest", self._digests())
 
     def _put(self, column: str, values: Any, where: Mask | None = None) -> None:
@@ -105,13 +113,13 @@ class Messages:
         self._put("journal_positive", UserHeader.journal_positive.within(flags) != 0)
         self._put("authenticated", UserHeader.has_security.within(flags) != 0)
         deliveries = np.where(self._is_transactional(), 2, UserHeader.recoverable.within(flags) != 0)
-        self.table.put_texts("delivery", self.rows, _DELIVERIES, deliveries)
+        self.table.put_items("delivery", self.rows, _DELIVERIES, deliveries)
 
         sources, source_codes = guid_texts(user.octets("source_queue_manager"))
         managers, manager_codes = guid_texts(user.octets("queue_manager_address"))
-        self.table.put_texts("source_manager", self.rows, sources, source_codes)
-        self.table.put_texts("destination_manager", self.rows, managers, manager_codes)
-        self.table.put_texts("message", self.rows, identifier_texts(sources, source_codes, identifiers))
+        self.table.put_items("source_manager", self.rows, sources, source_codes)
+        self.table.put_items("destination_manager", self.rows, managers, manager_codes)
+        self.table.put_items("message", self.rows, identifier_texts(sources, source_codes, identifiers))
 
         first, padding = user.place("destination_queue"), user.span("response_padding")
         names = binaries(self.data, first, padding.at + padding.sizes - first)
@@ -122,7 +130,7 @@ class Messages:
             ("admin_queue", admin_format_name),
             ("response_queue", response_format_name),
         ):
-            self.table.put_texts(column, self.rows, [name_of(header) for header in headers], codes)
+            self.table.put_items(column, self.rows, [name_of(header) for header in headers], codes)
         return codes
 
     def _add_properties(self) -> None:
@@ -140,11 +148,11 @@ class Messages:
         self._put("body_offset", properties.place("message_body") - self.starts)
         codes, examples = alike(properties.numbers("message_class"))
         classes = [CLASS_NAMES.get(int(each)) for each in properties.numbers("message_class")[examples]]
-        self.table.put_texts("class_name", self.rows, classes, codes)
-        self.table.put_texts("correlation", self.rows, hex_texts(properties.octets("correlation_id")))
+        self.table.put_items("class_name", self.rows, classes, codes)
+        self.table.put_items("correlation", self.rows, hex_texts(properties.octets("correlation_id")))
         label = properties.span("label")
         has = label.sizes > 0
-        self.table.put_texts("label", self.rows[has], texts(self.data, label.at[has], label.sizes[has]))
+        self.table.put_items("label", self.rows[has], texts(self.data, label.at[has], label.sizes[has]))
 
     def _add_transaction(self) -> None:
         """What the TransactionHeader says of those that have one.  [MS-MQMQ] 2.2.20.5"""
@@ -157,7 +165,7 @@ class Messages:
         self._put("last_in_transaction", TransactionHeader.last.within(flags) != 0, has)
         self._put("asks_final_ack", TransactionHeader.final_ack.within(flags) != 0, has)
         sequences = sequence_texts(transaction.inside("tx_sequence_id"), has)
-        self.table.put_texts("sequence", self.rows[has], *sequences)
+        self.table.put_items("sequence", self.rows[has], *sequences)
 
     def _add_kind(self, names: Vector) -> None:
         """What each is, and what acknowledgments acknowledge.  [MS-MQQB] 2.2.4, 2.2.5, 3.1.5.1.1"""
@@ -171,8 +179,8 @@ class Messages:
         forms[may] = 1 + alike(flags[may], names[may], labels)[0]
         recoverable = UserHeader.recoverable.within(user.numbers("flags"))
         codes, examples = alike(classes, self._is_transactional(), recoverable, forms)
-        kinds = [self._sight(row).kind for row in examples]
-        self.table.put_texts("kind", self.rows, kinds, codes)
+        kinds = [sight_of(self._seen(row)).kind for row in examples]
+        self.table.put_items("kind", self.rows, kinds, codes)
         for kind, record in _ACKNOWLEDGMENTS.items():
             self._add_acknowledgments(np.array([each is kind for each in kinds], bool)[codes], record)
 
@@ -184,51 +192,51 @@ class Messages:
         assert walk.taken.all(), "a body of that size breaks no rule"
         self.table.put("ack_sequence_number", rows, walk.fields.numbers("tx_sequence_number"))
         self.table.put("ack_previous_number", rows, walk.fields.numbers("tx_previous_sequence_number"))
-        self.table.put_texts("ack_sequence", rows, *sequence_texts(walk.fields.inside("tx_sequence_id")))
+        self.table.put_items("ack_sequence", rows, *sequence_texts(walk.fields.inside("tx_sequence_id")))
         if record.kind is FinalAckBody:
             sources = guid_texts(walk.fields.octets("source_guid"))
             identifiers = identifier_texts(*sources, walk.fields.numbers("message_id"))
-            self.table.put_texts("ack_message", rows, identifiers)
+            self.table.put_items("ack_message", rows, identifiers)
 
-    def _add_odd(self) -> None:
-        """Whether `mqproto.wire.lenient.remarks` has something to say."""
+    def _add_own_findings(self) -> None:
+        """What `mqproto.wire.lenient.remarks` remarks on."""
         user, properties = self.fields.inside("user"), self.fields.inside("properties")
         flags, base_flags = user.numbers("flags"), self.fields.inside("base").numbers("flags")
-        odd = self._is_transactional() & (BaseHeader.priority.within(base_flags) != 0)
-        null = np.frombuffer(NULL_GUID, np.uint8)
-        addressed = (user.octets("queue_manager_address") != null).any(axis=1)
-        odd |= (UserHeader.destination_type.within(flags) == DIRECT) & addressed
-        odd |= (properties.numbers("flags") & 0x0F != 0) & (UserHeader.admin_type.within(flags) == 0)
-        odd |= properties.numbers("allocation_body_size") < properties.numbers("message_size")
+        is_direct = UserHeader.destination_type.within(flags) == DIRECT
+        is_addressed = (user.octets("queue_manager_address") != np.frombuffer(NULL_GUID, np.uint8)).any(
+            axis=1
+        )
         security = self.fields.inside("security").numbers("flags")
-        odd |= security & (SecurityHeader.authenticated.mask | SecurityHeader.signature_type.mask) != 0
-        odd |= self.fields.span("trailing").sizes > 0
-        self._put("odd", odd)
+        signs = (
+            self._is_transactional() & (BaseHeader.priority.within(base_flags) != 0),
+            is_direct & is_addressed,
+            (properties.numbers("flags") & _ASKED != 0) & (UserHeader.admin_type.within(flags) == 0),
+            properties.numbers("allocation_body_size") < properties.numbers("message_size"),
+            security & (SecurityHeader.authenticated.mask | SecurityHeader.signature_type.mask) != 0,
+            self.fields.span("trailing").sizes,
+        )
+        add_findings(self.table, self.data, self.rows, self.starts, self.ends, *signs)
 
     def _digests(self) -> Vector:
         """The digest of each, as `captures.decode.digest.digest_of` gives it."""
         size = len(HEAD_MASK)
         heads = windows(self.data, self.starts, size) & np.frombuffer(HEAD_MASK, np.uint8)
-        rests = zip((self.starts + size).tolist(), self.record_ends.tolist(), strict=True)
-        view = self.data.data
-        digests = [
-            digest(head, view[start:end])
-            for head, (start, end) in zip(heads.view(f"V{size}").ravel().tolist(), rests, strict=True)
-        ]
-        return np.frombuffer(b"".join(digests), "<i8")
+        rests = map(slice, (self.starts + size).tolist(), self.record_ends.tolist())
+        messages = zip(
+            heads.view(f"V{size}").ravel().tolist(), map(self.data.data.__getitem__, rests), strict=True
+        )
+        return np.frombuffer(digests(messages), "<i8")
 
     def _is_transactional(self) -> Mask:
         flags = self.fields.inside("user").numbers("flags")
         is_set: Mask = UserHeader.has_transaction.within(flags) != 0
         return is_set
 
-    def _sight(self, row: int) -> Sight:
-        """One of them, decoded."""
-        data = self.data[self.starts[row] : self.ends[row]].tobytes()
-        return sight_of(SeenPacket(data, source=NOWHERE, destination=NOWHERE, time_ns=0))
+    def _seen(self, row: int) -> SeenPacket:
+        return seen_packet(self.data, self.starts[row], self.ends[row])
 
     def _example(self, row: int) -> UserMessage:
-        message = self._sight(row).message
+        message = sight_of(self._seen(row)).message
         assert message is not None, "the codec takes what the walk takes"
         return message
 

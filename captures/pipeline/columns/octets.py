@@ -38,22 +38,22 @@ def windows(data: Octets, at: Vector, size: int) -> Octets:
 
 def gathered(data: Octets, at: Vector, sizes: Vector) -> Octets:
     """The bytes of all places, one after the other."""
+    order: Any = slice(None)
     ends = at + sizes
-    order = np.argsort(at, kind="stable")
+    if (at[1:] < ends[:-1]).any():
+        order = np.argsort(at, kind="stable")
     first, last = at[order], ends[order]
     if (first[1:] < last[:-1]).any():
-        view = data.data
-        joined = b"".join([view[start:end] for start, end in zip(at.tolist(), ends.tolist(), strict=True)])
-        return np.frombuffer(joined, np.uint8)
-    # Arrow copies the items of a list of texts fastest: see the data as one, of gaps and places by turns.
+        places = zip(at.tolist(), ends.tolist(), strict=True)
+        return np.frombuffer(b"".join([data[start:end].data for start, end in places]), np.uint8)
+    # Arrow copies fastest, from a list of texts: see the data as one, of gaps and places by turns.
     offsets = np.zeros(2 * len(at) + 1, np.int64)
     offsets[1::2], offsets[2::2] = first, last
-    items = pa.LargeBinaryArray.from_buffers(
-        pa.large_binary(), 2 * len(at), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    )
-    ranks = np.empty(len(at), np.int64)
-    ranks[order] = np.arange(len(at))
-    picked = items.take(pa.array(2 * ranks + 1))
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    items = pa.LargeBinaryArray.from_buffers(pa.large_binary(), 2 * len(at), buffers)
+    wanted = np.empty(len(at), np.int64)
+    wanted[order] = np.arange(1, 2 * len(at), 2)
+    picked = items.take(pa.array(wanted))
     total = int(sizes.sum())
     return np.frombuffer(picked.buffers()[2], np.uint8)[:total] if total else np.zeros(0, np.uint8)
 

@@ -9,13 +9,16 @@ import pyarrow as pa
 
 from captures.pipeline.columns.octets import Mask, Vector
 
+FINDING: Final = pa.struct(
+    [("severity", pa.string()), ("code", pa.string()), ("text", pa.string()), ("section", pa.string())]
+)
 PACKET_SCHEMA: Final = pa.schema(
     [
         ("kind", pa.string()),
         ("size_bytes", pa.int32()),
         ("valid", pa.bool_()),
         ("fault", pa.string()),
-        ("odd", pa.bool_()),
+        ("own_findings", pa.list_(FINDING)),
         ("digest", pa.int64()),
         ("priority", pa.int32()),
         ("trace", pa.bool_()),
@@ -72,7 +75,7 @@ PACKET_SCHEMA: Final = pa.schema(
 
 Numbers of 8 and 16 bits are int32, those of 32 bits int64, as none of them has a sign. Beside PacketRow's there are
 
-    odd: whether `mqproto.wire.lenient.remarks` remarks on it; null if it is not valid, and of a Ping.
+    own_findings: what is wrong or odd in it, whatever came before: `malformed` and `odd-field`; null for nothing.
     digest: of a UserMessage: equal for packets that differ in the hop count and the SessionHeader only.
     body_offset: of a UserMessage: where in the packet its body begins.
 """
@@ -81,13 +84,13 @@ Numbers of 8 and 16 bits are int32, those of 32 bits int64, as none of them has 
 class Table:
     """Rows of PACKET_SCHEMA, filled in by columns: each takes values for some of the rows, as often as there are some.
 
-    A row that a column gets nothing for is null there.
+    Rows are given by their numbers, in rising order. A row that a column gets nothing for is null there.
     """
 
     def __init__(self, count: int) -> None:
         self._count = count
         self._values: dict[str, tuple[Any, Mask]] = {}
-        self._texts: dict[str, list[tuple[Vector, Any, Vector | None]]] = {}
+        self._items: dict[str, list[tuple[Vector, Any, Vector | None]]] = {}
 
     def put(self, name: str, rows: Vector, values: Any) -> None:
         """Numbers or truth values, one for each of these rows; a single one goes to all of them."""
@@ -95,17 +98,19 @@ class Table:
             dtype = PACKET_SCHEMA.field(name).type.to_pandas_dtype()
             self._values[name] = np.zeros(self._count, dtype), np.ones(self._count, bool)
         column, is_null = self._values[name]
-        column[rows] = values
-        is_null[rows] = False
+        where = self._places(rows)
+        column[where] = values
+        is_null[where] = False
 
-    def put_texts(self, name: str, rows: Vector, texts: Any, codes: Vector | None = None) -> None:
-        """Texts for these rows, in a list or an Arrow array.
+    def put_items(self, name: str, rows: Vector, items: Any, codes: Vector | None = None) -> None:
+        """Texts or findings for these rows, in a list or an Arrow array.
 
         Args:
-            codes: which of the texts each row gets; without it each gets its own, in order.
+            codes: which of the items each row gets; without it each gets its own, in order.
         """
-        texts = pa.array(texts, pa.string()) if isinstance(texts, list) else texts
-        self._texts.setdefault(name, []).append((rows, texts, codes))
+        if isinstance(items, list):
+            items = pa.array(items, PACKET_SCHEMA.field(name).type)
+        self._items.setdefault(name, []).append((rows, items, codes))
 
     def batch(self) -> Any:
         """All rows, as a RecordBatch of PACKET_SCHEMA."""
@@ -116,18 +121,24 @@ class Table:
     def _column(self, field: Any) -> Any:
         if field.name in self._values:
             column, is_null = self._values[field.name]
-            return pa.array(column, field.type, mask=is_null)
-        if field.name in self._texts:
-            return self._text_column(self._texts[field.name])
+            return pa.array(column, field.type, mask=is_null if is_null.any() else None)
+        if field.name in self._items:
+            return self._item_column(self._items[field.name])
         return pa.nulls(self._count, field.type)
 
-    def _text_column(self, pieces: list[tuple[Vector, Any, Vector | None]]) -> Any:
-        if len(pieces) == 1 and pieces[0][2] is None and len(pieces[0][0]) == self._count:
-            return pieces[0][1]
+    def _item_column(self, pieces: list[tuple[Vector, Any, Vector | None]]) -> Any:
         index, is_null = np.zeros(self._count, np.int64), np.ones(self._count, bool)
         before = 0
-        for rows, texts, codes in pieces:
-            index[rows] = before + (np.arange(len(rows)) if codes is None else codes)
-            is_null[rows] = False
-            before += len(texts)
-        return pa.concat_arrays([texts for _, texts, _ in pieces]).take(pa.array(index, mask=is_null))
+        for rows, items, codes in pieces:
+            where = self._places(rows)
+            if codes is None and len(rows) == self._count:
+                return items
+            index[where] = before + (np.arange(len(rows)) if codes is None else codes)
+            is_null[where] = False
+            before += len(items)
+        mask = is_null if is_null.any() else None
+        return pa.concat_arrays([items for _, items, _ in pieces]).take(pa.array(index, mask=mask))
+
+    def _places(self, rows: Vector) -> Any:
+        """The rows as numpy is quickest with them, which are often all."""
+        return slice(None) if len(rows) == self._count else rows

@@ -9,47 +9,29 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 
-from captures.decode.digest import digest_of
-from captures.decode.row import KEYS, PacketRow, row_of
-from captures.decode.sight import INTERNAL_KINDS, sight_of
-from captures.packets import SeenPacket
-from captures.pipeline.columns.messages import NOWHERE, Messages, add_base, guid_texts
+from captures.decode.sight import INTERNAL_KINDS
+from captures.pipeline.columns.codec import add_findings, add_one_by_one
+from captures.pipeline.columns.messages import Messages, add_base, guid_texts
 from captures.pipeline.columns.octets import Octets, Vector
-from captures.pipeline.columns.schema import PACKET_SCHEMA, Table
+from captures.pipeline.columns.schema import Table
 from captures.pipeline.columns.walk import Fields, Walk
-from mqproto.wire import (
-    BaseHeader,
-    ConnectionParameters,
-    EstablishConnection,
-    InternalHeader,
-    Ping,
-    SessionAck,
-    UserMessage,
-)
+from mqproto.wire import BaseHeader, ConnectionParameters, EstablishConnection, InternalHeader, SessionAck
 from mqproto.wire.base import INFINITE, base_header
-from mqproto.wire.codec import properties_offset
 from mqproto.wire.internal import internal_header
-from mqproto.wire.lenient import remarks
 from mqproto.wire.packets import INTERNAL_PACKETS, user_message_packet
-from mqproto.wire.parts import wide_size
-from mqproto.wire.properties import message_properties_header
 from mqproto.wire.record import Record
 from mqproto.wire.session import session_header
 
 OF_A_PING: Final = -1
 """The connection of a Ping, as SeenPacket has it."""
-AT_A_TIME: Final = 1_024
-"""So many of the packets that go one by one are records at a time."""
-
-_SPOKEN: Final = [field for field in PACKET_SCHEMA if field.name in KEYS]
 
 
 def packet_columns(data: Octets, starts: Vector, sizes: Vector) -> Any:
     """Packets as an Arrow RecordBatch of PACKET_SCHEMA: a row for each, in the order in which they are given.
 
-    It takes up to 1 KB of memory for a packet, so give it no more than some 100,000 at a time.
+    Give it many at a time, as each call takes some 10 ms before it begins; but no more than 100,000, as each packet
+    takes up to 2 KB of memory, and no more than 512 MiB of them, as the texts of a column are to fit 2 GiB.
 
     Args:
         data: bytes, a mapped file for instance.
@@ -70,18 +52,17 @@ def packet_columns(data: Octets, starts: Vector, sizes: Vector) -> Any:
     taken = [_add_messages(table, data, np.flatnonzero(whole & ~is_internal), starts, record_ends, ends)]
     internal = np.flatnonzero(whole & is_internal)
     heads_end = starts[internal] + base_header.sizeof()
-    types = Walk(internal_header, data, heads_end, heads_end + internal_header.sizeof()).fields.numbers(
-        "flags"
-    )
+    kinds = Walk(internal_header, data, heads_end, heads_end + internal_header.sizeof())
+    types = InternalHeader.packet_type.within(kinds.fields.numbers("flags"))
     for packet_type, record in INTERNAL_PACKETS.items():
-        rows = internal[InternalHeader.packet_type.within(types) == packet_type]
-        taken.append(_add_internal(table, data, rows, starts, ends, record))
+        taken.append(_add_internal(table, data, internal[types == packet_type], starts, ends, record))
 
     left = np.ones(len(starts), bool)
     left[np.concatenate(taken)] = False
-    table.put("size_bytes", ~left, sizes[~left])
-    table.put("valid", ~left, True)
-    _add_one_by_one(table, data, np.flatnonzero(left), starts, ends)
+    valid = np.flatnonzero(~left)
+    table.put("size_bytes", valid, sizes[valid])
+    table.put("valid", valid, True)
+    add_one_by_one(table, data, np.flatnonzero(left), starts, ends)
     return table.batch()
 
 
@@ -91,7 +72,7 @@ def ping_columns(data: Octets, starts: Vector, sizes: Vector) -> Any:
     Args: as for `packet_columns`, with what UDP datagrams carry for packets.
     """
     table = Table(len(starts))
-    _add_one_by_one(table, data, np.arange(len(starts)), starts, starts + sizes, connection=OF_A_PING)
+    add_one_by_one(table, data, np.arange(len(starts)), starts, starts + sizes, connection=OF_A_PING)
     return table.batch()
 
 
@@ -122,18 +103,19 @@ def _add_internal(
     taken = Walk(record, data, starts[rows], ends[rows]).taken
     rows = rows[taken]
     fields = Walk(record, data, starts[rows], ends[rows]).fields
-    table.put_texts("kind", rows, [INTERNAL_KINDS[record.kind]], np.zeros(len(rows), np.int64))
+    table.put_items("kind", rows, [INTERNAL_KINDS[record.kind]], np.zeros(len(rows), np.int64))
     base = fields.inside("base")
     flags, seconds = base.numbers("flags"), base.numbers("time_to_reach_queue_s")
     add_base(table, rows, base)
-    table.put("odd", rows, (BaseHeader.debug_header.within(flags) != 0) | (seconds != INFINITE))
+    signs = BaseHeader.debug_header.within(flags), seconds != INFINITE
+    add_findings(table, data, rows, starts[rows], ends[rows], *signs)
     if record.kind is SessionAck:
         _add_session(table, rows, fields.inside("session"))
         return rows
     table.put("refused", rows, InternalHeader.refused.within(fields.inside("internal").numbers("flags")) != 0)
     if record.kind is EstablishConnection:
         for name in ("client", "server"):
-            table.put_texts(name, rows, *guid_texts(fields.octets(f"{name}_guid")))
+            table.put_items(name, rows, *guid_texts(fields.octets(f"{name}_guid")))
     if record.kind is ConnectionParameters:
         for name in ("recoverable_ack_timeout_ms", "ack_timeout_ms", "window_size"):
             table.put(name, rows, fields.numbers(name))
@@ -151,52 +133,3 @@ def _add_session(table: Table, rows: Vector, header: Fields) -> None:
         ("window_size", "window_size"),
     ):
         table.put(column, rows, header.numbers(name))
-
-
-def _add_one_by_one(
-    table: Table, data: Octets, rows: Vector, starts: Vector, ends: Vector, connection: int = 0
-) -> None:
-    """Fill in rows as captures.decode has them."""
-    for first in range(0, len(rows), AT_A_TIME):
-        some = rows[first : first + AT_A_TIME]
-        seen = [
-            SeenPacket(
-                data[starts[row] : ends[row]].tobytes(),
-                source=NOWHERE,
-                destination=NOWHERE,
-                time_ns=0,
-                connection=connection,
-            )
-            for row in some
-        ]
-        _add_rows(table, some, [row_of(sight_of(each)) for each in seen])
-        _add_seen(table, some, seen)
-
-
-def _add_rows(table: Table, rows: Vector, found: list[PacketRow]) -> None:
-    for field in _SPOKEN:
-        values = [getattr(row, field.name) for row in found]
-        has = [index for index, value in enumerate(values) if value is not None]
-        if not has:
-            continue
-        put = table.put_texts if field.type == pa.string() else table.put
-        put(field.name, rows[has], [values[index] for index in has])
-
-
-def _add_seen(table: Table, rows: Vector, seen: list[SeenPacket]) -> None:
-    """The columns that PacketRow has not."""
-    for row, each in zip(rows[:, None], seen, strict=True):
-        packet = each.packet
-        if packet is None or isinstance(packet, Ping):
-            continue
-        table.put("odd", row, any(True for _ in remarks(packet)))
-        if isinstance(packet, UserMessage):
-            table.put("digest", row, digest_of(each.data))
-            table.put("body_offset", row, _body_offset(packet, each.data))
-
-
-def _body_offset(message: UserMessage, data: bytes) -> int:
-    """Where in its packet the body of a message begins.  [MS-MQMQ] 2.2.19.3"""
-    properties = message.properties
-    before = message_properties_header.offset_of("label") + wide_size(properties.label)
-    return properties_offset(data) + before + len(properties.extension_data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from captures.decode.digest import HEAD_MASK, digest_of
@@ -17,6 +17,7 @@ from mqproto.wire import (
 from tests.examples import a_user_message
 
 
+@settings(max_examples=25)
 @given(user_messages(), session_headers(), st.integers(0, 29))
 def test_the_hop_count_and_the_session_header_change_nothing(
     message: UserMessage, session: SessionHeader, hop_count: int
@@ -30,6 +31,7 @@ def test_the_hop_count_and_the_session_header_change_nothing(
     }
 
 
+@settings(max_examples=25)
 @given(user_messages(), st.data())
 def test_any_other_bit_changes_it(message: UserMessage, data: st.DataObject) -> None:
     packet = bytearray(without_session_header(encode_packet(message)))

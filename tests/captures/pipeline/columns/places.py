@@ -7,14 +7,15 @@ from typing import Any, Final
 import numpy as np
 
 from captures.decode.digest import digest_of
+from captures.decode.findings import Finding
 from captures.decode.row import KEYS, row_of
 from captures.decode.sight import sight_of
 from captures.packets import SeenPacket
+from captures.pipeline.columns.codec import own_findings
 from captures.pipeline.columns.octets import Octets, Vector
 from captures.pipeline.columns.schema import PACKET_SCHEMA
 from captures.tcp import Endpoint
 from mqproto.wire import UserMessage, inspect_packet
-from mqproto.wire.lenient import remarks
 
 NOBODY: Final = Endpoint("192.0.2.1", 1801)
 
@@ -33,8 +34,7 @@ def decoded(data: bytes, connection: int = 0) -> dict[str, Any]:
     row = row_of(sight_of(seen))
     said = {name: getattr(row, name) if name in KEYS else None for name in PACKET_SCHEMA.names}
     packet = seen.packet
-    if packet is not None and connection >= 0:
-        said["odd"] = bool(list(remarks(packet)))  # type: ignore[arg-type]
+    said["own_findings"] = [_worded(each) for each in own_findings(seen)] or None
     if isinstance(packet, UserMessage):
         said["digest"] = digest_of(data)
         fields = {field.name: field for field in inspect_packet(data).fields}
@@ -42,3 +42,8 @@ def decoded(data: bytes, connection: int = 0) -> dict[str, Any]:
         before = extension or fields["properties.extension_size"]
         said["body_offset"] = before.offset + before.size
     return said
+
+
+def _worded(finding: Finding) -> dict[str, str]:
+    words = finding.as_json()
+    return {name: words[name] for name in ("severity", "code", "text", "section")}

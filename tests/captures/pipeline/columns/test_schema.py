@@ -26,7 +26,7 @@ TOLD_BY_OTHERS = {
 
 
 def test_the_columns_are_those_that_a_packet_says_by_itself_and_three_more() -> None:
-    assert {*PACKET_SCHEMA.names} == {*KEYS} - TOLD_BY_OTHERS | {"odd", "digest", "body_offset"}
+    assert {*PACKET_SCHEMA.names} == {*KEYS} - TOLD_BY_OTHERS | {"own_findings", "digest", "body_offset"}
 
 
 def test_the_types_are_those_of_the_rows() -> None:
@@ -46,7 +46,7 @@ def test_what_is_not_in_a_row_of_the_decoder_is_explained() -> None:
 def test_rows_without_a_value_are_null() -> None:
     table = Table(3)
     table.put("hop_count", np.array([2]), [7])
-    table.put_texts("queue", np.array([0, 2]), ["a", None], np.array([0, 1]))
+    table.put_items("queue", np.array([0, 2]), ["a", None], np.array([0, 1]))
     batch = table.batch()
     assert batch.schema == PACKET_SCHEMA
     assert batch["hop_count"].to_pylist() == [None, None, 7]
@@ -56,8 +56,8 @@ def test_rows_without_a_value_are_null() -> None:
 
 def test_pieces_of_a_column_come_together_in_the_order_of_the_rows() -> None:
     table = Table(4)
-    table.put_texts("label", np.array([3, 1]), pa.array(["d", "b"]))
-    table.put_texts("label", np.array([0, 2]), ["same"], np.array([0, 0]))
+    table.put_items("label", np.array([1, 3]), pa.array(["b", "d"]))
+    table.put_items("label", np.array([0, 2]), ["same"], np.array([0, 0]))
     table.put("valid", np.array([0, 1, 2, 3]), True)
     table.put("valid", np.array([1]), False)
     batch = table.batch()
@@ -67,7 +67,7 @@ def test_pieces_of_a_column_come_together_in_the_order_of_the_rows() -> None:
 
 def test_a_column_of_which_every_row_has_its_own_text_is_that_array() -> None:
     table = Table(2)
-    table.put_texts("label", np.array([0, 1]), pa.array(["a", "b"]))
+    table.put_items("label", np.array([0, 1]), pa.array(["a", "b"]))
     assert table.batch()["label"].to_pylist() == ["a", "b"]
 
 
