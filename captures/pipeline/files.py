@@ -272,6 +272,8 @@ def _files_at(path: str) -> Iterator[tuple[str, bool]]:
 def _looks_like_capture(path: str) -> bool:
     if CAPTURE_NAME.search(path):
         return True
+    if not os.path.isfile(path):
+        return False  # opening a pipe would wait for whoever writes it
     with Path(path).open("rb", buffering=0) as file:
         begin = file.read(4)
     return any(begin.startswith(magic) for magic in MAGICS)
