@@ -31,8 +31,8 @@ CHAIN: Final = 4
 """So many plausible records in a row are taken for true ones; fewer at the end of the file."""
 SEARCHED_BYTES: Final = 2 * MAX_FRAME_BYTES
 """If no record begins in so many bytes, the range leaves its beginning to the one before it."""
-NEAR_NS: Final = 400 * 24 * 3600 * NANOSECONDS
-"""How far from the file's first frame the time of a record of pcap may be and still be plausible."""
+NEAR_NS: Final = 10 * 366 * 24 * 3600 * NANOSECONDS
+"""How far from the file's first frame the time of a record of pcap may be and still be plausible: ten years."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,8 @@ class Scanned:
 @dataclass(frozen=True, slots=True)
 class Reading:
     """A range whose beginning is proved: all that a task has to know to read exactly its frames.
+
+    Those of one packed file belong into one task, as each mapping unpacks it from its beginning.
 
     start, end: of its first record, and of the one behind its last, in the (unpacked) file.
     first_number: of its first frame, counted from 1 over the file.
@@ -188,11 +190,17 @@ def read_plan(file: CaptureFile, range_bytes: int = RANGE_BYTES) -> list[Reading
 
 
 def frames(reading: Reading, data: Data) -> Frames:
-    """The frames of a range, as columns."""
-    stretch = Stretch(
-        data, reading.file.form, reading.file.where, reading.start, reading.end, reading.section
-    )
-    return walk(stretch, with_columns=True).frames()
+    """The frames of a range, as columns.
+
+    Raises:
+        CaptureError: they are not those that were scanned.
+    """
+    file = reading.file
+    stretch = Stretch(data, file.form, file.where, reading.start, reading.end, reading.section)
+    walked = walk(stretch, with_columns=True)
+    if (walked.frame_count, walked.following) != (reading.frame_count, reading.end):
+        raise CaptureError(file.where, walked.following, "the file has changed; analyse it again")
+    return walked.frames()
 
 
 def _scan(part: Range, source: Mapped) -> Scanned:

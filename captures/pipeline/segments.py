@@ -110,6 +110,9 @@ def segments(reading: Reading, data: Data, ip: IpReader | None = None) -> Segmen
     Args:
         data: the whole file, as `files.mapped` gives it.
         ip: what waited for fragments at the end of the range before; None if nothing did.
+
+    Raises:
+        CaptureError: the file is not what was scanned.
     """
     found = frames(reading, data)
     other: Counter[str] = Counter()

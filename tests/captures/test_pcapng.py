@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from captures.frame import ONLY_INTERFACE, CaptureError, Frame, Interface
 from captures.pcap import read_frames
-from captures.pcapng import PcapngWriter
+from captures.pcapng import PcapngReader, PcapngWriter, Section
 from mqproto.errors import UsageError
 from tests.captures.frames import bare
 
@@ -133,6 +133,17 @@ def test_a_second_section_has_its_own_byte_order_and_interfaces() -> None:
     assert frames == [Frame(1000, b"one")]
     assert error is not None
     assert "interface 0, which is described nowhere" in str(error)
+
+
+def test_a_reader_begins_at_any_block_whose_section_is_known() -> None:
+    head = section(">") + interface(">") + interface(">", link_type=101)
+    file = io.BytesIO(head + packet(">", 1, b"one") + packet(">", 2, b"two", interface_id=1))
+    reader = PcapngReader(file)
+    whole = list(reader.frames())
+    begun = PcapngReader(file, section=reader.section)
+    assert begun.take_block(whole[1].offset) == whole[1]._replace(number=1)
+    assert begun.take_block(0) is None
+    assert begun.section == Section(">", (), 2)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,17 @@
-"""Captures of every form, valid and not, for tests of whoever reads them in parts."""
+"""Captures of every form, valid and not, for tests of whoever reads them in parts.
+
+Each frame and block is made from one number, which is all that hypothesis draws of it: so examples are made fast, and
+one that fails shrinks to the few pieces that it takes.
+"""
 
 from __future__ import annotations
 
 import gzip
 import io
+import random
 import struct
-from typing import Any
+from collections.abc import Callable
+from typing import TypeVar
 
 from backports import zstd
 from hypothesis import strategies as st
@@ -13,7 +19,12 @@ from hypothesis import strategies as st
 from captures.frame import CaptureError, Frame
 from captures.pcap import PcapWriter, read_frames
 
-ORDERS = st.sampled_from("<>")
+T = TypeVar("T")
+
+
+def made(make: Callable[[random.Random], T]) -> st.SearchStrategy[T]:
+    """What `make` makes of dice."""
+    return st.integers(0, 2**32 - 1).map(lambda seed: make(random.Random(seed)))
 
 
 def block(order: str, kind: int, body: bytes) -> bytes:
@@ -31,83 +42,103 @@ def section_header(order: str, major: int = 1) -> bytes:
     return block(order, 0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, major, 0, -1))
 
 
-@st.composite
-def interface_descriptions(draw: st.DrawFn, order: str) -> bytes:
+def interface_description(dice: random.Random, order: str) -> bytes:
     options = b""
-    if draw(st.booleans()):
-        options += option(order, 2, draw(st.binary(min_size=1, max_size=5)))
-    if draw(st.booleans()):
-        resolution = draw(st.sampled_from([0, 3, 6, 9, 12, 20, 0x80, 0x8A, 0xBF]))
-        options += option(order, 9, bytes([resolution]))
-    if draw(st.integers(0, 3)) == 0:
-        options += option(order, 14, struct.pack(order + "q", draw(st.integers(-(2**63), 2**63 - 1))))
-    link_type = draw(st.sampled_from([0, 1, 101, 113, 276]))
-    snapshot_bytes = draw(st.sampled_from([0, 7, 0x40000]))
+    if dice.random() < 0.5:
+        options += option(order, 2, dice.randbytes(dice.randint(1, 5)))
+    if dice.random() < 0.5:
+        options += option(order, 9, bytes([dice.choice([0, 3, 6, 9, 12, 20, 0x80, 0x8A, 0xBF])]))
+    if dice.random() < 0.2:
+        options += option(order, 14, struct.pack(order + "q", dice.choice([-1, 1, 2**62, -(2**63)])))
+    link_type, snapshot_bytes = dice.choice([0, 1, 101, 113, 276]), dice.choice([0, 7, 0x40000])
     return block(order, 1, struct.pack(order + "HHI", link_type, 0, snapshot_bytes) + options)
 
 
-@st.composite
-def packet_blocks(draw: st.DrawFn, order: str, interface_count: int, data: bytes) -> bytes:
+def packet_block(dice: random.Random, order: str, interface_count: int) -> bytes:
     """A block with a frame: enhanced nearly always, or simple, or obsolete."""
-    interface_id = draw(st.integers(0, max(0, interface_count - 1)))
-    ticks = draw(st.integers(1_700_000_000_000_000, 1_700_000_000_100_000) | st.integers(0, 2**64 - 1))
-    wire_bytes = len(data) + draw(st.sampled_from([0, 0, 100]))
-    rest = struct.pack(order + "IIII", ticks >> 32, ticks & 0xFFFF_FFFF, len(data), wire_bytes) + data
-    kind = draw(st.sampled_from([6, 6, 6, 6, 6, 3, 2]))
+    data = content(dice)
+    kind = dice.choice([6, 6, 6, 6, 6, 3, 2])
     if kind == 3:
         return block(order, 3, struct.pack(order + "I", len(data)) + data)
     options = b""
-    for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2, 20]))):
-        options += option(order, draw(st.sampled_from([1, 2, 2988])), draw(st.binary(max_size=5)))
-    if options and draw(st.booleans()):
+    for _ in range(dice.choice([0, 0, 0, 1, 2, 20])):
+        options += option(order, dice.choice([1, 2, 2988]), dice.randbytes(dice.randint(0, 5)))
+    if options and dice.random() < 0.5:
         options += bytes(4)
-    rest += bytes(-len(data) % 4) + options
+    ticks = dice.choice([0, 1_700_000_000_000_000 + dice.randrange(10**9), dice.getrandbits(64)])
+    wire_bytes = len(data) + dice.choice([0, 0, 100])
+    interface_id = dice.randrange(max(1, interface_count))
     head = struct.pack(order + "I", interface_id) if kind == 6 else struct.pack(order + "HH", interface_id, 9)
-    return block(order, kind, head + rest)
+    head += struct.pack(order + "IIII", ticks >> 32, ticks & 0xFFFF_FFFF, len(data), wire_bytes)
+    return block(order, kind, head + data + bytes(-len(data) % 4) + options)
 
 
-@st.composite
-def pcapng_files(draw: st.DrawFn, contents: st.SearchStrategy[bytes]) -> bytes:
-    """Sections in either byte order, interfaces described where they like, and blocks that hold no frame."""
-    parts: list[bytes] = []
-    for _ in range(draw(st.integers(1, 3))):
-        order = draw(ORDERS)
-        parts.append(section_header(order))
-        interface_count = 0
-        for _ in range(draw(st.integers(0, 12))):
-            what = draw(st.sampled_from(["frame"] * 8 + ["interface", "other"]))
-            if what == "interface" or (what == "frame" and not interface_count):
-                parts.append(draw(interface_descriptions(order)))
-                interface_count += 1
-            elif what == "frame":
-                # Many alike, so that columns are made of them.
-                one = draw(packet_blocks(order, interface_count, draw(contents)))
-                parts.extend([one] * draw(st.sampled_from([1, 1, 3, 40])))
-            else:
-                kind = draw(st.sampled_from([4, 5, 10, 0xBAD, 0x8000_0001]))
-                parts.append(block(order, kind, draw(st.binary(max_size=30))))
-    return b"".join(parts)
+def content(dice: random.Random) -> bytes:
+    """What a frame holds: a capture, now and then."""
+    nested = dice.random()
+    if nested < 0.1:
+        frames = [Frame(1_700_000_000 * 10**9, dice.randbytes(dice.randint(0, 40))) for _ in range(7)]
+        return pcap_of(frames, dice.choice("<>"))
+    if nested < 0.2:
+        order = dice.choice("<>")
+        head = struct.pack(order + "IIIII", 0, 0, 1, 8, 8)
+        return section_header(order) + block(order, 6, head + bytes(8)) * 7
+    return dice.randbytes(dice.randint(0, 80)) if nested < 0.9 else bytes(dice.randint(0, 80))
 
 
-@st.composite
-def pcap_files(draw: st.DrawFn, contents: st.SearchStrategy[bytes]) -> bytes:
+class _Sections:
+    """Puts blocks behind one another, each as what came before it asks."""
+
+    def __init__(self, seeds: list[int]) -> None:
+        self._parts: list[bytes] = []
+        self._order = "<"
+        self._interface_count = 0
+        for seed in seeds:
+            self._add(random.Random(seed))
+        self.data = b"".join(self._parts)
+
+    def _add(self, dice: random.Random) -> None:
+        what = dice.random()
+        if what < 0.05 or not self._parts:
+            self._order = dice.choice("<>")
+            self._interface_count = 0
+            self._parts.append(section_header(self._order))
+        elif what < 0.15 or not self._interface_count:
+            self._interface_count += 1
+            self._parts.append(interface_description(dice, self._order))
+        elif what < 0.25:
+            kind = dice.choice([4, 5, 10, 0xBAD, 0x8000_0001])
+            self._parts.append(block(self._order, kind, dice.randbytes(dice.randint(0, 30))))
+        else:
+            # Many alike, so that columns are made of them.
+            one = packet_block(dice, self._order, self._interface_count)
+            self._parts.extend([one] * dice.choice([1, 1, 1, 3, 40]))
+
+
+def pcap_of(frames: list[Frame], order: str = "<", ticks_per_second: int = 10**9) -> bytes:
     file = io.BytesIO()
-    settings: dict[str, Any] = {
-        "byte_order": draw(ORDERS),
-        "ticks_per_second": draw(st.sampled_from([1_000_000, 1_000_000_000])),
-    }
-    writer = PcapWriter(file, **settings)
-    times = st.integers(1_700_000_000 * 10**9, 1_700_000_100 * 10**9) | st.integers(0, 2**32 * 10**9 - 1)
-    for _ in range(draw(st.integers(0, 30))):
-        missing_bytes = draw(st.sampled_from([0, 0, 9]))
-        writer.write(Frame(draw(times), draw(contents), "", missing_bytes))
+    writer = PcapWriter(file, byte_order=order, ticks_per_second=ticks_per_second)
+    for frame in frames:
+        writer.write(frame)
     return file.getvalue()
 
 
-plain_contents = st.binary(max_size=80)
-plain_files = pcap_files(plain_contents) | pcapng_files(plain_contents)
-files = pcap_files(plain_contents | plain_files) | pcapng_files(plain_contents | plain_files)
-"""Captures, some of whose frames carry captures."""
+def pcap_frame(dice: random.Random) -> Frame:
+    time_ns = dice.choice([1_700_000_000 * 10**9 + dice.getrandbits(36), dice.randrange(2**32 * 10**9)])
+    return Frame(time_ns, content(dice), "", dice.choice([0, 0, 9]))
+
+
+pcapng_files = st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=25).map(
+    lambda seeds: _Sections(seeds).data
+)
+"""Sections in either byte order, interfaces described where they like, and blocks that hold no frame."""
+pcap_files = st.builds(
+    pcap_of,
+    st.lists(made(pcap_frame), max_size=25),
+    st.sampled_from("<>"),
+    st.sampled_from([1_000_000, 1_000_000_000]),
+)
+files = pcap_files | pcapng_files
 
 
 @st.composite

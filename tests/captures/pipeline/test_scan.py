@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import pickle
+import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.frame import CaptureError, Interface
-from captures.pipeline.files import look_at, mapped
+from captures.frame import CaptureError, Frame, Interface
+from captures.pcap import PcapWriter
+from captures.pipeline.files import look_at, mapped, ranges
 from captures.pipeline.records import TIMES_NS
-from captures.pipeline.scan import frames, read_plan
-from tests.captures.pipeline.capture_files import damaged, files, packed, read_whole
+from captures.pipeline.scan import Scanned, frames, read_plan, scan, unproved
+from tests.captures.pipeline.capture_files import block, damaged, files, packed, read_whole, section_header
 
 Row = tuple[int, int, int, int, int, Interface, bytes]
 
@@ -56,7 +61,7 @@ def check(data: bytes, path: Path, range_bytes: int) -> None:
         assert str(refusal.value) == str(damage)
         return
     # Enough to cut between any two bytes; more would only take longer.
-    found, found_damage = read_in_parts(path, max(range_bytes, len(data) // 50))
+    found, found_damage = read_in_parts(path, max(range_bytes, len(data) // 25))
     first_ns, last_ns = TIMES_NS
     assert found == [
         (
@@ -94,3 +99,86 @@ def test_what_is_packed_is_read_in_ranges_too(
 ) -> None:
     packed_bytes = packed(data, packing)
     check(packed_bytes[: len(packed_bytes) - cut], path, range_bytes)
+
+
+def pcap(*some: bytes) -> bytes:
+    file = io.BytesIO()
+    writer = PcapWriter(file)
+    for data in some:
+        writer.write(Frame(1_700_000_000 * 10**9, data))
+    return file.getvalue()
+
+
+def pcapng(*some: bytes) -> bytes:
+    head = section_header("<") + block("<", 1, struct.pack("<HHI", 1, 0, 0))
+    return head + b"".join(enhanced("<", data) for data in some)
+
+
+def enhanced(order: str, data: bytes, interface_id: int = 0) -> bytes:
+    head = struct.pack(order + "IIIII", interface_id, 0, 1, len(data), len(data))
+    return block(order, 6, head + data + bytes(-len(data) % 4))
+
+
+def scans_of(data: bytes, path: Path, range_bytes: int) -> list[Scanned]:
+    path.write_bytes(data)
+    return [one for part in ranges(look_at(str(path)), range_bytes) for one in scan(part)]
+
+
+@pytest.mark.parametrize("make", [pcap, pcapng])
+def test_a_capture_within_a_frame_leads_a_range_astray_and_that_is_caught(
+    make: Callable[..., bytes], path: Path
+) -> None:
+    inner = make(*[bytes([number]) * 60 for number in range(40)])
+    data = make(b"one", inner, b"two", b"three")
+    scans = scans_of(data, path, 1000)
+    true_offsets = {frame.offset for frame in read_whole(data, "")[0]}
+    assert scans[1].first not in {None, *true_offsets}
+    assert unproved(scans)[0].low == scans[0].following
+    check(data, path, 1000)
+
+
+def test_where_nothing_misleads_every_range_is_proved_at_once(path: Path) -> None:
+    contents = [bytes([number]) * 100 for number in range(100)]
+    for data in (pcap(*contents), pcapng(*contents)):
+        scans = scans_of(data, path, 1000)
+        assert len(scans) > 10
+        assert unproved(scans) == []
+
+
+def test_interfaces_and_byte_orders_that_come_later_need_no_second_look(path: Path) -> None:
+    described = block("<", 1, struct.pack("<HHI", 1, 0, 0))
+    second = [enhanced("<", bytes(100), 1) for _ in range(30)]
+    other = section_header(">") + block(">", 1, struct.pack(">HHI", 1, 0, 0))
+    third = [enhanced(">", bytes(100)) for _ in range(30)]
+    data = b"".join([pcapng(b"one"), described, *second, other, *third])
+    assert unproved(scans_of(data, path, 700)) == []
+    check(data, path, 700)
+
+
+def test_an_interface_that_nobody_described_is_found_where_the_range_that_names_it_is_proved(
+    path: Path,
+) -> None:
+    data = pcapng(*[bytes(100)] * 30) + b"".join(enhanced("<", bytes(100), 7) for _ in range(30))
+    scans = scans_of(data, path, 1000)
+    assert all(scanned.damage is None for scanned in scans)
+    assert unproved(scans)
+    check(data, path, 1000)
+
+
+def test_a_file_that_changes_between_scan_and_reading_is_an_error(path: Path) -> None:
+    path.write_bytes(pcap(*[bytes(100)] * 10))
+    (reading,) = read_plan(look_at(str(path)))
+    path.write_bytes(pcap(*[bytes(216)] * 5))
+    with mapped(reading.file) as source, pytest.raises(CaptureError, match="the file has changed"):
+        frames(reading, source.data)
+
+
+def test_a_reading_says_all_that_a_task_has_to_know_and_can_be_sent(path: Path) -> None:
+    path.write_bytes(pcapng(*[bytes(100)] * 30)[:-1])
+    plan = read_plan(look_at(str(path)), 1000)
+    assert sum(reading.frame_count for reading in plan) == 29
+    assert [reading.start for reading in plan[1:]] == [reading.end for reading in plan[:-1]]
+    assert [reading.damage is None for reading in plan] == [True] * (len(plan) - 1) + [False]
+    sent = pickle.loads(pickle.dumps(plan))
+    assert str(sent[-1].damage) == str(plan[-1].damage)
+    assert sent[:-1] == plan[:-1]
