@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from mqproto.wire import Ping, decode_ping, encode_packet, encode_ping, establish_connection, guid_text
 from simulator.cli import DONE, FINDING, MISUSE, run_command
@@ -182,7 +183,7 @@ async def drip(stream: trio.SocketStream) -> None:
     ],
 )
 async def test_whoever_else_listens_is_told_from_msmq_in_the_time_allowed(
-    manners: Manners, outcome: Outcome, words: str
+    manners: Manners, outcome: Outcome, words: str, idle_clock: MockClock
 ) -> None:
     began_s = trio.current_time()
     async with listening(manners) as port:
@@ -190,7 +191,7 @@ async def test_whoever_else_listens_is_told_from_msmq_in_the_time_allowed(
     assert report.tcp.outcome is outcome
     assert not report.is_msmq
     assert words in text(report)
-    assert trio.current_time() - began_s < 5, "on a machine that is not stuck"
+    assert trio.current_time() - began_s < 5
 
 
 async def test_where_nobody_listens_that_is_said() -> None:
@@ -199,7 +200,7 @@ async def test_where_nobody_listens_that_is_said() -> None:
     assert text(report).count("nobody listens") == 2
 
 
-async def test_a_connection_that_does_not_come_about_is_given_up() -> None:
+async def test_a_connection_that_does_not_come_about_is_given_up(idle_clock: MockClock) -> None:
     """A listener whose backlog is full leaves others waiting."""
     with ExitStack() as held:
         full = held.enter_context(socket.socket())
@@ -246,7 +247,7 @@ def forged(cookie: int) -> list[bytes]:
     ],
 )
 async def test_only_the_answer_to_our_ping_counts(
-    answers: Callable[[Ping], list[bytes]], outcome: Outcome, words: str
+    answers: Callable[[Ping], list[bytes]], outcome: Outcome, words: str, idle_clock: MockClock
 ) -> None:
     async with answering(answers) as ping_port:
         report = await asked(a_free_port(), ping_port, timeout_s=HASTE_S)

@@ -43,6 +43,8 @@ from tests.conversations import (
 from tests.simulator.running import running
 
 TIMEOUT_S = 10.0
+LOOK_S = 0.02
+"""How often one looks for what nobody tells. Time has to pass in between, or an idle clock would stand still."""
 
 
 @asynccontextmanager
@@ -84,11 +86,18 @@ async def received(client: Client, queue: str, count: int) -> list[ReceivedMessa
     return found
 
 
+async def until(holds: Callable[[], bool]) -> None:
+    """Return when something holds of which nobody tells."""
+    while not holds():
+        await trio.sleep(LOOK_S)
+
+
 async def settled(client: Client) -> None:
     """Return when nothing of what a node has sent is unanswered."""
-    with trio.fail_after(20):
-        while any(queue.waiting or queue.unread for queue in (await client.queues()).outgoing):
-            await trio.lowlevel.checkpoint()
+    while True:
+        if not any(queue.waiting or queue.unread for queue in (await client.queues()).outgoing):
+            return
+        await trio.sleep(LOOK_S)
 
 
 def contents(messages: list[ReceivedMessage]) -> list[tuple[str, int, bytes]]:

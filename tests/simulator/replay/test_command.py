@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from captures.conversation import Side
 from mqproto.errors import UsageError
@@ -143,7 +144,9 @@ def test_a_file_without_anything_to_play_is_misuse(
     assert complaint.count("\n") == 1
 
 
-async def test_what_comes_before_the_damage_of_a_capture_is_played(tmp_path: Path) -> None:
+async def test_what_comes_before_the_damage_of_a_capture_is_played(
+    tmp_path: Path, idle_clock: MockClock
+) -> None:
     capture = write(tmp_path / "c", answered([1, 2]))
     capture.write_bytes(capture.read_bytes()[:-30])
     async with listening(Peer(acknowledge)) as address:
@@ -178,7 +181,7 @@ class TwoAddresses(trio.abc.HostnameResolver):
         raise AssertionError
 
 
-async def test_a_name_with_several_addresses_is_tried_at_each(tmp_path: Path) -> None:
+async def test_a_name_with_several_addresses_is_tried_at_each(tmp_path: Path, idle_clock: MockClock) -> None:
     trio.socket.set_custom_hostname_resolver(TwoAddresses())
     async with listening(Peer(acknowledge)) as (_, port):
         report = await played(write(tmp_path / "c", answered([1])[:6]), f"two.example:{port}")
@@ -194,7 +197,7 @@ async def test_a_name_with_several_addresses_is_tried_at_each(tmp_path: Path) ->
      (SENDER, DESTINATION)), (guid_text(DESTINATION[::-1]), lambda own: own == DESTINATION[::-1])],
 )  # fmt: skip
 async def test_we_are_who_we_are_asked_to_be(
-    tmp_path: Path, identity: str, is_own: Callable[[Guid], bool]
+    tmp_path: Path, identity: str, is_own: Callable[[Guid], bool], idle_clock: MockClock
 ) -> None:
     peer = Peer(acknowledge)
     async with listening(peer) as address:
@@ -205,7 +208,7 @@ async def test_we_are_who_we_are_asked_to_be(
     assert {message.user.source_queue_manager for message in peer.messages} == {report.own}
 
 
-async def test_a_stranger_hears_why_no_order_ack_may_come(tmp_path: Path) -> None:
+async def test_a_stranger_hears_why_no_order_ack_may_come(tmp_path: Path, idle_clock: MockClock) -> None:
     async with listening(Peer(acknowledge)) as address:
         report = await played(write(tmp_path / "c", answered([1])), address, identity="new", timeout_s=0.2)
     assert "an OrderAck comes only if the peer knows the way to" in report.remarks[0]
@@ -269,14 +272,14 @@ def run_and_read(arguments: list[str]) -> tuple[int, str]:
 async def test_a_difference_is_status_1_and_a_line_with_message_and_frame(tmp_path: Path) -> None:
     capture = write(tmp_path / "c", answered([1, 2]))
     async with listening(Peer(acknowledge)) as (host, port):
-        command = ["replay", str(capture), "--to", f"{host}:{port}", "--timeout", "0.5"]
+        command = ["replay", str(capture), "--to", f"{host}:{port}", "--timeout", "2"]
         found, shown = await trio.to_thread.run_sync(partial(run_and_read, command))
     assert found == FINDING
     assert "differs: message 1 (frame 12): no OrderAck, the capture has one" in shown.splitlines()
     assert "rewritten" in shown
 
 
-async def test_what_the_readme_shows_is_what_the_command_says(tmp_path: Path) -> None:
+async def test_what_the_readme_shows_is_what_the_command_says(tmp_path: Path, idle_clock: MockClock) -> None:
     """But for figures, and for the fields, which depend on how fast the run was."""
     capture = tmp_path / "run.pcapng"
     (tmp_path / "recorded").mkdir()

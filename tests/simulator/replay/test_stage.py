@@ -49,6 +49,7 @@ from tests.simulator.replay.runs import (
     settled,
     texts,
     to_orders,
+    until,
 )
 
 COUNT = 25
@@ -95,9 +96,7 @@ async def test_a_recorded_run_is_played_to_a_fresh_topology_and_the_same_message
     ):
         report = await played(capture, topology.nodes[peer].address)
         assert texts(report) == []
-        with trio.fail_after(20):
-            while len(came) < 2 * COUNT:
-                await trio.lowlevel.checkpoint()
+        await until(lambda: len(came) == 2 * COUNT)
     assert sorted(contents(came)) == sorted(delivered)
     orders = [body for _, _, body in contents(came) if body.startswith(b"order")]
     assert orders == [b"order %d" % number for number in range(COUNT)]

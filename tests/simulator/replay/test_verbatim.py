@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from captures.conversation import Side
 from mqproto.wire import encode_packet
@@ -38,10 +39,13 @@ from tests.simulator.replay.runs import (
     saved,
     texts,
     to_orders,
+    until,
 )
 
 
-async def test_as_captured_every_byte_is_as_it_was_resends_included(tmp_path: Path) -> None:
+async def test_as_captured_every_byte_is_as_it_was_resends_included(
+    tmp_path: Path, idle_clock: MockClock
+) -> None:
     talk = answered([1, 2])
     talk.insert(6, Said(Side.CLIENT, a_message(2)))
     expected = [said.packet for said in talk if said.side is Side.CLIENT][:5]
@@ -57,21 +61,25 @@ async def test_as_captured_every_byte_is_as_it_was_resends_included(tmp_path: Pa
     assert (report.sent_count, report.as_captured, dict(report.changes)) == (2, True, {})
 
 
-async def test_as_captured_the_peer_is_waited_for_where_the_capture_waits(tmp_path: Path) -> None:
+async def test_as_captured_the_peer_is_waited_for_where_the_capture_waits(
+    tmp_path: Path, idle_clock: MockClock
+) -> None:
     async with a_destination(tmp_path) as (topology, address):
         report = await played(write(tmp_path / "c", a_talk(topology, [1, 2])), address, as_captured=True)
     assert texts(report) == []
     assert report.remarks == []
 
 
-async def test_as_captured_a_peer_with_another_guid_refuses_and_that_is_found(tmp_path: Path) -> None:
+async def test_as_captured_a_peer_with_another_guid_refuses_and_that_is_found(
+    tmp_path: Path, idle_clock: MockClock
+) -> None:
     async with a_destination(tmp_path) as (_, address):
         report = await played(write(tmp_path / "c", answered([1])), address, as_captured=True)
     assert any("the acceptor refused the connection" in text for text in texts(report))
 
 
 async def test_as_captured_a_peer_that_says_nothing_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, idle_clock: MockClock
 ) -> None:
     monkeypatch.setattr(talk, "FAREWELL_S", 0.1)
 
@@ -85,7 +93,9 @@ async def test_as_captured_a_peer_that_says_nothing_is_given_up(
     assert len(report.remarks) == 2
 
 
-async def test_as_captured_the_server_is_played_to_a_live_client(tmp_path: Path) -> None:
+async def test_as_captured_the_server_is_played_to_a_live_client(
+    tmp_path: Path, idle_clock: MockClock
+) -> None:
     topology, folder = a_pair(), tmp_path / "live"
     folder.mkdir()
     host, port = topology.nodes["destination"].address
@@ -119,14 +129,12 @@ async def test_as_captured_the_server_is_played_to_a_live_client(tmp_path: Path)
             await client.send(r"destination\orders", b"live", transactional=True)
             [message] = await received(client, "replies", 1)
             assert message.label == "label 1"
-            with trio.fail_after(20):
-                while not reports:
-                    await trio.lowlevel.checkpoint()
+            await until(lambda: bool(reports))
     assert texts(reports[0]) == []
     assert reports[0].answers["session acknowledgments"] == (1, 1)
 
 
-async def test_malformed_packets_are_played_as_well(tmp_path: Path) -> None:
+async def test_malformed_packets_are_played_as_well(tmp_path: Path, idle_clock: MockClock) -> None:
     """A label of 251 characters, one too long: framing takes it, and so does who only looks at bytes."""
     packet = bytearray(encode_packet(a_message(2)))
     packet[properties_offset(bytes(packet)) + 1] = 251
