@@ -88,7 +88,7 @@ async def received(client: Client, queue: str, count: int) -> list[ReceivedMessa
 
 async def until(holds: Callable[[], bool]) -> None:
     """Return when something holds of which nobody tells."""
-    while not holds():
+    while not holds():  # noqa: ASYNC110
         await trio.sleep(LOOK_S)
 
 
