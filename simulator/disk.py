@@ -29,7 +29,7 @@ from mqproto.effects import (
     message_key,
 )
 from mqproto.wire.guid import Guid
-from simulator.storage import ADVICE, StoreError
+from simulator.storeerrors import ADVICE, StoreError
 from simulator.tables import LAST_POSITION
 
 

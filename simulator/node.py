@@ -32,7 +32,8 @@ from simulator.directory import Directory
 from simulator.log import node_log
 from simulator.pings import Pings
 from simulator.service import Service
-from simulator.storage import Store, StoreError
+from simulator.storage import Store
+from simulator.storeerrors import StoreError
 from simulator.tap import Recording
 from simulator.topology import Topology
 from simulator.transport import BACKLOG, Transports, listen

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from itertools import groupby, pairwise
 from pathlib import Path
 from types import TracebackType
@@ -35,8 +35,8 @@ from mqproto.effects import (
     Writes,
     message_key,
 )
-from mqproto.errors import MqprotoError
 from mqproto.wire.guid import Guid, guid_text
+from simulator.storeerrors import ADVICE, StoreError, explained, is_undone_after, primary_code, sound
 from simulator.tables import (
     APPLICATION_ID,
     INSERT_MESSAGE,
@@ -67,26 +67,6 @@ BUSY_S: Final = 1.0
 """How long another program's write to the file may hold us up."""
 
 
-class StoreError(MqprotoError):
-    """The store cannot be opened or written; the text is one line and says what to do."""
-
-
-_READ_ONLY: Final = "it is read-only: let this user write to the file and its folder"
-ADVICE: Final = {
-    sqlite3.SQLITE_FULL: "the disk is full: make room, then start the node again; nothing acknowledged is lost",
-    sqlite3.SQLITE_READONLY: _READ_ONLY,
-    sqlite3.SQLITE_PERM: _READ_ONLY,
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened: is its folder there, and may this user write to it?",
-    sqlite3.SQLITE_NOTADB: "it is no store of a node: name another file",
-    sqlite3.SQLITE_CORRUPT: "it is damaged: put back a copy, or move it away and the node starts empty",
-    sqlite3.SQLITE_BUSY: "another program is writing to it: let that end, then start the node again",
-}
-"""By SQLite's primary result code. What is not listed is the disk's own trouble."""
-
-USABLE_AFTER: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CONSTRAINT})
-"""After these a transaction is known to be undone. After a failed flush, say, only opening anew can tell."""
-
-
 class Store:
     """The store of one queue manager.
 
@@ -108,7 +88,7 @@ class Store:
         self._usable = True
         self.size_bytes = 0
         """What all messages take, without what SQLite needs for them."""
-        with self._explained(), ExitStack() as undo:
+        with explained(self.path), ExitStack() as undo:
             self._lock = undo.enter_context(closing(_locked(path)))
             self._db = undo.enter_context(
                 closing(sqlite3.connect(path, timeout=BUSY_S, isolation_level=None))
@@ -136,7 +116,7 @@ class Store:
         Raises:
             StoreError: the file cannot be read, or what is in it does not fit together.
         """
-        with self._explained(), self._sound():
+        with explained(self.path), sound(self.path):
             queues = [self._stored_queue(*row) for row in self._rows("SELECT * FROM queue ORDER BY queue")]
             resident = [
                 row
@@ -170,7 +150,7 @@ class Store:
             StoreError: the file cannot be read.
         """
         if isinstance(page, ReadExpired):
-            with self._explained():
+            with explained(self.path):
                 return [
                     (key, packet, bool(final_ack))
                     for key, packet, final_ack in self._rows(
@@ -182,7 +162,7 @@ class Store:
         rows: list[tuple[int, bytes, bool]] = []
         size_bytes = 0
         _, last = keys_of(page.queue)
-        with self._explained():
+        with explained(self.path):
             found = self._db.execute(
                 "SELECT key, packet, final_ack FROM message WHERE key BETWEEN ? AND ? ORDER BY key LIMIT ?",
                 (message_key(page.queue, page.after) + 1, last, max(1, page.limit_messages)),
@@ -201,7 +181,7 @@ class Store:
         Raises:
             StoreError: the file cannot be read.
         """
-        with self._explained():
+        with explained(self.path):
             found = "SELECT name, message_count FROM queue WHERE kind = 'final' AND message_count > 0"
             return dict(self._db.execute(found).fetchall())
 
@@ -213,7 +193,7 @@ class Store:
         Raises:
             StoreError: the file cannot be read.
         """
-        with self._explained(), closing(sqlite3.connect(self.path, timeout=BUSY_S)) as db:
+        with explained(self.path), closing(sqlite3.connect(self.path, timeout=BUSY_S)) as db:
             found = db.execute(
                 "SELECT key, packet FROM message WHERE message_id = ? ORDER BY key", (message_id,)
             )
@@ -230,7 +210,7 @@ class Store:
             raise StoreError(
                 f"{self.path}: it failed before: start the node again; nothing acknowledged is lost"
             )
-        with self._explained():
+        with explained(self.path):
             size_bytes = self.size_bytes
             try:
                 self._db.execute("BEGIN IMMEDIATE")
@@ -245,8 +225,7 @@ class Store:
         self._usable = False  # until the rollback has not failed as well
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CONSTRAINT)
-        self._usable = _primary(code) in USABLE_AFTER
+        self._usable = is_undone_after(error)
 
     def _apply(self, writes: Writes) -> None:
         """Carry out the fields of `writes` in their order, and keep each queue's count and size in step."""
@@ -405,30 +384,6 @@ class Store:
     def _rows(self, statement: str, values: tuple[int, ...] = ()) -> list[Any]:
         return self._db.execute(statement, values).fetchall()
 
-    @contextmanager
-    def _sound(self) -> Iterator[None]:
-        """A file that is a store and makes no sense was damaged by something else than this program."""
-        try:
-            yield
-        except (AssertionError, TypeError, ValueError, sqlite3.OperationalError) as error:
-            if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
-                raise
-            raise StoreError(f"{self.path}: {ADVICE[sqlite3.SQLITE_CORRUPT]} ({error})") from error
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Turn what SQLite says into a StoreError; what only a bug of ours can cause stays a bug."""
-        try:
-            yield
-        except sqlite3.IntegrityError as error:
-            raise AssertionError(f"{self.path}: the core wrote what cannot be: {error}") from error
-        except sqlite3.Error as error:
-            code: int | None = getattr(error, "sqlite_errorcode", None)
-            if code is None:
-                raise
-            trouble = f"the disk fails ({error}): look to it, then start the node again"
-            raise StoreError(f"{self.path}: {ADVICE.get(_primary(code), trouble)}") from error
-
 
 class _Tally(dict[int, list[int]]):
     """By how much a transaction changes each queue: its count, size and count of final acknowledgments."""
@@ -459,11 +414,6 @@ def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return result
 
 
-def _primary(code: int) -> int:
-    """SQLite's primary result code, without the detail in the higher bits."""
-    return code & 0xFF
-
-
 def _locked(path: Path) -> sqlite3.Connection:
     """Hold the lock of a store until the connection is closed; the file beside it stays empty.
 
@@ -475,7 +425,7 @@ def _locked(path: Path) -> sqlite3.Connection:
         lock.execute("BEGIN EXCLUSIVE")
     except sqlite3.Error as error:
         lock.close()
-        if _primary(error.sqlite_errorcode) == sqlite3.SQLITE_BUSY:
+        if primary_code(error) == sqlite3.SQLITE_BUSY:
             raise StoreError(f"{path}: another node has it open: stop that one first") from error
         raise
     return lock

@@ -19,7 +19,7 @@ from mqproto.localqueue import QueueDeclaration
 from mqproto.moment import Moment
 from mqproto.queuemanager import QueueManager
 from simulator.disk import Disk
-from simulator.storage import StoreError
+from simulator.storeerrors import StoreError
 from simulator.world import invariants
 from simulator.world.agenda import Agenda
 from simulator.world.consumers import Application

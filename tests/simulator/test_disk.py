@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mqproto.effects import MessageRow, QueueKind, QueueRow, ReadBy, ReadPage, Writes, message_key
 from simulator.disk import Disk
-from simulator.storage import StoreError
+from simulator.storeerrors import StoreError
 
 QUEUE = QueueRow(1, QueueKind.LOCAL, "orders")
 

@@ -20,7 +20,8 @@ from mqproto.wire import NULL_GUID, Guid, connection_parameters, encode_packet, 
 from simulator import places
 from simulator.client import Client, InDoubt, connect
 from simulator.node import run_node
-from simulator.storage import Store, StoreError
+from simulator.storage import Store
+from simulator.storeerrors import StoreError
 from simulator.topology import Topology, load
 from tests.examples import EVERY_PACKET
 from tests.simulator.running import DESTINATION, Log, NodeProcess, processes, running

@@ -35,7 +35,8 @@ from mqproto.effects import (
 )
 from mqproto.wire.guid import NULL_GUID, Guid, guid_text
 from simulator.disk import Disk
-from simulator.storage import Store, StoreError, joined
+from simulator.storage import Store, joined
+from simulator.storeerrors import StoreError
 from simulator.tables import LAST_POSITION, LAYOUT
 from tests.conformance import ROOT
 from tests.simulator.memory import memory_folder
