@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Final
 
 from captures.direction import STREAM_COUNTS, Arrival, Stream
@@ -191,6 +191,16 @@ class Totals:
         self.resumed_count += seen.resumed_count
         for name in STREAM_COUNTS:
             setattr(self, name, getattr(self, name) + getattr(seen.stream, name))
+
+    def add(self, other: Totals) -> None:
+        """Count what was found elsewhere in the same capture as well."""
+        for name in (each.name for each in fields(self)):
+            ours, theirs = getattr(self, name), getattr(other, name)
+            if name not in ("first_ns", "last_ns"):
+                setattr(self, name, ours + theirs)
+            elif theirs is not None:
+                choose = min if name == "first_ns" else max
+                setattr(self, name, theirs if ours is None else choose(ours, theirs))
 
     @property
     def skipped_bytes(self) -> int:

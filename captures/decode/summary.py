@@ -112,22 +112,7 @@ class Summary:
     def as_json(self, totals: Totals) -> dict[str, Any]:
         """Everything, for programs."""
         return {
-            "frames": totals.frames,
-            "segment_frames": totals.segment_frames,
-            "ping_frames": totals.ping_frames,
-            "other_frames": dict(totals.other_frames),
-            "cut_frames": totals.cut_frames,
-            "stream_bytes": totals.stream_bytes,
-            "packet_bytes": totals.packet_bytes,
-            "cut_bytes": totals.cut_bytes,
-            "headless_bytes": totals.headless_bytes,
-            "refused_bytes": totals.refused_bytes,
-            "unexplained_bytes": totals.unexplained_bytes,
-            "other_bytes": totals.other_bytes,
-            "missing_bytes": totals.missing_bytes,
-            "gaps": totals.gap_count,
-            "retransmissions": totals.retransmission_count,
-            "overlaps_that_differ": totals.conflict_count,
+            **accounts_as_json(totals),
             "packets": totals.packets,
             "first_ns": self.first_ns,
             "last_ns": self.last_ns if self.first_ns is not None else None,
@@ -162,7 +147,7 @@ class Summary:
     def lines(self, totals: Totals) -> Iterator[str]:
         """Everything, for people."""
         yield from self._times()
-        yield from _accounts(totals)
+        yield from accounts(totals)
         yield ""
         yield from self._tables()
         yield from self._findings()
@@ -220,7 +205,29 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}" + ("s" if count != 1 else "")
 
 
-def _accounts(totals: Totals) -> Iterator[str]:
+def accounts_as_json(totals: Totals) -> dict[str, Any]:
+    """Where every frame and every byte went, for programs."""
+    return {
+        "frames": totals.frames,
+        "segment_frames": totals.segment_frames,
+        "ping_frames": totals.ping_frames,
+        "other_frames": dict(totals.other_frames),
+        "cut_frames": totals.cut_frames,
+        "stream_bytes": totals.stream_bytes,
+        "packet_bytes": totals.packet_bytes,
+        "cut_bytes": totals.cut_bytes,
+        "headless_bytes": totals.headless_bytes,
+        "refused_bytes": totals.refused_bytes,
+        "unexplained_bytes": totals.unexplained_bytes,
+        "other_bytes": totals.other_bytes,
+        "missing_bytes": totals.missing_bytes,
+        "gaps": totals.gap_count,
+        "retransmissions": totals.retransmission_count,
+        "overlaps_that_differ": totals.conflict_count,
+    }
+
+
+def accounts(totals: Totals) -> Iterator[str]:
     """Where every frame and every byte went."""
     others = sum(totals.other_frames.values())
     yield (

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from captures.direction import Chunk
-from captures.pipeline.segments import Data, Integers, Segments
+from captures.pipeline.records import Data, Integers
+from captures.pipeline.segments import Segments
 
 Octets = npt.NDArray[np.uint8]
 

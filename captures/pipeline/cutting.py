@@ -16,7 +16,7 @@ import numpy.typing as npt
 from captures.direction import Chunk, Stream
 from captures.framing import HEAD_BYTES, Framed, Framing
 from captures.pipeline.chunks import Chunks, Octets
-from captures.pipeline.segments import Integers
+from captures.pipeline.records import Integers
 from mqproto.errors import WireFormatError
 from mqproto.wire import PacketBuffer
 from mqproto.wire.base import (

@@ -24,7 +24,8 @@ from captures.frame import Frame
 from captures.framing import Framing
 from captures.pipeline.chunks import Chunks, Piece, from_pieces, from_segments, joined
 from captures.pipeline.cutting import WINDOW_BYTES, Heads, Packets, Run, cut, sizes_in
-from captures.pipeline.segments import Data, Integers, Segments
+from captures.pipeline.records import Data, Integers
+from captures.pipeline.segments import Segments
 from captures.streams import Connection, Ends, ends_of
 from captures.tcp import FIN, RST, SYN, Segment
 from mqproto.wire.base import SIGNATURE, base_header

@@ -23,7 +23,8 @@ from captures.framing import Framing, StreamCount
 from captures.pipeline.chunks import Piece, from_pieces
 from captures.pipeline.cutting import Heads, Packets, Run, cut
 from captures.pipeline.flows import Epoch, PairSummary, StreamRead, reassemble, settle
-from captures.pipeline.segments import Data, Integers, Segments
+from captures.pipeline.records import Data, Integers
+from captures.pipeline.segments import Segments
 from captures.streams import Connection, Ends
 
 END_OF_CAPTURE: Final = 1 << 62

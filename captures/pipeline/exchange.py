@@ -1,0 +1,73 @@
+"""What the tasks of one stage hand to those of the next: rows in buckets, by way of files in the folder of the run.
+
+A task writes one file with a batch for each bucket; a task of the next stage reads its bucket out of every file. So no
+row crosses from Python into Java and back, a repeated task writes the same file again, and what a lost executor had
+done is still there. All executors see the folder; that is where the tables go, too.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+_BUCKETS: Final = b"buckets"
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Rows on their way from one stage to the next.
+
+    Args:
+        folder: of the run; seen by all executors.
+        name: of the stage that writes.
+    """
+
+    folder: Path
+    name: str
+
+    def put(self, task: int, batches: Mapping[int, pa.RecordBatch]) -> int:
+        """Write what one task has for each bucket, whole or not at all; how many bytes that took.
+
+        Args:
+            task: its number in the stage. What it wrote before is replaced.
+            batches: by bucket; all of one schema. There may be none.
+        """
+        target = self._path(task)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        filled = {bucket: batch for bucket, batch in sorted(batches.items()) if batch.num_rows}
+        schema = next(iter(filled.values())).schema if filled else pa.schema([])
+        told = {_BUCKETS: ",".join(map(str, filled)).encode()}
+        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+        try:
+            with pa.ipc.new_file(temporary, schema.with_metadata(told)) as writer:
+                for batch in filled.values():
+                    writer.write_batch(batch)
+            size_bytes = temporary.stat().st_size
+            os.replace(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return size_bytes
+
+    def take(self, bucket: int, tasks: range) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows of one bucket, task by task in their order; tasks that had none for it are left out."""
+        for task in tasks:
+            with pa.memory_map(os.fspath(self._path(task))) as file:
+                reader = pa.ipc.open_file(file)
+                buckets = [int(each) for each in reader.schema.metadata[_BUCKETS].split(b",") if each]
+                if bucket in buckets:
+                    yield task, reader.get_batch(buckets.index(bucket))
+
+    def everything(self, task: int) -> list[pa.RecordBatch]:
+        """What one task has put, in the order of the buckets."""
+        with pa.memory_map(os.fspath(self._path(task))) as file:
+            reader = pa.ipc.open_file(file)
+            return [reader.get_batch(index) for index in range(reader.num_record_batches)]
+
+    def _path(self, task: int) -> Path:
+        return self.folder / self.name / f"{task:06d}.arrow"

@@ -1,0 +1,79 @@
+"""The table of captures: each file that was read, what its frames were, and where it is damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from captures.packets import Totals
+from captures.pipeline.files import Series
+from captures.pipeline.reading import Place, RangeRead
+
+CAPTURES: Final = pa.schema(
+    [
+        ("series", pa.string()),
+        ("file", pa.string()),
+        ("fingerprint", pa.string()),
+        ("size_bytes", pa.int64()),
+        ("form", pa.string()),
+        ("packing", pa.string()),
+        ("ranges", pa.int32()),
+        ("frames", pa.int64()),
+        ("segment_frames", pa.int64()),
+        ("ping_frames", pa.int64()),
+        ("other_frames", pa.int64()),
+        ("other_reasons", pa.map_(pa.string(), pa.int64())),
+        ("cut_frames", pa.int64()),
+        ("untimed_frames", pa.int64()),
+        ("first_ns", pa.int64()),
+        ("last_ns", pa.int64()),
+        ("damage", pa.string()),
+        ("damage_offset", pa.int64()),
+    ]
+)
+"""One file a row; frames = segment_frames + ping_frames + other_frames.
+
+fingerprint: by which it is known again, wherever it lies: of its size and of bytes all over it.
+form, packing: pcap or pcapng; nothing, gzip or zstd.
+other_reasons: what the other frames hold, with their numbers.
+cut_frames, untimed_frames: as in captures.packets.Totals.
+damage, damage_offset: what is wrong with it, and where; what came before was read. A packed file is counted unpacked.
+"""
+
+
+def captures_table(series: Series, places: Sequence[Place], reads: Sequence[RangeRead]) -> pa.Table:
+    """The rows of the files of a series."""
+    rows = []
+    for file in series.files:
+        totals = Totals()
+        here = [
+            read for place, read in zip(places, reads, strict=True) if place.reading.file.path == file.path
+        ]
+        for read in here:
+            totals.add(read.totals)
+        damage = next((read.damage for read in here if read.damage is not None), None)
+        rows.append(
+            {
+                "series": series.name,
+                "file": file.path,
+                "fingerprint": file.fingerprint,
+                "size_bytes": file.size_bytes,
+                "form": file.form,
+                "packing": file.packing,
+                "ranges": len(here),
+                "frames": totals.frames,
+                "segment_frames": totals.segment_frames,
+                "ping_frames": totals.ping_frames,
+                "other_frames": sum(totals.other_frames.values()),
+                "other_reasons": sorted(totals.other_frames.items()),
+                "cut_frames": totals.cut_frames,
+                "untimed_frames": totals.untimed_frames,
+                "first_ns": totals.first_ns,
+                "last_ns": totals.last_ns,
+                "damage": damage.reason if damage else None,
+                "damage_offset": damage.offset if damage else None,
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=CAPTURES)

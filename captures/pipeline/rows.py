@@ -1,0 +1,190 @@
+"""The table of packets: its columns, and the rows of a range on their way into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from captures.packets import SeenPacket
+from captures.pipeline.columns import PACKET_SCHEMA, packet_columns, ping_columns
+from captures.pipeline.cutting import Packets
+from captures.tcp import Endpoint
+
+ROWS_AT_A_TIME: Final = 32_768
+NO_STREAM: Final = -1
+"""The stream of rows that nothing in their range has to be corrected for."""
+
+ENDS: Final = (
+    ("source_address", pa.string()),
+    ("source_port", pa.int32()),
+    ("destination_address", pa.string()),
+    ("destination_port", pa.int32()),
+)
+FOUND: Final = pa.schema(
+    [
+        ("stream", pa.int32()),
+        ("readable", pa.int64()),
+        ("order", pa.int64()),
+        ("framed", pa.bool_()),
+        ("frame", pa.int64()),
+        ("first_frame", pa.int64()),
+        ("file_offset", pa.int64()),
+        ("time_ns", pa.int64()),
+        ("began_ns", pa.int64()),
+        ("interface", pa.int32()),
+        ("connection", pa.int64()),
+        ("position", pa.int64()),
+        ("missing_bytes", pa.int64()),
+        ("skipped_bytes", pa.int64()),
+        *ENDS,
+        *PACKET_SCHEMA,
+    ]
+)
+"""A packet as a range shows it, before it is known what came before the range.
+
+stream: an index into the range's streams, or NO_STREAM.
+readable, order, position: all packets of a series are in the order of these.
+frame, first_frame: counted from 1 over the series.
+connection: the number of the frame with which it began, where that is known already; null for a Ping.
+
+The others are those of PACKETS.
+"""
+
+PACKETS: Final = pa.schema(
+    [
+        ("series", pa.string()),
+        ("row_id", pa.int64()),
+        ("number", pa.int64()),
+        ("framed", pa.bool_()),
+        ("file", pa.string()),
+        ("frame", pa.int64()),
+        ("first_frame", pa.int64()),
+        ("file_offset", pa.int64()),
+        ("frame_file", pa.string()),
+        ("time", pa.timestamp("us", "UTC")),
+        ("time_ns", pa.int64()),
+        ("began_ns", pa.int64()),
+        ("interface", pa.int32()),
+        ("connection", pa.int64()),
+        ("position", pa.int64()),
+        ("missing_bytes", pa.int64()),
+        ("skipped_bytes", pa.int64()),
+        *ENDS,
+        *PACKET_SCHEMA,
+    ]
+)
+"""One packet a row: where it is and what it says by itself. As captures.decode.row.PacketRow has it, and
+
+    series: the capture that the file belongs to; packets and connections are counted over a series.
+    row_id: counted from 1 over the series, bytes that begin no packet too.
+    number: of such bytes, that of the packet before them; 0 if there is none.
+    framed: whether it is a packet, valid or not; else bytes that begin none.
+    file: where it began; `first_frame` and `file_offset` are places there.
+    frame_file: where it ended, and `frame` counts, if that is another file; else null.
+    began_ns: when its first byte crossed the wire.
+    interface: where it was seen, counted from 0 over its file.
+"""
+
+
+def packet_rows(packets: Packets, stream: Any = None) -> Iterator[pa.RecordBatch]:
+    """Packets as rows of FOUND.
+
+    Args:
+        stream: what to put for each packet's stream; by default its index.
+    """
+    ends, codes = _ends(packets)
+    for low in range(0, len(packets), ROWS_AT_A_TIME):
+        rows = slice(low, low + ROWS_AT_A_TIME)
+        said = packet_columns(packets.data, packets.start[rows], packets.size[rows])
+        index = packets.stream[rows]
+        columns: dict[str, Any] = {
+            "stream": index if stream is None else np.full(len(index), stream),
+            "readable": packets.readable[rows],
+            "order": packets.order[rows],
+            "framed": packets.framed[rows],
+            "frame": packets.frame[rows],
+            "first_frame": packets.first_frame[rows],
+            "file_offset": packets.offset[rows],
+            "time_ns": packets.time_ns[rows],
+            "began_ns": packets.began_ns[rows],
+            "position": packets.position[rows],
+            "missing_bytes": packets.missing[rows],
+            "skipped_bytes": packets.skipped[rows],
+        }
+        columns |= {name: values[index] for name, values in codes.items()}
+        yield _batch(columns, ends, said)
+
+
+def ping_rows(pings: list[SeenPacket], first_number: int) -> pa.RecordBatch:
+    """Pings as rows of FOUND.
+
+    Args:
+        first_number: what the frame numbers of `pings` begin with in the series, less 1.
+    """
+    data = np.frombuffer(b"".join(ping.data for ping in pings), dtype=np.uint8)
+    size = np.array([len(ping.data) for ping in pings], dtype=np.int64)
+    said = ping_columns(data, np.cumsum(size) - size, size)
+    hosts = sorted({end.host for ping in pings for end in (ping.source, ping.destination)})
+    frame = [first_number + ping.frame for ping in pings]
+    columns: dict[str, Any] = {
+        "stream": [NO_STREAM] * len(pings),
+        "readable": frame,
+        "order": [0] * len(pings),
+        "framed": [True] * len(pings),
+        "frame": frame,
+        "first_frame": frame,
+        "file_offset": [ping.file_offset for ping in pings],
+        "time_ns": [ping.time_ns for ping in pings],
+        "began_ns": [ping.began_ns for ping in pings],
+        "interface": [ping.interface.number for ping in pings],
+        "connection": [None] * len(pings),
+        "position": [0] * len(pings),
+        "missing_bytes": [0] * len(pings),
+        "skipped_bytes": [0] * len(pings),
+        "source_address": [hosts.index(ping.source.host) for ping in pings],
+        "source_port": [ping.source.port for ping in pings],
+        "destination_address": [hosts.index(ping.destination.host) for ping in pings],
+        "destination_port": [ping.destination.port for ping in pings],
+    }
+    return _batch(columns, hosts, said)
+
+
+def _ends(packets: Packets) -> tuple[list[str], dict[str, Any]]:
+    """The hosts of all streams, and of each stream what its columns hold."""
+    streams = packets.streams
+    hosts = sorted({end.host for stream in streams for end in (stream.source, stream.destination)})
+    place = {host: index for index, host in enumerate(hosts)}
+
+    def codes(end_of: Any) -> Any:
+        ends: list[Endpoint] = [end_of(stream) for stream in streams]
+        return (
+            np.array([place[end.host] for end in ends], dtype=np.int32),
+            np.array([end.port for end in ends], dtype=np.int32),
+        )
+
+    source, source_port = codes(lambda stream: stream.source)
+    destination, destination_port = codes(lambda stream: stream.destination)
+    return hosts, {
+        "interface": np.array([stream.interface.number for stream in streams], dtype=np.int32),
+        "connection": np.array([stream.connection for stream in streams], dtype=np.int64),
+        "source_address": source,
+        "source_port": source_port,
+        "destination_address": destination,
+        "destination_port": destination_port,
+    }
+
+
+def _batch(columns: dict[str, Any], hosts: list[str], said: pa.RecordBatch) -> pa.RecordBatch:
+    names = pa.array(hosts, pa.string())
+    arrays = []
+    for field in FOUND:
+        if field.name.endswith("_address"):
+            arrays.append(names.take(pa.array(columns[field.name], pa.int32())))
+        elif field.name in columns:
+            arrays.append(pa.array(columns[field.name], field.type))
+        else:
+            arrays.append(said.column(field.name))
+    return pa.RecordBatch.from_arrays(arrays, schema=FOUND)

@@ -1,0 +1,161 @@
+"""The stage that writes the table of packets: each range's rows, put right, numbered, and in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from captures.pipeline.joining import corrections_of
+from captures.pipeline.reading import Place, SeriesFolder
+from captures.pipeline.rows import FOUND, NO_STREAM, PACKETS
+from captures.pipeline.runner import Count
+from captures.pipeline.tables import Part, write_part
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesFiles:
+    """The files of a series, in its order.
+
+    frames_before: of each, in the files before it.
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    frames_before: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTask:
+    """A range whose packets are known.
+
+    name: of the part.
+    rows_before, framed_before: in the ranges before it.
+    connections: the file with the numbers of all frames with which connections begin.
+    """
+
+    run_folder: Path
+    folder: SeriesFolder
+    series: SeriesFiles
+    place: Place
+    name: str
+    rows_before: int
+    framed_before: int
+    connections: Path
+
+    def __str__(self) -> str:
+        return str(self.place)
+
+
+def write_packets(task: WriteTask, count: Count) -> Part:
+    """Write the part of a range."""
+    table = _sorted(_found(task))
+    part = write_part(task.run_folder, task.name, _numbered(task, table))
+    count(table.num_rows, task.place.reading.end - task.place.reading.start)
+    return part
+
+
+def _found(task: WriteTask) -> list[pa.Table]:
+    """The rows that count: what the range shows by itself, put right, and what only others made whole."""
+    folder, number = task.folder, task.place.number
+    own = pa.Table.from_batches(folder.found.everything(number), schema=FOUND)
+    others = [batch for _, batch in folder.joined.take(number, range(folder.buckets))]
+    return [
+        _corrected(own, list(corrections_of(folder, number))),
+        pa.Table.from_batches(others, schema=FOUND),
+    ]
+
+
+def _corrected(table: pa.Table, corrections: Sequence[pa.RecordBatch]) -> pa.Table:
+    """The rows of streams that stand, with what was not known when they were found."""
+    if not table.num_rows:
+        return table
+    stream = _numbers(table, "stream")
+    known = pa.Table.from_batches(corrections) if corrections else None
+    if known is None:
+        return table
+    # By stream; the last row is that of NO_STREAM, which is -1.
+    size = int(stream.max()) + 2
+    put: dict[str, Integers] = {
+        name: np.zeros(size, dtype=np.int64) for name in ("position", "missing_bytes", "skipped_bytes")
+    }
+    connection = np.full(size, -1, dtype=np.int64)
+    stands = np.zeros(size, dtype=np.bool_)
+    stands[NO_STREAM] = True
+    rows = _numbers(known, "stream")
+    stands[rows] = known["stands"].to_numpy()
+    connection[rows] = _numbers(known, "connection")
+    for name, column in put.items():
+        column[rows] = _numbers(known, name)
+
+    _, firsts = np.unique(stream, return_index=True)
+    is_first = np.zeros(len(stream), dtype=np.bool_)
+    is_first[firsts] = True
+    position = _numbers(table, "position") + put["position"][stream]
+    changed = {"position": position}
+    for name in ("missing_bytes", "skipped_bytes"):
+        changed[name] = _numbers(table, name) + np.where(is_first, put[name][stream], 0)
+    for name, column in changed.items():
+        table = _with(table, name, pa.array(column))
+    known_connection = pa.array(connection[stream], mask=stream == NO_STREAM)
+    table = _with(table, "connection", known_connection)
+    return table if stands.all() else table.filter(pa.array(stands[stream]))
+
+
+def _sorted(tables: list[pa.Table]) -> pa.Table:
+    """All rows in the order in which they could be read."""
+    table = pa.concat_tables(tables)
+    keys = [_numbers(table, name) for name in ("position", "order", "readable")]
+    order = np.lexsort(keys)
+    return table if (order == np.arange(len(order))).all() else table.take(pa.array(order))
+
+
+def _numbered(task: WriteTask, table: pa.Table) -> pa.Table:
+    """Rows of FOUND as those of PACKETS."""
+    framed = table["framed"].to_numpy()
+    began_in = np.searchsorted(task.series.frames_before, _numbers(table, "first_frame"), side="left") - 1
+    ended_in = np.searchsorted(task.series.frames_before, _numbers(table, "frame"), side="left") - 1
+    before = np.array(task.series.frames_before, dtype=np.int64)
+    paths = pa.array(task.series.paths, pa.string())
+    connections = np.load(task.connections, mmap_mode="r")
+    is_ping = table["connection"].is_null()
+    began = pc.fill_null(table["connection"], 0).to_numpy()
+    time_ns = table["time_ns"]
+    columns: dict[str, Any] = {
+        "series": pa.repeat(pa.scalar(task.series.name), table.num_rows),
+        "row_id": task.rows_before + np.arange(1, table.num_rows + 1),
+        "number": task.framed_before + np.cumsum(framed),
+        "framed": table["framed"],
+        "file": paths.take(pa.array(began_in)),
+        "frame": _numbers(table, "frame") - before[ended_in],
+        "first_frame": _numbers(table, "first_frame") - before[began_in],
+        "file_offset": table["file_offset"],
+        "frame_file": pc.if_else(
+            pa.array(began_in == ended_in), pa.scalar(None, pa.string()), paths.take(pa.array(ended_in))
+        ),
+        "time": pc.divide(time_ns, 1_000).cast(pa.timestamp("us", "UTC")),
+        "connection": pc.if_else(is_ping, pa.scalar(None, pa.int64()), np.searchsorted(connections, began)),
+    }
+    arrays = []
+    for field in PACKETS:
+        column = columns.get(field.name, table[field.name] if field.name in FOUND.names else None)
+        arrays.append(pa.array(column, field.type) if isinstance(column, np.ndarray) else column)
+    return pa.table(arrays, schema=PACKETS)
+
+
+def _numbers(table: pa.Table, name: str) -> Integers:
+    numbers: Integers = table[name].to_numpy().astype(np.int64, copy=False)
+    return numbers
+
+
+def _with(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
+    place = table.schema.get_field_index(name)
+    return table.set_column(place, table.schema.field(place), column)

@@ -1,0 +1,127 @@
+"""`mqproto analyse`: captures into tables, by Spark; and what there is to say of it when it is done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from mqproto.errors import UsageError
+from simulator.options import DONE, FINDING, JsonOption, complain, print_json
+
+if TYPE_CHECKING:
+    from captures.pipeline.job import Result
+
+LOG: Final = Path("_log") / "spark.log"
+
+
+def analyse(
+    captures: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="CAPTURES...", help="Captures (pcap, pcapng, packed or not), and folders with captures."
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The folder of the tables; what is in it already is added to.")
+    ],
+    master: Annotated[
+        str | None,
+        typer.Option(
+            help="Where Spark runs, as spark-submit has it; by default on this machine.", show_default=False
+        ),
+    ] = None,
+    range_mib: Annotated[
+        int, typer.Option("--range", min=1, max=1_024, help="MiB of a capture that one task reads.")
+    ] = 64,
+    as_json: JsonOption = False,
+) -> int:
+    """Captures of any size into tables that Spark, pandas, DuckDB and others read: Parquet in --out.
+
+    Files of a rotating capture are read as one. A capture that is in the tables already, by its content, is not read
+    again. Status 1 if a file could not be read, or not to its end.
+
+    \b
+    mqproto analyse run.pcapng --out tables
+    mqproto analyse /var/captures --out tables
+    mqproto analyse /mnt/captures --out /mnt/tables --master spark://head:7077
+    """
+    try:
+        from captures.pipeline.job import analyse
+        from captures.pipeline.runner import SparkRunner
+        from captures.pipeline.session import spark_session
+        from captures.pipeline.tables import Tables
+    except ModuleNotFoundError as missing:
+        raise UsageError(f"{missing.name} is not installed: pip install 'mqproto[spark]'") from None
+    from simulator.analysing import ProgressLine
+
+    tables = Tables(out)
+    line = ProgressLine()
+    with line.shown(), spark_session(master, log=out / LOG, listener=line) as spark:
+        result = analyse(captures, tables, SparkRunner(spark, line), range_bytes=range_mib << 20)
+    counts = {name: tables.manifest.rows(name) for name in tables.manifest.tables}
+    if as_json:
+        print_json(_as_json(result, counts))
+    else:
+        for text in _lines(result, counts, out):
+            print(text)
+    wrong = [*result.refused, *(damage for series in result.series for damage in series.damage)]
+    for error in wrong:
+        complain(str(error))
+    if wrong:
+        read = sum(len(series.files) for series in result.series)
+        count = len(result.refused) + read
+        complain(f"{len(wrong)} of {count} captures could not be read, or not to the end")
+    return FINDING if wrong else DONE
+
+
+def _lines(result: Result, counts: dict[str, int], out: Path) -> list[str]:
+    from captures.decode.summary import accounts, counted
+
+    lines = []
+    for series in result.series:
+        files = series.files
+        size_bytes = sum(file.size_bytes for file in files)
+        lines.append(f"{series.name}: {counted(len(files), 'file')}, {size_bytes:,} bytes")
+        lines += [f"  {text}" for text in accounts(series.totals)]
+        connections = counted(series.totals.connections, "connection")
+        lines.append(f"  {counted(series.totals.packets, 'packet')} on {connections}")
+    for path in result.known:
+        lines.append(f"{path}: is in the tables already")
+    for path, other in result.repeated:
+        lines.append(f"{path}: is the same as {other}, which is read")
+    if result.passed_over:
+        lines.append(f"{counted(len(result.passed_over), 'file')} that are no captures were passed over")
+    if not result.series and not result.known:
+        lines.append("no captures")
+    rows = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+    lines.append(f"{out}: {rows or 'no tables'}")
+    return lines
+
+
+def _as_json(result: Result, counts: dict[str, int]) -> dict[str, Any]:
+    from captures.decode.summary import accounts_as_json
+
+    return {
+        "series": [
+            {
+                "name": series.name,
+                "files": [file.path for file in series.files],
+                "packets": series.totals.packets,
+                "connections": series.totals.connections,
+                **accounts_as_json(series.totals),
+                "damaged": [_error(error) for error in series.damage],
+            }
+            for series in result.series
+        ],
+        "known": result.known,
+        "repeated": [{"file": path, "same_as": other} for path, other in result.repeated],
+        "passed_over": result.passed_over,
+        "refused": [_error(error) for error in result.refused],
+        "tables": counts,
+    }
+
+
+def _error(error: Any) -> dict[str, Any]:
+    return {"file": error.where, "offset": error.offset, "reason": error.reason}
