@@ -88,7 +88,7 @@ class _Joiner:
         self._task = task
         self._stack = stack
         self._again: dict[int, RangeSegments] = {}
-        self._stitchers: dict[Ends, tuple[Stitcher, int]] = {}
+        self._stitchers: dict[Ends, Stitcher] = {}
         self._corrections: defaultdict[int, list[tuple[int, bool, int, int, int, int]]] = defaultdict(list)
         self._rows: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
         self._joined = Joined()
@@ -97,8 +97,9 @@ class _Joiner:
     def take(self, place: int, pair: CountedPair) -> None:
         """The next range of a pair."""
         ends = pair.summary.ends
-        stitcher = self._stitchers[ends][0] if ends in self._stitchers else Stitcher(ends, self._segments)
-        self._stitchers[ends] = (stitcher, place)
+        stitcher = self._stitchers.get(ends)
+        if stitcher is None:
+            stitcher = self._stitchers[ends] = Stitcher(ends, self._segments)
         seam = stitcher.take(place, pair.summary)
         if not seam.proved:
             self._count(place, -pair.rows, -pair.framed)
@@ -106,9 +107,10 @@ class _Joiner:
         self._add(place, seam)
 
     def finish(self) -> Joined:
-        """The series is over."""
-        for stitcher, place in self._stitchers.values():
-            self._add(place, stitcher.finish())
+        """The series is over, and what only that lets be read stands at its end."""
+        last = self._task.places[-1].number
+        for stitcher in self._stitchers.values():
+            self._add(last, stitcher.finish())
         folder, bucket = self._task.folder, self._task.bucket
         folder.corrections.put(
             bucket, {place: _corrections(some) for place, some in self._corrections.items() if some}
