@@ -4,16 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from captures.decode.connections import Connections, NodeKey
+from captures.decode.connections import Connections, Sent
+from captures.decode.digest import digest_of
+from captures.decode.facts import (
+    Acknowledgment,
+    Crossing,
+    MessageKey,
+    NodeKey,
+    NumberedMessage,
+    SessionFacts,
+)
 from captures.decode.findings import Finding, Severity
-from captures.decode.journeys import JourneyChecker
+from captures.decode.journeys import JourneyChecker, message_key
 from captures.decode.names import Names
 from captures.decode.sequences import SequenceChecker
-from captures.decode.sessions import SessionChecker
-from captures.decode.sight import Kind, Sight, sight_of
+from captures.decode.sessions import SessionChecker, SessionView
+from captures.decode.sight import Acknowledged, Kind, Sight, sight_of
 from captures.packets import SeenPacket
 from mqproto.errors import WireFormatError
-from mqproto.wire import FinalAckBody, OrderAckBody, Ping, UserMessage, inspect_packet, message_identifier
+from mqproto.wire import (
+    ConnectionParameters,
+    EstablishConnection,
+    FinalAckBody,
+    MessageClass,
+    OrderAckBody,
+    Ping,
+    TransactionHeader,
+    UserMessage,
+    inspect_packet,
+    message_identifier,
+)
+from mqproto.wire.base import INFINITE
 from mqproto.wire.lenient import remarks
 
 
@@ -38,10 +59,11 @@ class Analyst:
             sight.source, sight.destination = map(self.names.endpoint, (seen.source, seen.destination))
             sight.hop = (sight.source, sight.destination)
         else:
-            half = self._sessions.take(sight)
-            if sight.message is not None:
-                self._journeys.take(sight, sight.message, half)
-                self._take_message(sight, sight.message, lossy=half.lossy)
+            view = self._sessions.take(session_facts(sight))
+            _add_session(sight, view)
+            if sight.message is not None and view.sent is not None:
+                sight.findings += self._journeys.take(crossing_of(sight, sight.message, view.sent))
+                self._take_message(sight, sight.message, lossy=view.half.lossy_since is not None)
         if seen.packet is None:
             sight.findings += malformed(seen)
         elif not isinstance(seen.packet, Ping):
@@ -64,16 +86,113 @@ class Analyst:
         return self._connections.label(key)
 
     def _take_message(self, sight: Sight, message: UserMessage, *, lossy: bool) -> None:
-        acknowledgment = sight.acknowledgment
-        if message.transaction is not None:
-            self._sequences.take_message(sight, message, lossy=lossy)
-        elif isinstance(acknowledgment, OrderAckBody):
-            self._sequences.take_order_ack(sight, message, acknowledgment)
-        elif isinstance(acknowledgment, FinalAckBody):
-            self._sequences.take_final_ack(sight, message, acknowledgment)
+        body, transaction = sight.acknowledgment, message.transaction
+        found: list[Finding] = []
+        if transaction is not None:
+            found = self._sequences.take_message(numbered_message(sight, message, transaction, lossy=lossy))
+        elif isinstance(body, OrderAckBody):
+            sight.ended, found = self._sequences.take_order_ack(acknowledgment_of(sight, message, body))
+        elif isinstance(body, FinalAckBody):
+            about = (body.source_guid, body.message_id)
+            ack = acknowledgment_of(sight, message, body)
+            sight.ended, found = self._sequences.take_final_ack(ack, about)
         elif sight.kind is Kind.ADMIN_ACK:
-            about = message_identifier.decode(message.properties.correlation_id)
-            sight.ended = self._journeys.packets_of((about.queue_manager_guid, about.ordinal))
+            sight.ended = self._journeys.packets_of(subject_of(message))
+        sight.findings += found
+
+
+def session_facts(sight: Sight) -> SessionFacts:
+    """What a session's rules read of a packet."""
+    seen, packet, message = sight.seen, sight.seen.packet, sight.message
+    facts = SessionFacts(
+        seen.number,
+        seen.connection,
+        seen.interface.number,
+        seen.source,
+        seen.destination,
+        sight.kind,
+        seen.missing_bytes,
+        seen.skipped_bytes,
+        None if message is None else message.user.recoverable,
+        sight.session,
+    )
+    if isinstance(packet, EstablishConnection):
+        return facts._replace(client=packet.client_guid, server=packet.server_guid, refused=packet.refused)
+    if isinstance(packet, ConnectionParameters):
+        timeouts_ms = (packet.recoverable_ack_timeout_ms, packet.ack_timeout_ms)
+        return facts._replace(timeouts_ms=timeouts_ms, window=packet.window_size)
+    return facts
+
+
+def crossing_of(sight: Sight, message: UserMessage, sent: Sent) -> Crossing:
+    """A UserMessage on its way, for the rules of intermediates."""
+    seen, user, transaction = sight.seen, message.user, message.transaction
+    limit_s = message.base.time_to_reach_queue_s
+    return Crossing(
+        message_key(message),
+        sight.hop,
+        seen.number,
+        seen.interface.number,
+        seen.connection,
+        seen.time_ns,
+        user.hop_count,
+        user.recoverable,
+        None if transaction is None else transaction.previous_tx_sequence_number,
+        digest_of(seen.data),
+        None if transaction or limit_s == INFINITE else user.sent_time_s + limit_s,
+        sent,
+    )
+
+
+def numbered_message(
+    sight: Sight, message: UserMessage, transaction: TransactionHeader, *, lossy: bool
+) -> NumberedMessage:
+    """A transactional message, for the rules of sequences."""
+    user = message.user
+    return NumberedMessage(
+        message_key(message),
+        sight.hop,
+        sight.seen.number,
+        sight.seen.time_ns,
+        lossy,
+        (user.queue_manager_address, user.destination_queue),
+        transaction.tx_sequence_id,
+        transaction.tx_sequence_number,
+        transaction.previous_tx_sequence_number,
+    )
+
+
+def acknowledgment_of(
+    sight: Sight, message: UserMessage, body: OrderAckBody | FinalAckBody
+) -> Acknowledgment:
+    """An OrderAck or a FinalAck, for the rules of sequences."""
+    return Acknowledgment(
+        message_key(message),
+        sight.hop,
+        sight.seen.number,
+        message.user.queue_manager_address,
+        body.tx_sequence_id,
+        body.tx_sequence_number,
+        message.properties.message_class == MessageClass.ACK_RECEIVE,
+    )
+
+
+def subject_of(message: UserMessage) -> MessageKey:
+    """The message that an administration acknowledgment is about.  [MS-MQMQ] 2.2.18.1.6"""
+    about = message_identifier.decode(message.properties.correlation_id)
+    return about.queue_manager_guid, about.ordinal
+
+
+def _add_session(sight: Sight, view: SessionView) -> None:
+    sight.source, sight.destination, sight.hop = view.half.label, view.other.label, view.half.hop
+    sight.answers = view.answers
+    sight.findings += view.findings
+    if view.sent is not None:
+        sight.count, sight.recoverable_count = view.sent.count, view.sent.recoverable_count
+    if view.received:
+        sight.received = Acknowledged([sent.packet for sent in view.received])
+    if view.saved:
+        sight.saved = Acknowledged([sent.packet for sent in view.saved])
 
 
 def malformed(seen: SeenPacket) -> Iterable[Finding]:

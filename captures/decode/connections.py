@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Final, TypeAlias
+from typing import Final
 
+from captures.decode.facts import NodeKey, SessionFacts
 from captures.decode.findings import Finding
 from captures.decode.names import Names
-from captures.packets import SeenPacket
 from captures.tcp import Endpoint
 from mqproto.wire import NULL_GUID, Guid
 
@@ -24,11 +24,6 @@ ADDRESS_LIMIT: Final = 16_384
 SUSPICION_LIMIT: Final = 1_000
 OUTSTANDING_LIMIT: Final = 0x7FFF
 """Of so many unacknowledged messages the packets are remembered; half of the 16-bit circle."""
-
-NOTHING: Final[deque[tuple[int, int]]] = deque(maxlen=0)
-
-NodeKey: TypeAlias = bytes | str
-"""A queue manager's GUID where a handshake told it, else its address."""
 
 
 class Stage(IntEnum):
@@ -55,16 +50,49 @@ def at_or_before(number: int, reference: int) -> bool:
 
 
 @dataclass(slots=True, eq=False)
+class Sent:
+    """A message that one end of a connection has sent, and what the other end has said of it.
+
+    packet: the number of the packet that carried it.
+    count, recoverable_count: its numbers on the session, 16 bits; None where the capture does not tell, the second also
+        of an express message.
+    acknowledged_by, saved_by: the first packets that say it was received, and saved; None while there is none.
+    """
+
+    half: Half
+    packet: int
+    count: int | None = None
+    recoverable_count: int | None = None
+    acknowledged_by: int | None = None
+    saved_by: int | None = None
+
+    @property
+    def lossy_since(self) -> int | None:
+        """The first packet before which the capture lacks bytes of its sender."""
+        return self.half.lossy_since
+
+
+NOTHING: Final[deque[Sent]] = deque(maxlen=0)
+
+
+def outstanding() -> deque[Sent]:
+    """Messages that wait for an answer; of more than half the 16-bit circle the oldest are forgotten."""
+    return deque(maxlen=OUTSTANDING_LIMIT)
+
+
+@dataclass(slots=True, eq=False)
 class Half:
     """What one end of a connection has sent.
 
     sent, recoverable_sent: its messages so far, 16 bits; None while the capture does not tell.
     acknowledged: the highest AckSequenceNumber that the other end has sent; None before the first one of a
         connection that the capture has not seen from its start.
-    unacknowledged, unsaved: counts and packet numbers of messages that the other end has not answered for.
+    unacknowledged, unsaved: messages that the other end has not answered for.
+    uncounted: those from before its counts were lost. An acknowledgment is of them too, though nobody can say any more
+        whether they are all that it is of.
     window: the largest that this end has announced; 0 before it has.
     seen: whether the capture has any packet of it.
-    lossy: whether bytes of it are missing in the capture.
+    lossy_since: the first packet before which bytes of it are missing in the capture; None if there is none.
     suspicions: findings that hold unless the capture turns out to lack something of this half.
     """
 
@@ -75,11 +103,12 @@ class Half:
     sent: int | None = None
     recoverable_sent: int | None = None
     acknowledged: int | None = None
-    unacknowledged: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=OUTSTANDING_LIMIT))
-    unsaved: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=OUTSTANDING_LIMIT))
+    unacknowledged: deque[Sent] = field(default_factory=outstanding)
+    unsaved: deque[Sent] = field(default_factory=outstanding)
+    uncounted: deque[Sent] = field(default_factory=outstanding)
     window: int = 0
     seen: bool = False
-    lossy: bool = False
+    lossy_since: int | None = None
     suspicions: list[Finding] = field(default_factory=list)
 
     def suspect(self, finding: Finding) -> None:
@@ -90,23 +119,25 @@ class Half:
     def forget_counts(self) -> None:
         """From here on nobody knows how many messages there were."""
         self.sent = self.recoverable_sent = None
+        self.uncounted.extend(self.unacknowledged)
         self.unacknowledged.clear()
         self.unsaved.clear()
-
-    def has_acknowledgment_of(self, count: int | None) -> bool:
-        """Whether the other end has acknowledged the message with that number on this session."""
-        return count is not None and self.acknowledged is not None and at_or_before(count, self.acknowledged)
 
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """One connection, and how far its session has come."""
+    """One connection, and how far its session has come.
+
+    client_guid, server_guid: as the handshake has them so far; NULL_GUID where it does not tell.
+    timeouts_ms: the RecoverableAckTimeout and AckTimeout that were proposed.
+    """
 
     client: Half
     server: Half
     stage: Stage = Stage.NOTHING
     client_guid: Guid = NULL_GUID
     server_guid: Guid = NULL_GUID
+    timeouts_ms: tuple[int, int] | None = None
 
     def halves(self, source: Endpoint) -> tuple[Half, Half]:
         """The end that sends, and the other one."""
@@ -117,7 +148,7 @@ class Connection:
     def release(self) -> None:
         """It is forgotten; messages that crossed it still know its halves, but not what these had to remember."""
         for half in (self.client, self.server):
-            half.unacknowledged = half.unsaved = NOTHING
+            half.unacknowledged = half.unsaved = half.uncounted = NOTHING
 
     def lose_track(self) -> None:
         """Something is missing or out of turn: nothing more is known of the handshake."""
@@ -138,16 +169,16 @@ class Connections:
         self._hosts: dict[str, Guid | None] = {}
         self._called: dict[str, str] = {}
 
-    def find(self, seen: SeenPacket, *, begins: bool) -> Connection:
+    def find(self, facts: SessionFacts, *, begins: bool) -> Connection:
         """The connection of a packet as seen at its interface, made if it is new.
 
         Args:
             begins: whether the packet is one that begins a session, so that its sender is the client.
         """
-        number = (seen.connection, seen.interface.number)
+        number = (facts.connection, facts.interface)
         connection = self._connections.get(number)
         if connection is None:
-            source, destination = client, server = seen.source, seen.destination
+            source, destination = client, server = facts.source, facts.destination
             if not begins and (source.port == MSMQ_PORT or source.port < destination.port != MSMQ_PORT):
                 client, server = destination, source
             connection = Connection(Half(client), Half(server))

@@ -22,6 +22,7 @@ class Finding(NamedTuple):
     packet: the number of the packet that it is about, which may be an earlier one than where it came out; 0 for none.
     text: in words, without the packet's number.
     section: where the specification says how it should be; empty where it says nothing.
+    others: the numbers of other packets that it rests on.
     """
 
     severity: Severity
@@ -29,6 +30,7 @@ class Finding(NamedTuple):
     packet: int
     text: str
     section: str = ""
+    others: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         where = f"#{self.packet} " if self.packet else ""
@@ -52,6 +54,7 @@ CODES: Final = {
     "odd-field": "a field that breaks what is asked of senders, and that receivers let pass",
     "out-of-turn": "a packet that its session is not ready for, or no longer",
     "wrong-answer": "an answer in the handshake that does not fit its request",
+    "wrong-parameters": "timeouts that the acceptor of a session did not take over as they were proposed",
     "refused": "a session that the acceptor does not want",
     "ack-beyond-sent": "a session acknowledgment of messages that were not sent",
     "ack-backwards": "a session acknowledgment of less than the one before",
@@ -59,10 +62,14 @@ CODES: Final = {
     "wrong-count": "a session header that miscounts what its sender has sent",
     "window-exceeded": "more messages unacknowledged than either side's window allows",
     "resend": "a message that crossed the same hop before",
+    "resend-without-need": "a message that crossed the same hop again, though its receiver had answered for it",
+    "late": "a message, not transactional, that was sent after its time to reach its queue was over",
+    "duplicate-identity": "one message identifier that its queue manager gave to two messages",
     "altered": "a message that left an intermediate otherwise than it came",
     "hop-count": "a message whose hop count an intermediate did not raise by one",
     "gap": "transactional numbers that are missing on a hop",
     "gap-filled": "missing numbers that came",
+    "number-reused": "one number of a sequence that was given to two messages",
     "order-ack-beyond": "an OrderAck for a number that its sender cannot have had",
     "order-ack-backwards": "an OrderAck for less than an earlier one",
     "foreign-ack": "an OrderAck, or a positive FinalAck, by another queue manager than the messages went to",

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from captures.decode.connections import NodeKey
-from captures.decode.journeys import MessageKey, message_key
+from captures.decode.facts import MessageKey, NodeKey
+from captures.decode.journeys import message_key
 from captures.decode.line import CLASS_NAMES
 from captures.decode.names import Names, printable
 from captures.decode.row import identifier_text

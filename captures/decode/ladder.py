@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from captures.decode.connections import NodeKey
+from captures.decode.facts import NodeKey
 from captures.decode.findings import Finding, Severity
 from captures.decode.line import CLASS_NAMES
 from captures.decode.names import Names

@@ -12,22 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from captures.decode.connections import NodeKey
+from captures.decode.facts import Acknowledgment, Hop, MessageKey, NodeKey, NumberedMessage
 from captures.decode.findings import Finding, Severity
-from captures.decode.journeys import MessageKey, ago, message_key
+from captures.decode.journeys import ago
 from captures.decode.ranges import BoundedRanges, first_missing
-from captures.decode.sight import Acknowledged, Sight
-from mqproto.wire import (
-    NULL_GUID,
-    FinalAckBody,
-    Guid,
-    MessageClass,
-    OrderAckBody,
-    QueueName,
-    TxSequenceId,
-    UserMessage,
-    guid_text,
-)
+from captures.decode.sight import Acknowledged
+from mqproto.wire import NULL_GUID, Guid, QueueName, TxSequenceId, guid_text
 
 SEQUENCE_LIMIT: Final = 4_096
 """So many sequences are remembered; the one that was silent longest is forgotten first."""
@@ -40,7 +30,6 @@ HOP_LIMIT: Final = 64
 CLAIM_LIMIT: Final = 100
 FAULT, NOTE = Severity.FAULT, Severity.NOTE
 
-Hop: TypeAlias = tuple[NodeKey, NodeKey]
 SequenceKey: TypeAlias = tuple[Guid, TxSequenceId]
 """The source queue manager, and the identifier that it gave."""
 
@@ -82,7 +71,8 @@ class Claim(NamedTuple):
 class Sequence:
     """One sequence of one source queue manager.
 
-    towards: QueueManagerAddress and DestinationQueue; one identifier that is used for two queues is judged no more.
+    towards: QueueManagerAddress and the destination queue. One identifier that is used for two queues is judged
+        no more.
     accused: the acknowledgment that was last found to be wrong.
     packets: by number, the last packet that carried the message, and its MessageID; as far as it is remembered.
     """
@@ -124,105 +114,109 @@ class SequenceChecker:
         self._by_identifier: dict[TxSequenceId, list[Sequence]] = {}
         self._remembered: deque[tuple[Sequence, int]] = deque()
 
-    def take_message(self, sight: Sight, message: UserMessage, *, lossy: bool) -> None:
-        """A transactional message crosses a hop.
-
-        Args:
-            lossy: whether the capture lacks bytes of the connection that it came by.
-        """
-        transaction, user = message.transaction, message.user
-        assert transaction is not None
-        identifier = transaction.tx_sequence_id
-        key = (user.source_queue_manager, identifier.time_stamp, identifier.ordinal)
-        towards = (user.queue_manager_address, user.destination_queue)
-        sequence = self._sequences.get(key) or self._begin((key[0], identifier), towards)
+    def take_message(self, message: NumberedMessage) -> list[Finding]:
+        """A transactional message crosses a hop."""
+        identifier = message.identifier
+        (source, message_id), lossy = message.key, message.lossy
+        key = (source, identifier.time_stamp, identifier.ordinal)
+        sequence = self._sequences.get(key) or self._begin((source, identifier), message.towards)
         self._sequences.move_to_end(key)
-        if sequence.towards != towards:
+        if sequence.towards != message.towards:
             sequence.give_up()
-        number, previous = transaction.tx_sequence_number, transaction.previous_tx_sequence_number
-        hop = sequence.hops.get(sight.hop)
+        number, previous = message.sequence_number, message.previous_number
+        hop = sequence.hops.get(message.hop)
         if hop is None:
             if len(sequence.hops) >= HOP_LIMIT:
                 sequence.give_up()
-            hop = sequence.hops[sight.hop] = HopProgress(min(previous, number - 1))
+            hop = sequence.hops[message.hop] = HopProgress(min(previous, number - 1))
         hop.lossy = hop.lossy or lossy
+        findings: list[Finding] = []
         if sequence.claims and not lossy:
             # This hop has shown its next packet, so nothing that came before it is still to come.
-            sight.findings += self._judged(sequence, sight.hop[1])
+            findings = self._judged(sequence, message.hop[1])
         if not sequence.ambiguous:
-            self._advance(sight, sequence, hop, number, previous)
-        if number not in sequence.packets:
+            findings += _advance(message, hop)
+        known = sequence.packets.get(number)
+        if known is None:
             self._remembered.append((sequence, number))
             if len(self._remembered) > NUMBER_LIMIT:
                 earlier, forgotten = self._remembered.popleft()
                 earlier.packets.pop(forgotten, None)
-        sequence.packets[number] = (sight.seen.number, user.message_id)
+        elif known[1] != message_id and not sequence.ambiguous:
+            text = f"it is number {number:,} of sequence {shown(identifier)}; #{known[0]} is another message with it"
+            section = "[MS-MQMQ] 2.2.20.5"
+            findings.append(Finding(FAULT, "number-reused", message.number, text, section, (known[0],)))
+        sequence.packets[number] = (message.number, message_id)
+        return findings
 
-    def take_order_ack(self, sight: Sight, message: UserMessage, body: OrderAckBody) -> None:
+    def take_order_ack(self, ack: Acknowledgment) -> tuple[Acknowledged | None, list[Finding]]:
         """An OrderAck crosses a hop: which messages it is about, and whether it may be.  [MS-MQQB] 2.2.4.1, 3.1.5.6"""
-        packet, number = sight.seen.number, body.tx_sequence_number
+        packet, number = ack.number, ack.sequence_number
         if number == 0:
-            return  # The number may stand in TxSequenceID; which sequence is meant only its sender knows.
-        acker = message.user.source_queue_manager
-        sequence = self._acknowledged(message, body.tx_sequence_id, sight.hop[1])
+            return (
+                None,
+                [],
+            )  # The number may stand in TxSequenceID; which sequence is meant only its sender knows.
+        acker, message_id = ack.key
+        sequence = self._acknowledged(ack)
         if sequence is None:
-            if acker == sight.hop[0]:
-                text = f"it is of sequence {shown(body.tx_sequence_id)}, of which the capture has no message"
-                sight.findings.append(Finding(NOTE, "order-ack-unknown", packet, text, "[MS-MQQB] 2.2.4"))
-            return
-        message_id = message.user.message_id
+            if acker != ack.hop[0]:
+                return None, []
+            text = f"it is of sequence {shown(ack.identifier)}, of which the capture has no message"
+            return None, [Finding(NOTE, "order-ack-unknown", packet, text, "[MS-MQQB] 2.2.4")]
         if sequence.order_ack_packet and message_id == sequence.order_ack_id:
-            sight.ended = sequence.order_ack_ended  # It is the same OrderAck, one hop further.
-            return
-        if self._is_foreign(sight, sequence, message):
-            return
+            return sequence.order_ack_ended, []  # It is the same OrderAck, one hop further.
+        if foreign := _foreign(sequence, ack):
+            return None, _accusation(sequence, ack, "foreign-ack", foreign)
         is_newer = (
             not sequence.order_ack_packet or 0 < (message_id - sequence.order_ack_id) & 0xFFFFFFFF < 2**31
         )
         if not is_newer:
-            return
+            return None, []
         if number < sequence.order_acked:
             text = (
-                f"it acknowledges number {number:,} of sequence {shown(body.tx_sequence_id)}; "
+                f"it acknowledges number {number:,} of sequence {shown(ack.identifier)}; "
                 f"#{sequence.order_ack_packet} had acknowledged {sequence.order_acked:,}"
             )
-            self._accuse(sight, sequence, message, "order-ack-backwards", text)
-            return
-        sight.ended = sequence.order_ack_ended = _packets_between(sequence, number)
+            others = (sequence.order_ack_packet,)
+            return None, _accusation(sequence, ack, "order-ack-backwards", text, others)
+        sequence.order_ack_ended = _packets_between(sequence, number)
         sequence.order_acked, sequence.order_ack_packet = number, packet
         sequence.order_ack_id = message_id
-        if sequence.ambiguous:
-            return
-        claim = Claim(packet, acker, number, None)
-        if self._missing(sequence, claim) is not None:
-            sequence.claim(claim)
-
-    def take_final_ack(self, sight: Sight, message: UserMessage, body: FinalAckBody) -> None:
-        """A FinalAck crosses a hop: it names a number of a sequence, and a message.  [MS-MQQB] 2.2.5.1"""
-        packet = sight.seen.number
-        identifier = body.tx_sequence_id
-        sequence = self._sequences.get((body.source_guid, identifier.time_stamp, identifier.ordinal))
-        known = sequence.packets.get(body.tx_sequence_number) if sequence is not None else None
-        received = message.properties.message_class == MessageClass.ACK_RECEIVE
-        if sequence is not None and received and self._is_foreign(sight, sequence, message):
-            return
-        if known is not None and known[1] != body.message_id:
-            if sequence is not None and not sequence.ambiguous:
-                text = (
-                    f"it is for number {body.tx_sequence_number:,} of sequence {shown(body.tx_sequence_id)} and "
-                    f"message {body.message_id:,}; #{known[0]} with that number is message {known[1]:,}"
-                )
-                sight.findings.append(Finding(FAULT, "final-ack-mismatch", packet, text, "[MS-MQQB] 2.2.5.1"))
-        elif known is not None:
-            sight.ended = Acknowledged([known[0]])
-        elif message.user.source_queue_manager == sight.hop[0]:
-            if sequence is None:
-                text = f"it is of sequence {shown(body.tx_sequence_id)}, of which the capture has no message"
-                sight.findings.append(Finding(NOTE, "final-ack-unknown", packet, text, "[MS-MQQB] 2.2.5"))
-            elif not sequence.ambiguous:
-                acker = message.user.source_queue_manager
-                claim = Claim(packet, acker, body.tx_sequence_number, body.message_id)
+        if not sequence.ambiguous:
+            claim = Claim(packet, acker, number, None)
+            if self._missing(sequence, claim) is not None:
                 sequence.claim(claim)
+        return sequence.order_ack_ended, []
+
+    def take_final_ack(
+        self, ack: Acknowledgment, about: MessageKey
+    ) -> tuple[Acknowledged | None, list[Finding]]:
+        """A FinalAck crosses a hop: it names a number of a sequence, and a message.  [MS-MQQB] 2.2.5.1"""
+        packet, identifier, number = ack.number, ack.identifier, ack.sequence_number
+        sequence = self._sequences.get((about[0], identifier.time_stamp, identifier.ordinal))
+        if sequence is None:
+            if ack.key[0] != ack.hop[0]:
+                return None, []
+            text = f"it is of sequence {shown(identifier)}, of which the capture has no message"
+            return None, [Finding(NOTE, "final-ack-unknown", packet, text, "[MS-MQQB] 2.2.5")]
+        if ack.positive and (foreign := _foreign(sequence, ack)):
+            return None, _accusation(sequence, ack, "foreign-ack", foreign)
+        known = sequence.packets.get(number)
+        if known is not None and known[1] == about[1]:
+            return Acknowledged([known[0]]), []
+        if sequence.ambiguous:
+            return None, []
+        if known is not None:
+            text = (
+                f"it is for number {number:,} of sequence {shown(identifier)} and "
+                f"message {about[1]:,}; #{known[0]} with that number is message {known[1]:,}"
+            )
+            section = "[MS-MQQB] 2.2.5.1"
+            return None, [Finding(FAULT, "final-ack-mismatch", packet, text, section, (known[0],))]
+        if ack.key[0] == ack.hop[0]:
+            sequence.claim(Claim(packet, ack.key[0], number, about[1]))
+        return None, []
 
     def finish(self, *, lossless: bool) -> Iterator[Finding]:
         """What nothing has borne out until the end.
@@ -249,70 +243,14 @@ class SequenceChecker:
                 del self._by_identifier[forgotten.key[1]]
         return sequence
 
-    def _advance(
-        self, sight: Sight, sequence: Sequence, hop: HopProgress, number: int, previous: int
-    ) -> None:
-        """The next message of a hop: does it open a gap, or fill one?"""
-        seen = sight.seen
-        highest = max(hop.covered.highest, hop.base)
-        if previous > highest:
-            hop.gaps.append(Gap(highest + 1, previous, seen.number, seen.time_ns))
-            del hop.gaps[:-GAP_LIMIT]
-            missing = numbers(highest + 1, previous)
-            text = f"{missing} of sequence {shown(sequence.key[1])} did not cross before {number:,}"
-            sight.findings.append(Finding(NOTE, "gap", seen.number, text, "[MS-MQQB] 3.1.5.8.6"))
-        hop.covered.add(min(previous + 1, number), number)
-        if hop.gaps and previous < hop.gaps[-1].last:
-            self._fill(sight, sequence, hop, number, previous)
-
-    def _fill(self, sight: Sight, sequence: Sequence, hop: HopProgress, number: int, previous: int) -> None:
-        """A message lies in gaps, or bridges them: those of which nothing is missing any more are filled."""
-        seen = sight.seen
-        begin = bisect_right(hop.gaps, previous, key=lambda gap: gap.last)
-        end = bisect_right(hop.gaps, number, key=lambda gap: gap.first)
-        kept = []
-        for gap in hop.gaps[begin:end]:
-            if hop.covered.after(gap.first - 1) <= gap.last:
-                kept.append(gap)
-                continue
-            text = (
-                f"{numbers(gap.first, gap.last)} of sequence {shown(sequence.key[1])}, missing since "
-                f"#{gap.packet}, came within {ago(seen.time_ns - gap.time_ns)}"
-            )
-            sight.findings.append(Finding(NOTE, "gap-filled", seen.number, text))
-        hop.gaps[begin:end] = kept
-
-    def _is_foreign(self, sight: Sight, sequence: Sequence, message: UserMessage) -> bool:
-        """Whether an acknowledgment comes from somebody to whom the messages never went.  [MS-MQQB] 3.1.1.6.2
-
-        A direct name does not tell to whom they went.
-        """
-        acker, towards = message.user.source_queue_manager, sequence.towards[0]
-        if towards in (acker, NULL_GUID) or sequence.ambiguous:
-            return False
-        name = shown(sequence.key[1])
-        text = f"it is from {guid_text(acker)}; the messages of sequence {name} go to {guid_text(towards)}"
-        self._accuse(sight, sequence, message, "foreign-ack", text)
-        return True
-
-    def _accuse(self, sight: Sight, sequence: Sequence, message: UserMessage, code: str, text: str) -> None:
-        """A fault of an acknowledgment, once for all hops that it crosses."""
-        identity = message_key(message)
-        if sequence.accused != identity:
-            sequence.accused = identity
-            finding = Finding(FAULT, code, sight.seen.number, text, "[MS-MQQB] 3.1.1.6.2")
-            sight.findings.append(finding)
-
-    def _acknowledged(
-        self, message: UserMessage, identifier: TxSequenceId, towards: NodeKey
-    ) -> Sequence | None:
+    def _acknowledged(self, ack: Acknowledgment) -> Sequence | None:
         """The sequence that an OrderAck means: of the queue manager that it goes to, or the only one there is.
 
         A direct name has no queue manager; it goes straight to the host, so the end of its hop is meant.
         """
-        address: NodeKey = message.user.queue_manager_address
-        named = self._by_identifier.get(identifier, [])
-        for origin in (address, towards):
+        address: NodeKey = ack.towards
+        named = self._by_identifier.get(ack.identifier, [])
+        for origin in (address, ack.hop[1]):
             for sequence in named:
                 if sequence.origin == origin:
                     return sequence
@@ -364,6 +302,63 @@ class SequenceChecker:
             f"sender{doubt}"
         )
         return Finding(severity, "order-ack-beyond", claim.packet, text, "[MS-MQQB] 3.1.1.6.2")
+
+
+def _advance(message: NumberedMessage, hop: HopProgress) -> list[Finding]:
+    """The next message of a hop: does it open a gap, or fill one?"""
+    number, previous = message.sequence_number, message.previous_number
+    highest = max(hop.covered.highest, hop.base)
+    findings = []
+    if previous > highest:
+        hop.gaps.append(Gap(highest + 1, previous, message.number, message.time_ns))
+        del hop.gaps[:-GAP_LIMIT]
+        missing = numbers(highest + 1, previous)
+        text = f"{missing} of sequence {shown(message.identifier)} did not cross before {number:,}"
+        findings.append(Finding(NOTE, "gap", message.number, text, "[MS-MQQB] 3.1.5.8.6"))
+    hop.covered.add(min(previous + 1, number), number)
+    if hop.gaps and previous < hop.gaps[-1].last:
+        findings += _fill(message, hop)
+    return findings
+
+
+def _fill(message: NumberedMessage, hop: HopProgress) -> list[Finding]:
+    """A message lies in gaps, or bridges them: those of which nothing is missing any more are filled."""
+    begin = bisect_right(hop.gaps, message.previous_number, key=lambda gap: gap.last)
+    end = bisect_right(hop.gaps, message.sequence_number, key=lambda gap: gap.first)
+    kept, findings = [], []
+    for gap in hop.gaps[begin:end]:
+        if hop.covered.after(gap.first - 1) <= gap.last:
+            kept.append(gap)
+            continue
+        text = (
+            f"{numbers(gap.first, gap.last)} of sequence {shown(message.identifier)}, missing since "
+            f"#{gap.packet}, came within {ago(message.time_ns - gap.time_ns)}"
+        )
+        findings.append(Finding(NOTE, "gap-filled", message.number, text, "", (gap.packet,)))
+    hop.gaps[begin:end] = kept
+    return findings
+
+
+def _foreign(sequence: Sequence, ack: Acknowledgment) -> str:
+    """What is wrong with an acknowledgment from somebody to whom the messages never went.  [MS-MQQB] 3.1.1.6.2
+
+    A direct name does not tell to whom they went.
+    """
+    acker, towards = ack.key[0], sequence.towards[0]
+    if towards in (acker, NULL_GUID) or sequence.ambiguous:
+        return ""
+    name = shown(sequence.key[1])
+    return f"it is from {guid_text(acker)}; the messages of sequence {name} go to {guid_text(towards)}"
+
+
+def _accusation(
+    sequence: Sequence, ack: Acknowledgment, code: str, text: str, others: tuple[int, ...] = ()
+) -> list[Finding]:
+    """A fault of an acknowledgment, once for all hops that it crosses."""
+    if sequence.accused == ack.key:
+        return []
+    sequence.accused = ack.key
+    return [Finding(FAULT, code, ack.number, text, "[MS-MQQB] 3.1.1.6.2", others)]
 
 
 def _packets_between(sequence: Sequence, through: int) -> Acknowledged | None:

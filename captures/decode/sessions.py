@@ -6,30 +6,47 @@ suspicion until that direction shows its next packet: if nothing is missing befo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from captures.decode.connections import (
     MSMQ_PORT,
     Connection,
     Connections,
     Half,
+    Sent,
     Stage,
     ahead,
     at_or_before,
 )
+from captures.decode.facts import SessionFacts
 from captures.decode.findings import Finding, Severity
-from captures.decode.sight import Acknowledged, Kind, Sight
-from mqproto.wire import (
-    NULL_GUID,
-    ConnectionParameters,
-    EstablishConnection,
-    SessionHeader,
-    UserMessage,
-    guid_text,
-)
+from captures.decode.sight import Kind
+from mqproto.wire import NULL_GUID, Guid, SessionHeader, guid_text
 
 FAULT, NOTE = Severity.FAULT, Severity.NOTE
 OPEN = Stage.OPEN
+
+
+@dataclass(slots=True, eq=False)
+class SessionView:
+    """What a packet is to its session.
+
+    half, other: the end that sent it, and the one that it went to.
+    answers: whether it answers the packet of its kind that came the other way in the handshake.
+    sent: a UserMessage as its session counts it, whose acknowledgment is still to come; None for other packets.
+    received, saved: the messages that its SessionHeader newly acknowledges as received, and as saved.
+    """
+
+    connection: Connection
+    half: Half
+    other: Half
+    answers: bool = False
+    sent: Sent | None = None
+    received: Sequence[Sent] = ()
+    saved: Sequence[Sent] = ()
+    findings: list[Finding] = field(default_factory=list)
 
 
 class SessionChecker:
@@ -38,34 +55,28 @@ class SessionChecker:
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
 
-    def take(self, sight: Sight) -> Half:
-        """Look at the next packet of a connection: names, counts and findings go into its sight.
-
-        Returns:
-            The half that sent it.
-        """
-        seen = sight.seen
-        begins = sight.kind is Kind.ESTABLISH_CONNECTION and seen.source.port != MSMQ_PORT
-        connection = self._connections.find(seen, begins=begins)
-        half, other = connection.halves(seen.source)
-        self._follow_stream(sight, connection, half, other)
-        packet = seen.packet
-        if type(packet) is UserMessage:
-            self._take_turn(sight, connection, half)
-            self._count(sight, packet, half, other)
-        elif type(packet) is EstablishConnection:
-            self._take_connection(sight, packet, connection, half)
-        elif type(packet) is ConnectionParameters:
-            self._take_parameters(sight, packet, connection, half)
-        elif sight.kind is Kind.SESSION_ACK:
-            self._take_turn(sight, connection, half)
+    def take(self, facts: SessionFacts) -> SessionView:
+        """Look at the next packet of a connection."""
+        kind = facts.kind
+        begins = kind is Kind.ESTABLISH_CONNECTION and facts.source.port != MSMQ_PORT
+        connection = self._connections.find(facts, begins=begins)
+        half, other = connection.halves(facts.source)
+        view = SessionView(connection, half, other)
+        self._follow_stream(facts, view)
+        if facts.recoverable is not None:
+            self._take_turn(facts, view)
+            self._count(facts, facts.recoverable, view)
+        elif kind is Kind.ESTABLISH_CONNECTION:
+            self._take_connection(facts, view)
+        elif kind is Kind.CONNECTION_PARAMETERS:
+            self._take_parameters(facts, view)
+        elif kind is Kind.SESSION_ACK:
+            self._take_turn(facts, view)
         else:
             half.forget_counts()
-        if sight.session is not None:
-            self._take_session_header(sight, sight.session, half, other)
-        sight.source, sight.destination = half.label, other.label
-        sight.hop = half.hop
-        return half
+        if facts.header is not None:
+            self._take_session_header(facts, facts.header, view)
+        return view
 
     def finish(self, *, lossless: bool) -> Iterator[Finding]:
         """What is still suspected at the end.
@@ -80,94 +91,107 @@ class SessionChecker:
                     yield finding if lossless and half.seen else finding._replace(severity=NOTE)
                 half.suspicions.clear()
 
-    def _follow_stream(self, sight: Sight, connection: Connection, half: Half, other: Half) -> None:
+    def _follow_stream(self, facts: SessionFacts, view: SessionView) -> None:
         """Whether this packet follows upon the last one of its half decides what was suspected meanwhile."""
-        seen = sight.seen
+        half = view.half
         half.seen = True
-        if seen.missing_bytes or seen.skipped_bytes:
-            what = f"{seen.missing_bytes:,} bytes before it are not in the capture"
-            if seen.skipped_bytes:
-                what = f"{seen.skipped_bytes:,} bytes before it belong to no packet" + (
-                    f", {seen.missing_bytes:,} are not in the capture" if seen.missing_bytes else ""
+        if facts.missing_bytes or facts.skipped_bytes:
+            what = f"{facts.missing_bytes:,} bytes before it are not in the capture"
+            if facts.skipped_bytes:
+                what = f"{facts.skipped_bytes:,} bytes before it belong to no packet" + (
+                    f", {facts.missing_bytes:,} are not in the capture" if facts.missing_bytes else ""
                 )
-            sight.findings.append(Finding(NOTE, "missing-bytes", seen.number, what))
-            half.lossy = True
+            view.findings.append(Finding(NOTE, "missing-bytes", facts.number, what))
+            if half.lossy_since is None:
+                half.lossy_since = facts.number
             half.suspicions.clear()
             half.forget_counts()
-            other.acknowledged = None
-            connection.lose_track()
+            view.other.acknowledged = None
+            view.connection.lose_track()
         elif half.suspicions:
-            sight.findings += half.suspicions
+            view.findings += half.suspicions
             half.suspicions.clear()
 
     # The handshake
 
-    def _take_connection(
-        self, sight: Sight, packet: EstablishConnection, connection: Connection, half: Half
-    ) -> None:
+    def _take_connection(self, facts: SessionFacts, view: SessionView) -> None:
         """An EstablishConnection packet asks or answers.  3.1.5.3"""
-        stage = connection.stage
+        connection, stage = view.connection, view.connection.stage
+        client, server = facts.client or NULL_GUID, facts.server or NULL_GUID
         if stage is Stage.UNKNOWN:
             return
-        if half is connection.client and stage is Stage.NOTHING:
+        if view.half is connection.client and stage is Stage.NOTHING:
             connection.stage = Stage.ASKED
-            self._connections.introduce(connection, packet.client_guid, packet.server_guid)
+            self._connections.introduce(connection, client, server)
             for each in (connection.client, connection.server):
                 each.sent = each.recoverable_sent = each.acknowledged = 0
             return
-        if half is connection.server and stage is Stage.ASKED:
-            sight.answers = True
-            self._take_answer(sight, packet, connection)
+        if view.half is connection.server and stage is Stage.ASKED:
+            view.answers = True
+            connection.stage = Stage.REFUSED if facts.refused else Stage.GRANTED
+            self._take_answer(facts, client, server, view)
             return
-        self._out_of_turn(sight, connection, half)
+        self._out_of_turn(facts, view)
 
-    def _take_answer(self, sight: Sight, packet: EstablishConnection, connection: Connection) -> None:
-        number = sight.seen.number
-        connection.stage = Stage.REFUSED if packet.refused else Stage.GRANTED
+    def _take_answer(self, facts: SessionFacts, client: Guid, server: Guid, view: SessionView) -> None:
+        connection, number = view.connection, facts.number
         asked, wanted = connection.client_guid, connection.server_guid
-        if packet.refused:
+        if facts.refused:
             text = "the acceptor wants no session"
-            if packet.server_guid not in (wanted, NULL_GUID) and wanted != NULL_GUID:
-                text += f": it is {guid_text(packet.server_guid)}, asked was for {guid_text(wanted)}"
-            sight.findings.append(Finding(NOTE, "refused", number, text, "[MS-MQQB] 3.1.5.3.1"))
+            if server not in (wanted, NULL_GUID) and wanted != NULL_GUID:
+                text += f": it is {guid_text(server)}, asked was for {guid_text(wanted)}"
+            view.findings.append(Finding(NOTE, "refused", number, text, "[MS-MQQB] 3.1.5.3.1"))
             return
-        if packet.client_guid != asked or (wanted != NULL_GUID and packet.server_guid != wanted):
+        if client != asked or (wanted != NULL_GUID and server != wanted):
             text = (
-                f"it is from {guid_text(packet.server_guid)} to {guid_text(packet.client_guid)}; the request was "
+                f"it is from {guid_text(server)} to {guid_text(client)}; the request was "
                 f"from {guid_text(asked)} to {guid_text(wanted)}"
             )
-            sight.findings.append(Finding(FAULT, "wrong-answer", number, text, "[MS-MQQB] 3.1.5.3.1"))
+            view.findings.append(Finding(FAULT, "wrong-answer", number, text, "[MS-MQQB] 3.1.5.3.1"))
             return
-        self._connections.confirm(connection, packet.server_guid)
+        self._connections.confirm(connection, server)
 
-    def _take_parameters(
-        self, sight: Sight, packet: ConnectionParameters, connection: Connection, half: Half
-    ) -> None:
+    def _take_parameters(self, facts: SessionFacts, view: SessionView) -> None:
         """A ConnectionParameters packet proposes or answers.  3.1.5.4"""
-        half.window = max(half.window, packet.window_size, 1)
+        connection, half = view.connection, view.half
+        half.window = max(half.window, facts.window, 1)
         stage = connection.stage
         if stage is Stage.UNKNOWN:
             return
         if half is connection.client and stage is Stage.GRANTED:
             connection.stage = Stage.PROPOSED
+            connection.timeouts_ms = facts.timeouts_ms
         elif half is connection.server and stage is Stage.PROPOSED:
-            sight.answers = True
+            view.answers = True
             connection.stage = Stage.OPEN
+            self._compare_timeouts(facts, view)
         else:
-            self._out_of_turn(sight, connection, half)
+            self._out_of_turn(facts, view)
 
-    def _take_turn(self, sight: Sight, connection: Connection, half: Half) -> None:
+    def _compare_timeouts(self, facts: SessionFacts, view: SessionView) -> None:
+        """The acceptor adopts the timeouts that were proposed, and says so.  3.1.5.4.1"""
+        proposed, adopted = view.connection.timeouts_ms, facts.timeouts_ms
+        if proposed is None or adopted is None or proposed == adopted:
+            return
+        text = (
+            f"its timeouts are {adopted[0]:,} and {adopted[1]:,} ms; proposed were {proposed[0]:,} and "
+            f"{proposed[1]:,} ms"
+        )
+        view.findings.append(Finding(FAULT, "wrong-parameters", facts.number, text, "[MS-MQQB] 3.1.5.4.1"))
+
+    def _take_turn(self, facts: SessionFacts, view: SessionView) -> None:
         """UserMessages and SessionAcks are welcome once the session is open.  3.1.5.5, 3.1.5.8"""
-        if connection.stage is not OPEN and connection.stage is not Stage.UNKNOWN:
-            self._out_of_turn(sight, connection, half)
+        stage = view.connection.stage
+        if stage is not OPEN and stage is not Stage.UNKNOWN:
+            self._out_of_turn(facts, view)
 
-    def _out_of_turn(self, sight: Sight, connection: Connection, half: Half) -> None:
+    def _out_of_turn(self, facts: SessionFacts, view: SessionView) -> None:
         """A packet that its receiver closes the session for; unless it had answers that the capture lacks."""
         section = {
             Kind.ESTABLISH_CONNECTION: "[MS-MQQB] 3.1.5.3",
             Kind.CONNECTION_PARAMETERS: "[MS-MQQB] 3.1.5.4",
             Kind.SESSION_ACK: "[MS-MQQB] 3.1.5.5",
-        }.get(sight.kind, "[MS-MQQB] 3.1.5.8")
+        }.get(facts.kind, "[MS-MQQB] 3.1.5.8")
         state = {
             Stage.NOTHING: "nobody has asked for a session",
             Stage.ASKED: "the request for a session has no answer yet",
@@ -175,24 +199,24 @@ class SessionChecker:
             Stage.PROPOSED: "the session's parameters have no answer yet",
             Stage.OPEN: "the session is open",
             Stage.REFUSED: "the session was refused",
-        }[connection.stage]
-        finding = Finding(FAULT, "out-of-turn", sight.seen.number, f"{sight.kind}, though {state}", section)
-        _, other = connection.halves(half.endpoint)
-        other.suspect(finding)
-        connection.lose_track()
+        }[view.connection.stage]
+        finding = Finding(FAULT, "out-of-turn", facts.number, f"{facts.kind}, though {state}", section)
+        view.other.suspect(finding)
+        view.connection.lose_track()
 
     # Messages and their acknowledgments
 
-    def _count(self, sight: Sight, message: UserMessage, half: Half, other: Half) -> None:
+    def _count(self, facts: SessionFacts, recoverable: bool, view: SessionView) -> None:
         """A UserMessage has the next number of its session.  [MS-MQMQ] 2.2.20.4"""
+        half, other, number = view.half, view.other, facts.number
+        sent = view.sent = Sent(half, number)
         if half.sent is None:
             return
-        number = sight.seen.number
-        half.sent = sight.count = (half.sent + 1) & 0xFFFF
-        half.unacknowledged.append((half.sent, number))
-        if message.user.recoverable and half.recoverable_sent is not None:
-            half.recoverable_sent = sight.recoverable_count = (half.recoverable_sent + 1) & 0xFFFF
-            half.unsaved.append((half.recoverable_sent, number))
+        half.sent = sent.count = (half.sent + 1) & 0xFFFF
+        half.unacknowledged.append(sent)
+        if recoverable and half.recoverable_sent is not None:
+            half.recoverable_sent = sent.recoverable_count = (half.recoverable_sent + 1) & 0xFFFF
+            half.unsaved.append(sent)
         window = max(half.window, other.window)
         if half.acknowledged is None or not window:
             return
@@ -204,29 +228,30 @@ class SessionChecker:
             if not other.suspicions or other.suspicions[-1].code != "window-exceeded":
                 other.suspect(finding)
 
-    def _take_session_header(self, sight: Sight, header: SessionHeader, half: Half, other: Half) -> None:
+    def _take_session_header(self, facts: SessionFacts, header: SessionHeader, view: SessionView) -> None:
         """A session acknowledgment, alone or riding on a message.  3.1.5.5"""
+        half = view.half
         half.window = max(half.window, header.window_size)
-        self._take_acknowledgment(sight, header, other)
+        self._take_acknowledgment(facts, header, view)
         if header.recoverable_msg_ack_flags:
-            self._take_saved(sight, header, other)
+            self._take_saved(facts, header, view)
         counted = (header.user_msg_sequence_number, header.recoverable_msg_seq_number)
         if half.sent is not None and counted != (half.sent, half.recoverable_sent):
             text = (
                 f"it says that {counted[0]:,} messages were sent, {counted[1]:,} of them recoverable; the capture has "
                 f"{half.sent:,} and {half.recoverable_sent:,}"
             )
-            finding = Finding(FAULT, "wrong-count", sight.seen.number, text, "[MS-MQQB] 3.1.5.5.5")
-            sight.findings.append(finding)
+            finding = Finding(FAULT, "wrong-count", facts.number, text, "[MS-MQQB] 3.1.5.5.5")
+            view.findings.append(finding)
             half.forget_counts()
         half.sent, half.recoverable_sent = counted
 
-    def _take_acknowledgment(self, sight: Sight, header: SessionHeader, other: Half) -> None:
+    def _take_acknowledgment(self, facts: SessionFacts, header: SessionHeader, view: SessionView) -> None:
         """AckSequenceNumber: all up to it have been received.  3.1.5.5.1"""
-        number, acknowledged = sight.seen.number, header.ack_sequence_number
+        number, acknowledged, other = facts.number, header.ack_sequence_number, view.other
         if other.acknowledged is not None and not at_or_before(other.acknowledged, acknowledged):
             text = f"it acknowledges message {acknowledged:,}, after one that acknowledged {other.acknowledged:,}"
-            sight.findings.append(Finding(FAULT, "ack-backwards", number, text, "[MS-MQQB] 3.1.5.5.1"))
+            view.findings.append(Finding(FAULT, "ack-backwards", number, text, "[MS-MQQB] 3.1.5.5.1"))
             return
         if other.sent is not None and not at_or_before(acknowledged, other.sent):
             text = f"it acknowledges message {acknowledged:,}; the last one sent was {other.sent:,}"
@@ -234,33 +259,50 @@ class SessionChecker:
             other.suspect(finding)
             return
         other.acknowledged = acknowledged
-        packets = []
-        while other.unacknowledged and at_or_before(other.unacknowledged[0][0], acknowledged):
-            packets.append(other.unacknowledged.popleft()[1])
-        if packets:
-            sight.received = Acknowledged(packets)
+        view.received = _acknowledged(other.unacknowledged, acknowledged, number)
+        if other.uncounted:
+            _acknowledged(other.uncounted, acknowledged, number)
 
-    def _take_saved(self, sight: Sight, header: SessionHeader, other: Half) -> None:
+    def _take_saved(self, facts: SessionFacts, header: SessionHeader, view: SessionView) -> None:
         """Bit k: recoverable message RecoverableMsgAckSeqNumber + k is saved; so are all before bit 0.  3.1.5.5.3"""
-        base, flags = header.recoverable_msg_ack_seq_number, header.recoverable_msg_ack_flags
+        base, flags, other = (
+            header.recoverable_msg_ack_seq_number,
+            header.recoverable_msg_ack_flags,
+            view.other,
+        )
         last = (base + flags.bit_length() - 1) & 0xFFFF
         if other.recoverable_sent is not None and not at_or_before(last, other.recoverable_sent):
             text = (
                 f"it says that recoverable message {last:,} is saved; the last one sent was "
                 f"{other.recoverable_sent:,}"
             )
-            finding = Finding(FAULT, "saved-beyond-sent", sight.seen.number, text, "[MS-MQQB] 3.1.5.5.3")
+            finding = Finding(FAULT, "saved-beyond-sent", facts.number, text, "[MS-MQQB] 3.1.5.5.3")
             other.suspect(finding)
             return
-        packets = []
-        kept = []
-        while other.unsaved and at_or_before(other.unsaved[0][0], last):
-            entry = other.unsaved.popleft()
-            place = ahead(entry[0], base)
+        kept, saved = [], []
+        while other.unsaved:
+            count = other.unsaved[0].recoverable_count
+            if count is None or not at_or_before(count, last):
+                break
+            sent = other.unsaved.popleft()
+            place = ahead(count, base)
             if place >= 0x8000 or flags >> place & 1:
-                packets.append(entry[1])
+                sent.saved_by = facts.number
+                saved.append(sent)
             else:
-                kept.append(entry)
+                kept.append(sent)
         other.unsaved.extendleft(reversed(kept))
-        if packets:
-            sight.saved = Acknowledged(packets)
+        view.saved = saved
+
+
+def _acknowledged(waiting: deque[Sent], through: int, packet: int) -> list[Sent]:
+    """Take those that an acknowledgment covers."""
+    covered = []
+    while waiting:
+        count = waiting[0].count
+        if count is None or not at_or_before(count, through):
+            break
+        sent = waiting.popleft()
+        sent.acknowledged_by = packet
+        covered.append(sent)
+    return covered

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from html import escape
 from typing import Final
 
-from captures.decode.connections import NodeKey
+from captures.decode.facts import NodeKey
 from captures.decode.ladder import NANOSECONDS, PAUSE_NS, Arrow, Ladder
 from captures.decode.sight import Kind
 

@@ -23,5 +23,5 @@ def test_the_readme_lists_every_code_and_the_code_makes_no_other() -> None:
     assert set(CODES) <= listed
     sources = "".join(path.read_text("utf-8") for path in (ROOT / "captures" / "decode").glob("*.py"))
     made = set(re.findall(r'(?:FAULT|NOTE|severity|Severity\.FAULT|Severity\.NOTE), "([a-z-]+)"', sources))
-    made |= set(re.findall(r'message, "([a-z-]+)", text', sources))
+    made |= set(re.findall(r'ack, "([a-z-]+)", ', sources))
     assert made == set(CODES)

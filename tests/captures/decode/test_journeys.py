@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from captures.decode.connections import Half
+from captures.decode.analyst import crossing_of
+from captures.decode.connections import Half, Sent
 from captures.decode.journeys import JourneyChecker
 from captures.decode.sight import sight_of
 from captures.frame import Interface
 from captures.packets import SeenPacket
 from mqproto.wire import inspect_packet
 from tests.captures.decode.scene import (
+    MILLISECOND,
     Scene,
     decoded,
     express,
@@ -120,7 +122,67 @@ def test_why_a_message_was_sent_again_is_said_if_the_capture_shows_it() -> None:
     wire.send("a", express())
     wire.ack("b")
     wire.send("a", express())
+    assert reason(scene) == "#6 had said that it was received"
+
+    scene = Scene()
+    wire = scene.wire("a", "b")
+    wire.send("a", express())
+    wire.send("a", express())
     assert reason(scene) == "the capture does not show why"
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.19.2")
+def test_one_identifier_for_two_messages_is_a_fault_of_their_first_queue_manager() -> None:
+    scene, message = chain()
+    scene.wire("a", "b").send("a", transactional(1, previous=0))
+    scene.wire("b", "c").send("b", passed_on(message))
+    assert scene.faults() == []
+    wrong = scene.wire("a", "b").send("a", transactional(1, body=b"another"))
+    assert scene.faults() == [("duplicate-identity", wrong.number)]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.1.3")
+def test_a_sender_may_bridge_what_has_expired_when_it_sends_again() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    wire.send("a", transactional(3, previous=2))
+    wire.send("a", transactional(3, previous=1))
+    assert (scene.faults(), scene.notes()) == ([], ["resend"])
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.5.2")
+@pytest.mark.spec("[MS-MQQB] 3.1.5.5.3")
+@pytest.mark.parametrize(
+    ("recoverable", "changes", "code"),
+    [
+        (False, {}, "resend-without-need"),
+        (False, {"ack_sequence_number": 0}, "resend"),
+        (True, {}, "resend-without-need"),
+        (True, {"recoverable_msg_ack_flags": 0, "recoverable_msg_ack_seq_number": 0}, "resend"),
+    ],
+)
+def test_what_was_received_or_saved_and_said_to_be_needs_no_resend(
+    recoverable: bool, changes: dict[str, int], code: str
+) -> None:
+    scene = Scene()
+    wire = scene.wire("a", "b")
+    wire.send("a", express(recoverable=recoverable))
+    wire.ack("b", **changes)
+    again = wire.send("a", express(recoverable=recoverable))
+    [finding] = scene.findings()
+    assert (finding.code, finding.packet) == (code, again.number)
+    assert finding.others == ((5, 6) if code == "resend-without-need" else (5,))
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.1.2")
+@pytest.mark.parametrize(("after_s", "codes"), [(10, []), (11, ["late"])])
+def test_a_message_that_is_sent_after_its_time_is_late(after_s: int, codes: list[str]) -> None:
+    scene = Scene()
+    wire = scene.wire("a", "b")
+    scene.now_ns += after_s * 1_000 * MILLISECOND
+    wire.send("a", express(time_to_reach_queue_s=10, message_id=9))
+    wire.send("a", transactional(1, time_to_reach_queue_s=10))
+    assert [finding.code for finding in scene.findings()] == codes
 
 
 def test_acknowledgments_are_messages_and_may_be_sent_again() -> None:
@@ -145,7 +207,7 @@ def test_what_is_remembered_is_bounded() -> None:
     def take(seen: SeenPacket) -> None:
         sight = sight_of(seen)
         sight.hop = (guid("a"), guid("c"))
-        checker.take(sight, decoded(seen), half)
+        checker.take(crossing_of(sight, decoded(seen), Sent(half, seen.number)))
 
     for seen in packets:
         take(seen)

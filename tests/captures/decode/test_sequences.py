@@ -189,6 +189,15 @@ def test_a_final_ack_for_a_message_that_was_never_sent_is_a_fault() -> None:
     assert scene.faults() == [("final-ack-unknown", wrong.number)]
 
 
+@pytest.mark.spec("[MS-MQMQ] 2.2.20.5")
+def test_two_messages_with_one_number_of_a_sequence_are_a_fault_and_a_resend_is_none() -> None:
+    scene, wire = direct(1, 2)
+    wire.send("a", transactional(2))
+    assert scene.faults() == []
+    wrong = wire.send("a", transactional(2, message_id=50))
+    assert scene.faults() == [("number-reused", wrong.number)]
+
+
 def test_an_identifier_that_two_queues_share_is_not_judged() -> None:
     scene, wire = direct(1)
     wire.send("a", transactional(5, destination=17, message_id=50))

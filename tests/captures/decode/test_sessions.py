@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from captures.decode import Acknowledged, Kind
-from mqproto.wire import Guid, encode_packet, establish_connection
+from mqproto.wire import Guid, connection_parameters, encode_packet, establish_connection
 from tests.captures.decode.scene import Scene, Wire, express, guid, transactional
 
 
@@ -191,6 +191,23 @@ def test_an_answer_from_or_to_somebody_else_is_wrong(client: str, server: str) -
     wire.put("a", establish_connection(client=guid("a"), server=guid("c"), time_stamp_ms=0))
     wrong = wire.put("c", establish_connection(client=guid(client), server=guid(server), time_stamp_ms=0))
     assert scene.faults() == [("wrong-answer", wrong.number)]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.4.1")
+@pytest.mark.parametrize(
+    ("timeouts_ms", "codes"),
+    [((500, 20_000), []), ((501, 20_000), ["wrong-parameters"]), ((500, 20_001), ["wrong-parameters"])],
+)
+def test_an_acceptor_answers_with_the_timeouts_that_were_proposed_and_a_window_of_its_own(
+    timeouts_ms: tuple[int, int], codes: list[str]
+) -> None:
+    scene = Scene()
+    scene.wire("a", "c")
+    del scene.packets[-1]
+    saving_ms, ack_ms = timeouts_ms
+    answer = connection_parameters(recoverable_ack_timeout_ms=saving_ms, ack_timeout_ms=ack_ms, window_size=9)
+    Wire(scene, 0, "a", "c").put("c", answer)
+    assert [code for code, _ in scene.faults()] == codes
 
 
 def test_an_answer_to_a_request_for_anybody_may_come_from_anybody_and_a_refusal_is_a_note() -> None:

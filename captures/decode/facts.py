@@ -1,0 +1,126 @@
+"""What the rules read of a packet: of one in hand, or of a row in a table of packets.
+
+Each stage has a record of its own, so that whoever has packets as columns makes what that stage needs and no more.
+`captures/decode/analyst.py` makes them from sights, `captures/pipeline` from rows; the rules are the same.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol, TypeAlias
+
+from captures.decode.sight import Kind
+from captures.tcp import Endpoint
+from mqproto.wire import Guid, QueueName, SessionHeader, TxSequenceId
+
+NodeKey: TypeAlias = bytes | str
+"""A queue manager's GUID where a handshake told it, else its address."""
+Hop: TypeAlias = tuple[NodeKey, NodeKey]
+MessageKey: TypeAlias = tuple[Guid, int]
+"""SourceQueueManager and MessageID: what a message is known by.  [MS-MQMQ] 2.2.18.1.3"""
+
+
+class SessionFacts(NamedTuple):
+    """What a session's rules read of any packet but a Ping.
+
+    number: the packet's, counted from 1 over the capture.
+    recoverable: of a UserMessage; None of other packets.
+    header: its SessionHeader, if it has one.
+    client, server: of an EstablishConnection.
+    refused: CS of an EstablishConnection.
+    timeouts_ms: RecoverableAckTimeout and AckTimeout of a ConnectionParameters.
+    window: WindowSize of a ConnectionParameters.
+    """
+
+    number: int
+    connection: int
+    interface: int
+    source: Endpoint
+    destination: Endpoint
+    kind: Kind
+    missing_bytes: int
+    skipped_bytes: int
+    recoverable: bool | None = None
+    header: SessionHeader | None = None
+    client: Guid | None = None
+    server: Guid | None = None
+    refused: bool = False
+    timeouts_ms: tuple[int, int] | None = None
+    window: int = 0
+
+
+class Fate(Protocol):
+    """What became of a message on the connection that it crossed by; what comes later may be known already.
+
+    acknowledged_by, saved_by: the packets with which the other end said that it has received the message, and that
+        it has saved it; None while there is none.
+    lossy_since: the first packet before which the capture lacks bytes of that direction of the connection.
+    """
+
+    @property
+    def acknowledged_by(self) -> int | None: ...
+    @property
+    def saved_by(self) -> int | None: ...
+    @property
+    def lossy_since(self) -> int | None: ...
+
+
+class Crossing(NamedTuple):
+    """One message on one hop.
+
+    number: the packet's.
+    interface: where it was seen; one packet that was caught twice is no resend.
+    recoverable: whether its receiver saves it; so it does transactional ones.
+    previous_number: of a transactional message, PreviousTxSequenceNumber; None of others. A sender that resends
+        changes it where the message before has expired.  [MS-MQQB] 3.1.7.1.3
+    digest: of all bytes that an intermediate may not change.
+    expires_s: SentTime + TimeToReachQueue, seconds since 1970, after which it must not be sent; None if it has all the
+        time in the world, as a transactional message has once it has been sent.
+    """
+
+    key: MessageKey
+    hop: Hop
+    number: int
+    interface: int
+    connection: int
+    time_ns: int
+    hop_count: int
+    recoverable: bool
+    previous_number: int | None
+    digest: int
+    expires_s: int | None
+    fate: Fate
+
+
+class NumberedMessage(NamedTuple):
+    """A transactional message on one hop.
+
+    towards: QueueManagerAddress, and the queue there: as it lies in the packet or by its format name, always alike.
+    lossy: whether the capture lacks bytes of the connection that it came by.
+    """
+
+    key: MessageKey
+    hop: Hop
+    number: int
+    time_ns: int
+    lossy: bool
+    towards: tuple[Guid, QueueName]
+    identifier: TxSequenceId
+    sequence_number: int
+    previous_number: int
+
+
+class Acknowledgment(NamedTuple):
+    """An OrderAck or a FinalAck on one hop.  [MS-MQQB] 2.2.4.1, 2.2.5.1
+
+    key: of the message that carries it.
+    towards: its QueueManagerAddress.
+    positive: whether its class is MQMSG_CLASS_ACK_RECEIVE.
+    """
+
+    key: MessageKey
+    hop: Hop
+    number: int
+    towards: Guid
+    identifier: TxSequenceId
+    sequence_number: int
+    positive: bool
