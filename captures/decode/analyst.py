@@ -64,12 +64,7 @@ class Analyst:
             if sight.message is not None and view.sent is not None:
                 sight.findings += self._journeys.take(crossing_of(sight, sight.message, view.sent))
                 self._take_message(sight, sight.message, lossy=view.half.lossy_since is not None)
-        if seen.packet is None:
-            sight.findings += malformed(seen)
-        elif not isinstance(seen.packet, Ping):
-            for remark in remarks(seen.packet):
-                text = f"{remark.field} {remark.text}"
-                sight.findings.append(Finding(Severity.NOTE, "odd-field", seen.number, text, remark.section))
+        sight.findings += own_findings(seen)
         return sight
 
     def finish(self, *, lossless: bool = True) -> Iterator[Finding]:
@@ -87,18 +82,19 @@ class Analyst:
 
     def _take_message(self, sight: Sight, message: UserMessage, *, lossy: bool) -> None:
         body, transaction = sight.acknowledgment, message.transaction
-        found: list[Finding] = []
         if transaction is not None:
-            found = self._sequences.take_message(numbered_message(sight, message, transaction, lossy=lossy))
+            view = self._sequences.take_message(numbered_message(sight, message, transaction, lossy=lossy))
         elif isinstance(body, OrderAckBody):
-            sight.ended, found = self._sequences.take_order_ack(acknowledgment_of(sight, message, body))
+            view = self._sequences.take_order_ack(acknowledgment_of(sight, message, body))
         elif isinstance(body, FinalAckBody):
             about = (body.source_guid, body.message_id)
-            ack = acknowledgment_of(sight, message, body)
-            sight.ended, found = self._sequences.take_final_ack(ack, about)
-        elif sight.kind is Kind.ADMIN_ACK:
-            sight.ended = self._journeys.packets_of(subject_of(message))
-        sight.findings += found
+            view = self._sequences.take_final_ack(acknowledgment_of(sight, message, body), about)
+        else:
+            if sight.kind is Kind.ADMIN_ACK:
+                sight.ended = self._journeys.packets_of(subject_of(message))
+            return
+        sight.ended = view.ended
+        sight.findings += view.findings
 
 
 def session_facts(sight: Sight) -> SessionFacts:
@@ -106,6 +102,7 @@ def session_facts(sight: Sight) -> SessionFacts:
     seen, packet, message = sight.seen, sight.seen.packet, sight.message
     facts = SessionFacts(
         seen.number,
+        seen.time_ns,
         seen.connection,
         seen.interface.number,
         seen.source,
@@ -193,6 +190,16 @@ def _add_session(sight: Sight, view: SessionView) -> None:
         sight.received = Acknowledged([sent.packet for sent in view.received])
     if view.saved:
         sight.saved = Acknowledged([sent.packet for sent in view.saved])
+
+
+def own_findings(seen: SeenPacket) -> Iterable[Finding]:
+    """What is wrong or odd in a packet, whatever came before it."""
+    if seen.packet is None:
+        yield from malformed(seen)
+    elif not isinstance(seen.packet, Ping):
+        for remark in remarks(seen.packet):
+            text = f"{remark.field} {remark.text}"
+            yield Finding(Severity.NOTE, "odd-field", seen.number, text, remark.section)
 
 
 def malformed(seen: SeenPacket) -> Iterable[Finding]:

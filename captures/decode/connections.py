@@ -57,6 +57,7 @@ class Sent:
     count, recoverable_count: its numbers on the session, 16 bits; None where the capture does not tell, the second also
         of an express message.
     acknowledged_by, saved_by: the first packets that say it was received, and saved; None while there is none.
+    acknowledged_ns: when the first of them was seen.
     """
 
     half: Half
@@ -64,6 +65,7 @@ class Sent:
     count: int | None = None
     recoverable_count: int | None = None
     acknowledged_by: int | None = None
+    acknowledged_ns: int | None = None
     saved_by: int | None = None
 
     @property
@@ -155,18 +157,49 @@ class Connection:
         self.stage = Stage.UNKNOWN
 
 
+class Addresses:
+    """Which queue manager is at which address, as far as handshakes have told.
+
+    Where an address has shown one GUID only, other connections of that address are taken to be of the same queue
+    manager, so a capture that begins in the middle joins up with what comes later.
+    """
+
+    def __init__(self) -> None:
+        self.listening: dict[Endpoint, Guid] = {}
+        self.hosts: dict[str, Guid | None] = {}
+
+    def learn(self, client: Endpoint, client_guid: Guid, server: Endpoint, server_guid: Guid) -> bool:
+        """A handshake has told who its ends are, NULL_GUID for one that it has not; whether that was news."""
+        news = False
+        for host, guid in ((client.host, client_guid), (server.host, server_guid)):
+            known = self.hosts.get(host, guid)
+            if guid != NULL_GUID and (host not in self.hosts or known not in (guid, None)):
+                self.hosts[host] = guid if known == guid else None
+                news = True
+        if server_guid != NULL_GUID and self.listening.get(server) != server_guid:
+            self.listening[server] = server_guid
+            news = True
+        return news
+
+    def bound(self) -> None:
+        """With too many addresses, all are forgotten and learnt anew."""
+        for known in (self.listening, self.hosts):
+            if len(known) > ADDRESS_LIMIT:
+                known.clear()
+
+
 class Connections:
     """The connections of a capture, and which queue managers they join.
 
-    Handshakes tell GUIDs. Where an address has shown one GUID only, other connections of that address are taken to be
-    of the same queue manager, so a capture that begins in the middle joins up with what comes later.
+    Args:
+        names: what queue managers are called.
+        addresses: what is known of them, and becomes known.
     """
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, addresses: Addresses | None = None) -> None:
         self._names = names
         self._connections: OrderedDict[tuple[int, int], Connection] = OrderedDict()
-        self._listening: dict[Endpoint, Guid] = {}
-        self._hosts: dict[str, Guid | None] = {}
+        self._addresses = addresses or Addresses()
         self._called: dict[str, str] = {}
 
     def find(self, facts: SessionFacts, *, begins: bool) -> Connection:
@@ -202,30 +235,25 @@ class Connections:
 
     def confirm(self, connection: Connection, server: Guid) -> None:
         """An answer tells who the ends are. From now on their addresses are known, on other connections too."""
-        client, connection.server_guid = connection.client_guid, server
-        for host, guid in (
-            (connection.client.endpoint.host, client),
-            (connection.server.endpoint.host, server),
-        ):
-            if guid != NULL_GUID:
-                self._hosts[host] = guid if self._hosts.get(host, guid) == guid else None
-        if server != NULL_GUID:
-            self._listening[connection.server.endpoint] = server
+        connection.server_guid = server
+        ends = connection.client.endpoint, connection.server.endpoint
+        self._addresses.learn(ends[0], connection.client_guid, ends[1], server)
         self.name(connection)
 
     def name(self, connection: Connection) -> None:
         """Give both ends their keys and labels, as far as they are known."""
-        for known in (self._listening, self._hosts, self._called):
-            if len(known) > ADDRESS_LIMIT:
-                known.clear()
+        self._addresses.bound()
+        if len(self._called) > ADDRESS_LIMIT:
+            self._called.clear()
+        hosts = self._addresses.hosts
         client, server = connection.client.endpoint, connection.server.endpoint
         client_guid = (
-            connection.client_guid if connection.client_guid != NULL_GUID else self._hosts.get(client.host)
+            connection.client_guid if connection.client_guid != NULL_GUID else hosts.get(client.host)
         )
         server_guid = (
             connection.server_guid
             if connection.server_guid != NULL_GUID
-            else self._listening.get(server) or self._hosts.get(server.host)
+            else self._addresses.listening.get(server) or hosts.get(server.host)
         )
         for half, guid, address in (
             (connection.client, client_guid, client.host),
@@ -246,10 +274,10 @@ class Connections:
         guid = Guid(key)
         if guid in self._names.managers:
             return self._names.managers[guid]
-        for endpoint, listener in self._listening.items():
+        for endpoint, listener in self._addresses.listening.items():
             if listener == guid:
                 return self._names.endpoint(endpoint)
-        for host, known in self._hosts.items():
+        for host, known in self._addresses.hosts.items():
             if known == guid:
                 return self._names.hosts.get(host, host)
         return self._names.manager(guid)

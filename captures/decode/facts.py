@@ -23,6 +23,7 @@ class SessionFacts(NamedTuple):
     """What a session's rules read of any packet but a Ping.
 
     number: the packet's, counted from 1 over the capture.
+    time_ns: since 1970, UTC.
     recoverable: of a UserMessage; None of other packets.
     header: its SessionHeader, if it has one.
     client, server: of an EstablishConnection.
@@ -32,6 +33,7 @@ class SessionFacts(NamedTuple):
     """
 
     number: int
+    time_ns: int
     connection: int
     interface: int
     source: Endpoint

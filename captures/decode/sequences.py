@@ -106,6 +106,22 @@ class Sequence:
         self.claims.clear()
 
 
+@dataclass(slots=True, eq=False)
+class SequenceView:
+    """What a packet is to its sequence.
+
+    sequence: None where the capture has no message of it, or nobody can say which it is.
+    opened: the gap that it shows. filled: those of which nothing is missing any more.
+    ended: the packets of the messages that an acknowledgment is about; of an OrderAck those that it newly covers.
+    """
+
+    sequence: Sequence | None = None
+    opened: Gap | None = None
+    filled: list[Gap] = field(default_factory=list)
+    ended: Acknowledged | None = None
+    findings: list[Finding] = field(default_factory=list)
+
+
 class SequenceChecker:
     """Follows every sequence of a capture, in bounded memory."""
 
@@ -114,7 +130,7 @@ class SequenceChecker:
         self._by_identifier: dict[TxSequenceId, list[Sequence]] = {}
         self._remembered: deque[tuple[Sequence, int]] = deque()
 
-    def take_message(self, message: NumberedMessage) -> list[Finding]:
+    def take_message(self, message: NumberedMessage) -> SequenceView:
         """A transactional message crosses a hop."""
         identifier = message.identifier
         (source, message_id), lossy = message.key, message.lossy
@@ -130,12 +146,12 @@ class SequenceChecker:
                 sequence.give_up()
             hop = sequence.hops[message.hop] = HopProgress(min(previous, number - 1))
         hop.lossy = hop.lossy or lossy
-        findings: list[Finding] = []
+        view = SequenceView(sequence)
         if sequence.claims and not lossy:
             # This hop has shown its next packet, so nothing that came before it is still to come.
-            findings = self._judged(sequence, message.hop[1])
+            view.findings = self._judged(sequence, message.hop[1])
         if not sequence.ambiguous:
-            findings += _advance(message, hop)
+            _advance(message, hop, view)
         known = sequence.packets.get(number)
         if known is None:
             self._remembered.append((sequence, number))
@@ -145,78 +161,84 @@ class SequenceChecker:
         elif known[1] != message_id and not sequence.ambiguous:
             text = f"it is number {number:,} of sequence {shown(identifier)}; #{known[0]} is another message with it"
             section = "[MS-MQMQ] 2.2.20.5"
-            findings.append(Finding(FAULT, "number-reused", message.number, text, section, (known[0],)))
+            view.findings.append(Finding(FAULT, "number-reused", message.number, text, section, (known[0],)))
         sequence.packets[number] = (message.number, message_id)
-        return findings
+        return view
 
-    def take_order_ack(self, ack: Acknowledgment) -> tuple[Acknowledged | None, list[Finding]]:
+    def take_order_ack(self, ack: Acknowledgment) -> SequenceView:
         """An OrderAck crosses a hop: which messages it is about, and whether it may be.  [MS-MQQB] 2.2.4.1, 3.1.5.6"""
         packet, number = ack.number, ack.sequence_number
         if number == 0:
-            return (
-                None,
-                [],
-            )  # The number may stand in TxSequenceID; which sequence is meant only its sender knows.
+            # The number may stand in TxSequenceID; which sequence is meant only its sender knows.
+            return SequenceView()
         acker, message_id = ack.key
         sequence = self._acknowledged(ack)
         if sequence is None:
             if acker != ack.hop[0]:
-                return None, []
+                return SequenceView()
             text = f"it is of sequence {shown(ack.identifier)}, of which the capture has no message"
-            return None, [Finding(NOTE, "order-ack-unknown", packet, text, "[MS-MQQB] 2.2.4")]
+            return SequenceView(
+                findings=[Finding(NOTE, "order-ack-unknown", packet, text, "[MS-MQQB] 2.2.4")]
+            )
+        view = SequenceView(sequence)
         if sequence.order_ack_packet and message_id == sequence.order_ack_id:
-            return sequence.order_ack_ended, []  # It is the same OrderAck, one hop further.
+            view.ended = sequence.order_ack_ended  # It is the same OrderAck, one hop further.
+            return view
         if foreign := _foreign(sequence, ack):
-            return None, _accusation(sequence, ack, "foreign-ack", foreign)
+            view.findings = _accusation(sequence, ack, "foreign-ack", foreign)
+            return view
         is_newer = (
             not sequence.order_ack_packet or 0 < (message_id - sequence.order_ack_id) & 0xFFFFFFFF < 2**31
         )
         if not is_newer:
-            return None, []
+            return view
         if number < sequence.order_acked:
             text = (
                 f"it acknowledges number {number:,} of sequence {shown(ack.identifier)}; "
                 f"#{sequence.order_ack_packet} had acknowledged {sequence.order_acked:,}"
             )
             others = (sequence.order_ack_packet,)
-            return None, _accusation(sequence, ack, "order-ack-backwards", text, others)
-        sequence.order_ack_ended = _packets_between(sequence, number)
+            view.findings = _accusation(sequence, ack, "order-ack-backwards", text, others)
+            return view
+        view.ended = sequence.order_ack_ended = _packets_between(sequence, number)
         sequence.order_acked, sequence.order_ack_packet = number, packet
         sequence.order_ack_id = message_id
         if not sequence.ambiguous:
             claim = Claim(packet, acker, number, None)
             if self._missing(sequence, claim) is not None:
                 sequence.claim(claim)
-        return sequence.order_ack_ended, []
+        return view
 
-    def take_final_ack(
-        self, ack: Acknowledgment, about: MessageKey
-    ) -> tuple[Acknowledged | None, list[Finding]]:
+    def take_final_ack(self, ack: Acknowledgment, about: MessageKey) -> SequenceView:
         """A FinalAck crosses a hop: it names a number of a sequence, and a message.  [MS-MQQB] 2.2.5.1"""
         packet, identifier, number = ack.number, ack.identifier, ack.sequence_number
         sequence = self._sequences.get((about[0], identifier.time_stamp, identifier.ordinal))
         if sequence is None:
             if ack.key[0] != ack.hop[0]:
-                return None, []
+                return SequenceView()
             text = f"it is of sequence {shown(identifier)}, of which the capture has no message"
-            return None, [Finding(NOTE, "final-ack-unknown", packet, text, "[MS-MQQB] 2.2.5")]
+            return SequenceView(
+                findings=[Finding(NOTE, "final-ack-unknown", packet, text, "[MS-MQQB] 2.2.5")]
+            )
+        view = SequenceView(sequence)
         if ack.positive and (foreign := _foreign(sequence, ack)):
-            return None, _accusation(sequence, ack, "foreign-ack", foreign)
+            view.findings = _accusation(sequence, ack, "foreign-ack", foreign)
+            return view
         known = sequence.packets.get(number)
         if known is not None and known[1] == about[1]:
-            return Acknowledged([known[0]]), []
-        if sequence.ambiguous:
-            return None, []
-        if known is not None:
+            view.ended = Acknowledged([known[0]])
+        elif sequence.ambiguous:
+            return view
+        elif known is not None:
             text = (
                 f"it is for number {number:,} of sequence {shown(identifier)} and "
                 f"message {about[1]:,}; #{known[0]} with that number is message {known[1]:,}"
             )
             section = "[MS-MQQB] 2.2.5.1"
-            return None, [Finding(FAULT, "final-ack-mismatch", packet, text, section, (known[0],))]
-        if ack.key[0] == ack.hop[0]:
+            view.findings.append(Finding(FAULT, "final-ack-mismatch", packet, text, section, (known[0],)))
+        elif ack.key[0] == ack.hop[0]:
             sequence.claim(Claim(packet, ack.key[0], number, about[1]))
-        return None, []
+        return view
 
     def finish(self, *, lossless: bool) -> Iterator[Finding]:
         """What nothing has borne out until the end.
@@ -304,28 +326,27 @@ class SequenceChecker:
         return Finding(severity, "order-ack-beyond", claim.packet, text, "[MS-MQQB] 3.1.1.6.2")
 
 
-def _advance(message: NumberedMessage, hop: HopProgress) -> list[Finding]:
+def _advance(message: NumberedMessage, hop: HopProgress, view: SequenceView) -> None:
     """The next message of a hop: does it open a gap, or fill one?"""
     number, previous = message.sequence_number, message.previous_number
     highest = max(hop.covered.highest, hop.base)
-    findings = []
     if previous > highest:
-        hop.gaps.append(Gap(highest + 1, previous, message.number, message.time_ns))
+        view.opened = Gap(highest + 1, previous, message.number, message.time_ns)
+        hop.gaps.append(view.opened)
         del hop.gaps[:-GAP_LIMIT]
         missing = numbers(highest + 1, previous)
         text = f"{missing} of sequence {shown(message.identifier)} did not cross before {number:,}"
-        findings.append(Finding(NOTE, "gap", message.number, text, "[MS-MQQB] 3.1.5.8.6"))
+        view.findings.append(Finding(NOTE, "gap", message.number, text, "[MS-MQQB] 3.1.5.8.6"))
     hop.covered.add(min(previous + 1, number), number)
     if hop.gaps and previous < hop.gaps[-1].last:
-        findings += _fill(message, hop)
-    return findings
+        _fill(message, hop, view)
 
 
-def _fill(message: NumberedMessage, hop: HopProgress) -> list[Finding]:
+def _fill(message: NumberedMessage, hop: HopProgress, view: SequenceView) -> None:
     """A message lies in gaps, or bridges them: those of which nothing is missing any more are filled."""
     begin = bisect_right(hop.gaps, message.previous_number, key=lambda gap: gap.last)
     end = bisect_right(hop.gaps, message.sequence_number, key=lambda gap: gap.first)
-    kept, findings = [], []
+    kept = []
     for gap in hop.gaps[begin:end]:
         if hop.covered.after(gap.first - 1) <= gap.last:
             kept.append(gap)
@@ -334,9 +355,9 @@ def _fill(message: NumberedMessage, hop: HopProgress) -> list[Finding]:
             f"{numbers(gap.first, gap.last)} of sequence {shown(message.identifier)}, missing since "
             f"#{gap.packet}, came within {ago(message.time_ns - gap.time_ns)}"
         )
-        findings.append(Finding(NOTE, "gap-filled", message.number, text, "", (gap.packet,)))
+        view.filled.append(gap)
+        view.findings.append(Finding(NOTE, "gap-filled", message.number, text, "", (gap.packet,)))
     hop.gaps[begin:end] = kept
-    return findings
 
 
 def _foreign(sequence: Sequence, ack: Acknowledgment) -> str:

@@ -259,9 +259,9 @@ class SessionChecker:
             other.suspect(finding)
             return
         other.acknowledged = acknowledged
-        view.received = _acknowledged(other.unacknowledged, acknowledged, number)
+        view.received = _acknowledged(other.unacknowledged, acknowledged, facts)
         if other.uncounted:
-            _acknowledged(other.uncounted, acknowledged, number)
+            _acknowledged(other.uncounted, acknowledged, facts)
 
     def _take_saved(self, facts: SessionFacts, header: SessionHeader, view: SessionView) -> None:
         """Bit k: recoverable message RecoverableMsgAckSeqNumber + k is saved; so are all before bit 0.  3.1.5.5.3"""
@@ -295,7 +295,7 @@ class SessionChecker:
         view.saved = saved
 
 
-def _acknowledged(waiting: deque[Sent], through: int, packet: int) -> list[Sent]:
+def _acknowledged(waiting: deque[Sent], through: int, facts: SessionFacts) -> list[Sent]:
     """Take those that an acknowledgment covers."""
     covered = []
     while waiting:
@@ -303,6 +303,6 @@ def _acknowledged(waiting: deque[Sent], through: int, packet: int) -> list[Sent]
         if count is None or not at_or_before(count, through):
             break
         sent = waiting.popleft()
-        sent.acknowledged_by = packet
+        sent.acknowledged_by, sent.acknowledged_ns = facts.number, facts.time_ns
         covered.append(sent)
     return covered

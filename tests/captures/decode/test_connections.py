@@ -65,4 +65,4 @@ def test_connections_and_addresses_are_remembered_within_bounds(monkeypatch: pyt
     for seen in scene.packets:
         analyst.take(seen)
     assert len(analyst._connections.everyone()) == 5
-    assert len(analyst._connections._hosts) <= 8
+    assert len(analyst._connections._addresses.hosts) <= 8

@@ -1,0 +1,13 @@
+"""From packets' rows to sessions, sequences, histories and findings: plain functions and classes on Arrow batches.
+
+Each module is one stage. It says which COLUMNS it reads, by which KEY rows are brought together and in which ORDER
+they come, and by SCHEMAS which tables it gives; Spark, or a test, does the bringing together. Stages keep state over
+batches, bounded as that of `captures.decode`, whose rules they use.
+
+1. `directory` learns from all handshakes who is at which address; that is small, and goes to every stage of sessions.
+2. `sessions` gives `relations`, what each packet is to its session, with which packets are joined for all that follows.
+3. `sequences` and `journeys` judge what crosses several hops.
+4. `findings` has what packets say by themselves.
+
+Packets, relations, endings and findings together are the rows of `mqproto decode --json`.
+"""

@@ -1,0 +1,94 @@
+"""Who is at which address, learnt from all handshakes beforehand, and known at each packet as far as it was by then.
+
+Connections are judged apart from each other, but an address that one handshake has shown names the ends of others.
+There are few addresses and many packets, so every stage gets all of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from captures.decode.connections import Addresses, Connections
+from captures.decode.names import Names
+from captures.decode.sessions import SessionChecker
+from captures.pipeline.stages.facts import SESSION_COLUMNS, session_facts
+from captures.tcp import Endpoint
+from mqproto.wire import Guid
+
+HANDSHAKE_COLUMNS: Final = SESSION_COLUMNS
+
+
+class Introduction(NamedTuple):
+    """What the handshake that a packet ends has told for the first time."""
+
+    number: int
+    client: Endpoint
+    client_guid: Guid
+    server: Endpoint
+    server_guid: Guid
+
+
+Directory = dict[str, list[Introduction]]
+"""By series, in the order of packets."""
+
+
+def learn(handshakes: Iterable[pa.RecordBatch]) -> Directory:
+    """What handshakes tell.
+
+    Args:
+        handshakes: the EstablishConnection packets of all series, each series in the order of row_id, with
+            HANDSHAKE_COLUMNS.
+    """
+    learners: dict[str, _Learner] = {}
+    for batch in handshakes:
+        for series, facts in session_facts(batch):
+            if series not in learners:
+                learners[series] = _Learner()
+            if facts is not None:
+                learners[series].number = facts.number
+                learners[series].checker.take(facts)
+    return {series: learner.introductions for series, learner in learners.items()}
+
+
+class _Learner(Addresses):
+    """Remembers what was news, and with which packet it came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = 0
+        self.introductions: list[Introduction] = []
+        self.checker = SessionChecker(Connections(Names(), self))
+
+    def learn(self, client: Endpoint, client_guid: Guid, server: Endpoint, server_guid: Guid) -> bool:
+        news = super().learn(client, client_guid, server, server_guid)
+        if news:
+            self.introductions.append(Introduction(self.number, client, client_guid, server, server_guid))
+        return news
+
+    def bound(self) -> None:
+        """What there is to know has been counted already: it is what captures have, and small."""
+
+
+class Remembered(Addresses):
+    """What was learnt beforehand, up to the packet that is being looked at."""
+
+    def __init__(self, introductions: list[Introduction]) -> None:
+        super().__init__()
+        self._introductions = introductions
+        self._next = 0
+
+    def advance(self, number: int) -> None:
+        """The packet with that number is next."""
+        while self._next < len(self._introductions) and self._introductions[self._next].number <= number:
+            super().learn(*self._introductions[self._next][1:])
+            self._next += 1
+
+    def learn(self, client: Endpoint, client_guid: Guid, server: Endpoint, server_guid: Guid) -> bool:
+        """It has been learnt."""
+        return False
+
+    def bound(self) -> None:
+        """Nothing is forgotten."""

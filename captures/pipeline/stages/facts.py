@@ -1,0 +1,267 @@
+"""Rows of packets as the facts that the rules of `captures.decode` read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import pyarrow as pa
+
+from captures.decode.facts import Acknowledgment, Crossing, Hop, NumberedMessage, SessionFacts
+from captures.decode.sight import Kind
+from captures.pipeline.stages.rows import identifier_of, key_of, mapped, values
+from captures.tcp import Endpoint
+from mqproto.wire import MessageClass, SessionHeader, guid_from_text
+from mqproto.wire.base import INFINITE
+
+Losses: TypeAlias = dict[tuple[str, int, int, bool], int]
+"""By series, connection, interface and whether the client sent it: the first packet of that direction before which the
+capture lacks bytes. Captures that lack nothing have none."""
+
+SESSION_COLUMNS: Final = (
+    "series",
+    "row_id",
+    "number",
+    "time_ns",
+    "connection",
+    "interface",
+    "source_address",
+    "source_port",
+    "destination_address",
+    "destination_port",
+    "kind",
+    "missing_bytes",
+    "skipped_bytes",
+    "delivery",
+    "ack_number",
+    "saved_first",
+    "saved_flags",
+    "sent_count",
+    "recoverable_sent_count",
+    "window_size",
+    "client",
+    "server",
+    "refused",
+    "recoverable_ack_timeout_ms",
+    "ack_timeout_ms",
+)
+"""What is read of packets to judge sessions."""
+
+
+def endpoints(batch: pa.RecordBatch, end: str) -> list[Endpoint]:
+    """The address and port of one end of each packet."""
+    known: dict[tuple[str, int], Endpoint] = {}
+    found = []
+    for pair in zip(values(batch, f"{end}_address"), values(batch, f"{end}_port"), strict=True):
+        endpoint = known.get(pair)
+        if endpoint is None:
+            endpoint = known[pair] = Endpoint(*pair)
+        found.append(endpoint)
+    return found
+
+
+def session_facts(batch: pa.RecordBatch) -> Iterator[tuple[str, SessionFacts | None]]:
+    """The series of each packet, and what the rules of sessions read of it; nothing of a Ping."""
+    connections = values(batch, "connection")
+    facts = map(
+        SessionFacts,
+        values(batch, "number"),
+        values(batch, "time_ns"),
+        connections,
+        values(batch, "interface"),
+        endpoints(batch, "source"),
+        endpoints(batch, "destination"),
+        mapped(batch, "kind", Kind),
+        values(batch, "missing_bytes"),
+        values(batch, "skipped_bytes"),
+        mapped(batch, "delivery", "express".__ne__),
+        _headers(batch),
+        mapped(batch, "client", guid_from_text),
+        mapped(batch, "server", guid_from_text),
+        (refused is True for refused in values(batch, "refused")),
+        _timeouts_ms(batch),
+        (window or 0 for window in values(batch, "window_size")),
+    )
+    for series, connection, each in zip(values(batch, "series"), connections, facts, strict=True):
+        yield series, None if connection is None else each
+
+
+CROSSING_COLUMNS: Final = (
+    "series",
+    "row_id",
+    "number",
+    "interface",
+    "connection",
+    "time_ns",
+    "source_manager",
+    "message_id",
+    "hop_count",
+    "delivery",
+    "previous_number",
+    "digest",
+    "sent_time_s",
+    "time_to_reach_queue_s",
+    "from_key",
+    "to_key",
+    "from_client",
+    "acknowledged_by",
+    "saved_by",
+)
+"""What is read of UserMessages, joined with their relations, to judge intermediates."""
+
+
+class KnownFate(NamedTuple):
+    """What became of a message on its connection, as rows have it."""
+
+    acknowledged_by: int | None
+    saved_by: int | None
+    lossy_since: int | None
+
+
+def crossings(batch: pa.RecordBatch, losses: Losses) -> Iterator[Crossing]:
+    """UserMessages on their way."""
+    deliveries = values(batch, "delivery")
+    fates = map(
+        KnownFate, values(batch, "acknowledged_by"), values(batch, "saved_by"), lossy_since(batch, losses)
+    )
+    return map(
+        Crossing,
+        message_keys(batch),
+        hops(batch),
+        values(batch, "number"),
+        values(batch, "interface"),
+        values(batch, "connection"),
+        values(batch, "time_ns"),
+        values(batch, "hop_count"),
+        (delivery != "express" for delivery in deliveries),
+        values(batch, "previous_number"),
+        values(batch, "digest"),
+        _expiries_s(batch, deliveries),
+        fates,
+    )
+
+
+NUMBERED_COLUMNS: Final = (
+    "series",
+    "row_id",
+    "number",
+    "interface",
+    "connection",
+    "time_ns",
+    "source_manager",
+    "message_id",
+    "destination_manager",
+    "queue",
+    "sequence",
+    "sequence_number",
+    "previous_number",
+    "from_key",
+    "to_key",
+    "from_client",
+)
+ACKNOWLEDGMENT_COLUMNS: Final = (
+    *NUMBERED_COLUMNS,
+    "kind",
+    "message_class",
+    "ack_sequence",
+    "ack_sequence_number",
+    "ack_message",
+)
+"""What is read of transactional messages, OrderAcks and FinalAcks, joined with their relations, to judge sequences."""
+
+
+def numbered_messages(batch: pa.RecordBatch, losses: Losses) -> Iterator[NumberedMessage]:
+    """Transactional messages on one hop."""
+    numbers = values(batch, "number")
+    lossy = (
+        since is not None and since <= number
+        for since, number in zip(lossy_since(batch, losses), numbers, strict=True)
+    )
+    towards = zip(mapped(batch, "destination_manager", guid_from_text), values(batch, "queue"), strict=True)
+    return map(
+        NumberedMessage,
+        message_keys(batch),
+        hops(batch),
+        numbers,
+        values(batch, "time_ns"),
+        lossy,
+        towards,
+        mapped(batch, "sequence", identifier_of),
+        values(batch, "sequence_number"),
+        values(batch, "previous_number"),
+    )
+
+
+def acknowledgments(batch: pa.RecordBatch) -> Iterator[Acknowledgment]:
+    """OrderAcks and FinalAcks on one hop."""
+    return map(
+        Acknowledgment,
+        message_keys(batch),
+        hops(batch),
+        values(batch, "number"),
+        mapped(batch, "destination_manager", guid_from_text),
+        mapped(batch, "ack_sequence", identifier_of),
+        values(batch, "ack_sequence_number"),
+        (message_class == MessageClass.ACK_RECEIVE for message_class in values(batch, "message_class")),
+    )
+
+
+def message_keys(batch: pa.RecordBatch) -> Iterator[Any]:
+    """What the messages are known by."""
+    return zip(mapped(batch, "source_manager", guid_from_text), values(batch, "message_id"), strict=True)
+
+
+def hops(batch: pa.RecordBatch) -> list[Any]:
+    """The queue managers at both ends; the same pair is the same object."""
+    known: dict[Hop, Hop] = {}
+    pairs: Iterator[Any] = zip(
+        mapped(batch, "from_key", key_of), mapped(batch, "to_key", key_of), strict=True
+    )
+    return [known.setdefault(pair, pair) for pair in pairs]
+
+
+def losses_of(sessions: pa.RecordBatch) -> Losses:
+    """What stages after the sessions have to know of those that the capture lacks some of."""
+    columns = ("series", "connection", "interface", "client_lossy_since", "server_lossy_since")
+    return {
+        (series, connection, interface, from_client): since
+        for series, connection, interface, *both in zip(
+            *(values(sessions, name) for name in columns), strict=True
+        )
+        for from_client, since in zip((True, False), both, strict=True)
+        if since is not None
+    }
+
+
+def lossy_since(batch: pa.RecordBatch, losses: Losses) -> list[int | None]:
+    """Of each packet's direction of its connection, the first packet before which the capture lacks bytes."""
+    if not losses:
+        return [None] * batch.num_rows
+    columns = ("series", "connection", "interface", "from_client")
+    return [losses.get(key) for key in zip(*(values(batch, name) for name in columns), strict=True)]
+
+
+def _expiries_s(batch: pa.RecordBatch, deliveries: list[str]) -> Iterator[int | None]:
+    limits_s = values(batch, "time_to_reach_queue_s")
+    for delivery, sent_s, limit_s in zip(deliveries, values(batch, "sent_time_s"), limits_s, strict=True):
+        yield None if limit_s == INFINITE or delivery == "transactional" else sent_s + limit_s
+
+
+def _headers(batch: pa.RecordBatch) -> Iterator[SessionHeader | None]:
+    """The SessionHeaders, without their reserved bytes."""
+    columns = (
+        "ack_number",
+        "saved_first",
+        "saved_flags",
+        "sent_count",
+        "recoverable_sent_count",
+        "window_size",
+    )
+    for fields in zip(*(values(batch, name) for name in columns), strict=True):
+        yield None if fields[0] is None else SessionHeader(*fields)
+
+
+def _timeouts_ms(batch: pa.RecordBatch) -> Iterator[tuple[int, int] | None]:
+    saving, waiting = values(batch, "recoverable_ack_timeout_ms"), values(batch, "ack_timeout_ms")
+    for pair in zip(saving, waiting, strict=True):
+        yield None if pair[0] is None else pair

@@ -1,0 +1,92 @@
+"""Arrow batches as lists of values, column by column, and back: no stage takes a row apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from captures.decode.facts import NodeKey
+from mqproto.wire import Guid, TxSequenceId, guid_from_text, guid_text, message_identifier
+
+T = TypeVar("T")
+Batches = dict[str, pa.RecordBatch]
+"""What a stage gives: by the table's name some of its rows."""
+
+GUID_CHARACTERS: Final = 36
+
+
+def values(batch: pa.RecordBatch, name: str) -> list[Any]:
+    """A column of numbers, truth values or texts; None where one is null."""
+    column = batch.column(name)
+    if column.null_count == len(column):
+        return [None] * len(column)
+    if not column.null_count or pa.types.is_string(column.type):
+        return _plain(column)
+    filled = _plain(pc.fill_null(column, pa.scalar(0).cast(column.type)))
+    for place in column.is_null().to_numpy(zero_copy_only=False).nonzero()[0].tolist():
+        filled[place] = None
+    return filled
+
+
+def mapped(batch: pa.RecordBatch, name: str, read: Callable[[str], T]) -> list[T | None]:
+    """A column of texts, each different one read once; None where one is null."""
+    column = batch.column(name)
+    if column.null_count == len(column):
+        return [None] * len(column)
+    coded = column.dictionary_encode()
+    known: list[T | None] = [read(text) for text in coded.dictionary.to_pylist()]
+    known.append(None)
+    return [known[place] for place in _plain(pc.fill_null(coded.indices, len(known) - 1))]
+
+
+def _plain(column: pa.Array) -> list[Any]:
+    found: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+    return found
+
+
+def batch_of(schema: pa.Schema, rows: Iterable[tuple[Any, ...]]) -> pa.RecordBatch:
+    """Rows in the order of the schema's fields, as one batch."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def batches_of(schemas: Mapping[str, pa.Schema], rows: Mapping[str, list[tuple[Any, ...]]]) -> Batches:
+    """The same for several tables; those that have no rows are left out."""
+    return {name: batch_of(schemas[name], found) for name, found in rows.items() if found}
+
+
+def key_text(key: NodeKey) -> str:
+    """A queue manager's key in a table: its GUID, or its address."""
+    return key if isinstance(key, str) else guid_text(Guid(key))
+
+
+def key_of(text: str) -> NodeKey:
+    """The key that a text in a table stands for; no address looks as a GUID does."""
+    if len(text) == GUID_CHARACTERS and text.count("-") == 4:
+        try:
+            return guid_from_text(text)
+        except ValueError:
+            return text
+    return text
+
+
+def identifier_of(text: str) -> TxSequenceId:
+    """A TxSequenceID as `captures.decode.sequences.shown` writes it."""
+    time_stamp, _, ordinal = text.partition(":")
+    return TxSequenceId(time_stamp=int(time_stamp), ordinal=int(ordinal))
+
+
+def subject_of(correlation: str) -> tuple[Guid, int]:
+    """The message that an administration acknowledgment is about.  [MS-MQMQ] 2.2.18.1.6"""
+    about = message_identifier.decode(bytes.fromhex(correlation))
+    return about.queue_manager_guid, about.ordinal
+
+
+def message_of(text: str) -> tuple[Guid, int]:
+    """A message's key as `captures.decode.row.identifier_text` writes it."""
+    manager, _, ordinal = text.partition("\\")
+    return guid_from_text(manager), int(ordinal)

@@ -1,0 +1,117 @@
+"""All stages without Spark: rows are brought together by key in so many parts, sorted, and given in small batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from captures.decode import Kind, Names
+from captures.packets import SeenPacket
+from captures.pipeline.stages import directory, journeys, sequences, sessions
+from captures.pipeline.stages.facts import losses_of
+from captures.pipeline.stages.findings import packet_findings
+from captures.pipeline.stages.rows import Batches
+from captures.pipeline.stages.schema import RELATIONS, SESSIONS
+from tests.captures.pipeline.stages.table import batches
+
+JOINED: Final = tuple(
+    name for name in RELATIONS.names if name not in ("series", "row_id", "received_packets", "saved_packets")
+)
+"""What other stages read of relations; Arrow joins no lists."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """How many parts there are, and how many rows a batch has."""
+
+    parts: int = 2
+    batch_rows: int = 50
+
+    def parted(
+        self, table: pa.Table, key: Sequence[str], order: Sequence[str] = ("series", "row_id")
+    ) -> Iterator[list[pa.RecordBatch]]:
+        """The rows of each part, sorted."""
+        keys = zip(*(table.column(name).to_pylist() for name in key), strict=True)
+        places = [hash(each) % self.parts for each in keys]
+        for part in range(self.parts):
+            mine = table.filter(pa.array([place == part for place in places], pa.bool_()))
+            yield batches(mine.sort_by([(name, "ascending") for name in order]), self.batch_rows)
+
+
+@dataclass(frozen=True)
+class Analysed:
+    """All tables, as rows."""
+
+    tables: dict[str, pa.Table]
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """The rows of a table."""
+        found: list[dict[str, Any]] = self.tables[name].to_pylist() if name in self.tables else []
+        return found
+
+
+def analyse(
+    packets: pa.Table,
+    seen: Iterable[SeenPacket] = (),
+    *,
+    names: Names | None = None,
+    lossless: Callable[[str], bool] = lambda series: True,
+    cluster: Cluster | None = None,
+) -> Analysed:
+    """Everything that the stages say of packets.
+
+    Args:
+        seen: the same packets, for what they say by themselves; of one series.
+    """
+    cluster = cluster or Cluster()
+    found: dict[str, list[pa.RecordBatch]] = {}
+
+    def add(output: Batches) -> None:
+        for name, batch in output.items():
+            found.setdefault(name, []).append(batch)
+
+    handshakes = packets.filter(pc.equal(packets.column("kind"), str(Kind.ESTABLISH_CONNECTION)))
+    learnt = directory.learn(batches(handshakes.select(directory.HANDSHAKE_COLUMNS), cluster.batch_rows))
+    for part in cluster.parted(packets.select(sessions.COLUMNS), sessions.KEY):
+        session_stage = sessions.SessionStage(names or Names(), learnt)
+        for batch in part:
+            add(session_stage.take(batch))
+        add(session_stage.finish(lossless))
+    [every_session] = batches(_table(found, "sessions", SESSIONS), 1 << 30) or [SESSIONS.empty_table()]
+    losses = losses_of(every_session)
+    joined = _joined(packets, _table(found, "relations", RELATIONS))
+
+    rows = _mapped(joined.select(sequences.COLUMNS), sequences.keyed)
+    for part in cluster.parted(rows, sequences.KEY, sequences.ORDER):
+        sequence_stage = sequences.SequenceStage(losses)
+        for batch in part:
+            add(sequence_stage.take(batch))
+        add(sequence_stage.finish(lossless))
+
+    rows = _mapped(joined.select(journeys.COLUMNS), journeys.keyed)
+    for part in cluster.parted(rows, journeys.KEY, journeys.ORDER):
+        journey_stage = journeys.JourneyStage(losses)
+        for batch in part:
+            add(journey_stage.take(batch))
+
+    for name in packets.column("series").unique().to_pylist():
+        add({"findings": packet_findings(name, enumerate(seen))})
+    return Analysed({name: pa.Table.from_batches(parts) for name, parts in found.items()})
+
+
+def _table(found: dict[str, list[pa.RecordBatch]], name: str, schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_batches(found.get(name, []), schema)
+
+
+def _joined(packets: pa.Table, relations: pa.Table) -> pa.Table:
+    joined: pa.Table = packets.join(relations.select(["series", "row_id", *JOINED]), ["series", "row_id"])
+    return joined
+
+
+def _mapped(table: pa.Table, function: Callable[[pa.RecordBatch], pa.RecordBatch]) -> pa.Table:
+    found: pa.Table = pa.Table.from_batches([function(batch) for batch in batches(table, 1 << 30)])
+    return found

@@ -1,0 +1,114 @@
+"""Packets as the pipeline's stages get them: rows with what each packet says by itself, and no packet in hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import pyarrow as pa
+
+from captures.decode import Analyst, Finding, Names, PacketRow, row_of
+from captures.decode.journeys import digest_of
+from captures.decode.sight import sight_of
+from captures.packets import PacketReader, SeenPacket
+from captures.pcap import read_capture
+from mqproto.wire import UserMessage
+from tests.conformance import ROOT
+
+FOLDER: Final = ROOT / "captures" / "samples"
+SAMPLES: Final = sorted(path.stem for path in FOLDER.glob("*.pcapng"))
+SERIES: Final = "the capture"
+OF_OTHERS: Final = (
+    "source",
+    "destination",
+    "session_number",
+    "session_recoverable_number",
+    "received_packets",
+    "received_count",
+    "saved_packets",
+    "saved_count",
+    "queue_name",
+    "ended_packets",
+    "ended_count",
+    "findings",
+)
+"""What a packet does not say by itself."""
+_TYPES: Final = {"str": pa.string(), "int": pa.int64(), "bool": pa.bool_()}
+PACKETS: Final = pa.schema(
+    [
+        ("series", pa.string()),
+        ("row_id", pa.int64()),
+        ("file", pa.string()),
+        ("interface", pa.int32()),
+        ("digest", pa.int64()),
+        *(
+            (each.name, _TYPES[str(each.type).partition(" ")[0]])
+            for each in fields(PacketRow)
+            if each.name not in OF_OTHERS
+        ),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A capture, once as rows for the stages and once as `mqproto decode` has it."""
+
+    seen: list[SeenPacket]
+    rows: list[PacketRow]
+    last: list[Finding]
+    packets: pa.Table
+
+
+def sample(name: str) -> tuple[list[SeenPacket], bool]:
+    """The packets of a sample, and whether it has them all."""
+    reader = PacketReader(read_capture(FOLDER / f"{name}.pcapng"))
+    seen = list(reader)
+    return seen, not reader.totals.missing_bytes
+
+
+def decode(
+    seen: Sequence[SeenPacket], names: Names | None = None, *, lossless: bool = True, series: str = SERIES
+) -> Decoded:
+    """All packets of a capture."""
+    analyst = Analyst(names)
+    rows = [row_of(analyst.take(each)) for each in seen]
+    return Decoded(
+        list(seen), rows, list(analyst.finish(lossless=lossless)), packet_table(seen, series=series)
+    )
+
+
+def packet_table(seen: Iterable[SeenPacket], *, series: str = SERIES) -> pa.Table:
+    """Packets as a table."""
+    return pa.Table.from_pylist([_row(row_id, each, series) for row_id, each in enumerate(seen)], PACKETS)
+
+
+def _row(row_id: int, seen: SeenPacket, series: str) -> dict[str, Any]:
+    sight = sight_of(seen)
+    row = row_of(sight).as_json()
+    digest = digest_of(seen.packet, seen.data) if isinstance(seen.packet, UserMessage) else None
+    own = {
+        "series": series,
+        "row_id": row_id,
+        "number": seen.number,
+        "file": f"{series}.pcapng",
+        "interface": seen.interface.number,
+        "digest": digest,
+    }
+    return {name: value for name, value in row.items() if name not in OF_OTHERS} | own
+
+
+def batches(table: pa.Table, size: int) -> list[pa.RecordBatch]:
+    """A table in batches of so many rows."""
+    found: list[pa.RecordBatch] = table.combine_chunks().to_batches(max_chunksize=size)
+    return found
+
+
+def collected(outputs: Iterable[dict[str, pa.RecordBatch]]) -> dict[str, list[dict[str, Any]]]:
+    """What a stage gave, by table."""
+    tables: dict[str, list[dict[str, Any]]] = {}
+    for output in outputs:
+        for name, batch in output.items():
+            tables.setdefault(name, []).extend(batch.to_pylist())
+    return tables
