@@ -62,7 +62,7 @@ CODES: Final = {
     "wrong-count": "a session header that miscounts what its sender has sent",
     "window-exceeded": "more messages unacknowledged than either side's window allows",
     "resend": "a message that crossed the same hop before",
-    "resend-without-need": "a message that crossed the same hop again, though its receiver had answered for it",
+    "resend-without-need": "a message that crossed the same connection again, though its receiver had answered for it",
     "late": "a message, not transactional, that was sent after its time to reach its queue was over",
     "duplicate-identity": "one message identifier that its queue manager gave to two messages",
     "altered": "a message that left an intermediate otherwise than it came",

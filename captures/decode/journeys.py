@@ -101,11 +101,15 @@ def _two_in_one(earlier: Crossing, crossing: Crossing) -> Finding:
 
 
 def _again(earlier: Crossing, again: Crossing, crossings: list[Crossing]) -> Finding:
-    """A message crosses a hop once more. One that is not transactional is done with once its receiver has answered."""
+    """A message crosses a hop once more. One that is not transactional is done with once its receiver has answered.
+
+    Its sender may never have had an answer that it had no connection for any more.
+    """
     text = f"it crossed this hop as #{earlier.number}, {ago(again.time_ns - earlier.time_ns)} before"
     others = (earlier.number,)
     answer = earlier.fate.saved_by if earlier.recoverable else earlier.fate.acknowledged_by
-    if again.previous_number is None and _is_before(answer, again):
+    on_connection = again.previous_number is None and again.connection == earlier.connection
+    if on_connection and _is_before(answer, again):
         assert answer is not None
         what = "saved" if earlier.recoverable else "received"
         text = f"{text}; #{answer} had said that it was {what}"
