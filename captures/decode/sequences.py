@@ -112,12 +112,14 @@ class SequenceView:
 
     sequence: None where the capture has no message of it, or nobody can say which it is.
     opened: the gap that it shows. filled: those of which nothing is missing any more.
+    counts: whether it is an OrderAck that was the newest when it was first seen, and rightly made.
     ended: the packets of the messages that an acknowledgment is about; of an OrderAck those that it newly covers.
     """
 
     sequence: Sequence | None = None
     opened: Gap | None = None
     filled: list[Gap] = field(default_factory=list)
+    counts: bool = False
     ended: Acknowledged | None = None
     findings: list[Finding] = field(default_factory=list)
 
@@ -182,7 +184,10 @@ class SequenceChecker:
             )
         view = SequenceView(sequence)
         if sequence.order_ack_packet and message_id == sequence.order_ack_id:
-            view.ended = sequence.order_ack_ended  # It is the same OrderAck, one hop further.
+            view.ended, view.counts = (
+                sequence.order_ack_ended,
+                True,
+            )  # It is the same OrderAck, one hop further.
             return view
         if foreign := _foreign(sequence, ack):
             view.findings = _accusation(sequence, ack, "foreign-ack", foreign)
@@ -200,6 +205,7 @@ class SequenceChecker:
             others = (sequence.order_ack_packet,)
             view.findings = _accusation(sequence, ack, "order-ack-backwards", text, others)
             return view
+        view.counts = True
         view.ended = sequence.order_ack_ended = _packets_between(sequence, number)
         sequence.order_acked, sequence.order_ack_packet = number, packet
         sequence.order_ack_id = message_id

@@ -6,8 +6,11 @@ batches, bounded as that of `captures.decode`, whose rules they use.
 
 1. `directory` learns from all handshakes who is at which address; that is small, and goes to every stage of sessions.
 2. `sessions` gives `relations`, what each packet is to its session, with which packets are joined for all that follows.
-3. `sequences` and `journeys` judge what crosses several hops.
-4. `findings` has what packets say by themselves.
+3. `sequences` judges what goes end to end, and says of each message when an OrderAck covered it.
+4. `journeys` brings together what is of one message, and judges its crossings. The rows that it makes are also for
+   `clocks`, how far those of capture points are apart; then for `histories`, what became of each message; and for
+   `duplicates`, which of its arrivals was new.
+5. `findings` has what packets say by themselves.
 
 Packets, relations, endings and findings together are the rows of `mqproto decode --json`.
 """

@@ -6,7 +6,8 @@ There are few addresses and many packets, so every stage gets all of that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from captures.decode.connections import Addresses, Connections
 from captures.decode.names import Names
 from captures.decode.sessions import SessionChecker
 from captures.pipeline.stages.facts import SESSION_COLUMNS, session_facts
+from captures.pipeline.stages.rows import key_of
 from captures.tcp import Endpoint
 from mqproto.wire import Guid
 
@@ -31,35 +33,57 @@ class Introduction(NamedTuple):
     server_guid: Guid
 
 
-Directory = dict[str, list[Introduction]]
-"""By series, in the order of packets."""
+class Directory(NamedTuple):
+    """What is known of addresses.
+
+    earlier: from earlier runs, so that a queue manager keeps its key though its handshakes are not in every run.
+    by_series: from this run, in the order of packets.
+    """
+
+    earlier: list[Introduction]
+    by_series: dict[str, list[Introduction]]
+
+    def of(self, series: str) -> list[Introduction]:
+        """All that is, and becomes, known while a series is read."""
+        return [*self.earlier, *self.by_series.get(series, [])]
+
+    def for_later(self) -> list[Introduction]:
+        """What later runs are to know, small enough for a manifest."""
+        every = _Learner([])
+        for introduction in (*self.earlier, *(each for found in self.by_series.values() for each in found)):
+            every.learn(*introduction[1:])
+        return every.introductions
 
 
-def learn(handshakes: Iterable[pa.RecordBatch]) -> Directory:
+def learn(handshakes: Iterable[pa.RecordBatch], earlier: Iterable[Introduction] = ()) -> Directory:
     """What handshakes tell.
 
     Args:
         handshakes: the EstablishConnection packets of all series, each series in the order of row_id, with
             HANDSHAKE_COLUMNS.
+        earlier: what was known for later after an earlier run.
     """
+    known = [introduction._replace(number=0) for introduction in earlier]
     learners: dict[str, _Learner] = {}
     for batch in handshakes:
         for series, facts in session_facts(batch):
             if series not in learners:
-                learners[series] = _Learner()
+                learners[series] = _Learner(known)
             if facts is not None:
                 learners[series].number = facts.number
                 learners[series].checker.take(facts)
-    return {series: learner.introductions for series, learner in learners.items()}
+    return Directory(known, {series: learner.introductions for series, learner in learners.items()})
 
 
 class _Learner(Addresses):
     """Remembers what was news, and with which packet it came."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: list[Introduction]) -> None:
         super().__init__()
         self.number = 0
         self.introductions: list[Introduction] = []
+        for introduction in known:
+            super().learn(*introduction[1:])
         self.checker = SessionChecker(Connections(Names(), self))
 
     def learn(self, client: Endpoint, client_guid: Guid, server: Endpoint, server_guid: Guid) -> bool:
@@ -92,3 +116,23 @@ class Remembered(Addresses):
 
     def bound(self) -> None:
         """Nothing is forgotten."""
+
+
+def labels(names: Names, directory: Directory) -> Callable[[str], str]:
+    """What the queue manager with a key of RELATIONS is called, wherever it is: by name, or by where it listens."""
+    every = Addresses()
+    for each in directory.for_later():
+        every.learn(*each[1:])
+    connections = Connections(names, every)
+
+    @cache
+    def label(text: str) -> str:
+        key = key_of(text)
+        if not isinstance(key, str):
+            return connections.label(key)
+        host, _, port = key.rpartition(":")
+        if host and port.isdecimal() and (":" not in host or host.endswith("]")):
+            return names.endpoint(Endpoint(host.strip("[]"), int(port)))
+        return names.hosts.get(key, key)
+
+    return label

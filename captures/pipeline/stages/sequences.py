@@ -35,10 +35,9 @@ from captures.pipeline.stages.facts import (
 )
 from captures.pipeline.stages.findings import finding_row
 from captures.pipeline.stages.rows import Batches, batches_of, key_text, message_of, values
-from captures.pipeline.stages.schema import (
+from captures.pipeline.stages.schema import ENDINGS, FINDINGS
+from captures.pipeline.stages.sequence_schema import (
     CONFIRMATIONS,
-    ENDINGS,
-    FINDINGS,
     GAPS,
     ORDER_ACKS,
     SEQUENCE_HOPS,
@@ -242,7 +241,7 @@ class SequenceStage:
         self, series: str, row_id: int, time_ns: int, ack: Acknowledgment, view: SequenceView
     ) -> None:
         sequence = view.sequence
-        if sequence is None or view.findings or ack.sequence_number > sequence.order_acked:
+        if sequence is None or not view.counts:
             return
         count = self._counts.get((series, id(sequence)))
         if count is None:

@@ -22,7 +22,7 @@ from captures.pipeline.stages.directory import Directory, Remembered
 from captures.pipeline.stages.facts import SESSION_COLUMNS, endpoints, session_facts
 from captures.pipeline.stages.findings import finding_row
 from captures.pipeline.stages.rows import Batches, batches_of, key_text, values
-from captures.pipeline.stages.schema import FINDINGS, RELATIONS, SESSIONS
+from captures.pipeline.stages.schema import FINDINGS, INTEGER, RELATIONS, SHORT, TEXT
 
 COLUMNS: Final = (*SESSION_COLUMNS, "file", "frame", "file_offset", "size_bytes")
 """What this stage reads of packets."""
@@ -30,6 +30,62 @@ KEY: Final = ("series", "connection")
 """Packets that are alike in these come to one stage."""
 WAITING_LIMIT: Final = 262_144
 """Of so many messages at a time the acknowledgments are waited for; with more, their rows go out without."""
+SESSIONS: Final = pa.schema(
+    [
+        ("series", TEXT),
+        ("row_id", INTEGER),
+        ("file", TEXT),
+        ("frame", INTEGER),
+        ("file_offset", INTEGER),
+        ("connection", INTEGER),
+        ("interface", SHORT),
+        ("client_address", TEXT),
+        ("client_port", SHORT),
+        ("server_address", TEXT),
+        ("server_port", SHORT),
+        ("client_key", TEXT),
+        ("server_key", TEXT),
+        ("client", TEXT),
+        ("server", TEXT),
+        ("first_ns", INTEGER),
+        ("opened_ns", INTEGER),
+        ("last_ns", INTEGER),
+        ("handshake", TEXT),
+        ("state", TEXT),
+        ("recoverable_ack_timeout_ms", INTEGER),
+        ("ack_timeout_ms", INTEGER),
+        *(
+            (f"{end}_{name}", INTEGER)
+            for end in ("client", "server")
+            for name in (
+                "window",
+                "packets",
+                "bytes",
+                "messages",
+                "session_acks",
+                "unacknowledged",
+                "unsaved",
+                "missing_bytes",
+                "lossy_since",
+            )
+        ),
+        ("faults", INTEGER),
+        ("notes", INTEGER),
+    ]
+)
+"""A connection as one interface saw it, and its session; row_id, file, frame and file_offset are of its first packet.
+
+    client_key, server_key: as from_key of RELATIONS; client, server: names, as PacketRow's source and destination.
+    first_ns, last_ns: of its first and last packet.
+    opened_ns: when the handshake was complete, if the capture shows that.
+    handshake: how far it came: nothing, asked, granted, proposed, open, refused.
+    state: at the end: as handshake, or `unknown` where the capture lacks something or somebody was out of turn.
+    *_window: the largest that the end has announced. *_session_acks: SessionHeaders, alone or riding.
+    *_unacknowledged, *_unsaved: its messages that had no answer at the end.
+    *_lossy_since: the number of its first packet before which the capture lacks bytes.
+    faults, notes: findings about the session itself.
+"""
+
 SCHEMAS: Final = {"relations": RELATIONS, "sessions": SESSIONS, "findings": FINDINGS}
 RANK: Final = 0
 """Findings about the session come first among those of a packet."""
@@ -111,7 +167,7 @@ class SessionStage:
         ):
             series = self._series.get(name)
             if series is None:
-                remembered = Remembered(self._directory.get(name, []))
+                remembered = Remembered(self._directory.of(name))
                 series = self._series[name] = _Series(self._names, remembered)
             if facts is None:
                 ends = (self._names.endpoint(source), self._names.endpoint(destination))

@@ -11,11 +11,21 @@ import pyarrow.compute as pc
 
 from captures.decode import Kind, Names
 from captures.packets import SeenPacket
-from captures.pipeline.stages import directory, journeys, sequences, sessions
+from captures.pipeline.stages import (
+    clocks,
+    directory,
+    duplicates,
+    grouping,
+    histories,
+    journeys,
+    sequences,
+    sessions,
+)
 from captures.pipeline.stages.facts import losses_of
 from captures.pipeline.stages.findings import packet_findings
 from captures.pipeline.stages.rows import Batches
-from captures.pipeline.stages.schema import RELATIONS, SESSIONS
+from captures.pipeline.stages.schema import RELATIONS
+from captures.pipeline.stages.sequence_schema import CONFIRMATIONS
 from tests.captures.pipeline.stages.table import batches
 
 JOINED: Final = tuple(
@@ -44,9 +54,10 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Analysed:
-    """All tables, as rows."""
+    """All tables, and what a later run is to know."""
 
     tables: dict[str, pa.Table]
+    directory: directory.Directory
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """The rows of a table."""
@@ -61,11 +72,13 @@ def analyse(
     names: Names | None = None,
     lossless: Callable[[str], bool] = lambda series: True,
     cluster: Cluster | None = None,
+    before: Analysed | None = None,
 ) -> Analysed:
     """Everything that the stages say of packets.
 
     Args:
         seen: the same packets, for what they say by themselves; of one series.
+        before: the run before this one.
     """
     cluster = cluster or Cluster()
     found: dict[str, list[pa.RecordBatch]] = {}
@@ -75,14 +88,17 @@ def analyse(
             found.setdefault(name, []).append(batch)
 
     handshakes = packets.filter(pc.equal(packets.column("kind"), str(Kind.ESTABLISH_CONNECTION)))
-    learnt = directory.learn(batches(handshakes.select(directory.HANDSHAKE_COLUMNS), cluster.batch_rows))
+    learnt = directory.learn(
+        batches(handshakes.select(directory.HANDSHAKE_COLUMNS), cluster.batch_rows),
+        before.directory.for_later() if before is not None else (),
+    )
     for part in cluster.parted(packets.select(sessions.COLUMNS), sessions.KEY):
         session_stage = sessions.SessionStage(names or Names(), learnt)
         for batch in part:
             add(session_stage.take(batch))
         add(session_stage.finish(lossless))
-    [every_session] = batches(_table(found, "sessions", SESSIONS), 1 << 30) or [SESSIONS.empty_table()]
-    losses = losses_of(every_session)
+    every_session = _table(found, "sessions", sessions.SESSIONS)
+    losses = losses_of(pa.RecordBatch.from_pylist(every_session.to_pylist(), sessions.SESSIONS))
     joined = _joined(packets, _table(found, "relations", RELATIONS))
 
     rows = _mapped(joined.select(sequences.COLUMNS), sequences.keyed)
@@ -92,15 +108,36 @@ def analyse(
             add(sequence_stage.take(batch))
         add(sequence_stage.finish(lossless))
 
-    rows = _mapped(joined.select(journeys.COLUMNS), journeys.keyed)
+    rows = _mapped(joined.select(grouping.COLUMNS), journeys.keyed)
+    pairs = []
     for part in cluster.parted(rows, journeys.KEY, journeys.ORDER):
-        journey_stage = journeys.JourneyStage(losses)
+        journey_stage, clock_stage = journeys.JourneyStage(losses), clocks.ClockStage()
         for batch in part:
             add(journey_stage.take(batch))
+            clock_stage.take(batch)
+        pairs.append(clock_stage.finish())
+    add({"clocks": clocks.clocks(pairs)})
+    offsets_ns = clocks.offsets_ns(found["clocks"][0])
+
+    confirmations = _table(found, "confirmations", CONFIRMATIONS)
+    tables = [rows, confirmations]
+    if before is not None and "arrivals" in before.tables:
+        tables.append(_mapped(before.tables["arrivals"], duplicates.remembered))
+    rows = pa.concat_tables(tables, promote_options="default")
+    for part in cluster.parted(rows, histories.KEY, histories.ORDER):
+        history_stage = histories.HistoryStage(
+            directory.labels(names or Names(), learnt), lossless, offsets_ns
+        )
+        duplicate_stage = duplicates.DuplicateStage(lossless, offsets_ns)
+        for batch in part:
+            add(history_stage.take(batch))
+            add(duplicate_stage.take(batch))
+        add(history_stage.finish())
+        add(duplicate_stage.finish())
 
     for name in packets.column("series").unique().to_pylist():
         add({"findings": packet_findings(name, enumerate(seen))})
-    return Analysed({name: pa.Table.from_batches(parts) for name, parts in found.items()})
+    return Analysed({name: pa.Table.from_batches(parts) for name, parts in found.items()}, learnt)
 
 
 def _table(found: dict[str, list[pa.RecordBatch]], name: str, schema: pa.Schema) -> pa.Table:
@@ -113,5 +150,6 @@ def _joined(packets: pa.Table, relations: pa.Table) -> pa.Table:
 
 
 def _mapped(table: pa.Table, function: Callable[[pa.RecordBatch], pa.RecordBatch]) -> pa.Table:
-    found: pa.Table = pa.Table.from_batches([function(batch) for batch in batches(table, 1 << 30)])
+    [whole] = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+    found: pa.Table = pa.Table.from_batches([function(whole)])
     return found

@@ -1,0 +1,227 @@
+"""Each arrival of a message at a queue manager: is it new, a duplicate, or in doubt?
+
+As a consumer decides it in three steps, by delivery count, history and resolver, and as [MS-MQQB] 3.1.5.8.1 and
+3.1.5.8.6 have a queue manager decide it: by a history of identifiers that it may shorten, or by the numbers of a
+sequence. The history is a table, ARRIVALS, that grows from run to run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import pyarrow as pa
+
+from captures.pipeline.stages.grouping import COLUMNS, KEY, ORDER, Event, Grouping
+from captures.pipeline.stages.rows import Batches, batches_of
+from captures.pipeline.stages.schema import INTEGER, TEXT
+
+__all__ = ["ARRIVALS", "COLUMNS", "DUPLICATES", "KEY", "ORDER", "DuplicateStage", "Verdict", "remembered"]
+
+REMEMBERED: Final = "Arrivals"
+"""The kind of the rows that say what an earlier run has seen."""
+WINDOW_S: Final = 1_800
+"""For so long a queue manager is taken to remember the identifiers of messages that are not transactional."""
+SECOND_NS: Final = 1_000_000_000
+
+DUPLICATES: Final = pa.schema(
+    [
+        ("message", TEXT),
+        ("to_key", TEXT),
+        ("series", TEXT),
+        ("row_id", INTEGER),
+        ("number", INTEGER),
+        ("file", TEXT),
+        ("frame", INTEGER),
+        ("file_offset", INTEGER),
+        ("time_ns", INTEGER),
+        ("delivery_count", INTEGER),
+        ("verdict", TEXT),
+        ("reason", TEXT),
+    ]
+)
+"""An arrival of a message at a queue manager that had it before, or for the first time.
+
+    delivery_count: 1 for the first; null where the capture lacks some, so that nobody can say.
+    verdict: new, duplicate, or in doubt. reason: why it is in doubt, or not new.
+"""
+
+ARRIVALS: Final = pa.schema(
+    [
+        ("message", TEXT),
+        ("to_key", TEXT),
+        ("arrivals", INTEGER),
+        ("digest", INTEGER),
+        ("first_ns", INTEGER),
+        ("last_ns", INTEGER),
+        ("completed_ns", INTEGER),
+    ]
+)
+"""What is remembered of arrivals from run to run. completed_ns: when the queue manager first answered for it."""
+
+SCHEMAS: Final = {"duplicates": DUPLICATES, "arrivals": ARRIVALS}
+
+
+class Verdict(StrEnum):
+    """What an arrival is."""
+
+    NEW = "new"
+    DUPLICATE = "duplicate"
+    IN_DOUBT = "in doubt"
+
+
+Resolver = Callable[[str, str], Verdict]
+"""Decides, of a message and the key of a queue manager, what history leaves in doubt."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is remembered of a message at one queue manager."""
+
+    arrivals: int = 0
+    digest: int | None = None
+    first_ns: int = 0
+    last_ns: int = 0
+    completed_ns: int | None = None
+
+
+def remembered(arrivals: pa.RecordBatch) -> pa.RecordBatch:
+    """ARRIVALS of earlier runs as rows to be put beside those of `journeys.keyed`, with their columns."""
+    count = arrivals.num_rows
+    last_ns = arrivals.column("last_ns")
+    columns = {
+        "subject": arrivals.column("message"),
+        "about": pa.array([True] * count, pa.bool_()),
+        "kind": pa.array([REMEMBERED] * count, TEXT),
+        "time_ns": last_ns,
+        **{
+            name: arrivals.column(name)
+            for name in ("to_key", "arrivals", "digest", "first_ns", "completed_ns")
+        },
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+class DuplicateStage:
+    """Rows of `journeys.keyed`, and of `remembered`, in; out come tables by SCHEMAS.
+
+    ARRIVALS come out whole, with what was remembered; they take the place of the earlier ones.
+
+    Args:
+        lossless: whether a series has no gap at all.
+        offsets_ns: how far the clocks of capture points are ahead, by `clocks.offsets_ns`.
+        resolver: asked about arrivals that are in doubt, if there is one.
+        window_s: for how long an identifier is remembered.
+    """
+
+    def __init__(
+        self,
+        lossless: Callable[[str], bool],
+        offsets_ns: Mapping[tuple[str, int], int] | None = None,
+        resolver: Resolver | None = None,
+        window_s: int = WINDOW_S,
+    ) -> None:
+        self._lossless = lossless
+        self._offsets_ns = offsets_ns or {}
+        self._resolver = resolver
+        self._window_ns = window_s * SECOND_NS
+        self._grouping = Grouping(self._close)
+        self._out: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+
+    def take(self, batch: pa.RecordBatch) -> Batches:
+        """The next rows."""
+        self._grouping.take(batch)
+        return self._taken()
+
+    def finish(self) -> Batches:
+        """What there is to say at the end."""
+        self._grouping.finish()
+        return self._taken()
+
+    def _taken(self) -> Batches:
+        batches = batches_of(SCHEMAS, self._out)
+        self._out.clear()
+        return batches
+
+    def _close(self, message: str, events: list[Event], is_complete: bool) -> None:
+        known: dict[str, _Known] = defaultdict(_Known)
+        arrived: dict[str, list[Event]] = defaultdict(list)
+        for event in events:
+            if event.kind == REMEMBERED:
+                known[event.to_key] = _Known(
+                    event.arrivals or 0,
+                    event.digest,
+                    event.first_ns or 0,
+                    event.time_ns,
+                    event.completed_ns,
+                )
+            elif not event.about:
+                arrived[event.to_key].append(event)
+        for to_key, arrivals in arrived.items():
+            for time_ns, event in self._at_one_place(arrivals):
+                self._arrive(message, known[to_key], time_ns, event)
+        for to_key, each in known.items():
+            self._out["arrivals"].append(
+                (message, to_key, each.arrivals, each.digest, each.first_ns, each.last_ns, each.completed_ns)
+            )
+
+    def _at_one_place(self, arrivals: list[Event]) -> list[tuple[int, Event]]:
+        """Arrivals in the order of their times; of each hop as the capture point has them that saw most."""
+        hops: dict[str, list[Event]] = defaultdict(list)
+        for event in arrivals:
+            hops[event.from_key].append(event)
+        found = []
+        for crossed in hops.values():
+            counts = Counter(event.place for event in crossed)
+            best = min(counts, key=lambda place: (-counts[place], place))
+            offset_ns = self._offsets_ns.get(best, 0)
+            found += [(event.time_ns - offset_ns, event) for event in crossed if event.place == best]
+        return sorted(found, key=lambda each: (each[0], each[1].row_id))
+
+    def _arrive(self, message: str, known: _Known, time_ns: int, event: Event) -> None:
+        verdict, reason = self._judge(known, time_ns, event)
+        if verdict is Verdict.IN_DOUBT and self._resolver is not None:
+            verdict = self._resolver(message, event.to_key)
+            reason = f"{reason}; the resolver has decided"
+        if not known.arrivals or verdict is Verdict.NEW:
+            known.first_ns, known.completed_ns = time_ns, None
+        known.arrivals += 1
+        known.last_ns = time_ns
+        known.digest = event.digest
+        if event.acknowledged_ns is not None and known.completed_ns is None:
+            known.completed_ns = time_ns + event.acknowledged_ns - event.time_ns
+        count = known.arrivals if self._lossless(event.series) else None
+        self._out["duplicates"].append(
+            (
+                message,
+                event.to_key,
+                event.series,
+                event.row_id,
+                event.number,
+                event.file,
+                event.frame,
+                event.file_offset,
+                event.time_ns,
+                count,
+                str(verdict),
+                reason,
+            )
+        )
+
+    def _judge(self, known: _Known, time_ns: int, event: Event) -> tuple[Verdict, str]:
+        """By the history: nothing in it, processed, or begun and not known to be processed."""
+        if not known.arrivals:
+            return Verdict.NEW, ""
+        transactional = event.sequence is not None
+        if not transactional and time_ns - known.last_ns > self._window_ns:
+            if known.digest != event.digest:
+                return Verdict.NEW, "another message has its identifier, which was given again"
+            return Verdict.IN_DOUBT, "it came so long ago that its receiver may have forgotten it"
+        if known.completed_ns is None:
+            return Verdict.IN_DOUBT, "it came before, and its receiver has not answered for it"
+        if known.completed_ns > time_ns:
+            return Verdict.IN_DOUBT, "it came before, and its receiver had not answered for it yet"
+        return Verdict.DUPLICATE, "it came before, and its receiver has answered for it"

@@ -1,0 +1,339 @@
+"""What became of each message: its way from hop to hop, what was said of it, and where it is now."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from captures.decode.sight import MESSAGES, Kind
+from captures.pipeline.stages.grouping import COLUMNS, KEY, ORDER, Event, Grouping
+from captures.pipeline.stages.rows import GUID_CHARACTERS, Batches, batches_of
+from captures.pipeline.stages.schema import FLAG, INTEGER, INTEGERS, SHORT, TEXT, TEXTS
+from mqproto.wire import NULL_GUID, MessageClass, guid_text
+
+__all__ = ["COLUMNS", "KEY", "ORDER", "SCHEMAS", "HistoryStage", "Outcome"]
+
+HOPS: Final = pa.schema(
+    [
+        ("message", TEXT),
+        ("position", SHORT),
+        ("from_key", TEXT),
+        ("to_key", TEXT),
+        ("from_label", TEXT),
+        ("to_label", TEXT),
+        ("first_ns", INTEGER),
+        ("last_ns", INTEGER),
+        ("waited_ns", INTEGER),
+        ("acknowledged_ns", INTEGER),
+        ("hop_count", SHORT),
+        ("copies", INTEGER),
+        ("places", SHORT),
+        ("series", TEXT),
+        ("row_id", INTEGER),
+        ("number", INTEGER),
+        ("file", TEXT),
+        ("frame", INTEGER),
+        ("file_offset", INTEGER),
+    ]
+)
+"""A message of an application on one hop. Times are by the reference clock; the place is its first packet's.
+
+    position: 1 for the first hop, by hop count and time.
+    first_ns, last_ns: when it first crossed, and last. acknowledged_ns: when its receiver first answered for it.
+    waited_ns: since it had first come to the queue manager that it leaves by this hop; null of the first hop.
+    copies: how often it crossed, as the capture point that saw most has it. places: how many capture points saw it.
+"""
+
+HISTORIES: Final = pa.schema(
+    [
+        ("message", TEXT),
+        ("source_manager", TEXT),
+        ("destination_manager", TEXT),
+        ("queue", TEXT),
+        ("delivery", TEXT),
+        ("sequence", TEXT),
+        ("sequence_number", INTEGER),
+        ("label", TEXT),
+        ("body_bytes", INTEGER),
+        ("sent_time_s", INTEGER),
+        ("first_ns", INTEGER),
+        ("last_ns", INTEGER),
+        ("route", TEXTS),
+        ("hops", SHORT),
+        ("hop_ns", INTEGERS),
+        ("resends", INTEGER),
+        ("arrived_ns", INTEGER),
+        ("latency_ns", INTEGER),
+        ("order_acked_ns", INTEGER),
+        ("order_ack_at_source", FLAG),
+        ("final_class", TEXT),
+        ("final_ns", INTEGER),
+        ("administration", TEXTS),
+        ("administration_ns", INTEGERS),
+        ("outcome", TEXT),
+        ("whereabouts", TEXT),
+        ("complete", FLAG),
+        ("series", TEXT),
+        ("row_id", INTEGER),
+        ("number", INTEGER),
+        ("file", TEXT),
+        ("frame", INTEGER),
+        ("file_offset", INTEGER),
+    ]
+)
+"""What became of a message of an application. Times are by the reference clock; the place is its first packet's.
+
+    route: the queue managers that it crossed, from the first one seen.
+    hops: how many. hop_ns: when it first crossed each.
+    resends: copies beyond the first, over all hops.
+    arrived_ns: when it first crossed to its destination; latency_ns: since it was first seen.
+    order_acked_ns: when an OrderAck for it was first seen, at its source if captures show that: order_ack_at_source.
+    final_class, final_ns: of the first FinalAck for it. administration: the classes of administration acknowledgments.
+    outcome: one of `histories.Outcome`. whereabouts: the queue manager that has it, or the hop that it is on.
+    complete: false of a message with more packets than are looked at.
+"""
+
+SCHEMAS: Final = {"hops": HOPS, "histories": HISTORIES}
+NOBODY: Final = guid_text(NULL_GUID)
+FOLLOWED: Final = {*map(str, MESSAGES), str(Kind.REPORT)}
+"""Acknowledgments are messages too, but belong to the histories of others."""
+NEGATIVE: Final = 0x8000
+EXPIRED: Final = {MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.NACK_RECEIVE_TIMEOUT}
+
+Row = tuple[Any, ...]
+
+
+class Outcome(StrEnum):
+    """How a message ended, as far as captures show."""
+
+    CONFIRMED = "confirmed"
+    """It came to its destination, which said so to its source."""
+    REACHED = "reached"
+    """It came to its destination, and nobody had to say so, or the captures do not show it."""
+    ACKNOWLEDGED = "acknowledged"
+    """Its destination said that it came; the captures do not show it come."""
+    EXPIRED = "expired"
+    REFUSED = "refused"
+    """Negative acknowledgments of other classes: `final_class` and `administration` say which."""
+    IN_FLIGHT = "in flight"
+    LOST_FROM_VIEW = "lost from view"
+    """Where it went the captures lack something, or do not tell which queue managers are where."""
+
+
+class _Hop(NamedTuple):
+    """One hop of a message.
+
+    first: the packet that first carried it.
+    """
+
+    first: Event
+    first_ns: int
+    last_ns: int
+    acknowledged_ns: int | None
+    copies: int
+    places: int
+
+
+class HistoryStage:
+    """Rows of `journeys.keyed` and CONFIRMATIONS in; out come tables by SCHEMAS.
+
+    Args:
+        label: what a queue manager is called, by `directory.labels`.
+        lossless: whether a series has no gap at all.
+        offsets_ns: how far the clocks of capture points are ahead, by `clocks.offsets_ns`.
+    """
+
+    def __init__(
+        self,
+        label: Callable[[str], str],
+        lossless: Callable[[str], bool],
+        offsets_ns: Mapping[tuple[str, int], int] | None = None,
+    ) -> None:
+        self._label = label
+        self._lossless = lossless
+        self._offsets_ns = offsets_ns or {}
+        self._grouping = Grouping(self._close)
+        self._out: dict[str, list[Row]] = defaultdict(list)
+
+    def take(self, batch: pa.RecordBatch) -> Batches:
+        """The next rows."""
+        self._grouping.take(batch)
+        return self._taken()
+
+    def finish(self) -> Batches:
+        """What there is to say at the end."""
+        self._grouping.finish()
+        return self._taken()
+
+    def _taken(self) -> Batches:
+        batches = batches_of(SCHEMAS, self._out)
+        self._out.clear()
+        return batches
+
+    def _time_ns(self, event: Event, time_ns: int | None) -> int | None:
+        """A time by the reference clock."""
+        return None if time_ns is None else time_ns - self._offsets_ns.get(event.place, 0)
+
+    def _close(self, message: str, events: list[Event], is_complete: bool) -> None:
+        carriers = [event for event in events if not event.about]
+        if not carriers or carriers[0].kind not in FOLLOWED:
+            return
+        hops = self._hops(carriers)
+        first = hops[0].first
+        destination = first.destination_manager
+        if destination == NOBODY:
+            destination = first.to_key  # A direct name goes straight to its host.
+        arrived_ns = min((hop.first_ns for hop in hops if hop.first.to_key == destination), default=None)
+        self._out["hops"] += self._hop_rows(message, hops)
+        said = [event for event in events if event.about]
+        order_acked_ns, at_source = self._order_acked(first, said)
+        rightly = (event for event in said if not _is_foreign(event, first))
+        final = self._said(rightly, Kind.FINAL_ACK)
+        administration = self._said(said, Kind.ADMIN_ACK)
+        classes = [event.message_class for _, event in (*final, *administration)]
+        is_confirmed = order_acked_ns is not None or bool(classes)
+        outcome = self._outcome(hops, classes, arrived=arrived_ns is not None, confirmed=is_confirmed)
+        self._out["histories"].append(
+            (
+                message,
+                first.source_manager,
+                first.destination_manager,
+                first.queue,
+                first.delivery,
+                first.sequence,
+                first.sequence_number,
+                first.label,
+                first.body_bytes,
+                first.sent_time_s,
+                min(hop.first_ns for hop in hops),
+                max(hop.last_ns for hop in hops),
+                [self._label(key) for key in _route(hops)],
+                len(hops),
+                [hop.first_ns for hop in hops],
+                sum(hop.copies - 1 for hop in hops),
+                arrived_ns,
+                None if arrived_ns is None else arrived_ns - min(hop.first_ns for hop in hops),
+                order_acked_ns,
+                at_source,
+                final[0][1].class_name if final else None,
+                final[0][0] if final else None,
+                [event.class_name for _, event in administration],
+                [time_ns for time_ns, _ in administration],
+                str(outcome),
+                self._whereabouts(hops, destination, arrived=arrived_ns is not None),
+                is_complete,
+                first.series,
+                first.row_id,
+                first.number,
+                first.file,
+                first.frame,
+                first.file_offset,
+            )
+        )
+
+    def _hops(self, carriers: list[Event]) -> list[_Hop]:
+        """The hops in the order in which the message went."""
+        by_hop: dict[tuple[str, str], list[tuple[int, Event]]] = defaultdict(list)
+        for event in carriers:
+            time_ns = self._time_ns(event, event.time_ns) or 0
+            by_hop[event.from_key, event.to_key].append((time_ns, event))
+        hops = []
+        for crossed in by_hop.values():
+            crossed.sort(key=lambda each: each[0])
+            places = Counter(event.place for _, event in crossed)
+            answers = (self._time_ns(event, event.acknowledged_ns) for _, event in crossed)
+            answered_ns = min((time_ns for time_ns in answers if time_ns is not None), default=None)
+            copies = max(places.values())
+            hops.append(_Hop(crossed[0][1], crossed[0][0], crossed[-1][0], answered_ns, copies, len(places)))
+        hops.sort(key=lambda hop: (hop.first.hop_count, hop.first_ns))
+        return hops
+
+    def _hop_rows(self, message: str, hops: list[_Hop]) -> Iterable[Row]:
+        came_ns: dict[str, int] = {}
+        for position, hop in enumerate(hops, 1):
+            first = hop.first
+            since_ns = came_ns.get(first.from_key)
+            came_ns.setdefault(first.to_key, hop.first_ns)
+            yield (
+                message,
+                position,
+                first.from_key,
+                first.to_key,
+                self._label(first.from_key),
+                self._label(first.to_key),
+                hop.first_ns,
+                hop.last_ns,
+                None if since_ns is None else hop.first_ns - since_ns,
+                hop.acknowledged_ns,
+                first.hop_count,
+                hop.copies,
+                hop.places,
+                first.series,
+                first.row_id,
+                first.number,
+                first.file,
+                first.frame,
+                first.file_offset,
+            )
+
+    def _order_acked(self, first: Event, said: list[Event]) -> tuple[int | None, bool | None]:
+        """When an OrderAck was seen that covers it, and whether that was at its source."""
+        found = self._said(said, Kind.ORDER_ACK)
+        if not found:
+            return None, None
+        home = [time_ns for time_ns, event in found if event.to_key == first.source_manager]
+        return (home[0], True) if home else (found[0][0], False)
+
+    def _said(self, said: Iterable[Event], kind: Kind) -> list[tuple[int, Event]]:
+        """What acknowledgments of one kind say: of each class the one seen first, in the order of their times."""
+        timed = [(self._time_ns(event, event.time_ns) or 0, event) for event in said if event.kind == kind]
+        timed.sort(key=lambda each: each[0])
+        if kind is Kind.ORDER_ACK:
+            return timed
+        return list({event.message_class: (time_ns, event) for time_ns, event in reversed(timed)}.values())[
+            ::-1
+        ]
+
+    def _outcome(self, hops: list[_Hop], classes: list[int], *, arrived: bool, confirmed: bool) -> Outcome:
+        refusals = [each for each in classes if each & NEGATIVE]
+        if refusals:
+            return Outcome.EXPIRED if EXPIRED.intersection(refusals) else Outcome.REFUSED
+        if confirmed:
+            return Outcome.CONFIRMED if arrived else Outcome.ACKNOWLEDGED
+        if arrived:
+            return Outcome.REACHED
+        is_known = len(hops[-1].first.to_key) == GUID_CHARACTERS
+        seen = is_known and all(self._lossless(hop.first.series) for hop in hops)
+        return Outcome.IN_FLIGHT if seen else Outcome.LOST_FROM_VIEW
+
+    def _whereabouts(self, hops: list[_Hop], destination: str, *, arrived: bool) -> str:
+        if arrived:
+            return self._label(destination)
+        last = hops[-1]
+        if last.acknowledged_ns is not None:
+            return self._label(last.first.to_key)
+        return f"{self._label(last.first.from_key)} > {self._label(last.first.to_key)}"
+
+
+def _is_foreign(final: Event, message: Event) -> bool:
+    """Whether a positive FinalAck is not from where the message went.  [MS-MQQB] 3.1.1.6.2"""
+    towards = message.destination_manager
+    return (
+        final.kind == Kind.FINAL_ACK
+        and not final.message_class & NEGATIVE
+        and towards not in (NOBODY, final.source_manager)
+    )
+
+
+def _route(hops: list[_Hop]) -> list[str]:
+    """The keys of the queue managers in the order in which they are crossed; one that a detour comes back to, again."""
+    route = [hops[0].first.from_key]
+    for hop in hops:
+        if route[-1] != hop.first.from_key:
+            route.append(hop.first.from_key)
+        route.append(hop.first.to_key)
+    return route

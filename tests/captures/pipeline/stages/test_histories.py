@@ -1,0 +1,181 @@
+"""Histories agree with `mqproto decode --follow` on every message, and with what seeded worlds know of themselves."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from captures.decode import Analyst, Follower, History, Names
+from captures.packets import SeenPacket, read_packets
+from captures.pipeline.stages.histories import Outcome
+from mqproto.wire import MessageClass
+from simulator.world.campaign import run_seeds
+from tests.captures.decode.scene import (
+    MILLISECOND,
+    Scene,
+    express,
+    final,
+    guid,
+    names,
+    ordered,
+    passed_on,
+    transactional,
+)
+from tests.captures.decode.story import story
+from tests.captures.pipeline.stages.local import Analysed, Cluster, analyse
+from tests.captures.pipeline.stages.table import SAMPLES, packet_table, sample
+
+
+def histories(scene: Scene, *, lossless: bool = True) -> list[dict[str, Any]]:
+    """What became of each message of a scene, in the order in which they were first seen."""
+    found = analyse(packet_table(scene.packets), names=names("a", "b", "c"), lossless=lambda series: lossless)
+    return sorted(found.rows("histories"), key=lambda row: row["row_id"])
+
+
+def followed(seen: list[SeenPacket], message: str) -> History:
+    """The same message as `--follow` has it."""
+    analyst, follower = Analyst(), Follower(message, Names())
+    for packet in seen:
+        follower.take(analyst.take(packet))
+    [history] = follower.histories.values()
+    return history
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_messages_arrive_and_end_as_follow_has_it(name: str) -> None:
+    seen, _ = sample(name)
+    found = analyse(packet_table(seen), cluster=Cluster(3, 40)).rows("histories")
+    for row in found[::5]:
+        history = followed(seen, row["message"])
+        times = [event for event in history.events if event.packet in history.crossings]
+        assert row["arrived_ns"] == history.arrived_ns
+        assert (row["first_ns"], row["last_ns"]) == (times[0].time_ns, times[-1].time_ns)
+        assert row["resends"] == len(times) - len(set(history.crossings.values()))
+        assert row["order_acked_ns"] == history.order_acked_ns or not row["order_ack_at_source"]
+        said = [row["final_class"], *row["administration"]]
+        assert (history.ended or None) in said
+
+
+def test_a_story_is_told_with_its_route_its_resends_and_its_end() -> None:
+    first, second = histories(story())
+    assert (first["route"], first["hops"], first["resends"]) == (["a", "b", "c"], 2, 1)
+    assert (second["route"], second["resends"]) == (["a", "b", "c"], 0)
+    assert (
+        first["latency_ns"]
+        == first["hop_ns"][1] - first["hop_ns"][0]
+        == first["arrived_ns"] - first["first_ns"]
+    )
+    assert (first["outcome"], first["whereabouts"]) == (Outcome.CONFIRMED, "c")
+    assert (first["administration"], second["final_class"]) == (["ACK_REACH_QUEUE"], "ACK_RECEIVE")
+    assert first["order_ack_at_source"]
+    assert first["complete"]
+
+
+def test_where_a_message_is_that_has_not_arrived() -> None:
+    scene = Scene()
+    first, second = scene.wire("a", "b"), scene.wire("b", "c")
+    for number in (1, 2, 3):
+        first.send("a", transactional(number))
+    second.send("b", passed_on(transactional(1)))
+    first.ack("b", ack_sequence_number=2, recoverable_msg_ack_flags=3)
+    found = histories(scene)
+    assert [row["outcome"] for row in found] == [Outcome.REACHED, Outcome.IN_FLIGHT, Outcome.IN_FLIGHT]
+    assert [row["whereabouts"] for row in found] == ["c", "b", "a > b"]
+    lossy = histories(scene, lossless=False)
+    assert [row["outcome"] for row in lossy] == [
+        Outcome.REACHED,
+        Outcome.LOST_FROM_VIEW,
+        Outcome.LOST_FROM_VIEW,
+    ]
+
+
+def test_a_message_whose_destination_says_that_it_has_it_though_it_was_not_seen_to_come() -> None:
+    scene = Scene()
+    first = scene.wire("a", "b")
+    first.send("a", transactional(1))
+    first.send("b", passed_on(ordered(1)))
+    [row] = histories(scene)
+    assert (row["outcome"], row["arrived_ns"]) == (Outcome.ACKNOWLEDGED, None)
+
+
+@pytest.mark.parametrize(
+    ("message_class", "outcome"),
+    [
+        (MessageClass.NACK_RECEIVE_TIMEOUT, Outcome.EXPIRED),
+        (MessageClass.NACK_REACH_QUEUE_TIMEOUT, Outcome.EXPIRED),
+        (MessageClass.NACK_Q_EXCEED_QUOTA, Outcome.REFUSED),
+        (MessageClass.ACK_REACH_QUEUE, Outcome.CONFIRMED),
+    ],
+)
+def test_an_administration_acknowledgment_says_how_a_message_ended(
+    message_class: MessageClass, outcome: Outcome
+) -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    wire.send("a", express(message_id=7))
+    answer = {"source": guid("c"), "destination_manager": guid("a"), "message_id": 900}
+    correlation_id = guid("a") + (7).to_bytes(4, "little")
+    wire.send("c", express(**answer, message_class=message_class, correlation_id=correlation_id))
+    [row] = histories(scene)
+    assert (row["outcome"], row["administration"]) == (outcome, [message_class.name])
+
+
+def test_an_acknowledgment_by_somebody_to_whom_the_message_never_went_says_nothing() -> None:
+    scene = Scene()
+    first, second = scene.wire("a", "b"), scene.wire("b", "c")
+    first.send("a", transactional(1))
+    second.send("b", passed_on(transactional(1)))
+    for acknowledgment in (ordered(1, source="b"), ordered(1, source="b")):
+        first.send("b", acknowledgment)
+    [row] = histories(scene)
+    assert (row["outcome"], row["order_acked_ns"]) == (Outcome.REACHED, None)
+    first.send("b", final(1))
+    assert histories(scene)[0]["final_class"] == "ACK_RECEIVE"
+
+
+def test_a_message_waits_where_it_came_before_it_left() -> None:
+    scene = Scene()
+    first, second = scene.wire("a", "b"), scene.wire("b", "c")
+    first.send("a", transactional(1))
+    scene.now_ns += 500 * MILLISECOND
+    second.send("b", passed_on(transactional(1)))
+    second.ack("c")
+    found = analyse(packet_table(scene.packets)).rows("hops")
+    assert [(row["position"], row["waited_ns"]) for row in found] == [(1, None), (2, 501 * MILLISECOND)]
+    assert found[1]["acknowledged_ns"] == found[1]["first_ns"] + MILLISECOND
+
+
+def outcomes_of(truth: dict[str, Any]) -> set[Outcome]:
+    """How a message of a world may be seen to end, by what the world knows of it."""
+    if truth["arrivals"]:
+        return {Outcome.CONFIRMED, Outcome.REACHED, Outcome.REFUSED, Outcome.EXPIRED}
+    return set(Outcome) - {Outcome.CONFIRMED}
+
+
+def test_worlds_with_every_fault_are_seen_as_they_know_themselves(tmp_path: Path) -> None:
+    run_seeds(40, 4, captures=tmp_path, processes=1)
+    outcomes: Counter[str] = Counter()
+    for capture in sorted(tmp_path.glob("*.pcapng")):
+        world = json.loads(capture.with_suffix(".json").read_text("utf-8"))
+        seen = list(read_packets(capture))
+        found = {row["message"]: row for row in analysed(seen).rows("histories")}
+        for truth in world["messages"]:
+            row = found.get(truth["id"])
+            if row is None:
+                assert not truth["arrivals"] or truth["source"] == truth["target"]
+                continue
+            assert row["outcome"] in outcomes_of(truth), truth
+            refusals = [
+                each for each in (row["final_class"], *row["administration"]) if each and each[0] == "N"
+            ]
+            assert set(refusals) <= {*truth["refusals"], *truth["told"]}
+            outcomes[row["outcome"]] += 1
+    assert outcomes[Outcome.CONFIRMED] > 100
+
+
+def analysed(seen: list[SeenPacket]) -> Analysed:
+    return analyse(packet_table(seen), cluster=Cluster(2, 1_000))
