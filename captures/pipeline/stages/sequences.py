@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from captures.decode.facts import Acknowledgment, Hop, MessageKey, NumberedMessage
-from captures.decode.ranges import Ranges
+from captures.decode.ranges import BoundedRanges
 from captures.decode.row import identifier_text
 from captures.decode.sequences import (
     NUMBER_LIMIT,
@@ -103,7 +103,7 @@ class _HopCount:
 
     first_ns: int
     last_ns: int = 0
-    received: Ranges = field(default_factory=lambda: Ranges(NUMBER_LIMIT))
+    received: BoundedRanges = field(default_factory=lambda: BoundedRanges(NUMBER_LIMIT))
     messages: int = 0
     resends: int = 0
     gaps: int = 0
@@ -123,7 +123,7 @@ class _Count:
     first_ns: int
     queue: str | None
     last_ns: int = 0
-    numbers: Ranges = field(default_factory=lambda: Ranges(NUMBER_LIMIT))
+    numbers: BoundedRanges = field(default_factory=lambda: BoundedRanges(NUMBER_LIMIT))
     messages: int = 0
     order_acks: int = 0
     positive: int = 0

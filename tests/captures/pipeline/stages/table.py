@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from captures.decode import Analyst, Finding, Names, PacketRow, row_of
-from captures.decode.journeys import digest_of
+from captures.decode.digest import digest_of
 from captures.decode.sight import sight_of
 from captures.packets import PacketReader, SeenPacket
 from captures.pcap import read_capture
@@ -87,7 +87,7 @@ def packet_table(seen: Iterable[SeenPacket], *, series: str = SERIES) -> pa.Tabl
 def _row(row_id: int, seen: SeenPacket, series: str) -> dict[str, Any]:
     sight = sight_of(seen)
     row = row_of(sight).as_json()
-    digest = digest_of(seen.packet, seen.data) if isinstance(seen.packet, UserMessage) else None
+    digest = digest_of(seen.data) if isinstance(seen.packet, UserMessage) else None
     own = {
         "series": series,
         "row_id": row_id,
