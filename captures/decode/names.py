@@ -51,7 +51,11 @@ class Names:
 
     def destination(self, user: UserHeader) -> str:
         """The destination queue of a message, as short as it can be said."""
-        key = (user.destination_queue, user.queue_manager_address)
+        return self.queue(user.destination_queue, user.queue_manager_address)
+
+    def queue(self, queue: QueueName, manager: Guid) -> str:
+        """The same of DestinationQueue and QueueManagerAddress."""
+        key = (queue, manager)
         name = self._destinations.get(key)
         if name is None:
             if len(self._destinations) >= REMEMBERED_LIMIT:

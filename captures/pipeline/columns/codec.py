@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from captures.decode.analyst import malformed
+from captures.decode.analyst import own_findings
 from captures.decode.digest import digest_of
-from captures.decode.findings import Finding, Severity
 from captures.decode.row import KEYS, row_of
 from captures.decode.sight import sight_of
 from captures.packets import SeenPacket
 from captures.pipeline.columns.octets import Octets, Vector, alike
 from captures.pipeline.columns.schema import PACKET_SCHEMA, Table
 from captures.tcp import Endpoint
-from mqproto.wire import Ping, UserMessage
+from mqproto.wire import UserMessage
 from mqproto.wire.codec import properties_offset
-from mqproto.wire.lenient import remarks
 from mqproto.wire.parts import wide_size
 from mqproto.wire.properties import message_properties_header
 
@@ -35,16 +33,6 @@ def seen_packet(data: Octets, start: int, end: int, *, connection: int = 0) -> S
     return SeenPacket(
         data[start:end].tobytes(), source=_NOWHERE, destination=_NOWHERE, time_ns=0, connection=connection
     )
-
-
-def own_findings(seen: SeenPacket) -> Iterable[Finding]:
-    """What is wrong or odd in a packet, whatever came before it."""
-    if seen.packet is None:
-        yield from malformed(seen)
-    elif not isinstance(seen.packet, Ping):
-        for remark in remarks(seen.packet):
-            text = f"{remark.field} {remark.text}"
-            yield Finding(Severity.NOTE, "odd-field", seen.number, text, remark.section)
 
 
 def found(seen: SeenPacket) -> list[dict[str, str]] | None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from captures.decode.analyst import own_findings
-from captures.decode.findings import Finding
-from captures.packets import SeenPacket
+from captures.decode.findings import Finding, Severity
 from captures.pipeline.stages.rows import batch_of
 from captures.pipeline.stages.schema import FINDINGS
 
+COLUMNS: Final = ("series", "row_id", "number", "own_findings")
 RANK: Final = 3_000_000
 """Findings that a packet gives by itself are the last among its findings."""
 
@@ -32,15 +31,22 @@ def finding_row(series: str, row_id: int | None, rank: int, finding: Finding) ->
     )
 
 
-def packet_findings(series: str, packets: Iterable[tuple[int, SeenPacket]]) -> pa.RecordBatch:
-    """What packets say by themselves that is wrong or odd.
+def packet_findings(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """What packets say by themselves that is wrong or odd, as FINDINGS.
 
     Args:
-        packets: those that are not valid or look odd, each with its row_id; of others there is nothing to say.
+        batch: packets, with COLUMNS.
     """
-    rows = [
-        finding_row(series, row_id, RANK + rank, finding)
-        for row_id, seen in packets
-        for rank, finding in enumerate(own_findings(seen))
-    ]
+    odd = batch.filter(pc.is_valid(batch.column("own_findings")))
+    columns = (odd.column(name).to_pylist() for name in COLUMNS)
+    rows = (
+        finding_row(
+            series,
+            row_id,
+            RANK + rank,
+            Finding(Severity(found["severity"]), found["code"], number or 0, found["text"], found["section"]),
+        )
+        for series, row_id, number, own in zip(*columns, strict=True)
+        for rank, found in enumerate(own)
+    )
     return batch_of(FINDINGS, rows)

@@ -9,7 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from captures.decode.facts import NodeKey
-from mqproto.wire import Guid, TxSequenceId, guid_from_text, guid_text, message_identifier
+from mqproto.errors import FormatNameError
+from mqproto.formatname import DirectName, PrivateName, PublicName, parse_format_name
+from mqproto.wire import (
+    Guid,
+    QueueName,
+    TxSequenceId,
+    guid_from_text,
+    guid_text,
+    message_identifier,
+)
 
 T = TypeVar("T")
 Batches = dict[str, pa.RecordBatch]
@@ -84,6 +93,22 @@ def subject_of(correlation: str) -> tuple[Guid, int]:
     """The message that an administration acknowledgment is about.  [MS-MQMQ] 2.2.18.1.6"""
     about = message_identifier.decode(bytes.fromhex(correlation))
     return about.queue_manager_guid, about.ordinal
+
+
+def queue_of(text: str) -> QueueName:
+    """DestinationQueue as a packet has it, of a destination's format name."""
+    try:
+        name = parse_format_name(text)
+    except FormatNameError:
+        return text  # It is no format name, but what stands in a packet in the place of one.
+    match name:
+        case PrivateName(identifier=identifier):
+            return identifier
+        case PublicName(queue):
+            return queue
+        case DirectName():
+            return name.wire_text
+    return text
 
 
 def message_of(text: str) -> tuple[Guid, int]:

@@ -54,6 +54,7 @@ RELATIONS: Final = pa.schema(
         ("acknowledged_by", INTEGER),
         ("acknowledged_ns", INTEGER),
         ("saved_by", INTEGER),
+        ("queue_name", TEXT),
     ]
 )
 """What a packet is to its session, one row for each packet. As in PacketRow, and

@@ -21,10 +21,19 @@ from captures.decode.sight import Kind
 from captures.pipeline.stages.directory import Directory, Remembered
 from captures.pipeline.stages.facts import SESSION_COLUMNS, endpoints, session_facts
 from captures.pipeline.stages.findings import finding_row
-from captures.pipeline.stages.rows import Batches, batches_of, key_text, values
+from captures.pipeline.stages.rows import Batches, batches_of, key_text, mapped, queue_of, values
 from captures.pipeline.stages.schema import FINDINGS, INTEGER, RELATIONS, SHORT, TEXT
+from mqproto.wire import guid_from_text
 
-COLUMNS: Final = (*SESSION_COLUMNS, "file", "frame", "file_offset", "size_bytes")
+COLUMNS: Final = (
+    *SESSION_COLUMNS,
+    "file",
+    "frame",
+    "file_offset",
+    "size_bytes",
+    "queue",
+    "destination_manager",
+)
 """What this stage reads of packets."""
 KEY: Final = ("series", "connection")
 """Packets that are alike in these come to one stage."""
@@ -102,7 +111,7 @@ class _Count:
     messages: int = 0
     session_acks: int = 0
     missing_bytes: int = 0
-    waiting: deque[tuple[Row, Sent]] = field(default_factory=deque)
+    waiting: deque[tuple[Row, Sent, str | None]] = field(default_factory=deque)
 
 
 @dataclass(slots=True)
@@ -160,9 +169,11 @@ class SessionStage:
             values(batch, "size_bytes"),
             endpoints(batch, "source"),
             endpoints(batch, "destination"),
+            mapped(batch, "queue", queue_of),
+            mapped(batch, "destination_manager", guid_from_text),
             strict=True,
         )
-        for (name, facts), (row_id, *place, size_bytes, source, destination) in zip(
+        for (name, facts), (row_id, *place, size_bytes, source, destination, queue, manager) in zip(
             session_facts(batch), others, strict=True
         ):
             series = self._series.get(name)
@@ -175,7 +186,8 @@ class SessionStage:
                 continue
             series.addresses.advance(facts.number)
             view = series.checker.take(facts)
-            self._add(name, series, row_id, place, size_bytes, facts, view)
+            queue_name = None if manager is None else self._names.queue(queue, manager)
+            self._add(name, series, row_id, place, size_bytes, facts, view, queue_name)
         return self._taken()
 
     def finish(self, lossless: Callable[[str], bool]) -> Batches:
@@ -206,6 +218,7 @@ class SessionStage:
         size_bytes: int,
         facts: SessionFacts,
         view: SessionView,
+        queue_name: str | None,
     ) -> None:
         connection = view.connection
         key = (facts.connection, facts.interface)
@@ -243,9 +256,9 @@ class SessionStage:
             *_ends(view.saved),
         )
         if sent is None or sent.count is None:
-            self._out["relations"].append((*row, None, None, None))
+            self._out["relations"].append((*row, None, None, None, queue_name))
         else:
-            count.waiting.append((row, sent))
+            count.waiting.append((row, sent, queue_name))
             self._waiting_count += 1
             if self._waiting_count > WAITING_LIMIT:
                 for each in self._series.values():
@@ -259,9 +272,11 @@ class SessionStage:
         """Rows of messages of which nothing more will be said."""
         waiting = count.waiting
         while waiting and (everything or _is_settled(waiting[0][1])):
-            row, sent = waiting.popleft()
+            row, sent, queue_name = waiting.popleft()
             self._waiting_count -= 1
-            self._out["relations"].append((*row, sent.acknowledged_by, sent.acknowledged_ns, sent.saved_by))
+            self._out["relations"].append(
+                (*row, sent.acknowledged_by, sent.acknowledged_ns, sent.saved_by, queue_name)
+            )
 
     def _close(self, name: str, session: _Session) -> None:
         """A session is over, as far as the capture goes."""
@@ -320,14 +335,14 @@ def _ends(acknowledged: Sequence[Sent]) -> tuple[list[int] | None, int | None]:
 
 
 def _counted(half: Half, count: _Count) -> Row:
-    unsaved = sum(sent.saved_by is None for _, sent in count.waiting if sent.recoverable_count is not None)
+    unsaved = sum(sent.saved_by is None for _, sent, _ in count.waiting if sent.recoverable_count is not None)
     return (
         half.window,
         count.packets,
         count.size_bytes,
         count.messages,
         count.session_acks,
-        sum(sent.acknowledged_by is None for _, sent in count.waiting),
+        sum(sent.acknowledged_by is None for _, sent, _ in count.waiting),
         unsaved,
         count.missing_bytes,
         half.lossy_since,

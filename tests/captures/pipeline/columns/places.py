@@ -6,12 +6,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from captures.decode.analyst import own_findings
 from captures.decode.digest import digest_of
 from captures.decode.findings import Finding
 from captures.decode.row import KEYS, row_of
 from captures.decode.sight import sight_of
 from captures.packets import SeenPacket
-from captures.pipeline.columns.codec import own_findings
 from captures.pipeline.columns.octets import Octets, Vector
 from captures.pipeline.columns.schema import PACKET_SCHEMA
 from captures.tcp import Endpoint

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from captures.decode import Kind, Names
-from captures.packets import SeenPacket
 from captures.pipeline.stages import (
     clocks,
     directory,
@@ -67,7 +66,6 @@ class Analysed:
 
 def analyse(
     packets: pa.Table,
-    seen: Iterable[SeenPacket] = (),
     *,
     names: Names | None = None,
     lossless: Callable[[str], bool] = lambda series: True,
@@ -77,7 +75,6 @@ def analyse(
     """Everything that the stages say of packets.
 
     Args:
-        seen: the same packets, for what they say by themselves; of one series.
         before: the run before this one.
     """
     cluster = cluster or Cluster()
@@ -97,9 +94,8 @@ def analyse(
         for batch in part:
             add(session_stage.take(batch))
         add(session_stage.finish(lossless))
-    every_session = _table(found, "sessions", sessions.SESSIONS)
-    losses = losses_of(pa.RecordBatch.from_pylist(every_session.to_pylist(), sessions.SESSIONS))
-    joined = _joined(packets, _table(found, "relations", RELATIONS))
+    losses = losses_of(whole(_table(found, "sessions", sessions.SESSIONS)))
+    joined = joined_with(packets, _table(found, "relations", RELATIONS))
 
     rows = _mapped(joined.select(sequences.COLUMNS), sequences.keyed)
     for part in cluster.parted(rows, sequences.KEY, sequences.ORDER):
@@ -135,8 +131,7 @@ def analyse(
         add(history_stage.finish())
         add(duplicate_stage.finish())
 
-    for name in packets.column("series").unique().to_pylist():
-        add({"findings": packet_findings(name, enumerate(seen))})
+    add({"findings": packet_findings(whole(packets))})
     return Analysed({name: pa.Table.from_batches(parts) for name, parts in found.items()}, learnt)
 
 
@@ -144,12 +139,19 @@ def _table(found: dict[str, list[pa.RecordBatch]], name: str, schema: pa.Schema)
     return pa.Table.from_batches(found.get(name, []), schema)
 
 
-def _joined(packets: pa.Table, relations: pa.Table) -> pa.Table:
-    joined: pa.Table = packets.join(relations.select(["series", "row_id", *JOINED]), ["series", "row_id"])
+def joined_with(packets: pa.Table, relations: pa.Table) -> pa.Table:
+    """Packets with what they are to their sessions."""
+    place = ["series", "row_id"]
+    joined: pa.Table = packets.drop_columns(["own_findings"]).join(relations.select([*place, *JOINED]), place)
     return joined
 
 
 def _mapped(table: pa.Table, function: Callable[[pa.RecordBatch], pa.RecordBatch]) -> pa.Table:
-    [whole] = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
-    found: pa.Table = pa.Table.from_batches([function(whole)])
+    found: pa.Table = pa.Table.from_batches([function(whole(table))])
     return found
+
+
+def whole(table: pa.Table) -> pa.RecordBatch:
+    """A table as one batch; also one without rows."""
+    rows: list[pa.RecordBatch] = table.combine_chunks().to_batches()
+    return rows[0] if rows else pa.RecordBatch.from_pylist([], table.schema)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -13,6 +13,8 @@ from captures.decode.digest import digest_of
 from captures.decode.sight import sight_of
 from captures.packets import PacketReader, SeenPacket
 from captures.pcap import read_capture
+from captures.pipeline.columns.codec import found
+from captures.pipeline.rows import PACKETS
 from mqproto.wire import UserMessage
 from tests.conformance import ROOT
 
@@ -34,21 +36,6 @@ OF_OTHERS: Final = (
     "findings",
 )
 """What a packet does not say by itself."""
-_TYPES: Final = {"str": pa.string(), "int": pa.int64(), "bool": pa.bool_()}
-PACKETS: Final = pa.schema(
-    [
-        ("series", pa.string()),
-        ("row_id", pa.int64()),
-        ("file", pa.string()),
-        ("interface", pa.int32()),
-        ("digest", pa.int64()),
-        *(
-            (each.name, _TYPES[str(each.type).partition(" ")[0]])
-            for each in fields(PacketRow)
-            if each.name not in OF_OTHERS
-        ),
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -73,10 +60,15 @@ def decode(
 ) -> Decoded:
     """All packets of a capture."""
     analyst = Analyst(names)
-    rows = [row_of(analyst.take(each)) for each in seen]
+    rows = [_row_of(analyst, each) for each in seen]
     return Decoded(
         list(seen), rows, list(analyst.finish(lossless=lossless)), packet_table(seen, series=series)
     )
+
+
+def _row_of(analyst: Analyst, seen: SeenPacket) -> PacketRow:
+    sight = analyst.take(seen)
+    return row_of(sight, None if sight.message is None else analyst.names.destination(sight.message.user))
 
 
 def packet_table(seen: Iterable[SeenPacket], *, series: str = SERIES) -> pa.Table:
@@ -95,6 +87,8 @@ def _row(row_id: int, seen: SeenPacket, series: str) -> dict[str, Any]:
         "file": f"{series}.pcapng",
         "interface": seen.interface.number,
         "digest": digest,
+        "own_findings": found(seen),
+        "time": None,
     }
     return {name: value for name, value in row.items() if name not in OF_OTHERS} | own
 

@@ -17,8 +17,6 @@ from tests.captures.pipeline.stages.local import Analysed, Cluster, analyse
 from tests.captures.pipeline.stages.table import OF_OTHERS, SAMPLES, decode, sample
 
 PLACES = st.integers(0, 60)
-NOT_OF_STAGES = ("queue_name", "findings")
-"""The first is a matter of names alone; the second is compared by itself."""
 
 
 def joined(found: Analysed, row_id: int) -> dict[str, Any]:
@@ -27,7 +25,7 @@ def joined(found: Analysed, row_id: int) -> dict[str, Any]:
     endings = [row for row in found.rows("endings") if row["row_id"] == row_id]
     assert len(endings) <= 1
     every = {"ended_packets": None, "ended_count": None} | relation | (endings[0] if endings else {})
-    return {name: every[name] for name in OF_OTHERS if name not in NOT_OF_STAGES}
+    return {name: every[name] for name in OF_OTHERS if name != "findings"}
 
 
 def findings(found: Analysed, row_id: int | None) -> list[dict[str, Any]]:
@@ -46,9 +44,9 @@ def findings(found: Analysed, row_id: int | None) -> list[dict[str, Any]]:
 
 def agree(seen: list[SeenPacket], known: Names | None, cluster: Cluster, *, lossless: bool = True) -> None:
     decoded = decode(seen, known, lossless=lossless)
-    found = analyse(decoded.packets, seen, names=known, lossless=lambda series: lossless, cluster=cluster)
+    found = analyse(decoded.packets, names=known, lossless=lambda series: lossless, cluster=cluster)
     for row_id, row in enumerate(decoded.rows):
-        expected = {name: getattr(row, name) for name in OF_OTHERS if name not in NOT_OF_STAGES}
+        expected = {name: getattr(row, name) for name in OF_OTHERS if name != "findings"}
         assert joined(found, row_id) == expected
         assert findings(found, row_id) == row.findings
     last = sorted(map(str, findings(found, None)))

@@ -12,7 +12,7 @@ from captures.pipeline.stages.duplicates import WINDOW_S, DuplicateStage, Verdic
 from captures.pipeline.stages.journeys import keyed
 from tests.captures.decode.scene import MILLISECOND, Scene, express, passed_on, transactional
 from tests.captures.decode.test_analyst import conversations
-from tests.captures.pipeline.stages.local import Analysed, Cluster, analyse
+from tests.captures.pipeline.stages.local import Analysed, Cluster, analyse, joined_with, whole
 from tests.captures.pipeline.stages.table import packet_table
 
 
@@ -84,10 +84,9 @@ def test_what_is_in_doubt_is_for_the_resolver_and_nothing_else_is() -> None:
     wire.send("a", express())
     wire.send("a", express())
     found = judged(scene)
-    relations = found.tables["relations"].drop_columns(["received_packets", "saved_packets"])
-    rows = packet_table(scene.packets).join(relations, ["series", "row_id"]).combine_chunks().to_batches()
+    rows = whole(joined_with(packet_table(scene.packets), found.tables["relations"]))
     stage = DuplicateStage(lambda series: True, resolver=resolver)
-    batches = [stage.take(keyed(batch)) for batch in rows] + [stage.finish()]
+    batches = [stage.take(keyed(rows)), stage.finish()]
     given_out = [row for each in batches if "duplicates" in each for row in each["duplicates"].to_pylist()]
     assert [row["verdict"] for row in given_out] == ["new", "duplicate"]
     assert len(asked) == 1
