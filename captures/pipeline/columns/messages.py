@@ -46,8 +46,10 @@ from mqproto.wire import (
     guid_text,
 )
 from mqproto.wire.acknowledgment import BODY_SIZE, FinalAckBody, final_ack_body, order_ack_body
+from mqproto.wire.record import Record
 from mqproto.wire.user import DIRECT
 
+_NULL: Final = np.frombuffer(NULL_GUID, np.uint8)
 _DELIVERIES: Final = ["express", "recoverable", "transactional"]
 _NAME_TYPES: Final = (
     UserHeader.destination_type.mask | UserHeader.admin_type.mask | UserHeader.response_type.mask
@@ -61,7 +63,10 @@ _ASKED: Final = sum(
         MessagePropertiesHeader.report_no_receipt,
     )
 )
-_ACKNOWLEDGMENTS: Final = {Kind.ORDER_ACK: order_ack_body, Kind.FINAL_ACK: final_ack_body}
+_ACKNOWLEDGMENTS: Final[dict[Kind, Record[Any]]] = {
+    Kind.ORDER_ACK: order_ack_body,
+    Kind.FINAL_ACK: final_ack_body,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +189,7 @@ class Messages:
         for kind, record in _ACKNOWLEDGMENTS.items():
             self._add_acknowledgments(np.array([each is kind for each in kinds], bool)[codes], record)
 
-    def _add_acknowledgments(self, which: Mask, record: Any) -> None:
+    def _add_acknowledgments(self, which: Mask, record: Record[Any]) -> None:
         """What the bodies of OrderAcks or of FinalAcks say.  [MS-MQQB] 2.2.4.1, 2.2.5.1"""
         rows = self.rows[which]
         at = self.fields.inside("properties").place("message_body")[which]
@@ -203,9 +208,7 @@ class Messages:
         user, properties = self.fields.inside("user"), self.fields.inside("properties")
         flags, base_flags = user.numbers("flags"), self.fields.inside("base").numbers("flags")
         is_direct = UserHeader.destination_type.within(flags) == DIRECT
-        is_addressed = (user.octets("queue_manager_address") != np.frombuffer(NULL_GUID, np.uint8)).any(
-            axis=1
-        )
+        is_addressed = (user.octets("queue_manager_address") != _NULL).any(axis=1)
         security = self.fields.inside("security").numbers("flags")
         signs = (
             self._is_transactional() & (BaseHeader.priority.within(base_flags) != 0),
@@ -222,10 +225,10 @@ class Messages:
         size = len(HEAD_MASK)
         heads = windows(self.data, self.starts, size) & np.frombuffer(HEAD_MASK, np.uint8)
         rests = map(slice, (self.starts + size).tolist(), self.record_ends.tolist())
-        messages = zip(
-            heads.view(f"V{size}").ravel().tolist(), map(self.data.data.__getitem__, rests), strict=True
+        head_bytes = heads.view(f"V{size}").ravel().tolist()
+        return np.frombuffer(
+            digests(zip(head_bytes, map(self.data.data.__getitem__, rests), strict=True)), "<i8"
         )
-        return np.frombuffer(digests(messages), "<i8")
 
     def _is_transactional(self) -> Mask:
         flags = self.fields.inside("user").numbers("flags")
@@ -255,7 +258,7 @@ def guid_texts(octets: Octets) -> tuple[list[str], Vector]:
     return [guid_text(Guid(octets[row].tobytes())) for row in examples], codes
 
 
-def identifier_texts(managers: list[str], codes: Vector, ordinals: Vector) -> Any:
+def identifier_texts(managers: list[str], codes: Vector, ordinals: Vector) -> pa.Array:
     """Message identifiers as `captures.decode.row.identifier_text` writes them."""
     guids = pa.array(managers, pa.string()).take(pa.array(codes))
     return pc.binary_join_element_wise(guids, pa.array(ordinals).cast(pa.string()), "\\")

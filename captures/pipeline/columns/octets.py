@@ -69,7 +69,7 @@ def is_terminated(data: Octets, at: Vector, sizes: Vector) -> Mask:
     return answer
 
 
-def texts(data: Octets, at: Vector, sizes: Vector) -> Any:
+def texts(data: Octets, at: Vector, sizes: Vector) -> pa.Array:
     """Texts that end with their only NUL, without it, as Arrow has them.
 
     All are decoded together, since a NUL can be no part of a character of two units.
@@ -80,13 +80,13 @@ def texts(data: Octets, at: Vector, sizes: Vector) -> Any:
     return strings(spelt[~is_nul], np.flatnonzero(is_nul) - np.arange(len(at)))
 
 
-def hex_texts(octets: Octets) -> Any:
+def hex_texts(octets: Octets) -> pa.Array:
     """The bytes of each row as text, as `bytes.hex` gives it."""
     spelt = _DIGITS[octets].view(np.uint8)
     return strings(spelt, np.arange(1, len(spelt) + 1) * spelt.shape[1])
 
 
-def strings(octets: Octets, ends: Vector) -> Any:
+def strings(octets: Octets, ends: Vector) -> pa.Array:
     """An Arrow array of texts that lie one after the other, by where each ends."""
     offsets = np.zeros(len(ends) + 1, np.int32)
     offsets[1:] = ends
@@ -95,7 +95,7 @@ def strings(octets: Octets, ends: Vector) -> Any:
     )
 
 
-def alike(*columns: Any) -> tuple[Vector, Vector]:
+def alike(*columns: Vector | Mask | pa.Array) -> tuple[Vector, Vector]:
     """Which rows are equal in all columns.
 
     Args:
@@ -117,18 +117,18 @@ def alike(*columns: Any) -> tuple[Vector, Vector]:
     return together, examples
 
 
-def _codes(column: Any) -> tuple[Vector, int]:
+def _codes(column: Vector | Mask | pa.Array) -> tuple[Vector, int]:
     encoded = (pa.array(column) if isinstance(column, np.ndarray) else column).dictionary_encode()
     return encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
 
 
-def fixed(octets: Octets) -> Any:
+def fixed(octets: Octets) -> pa.Array:
     """An Arrow array of the rows, each as its bytes."""
     kind = pa.binary(octets.shape[1])
     return pa.FixedSizeBinaryArray.from_buffers(kind, len(octets), [None, pa.py_buffer(octets)])
 
 
-def binaries(data: Octets, at: Vector, sizes: Vector) -> Any:
+def binaries(data: Octets, at: Vector, sizes: Vector) -> pa.Array:
     """An Arrow array of the bytes of each place."""
     offsets = np.zeros(len(at) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])

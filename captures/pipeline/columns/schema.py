@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -81,6 +81,10 @@ Numbers of 8 and 16 bits are int32, those of 32 bits int64, as none of them has 
 """
 
 
+_Piece: TypeAlias = tuple[Vector, pa.Array, Vector | None]
+"""Rows, items for them, and which each row gets, if not its own."""
+
+
 class Table:
     """Rows of PACKET_SCHEMA, filled in by columns: each takes values for some of the rows, as often as there are some.
 
@@ -90,7 +94,7 @@ class Table:
     def __init__(self, count: int) -> None:
         self._count = count
         self._values: dict[str, tuple[Any, Mask]] = {}
-        self._items: dict[str, list[tuple[Vector, Any, Vector | None]]] = {}
+        self._items: dict[str, list[_Piece]] = {}
 
     def put(self, name: str, rows: Vector, values: Any) -> None:
         """Numbers or truth values, one for each of these rows; a single one goes to all of them."""
@@ -102,7 +106,9 @@ class Table:
         column[where] = values
         is_null[where] = False
 
-    def put_items(self, name: str, rows: Vector, items: Any, codes: Vector | None = None) -> None:
+    def put_items(
+        self, name: str, rows: Vector, items: list[Any] | pa.Array, codes: Vector | None = None
+    ) -> None:
         """Texts or findings for these rows, in a list or an Arrow array.
 
         Args:
@@ -112,13 +118,13 @@ class Table:
             items = pa.array(items, PACKET_SCHEMA.field(name).type)
         self._items.setdefault(name, []).append((rows, items, codes))
 
-    def batch(self) -> Any:
-        """All rows, as a RecordBatch of PACKET_SCHEMA."""
+    def batch(self) -> pa.RecordBatch:
+        """All rows, by PACKET_SCHEMA."""
         return pa.RecordBatch.from_arrays(
             [self._column(field) for field in PACKET_SCHEMA], schema=PACKET_SCHEMA
         )
 
-    def _column(self, field: Any) -> Any:
+    def _column(self, field: pa.Field) -> pa.Array:
         if field.name in self._values:
             column, is_null = self._values[field.name]
             return pa.array(column, field.type, mask=is_null if is_null.any() else None)
@@ -126,7 +132,7 @@ class Table:
             return self._item_column(self._items[field.name])
         return pa.nulls(self._count, field.type)
 
-    def _item_column(self, pieces: list[tuple[Vector, Any, Vector | None]]) -> Any:
+    def _item_column(self, pieces: list[_Piece]) -> pa.Array:
         index, is_null = np.zeros(self._count, np.int64), np.ones(self._count, bool)
         before = 0
         for rows, items, codes in pieces:

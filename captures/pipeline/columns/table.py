@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from captures.decode.sight import INTERNAL_KINDS
 from captures.pipeline.columns.codec import add_findings, add_one_by_one
@@ -27,8 +28,8 @@ OF_A_PING: Final = -1
 """The connection of a Ping, as SeenPacket has it."""
 
 
-def packet_columns(data: Octets, starts: Vector, sizes: Vector) -> Any:
-    """Packets as an Arrow RecordBatch of PACKET_SCHEMA: a row for each, in the order in which they are given.
+def packet_columns(data: Octets, starts: Vector, sizes: Vector) -> pa.RecordBatch:
+    """Packets by PACKET_SCHEMA: a row for each, in the order in which they are given.
 
     Give it many at a time, as each call takes some 10 ms before it begins; but no more than 100,000, as each packet
     takes up to 2 KB of memory, and no more than 512 MiB of them, as the texts of a column are to fit 2 GiB.
@@ -66,8 +67,8 @@ def packet_columns(data: Octets, starts: Vector, sizes: Vector) -> Any:
     return table.batch()
 
 
-def ping_columns(data: Octets, starts: Vector, sizes: Vector) -> Any:
-    """Pings as an Arrow RecordBatch of PACKET_SCHEMA; they are rare, and go one by one.
+def ping_columns(data: Octets, starts: Vector, sizes: Vector) -> pa.RecordBatch:
+    """Pings by PACKET_SCHEMA; they are rare, and go one by one.
 
     Args: as for `packet_columns`, with what UDP datagrams carry for packets.
     """
