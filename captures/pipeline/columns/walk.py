@@ -272,7 +272,7 @@ class Walk:
         choice = self._sizes(part.choice, fields)
         unknown = np.ones(len(place), bool)
         for _, case, keys in grouped(part):
-            chosen = np.isin(choice, keys)
+            chosen = np.logical_or.reduce([choice == key for key in keys])
             unknown &= ~chosen
             if not isinstance(case, Absent):
                 self._block(self._where(chosen), case, name, fields)
