@@ -187,7 +187,8 @@ class Messages:
         kinds = [sight_of(self._seen(row)).kind for row in examples]
         self.table.put_items("kind", self.rows, kinds, codes)
         for kind, record in _ACKNOWLEDGMENTS.items():
-            self._add_acknowledgments(np.array([each is kind for each in kinds], bool)[codes], record)
+            if kind in kinds:
+                self._add_acknowledgments(np.array([each is kind for each in kinds])[codes], record)
 
     def _add_acknowledgments(self, which: Mask, record: Record[Any]) -> None:
         """What the bodies of OrderAcks or of FinalAcks say.  [MS-MQQB] 2.2.4.1, 2.2.5.1"""

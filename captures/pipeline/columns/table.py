@@ -56,7 +56,8 @@ def packet_columns(data: Octets, starts: Vector, sizes: Vector) -> pa.RecordBatc
     kinds = Walk(internal_header, data, heads_end, heads_end + internal_header.sizeof())
     types = InternalHeader.packet_type.within(kinds.fields.numbers("flags"))
     for packet_type, record in INTERNAL_PACKETS.items():
-        taken.append(_add_internal(table, data, internal[types == packet_type], starts, ends, record))
+        if len(rows := internal[types == packet_type]):
+            taken.append(_add_internal(table, data, rows, starts, ends, record))
 
     left = np.ones(len(starts), bool)
     left[np.concatenate(taken)] = False
@@ -101,9 +102,11 @@ def _add_internal(
     table: Table, data: Octets, rows: Vector, starts: Vector, ends: Vector, record: Record[Any]
 ) -> Vector:
     """Fill in internal packets of one kind; says which of the rows are.  [MS-MQQB] 2.2.2, 2.2.3, 2.2.6"""
-    taken = Walk(record, data, starts[rows], ends[rows]).taken
-    rows = rows[taken]
-    fields = Walk(record, data, starts[rows], ends[rows]).fields
+    walk = Walk(record, data, starts[rows], ends[rows])
+    if not walk.taken.all():
+        rows = rows[walk.taken]
+        walk = Walk(record, data, starts[rows], ends[rows])
+    fields = walk.fields
     table.put_items("kind", rows, [INTERNAL_KINDS[record.kind]], np.zeros(len(rows), np.int64))
     base = fields.inside("base")
     flags, seconds = base.numbers("flags"), base.numbers("time_to_reach_queue_s")

@@ -230,8 +230,9 @@ class Walk:
             self._advance(self._run.size)
             self._run = None
         checks, self._checks = self._checks, []
-        for condition, fields in checks:
-            self._refuse(~self._holds(condition, fields))
+        if not self._is_idle:
+            for condition, fields in checks:
+                self._refuse(~self._holds(condition, fields))
 
     def _advance(self, sizes: Vector | int) -> None:
         """Go on by so many bytes; a row that has not so many is refused, and stays where it can do no harm."""
@@ -269,14 +270,15 @@ class Walk:
     def _one_of(self, part: OneOf, name: str, fields: Fields) -> None:
         self._arrive()
         place = self._at
-        choice = self._sizes(part.choice, fields)
-        unknown = np.ones(len(place), bool)
-        for _, case, keys in grouped(part):
-            chosen = np.logical_or.reduce([choice == key for key in keys])
-            unknown &= ~chosen
-            if not isinstance(case, Absent):
-                self._block(self._where(chosen), case, name, fields)
-        self._refuse(unknown)
+        if not self._is_idle:
+            choice = self._sizes(part.choice, fields)
+            unknown = np.ones(len(place), bool)
+            for _, case, keys in grouped(part):
+                chosen = np.logical_or.reduce([choice == key for key in keys])
+                unknown &= ~chosen
+                if not isinstance(case, Absent):
+                    self._block(self._where(chosen), case, name, fields)
+            self._refuse(unknown)
         fields.has(name, None, place)
 
     def _block(self, rows: Vector | None, part: Any, name: str, fields: Fields) -> None:
@@ -305,18 +307,18 @@ class Walk:
         return self._rows is not None and not len(self._rows)
 
     def _holds(self, condition: Any, fields: Fields) -> Mask:
-        return np.broadcast_to(self._evaluated(condition, fields) != 0, self.taken.shape)
+        holds: Mask = self._evaluated(condition, fields) != 0
+        return holds
 
     def _sizes(self, expression: Any, fields: Fields) -> Vector:
         self._arrive()
-        return np.broadcast_to(np.asarray(self._evaluated(expression, fields), np.int64), self.taken.shape)
+        return self._evaluated(expression, fields).astype(np.int64, copy=False)
 
-    def _evaluated(self, expression: Any, fields: Fields) -> Any:
-        """What an expression says; rows with one that is not known here are refused."""
-        if self._is_idle:
-            return 0
+    def _evaluated(self, expression: Any, fields: Fields) -> Vector | Mask:
+        """What an expression says of each row; those with one that is not known here are refused."""
         try:
-            return fields.vector(expression)
+            value = 0 if self._is_idle else fields.vector(expression)
         except NotImplementedError:
             self._refuse(self.taken)
-            return 0
+            value = 0
+        return value if isinstance(value, np.ndarray) else np.full(len(self.taken), value)
