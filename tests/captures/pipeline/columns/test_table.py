@@ -62,6 +62,14 @@ def test_a_table_of_nothing_but_spoilt_packets_says_what_is_wrong_with_each() ->
     assert not any(row["valid"] or row["fault"] is None for row in rows_of(spoilt))
 
 
+def test_a_few_packets_are_read_one_by_one_and_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = list(EVERY_PACKET)
+    all_at_once = rows_of(few)
+    monkeypatch.setattr(table, "FEW", len(few))
+    monkeypatch.setattr(table, "Walk", None)
+    assert rows_of(few) == all_at_once
+
+
 def test_no_packets_are_a_table_without_rows() -> None:
     for columns in (packet_columns, ping_columns):
         batch = columns(*laid_out([]))
