@@ -194,7 +194,7 @@ class Direction:
             return False
         if self._next is None or later._start is None:
             return True
-        return not later.stream.from_start and (later._start - self._next) % 2**32 == 0
+        return (later._start - self._next) % 2**32 == 0
 
     def go_on_as(self, later: Direction) -> None:
         """Stand where `later` does, which continues this one. What was read is not remembered."""

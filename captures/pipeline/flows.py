@@ -61,8 +61,8 @@ class Lead:
 
     pieces: its chunks; None if they are many. Then none of them begins with the head of a packet.
     size_bytes, missing_bytes: of all of them.
-    found: a packet begins behind them; `gap_bytes` are missing right before it, and `inside` the last of these
-        chunks, not with one of its own.
+    found: a packet begins behind them; `gap_bytes` are missing right before it. With `inside` it does so where nobody
+        sees it who is lost: not with a chunk, or its head is not in one chunk.
     """
 
     pieces: list[Piece] | None
@@ -185,31 +185,30 @@ def reassemble(
         connection: what is known of it before these segments.
     """
     epochs = [] if connection is None else [Epoch(connection, {})]
-    for row in rows.tolist():
-        segment = Segment(
-            segments.ends[segments.source[row]],
-            segments.ends[segments.destination[row]],
-            int(segments.sequence[row]),
-            int(segments.acknowledgment[row]),
-            int(segments.flags[row]),
-            0,
-            b"",
-            segments.payload(data, row),
-        )
-        number = first_number + int(segments.frame[row])
-        interface = segments.interfaces[int(segments.interface[row])]
-        if not epochs or epochs[-1].connection.is_over_for(interface.number, segment):
+    ends, interfaces = segments.ends, segments.interfaces
+    columns = (
+        segments.source,
+        segments.destination,
+        segments.sequence,
+        segments.acknowledgment,
+        segments.flags,
+        segments.interface,
+        segments.frame,
+        segments.time_ns,
+        segments.offset,
+    )
+    for row, source, destination, sequence, acknowledgment, flags, place, index, time_ns, offset in zip(
+        rows.tolist(), *(column[rows].tolist() for column in columns), strict=True
+    ):
+        number = first_number + index
+        payload = segments.payload(data, row)
+        segment = Segment(ends[source], ends[destination], sequence, acknowledgment, flags, 0, b"", payload)
+        if not epochs or epochs[-1].connection.is_over_for(place, segment):
             if epochs:
                 settle(epochs[-1], number)
             epochs.append(Epoch(Connection(number, segment), {}))
-        frame = Frame(
-            int(segments.time_ns[row]),
-            b"",
-            interface=interface,
-            number=number,
-            offset=int(segments.offset[row]),
-        )
         epoch = epochs[-1]
+        frame = Frame(time_ns, b"", interface=interfaces[place], number=number, offset=offset)
         _add(epoch, epoch.connection.feed(frame, segment), number, 0)
     return epochs
 
@@ -221,6 +220,7 @@ def settle(epoch: Epoch, readable: int) -> None:
 
 
 def _add(epoch: Epoch, arrivals: Iterable[Arrival], readable: int, order: int) -> None:
+    """Keep what can be read with a frame, in this order."""
     for place, (stream, chunk) in enumerate(arrivals, order):
         if chunk is not None:
             epoch.pieces.setdefault(stream, []).append(Piece(readable, place, chunk))
@@ -264,14 +264,7 @@ def _lead(chunks: Chunks, heads: Heads, first: int, end: int) -> tuple[Lead, int
         inside = _search(chunks, heads, first, row)
         if inside is not None:
             row = int(np.searchsorted(chunks.start, inside, side="right")) - 1
-            pieces = [chunks.piece(one) for one in range(first, row + 1)]
-            last, kept_bytes = pieces[-1].chunk, inside - int(chunks.start[row])
-            pieces[-1] = pieces[-1]._replace(chunk=last._replace(data=last.data[:kept_bytes]))
-            chunks.start[row] += kept_bytes
-            chunks.size[row] -= kept_bytes
-            missing_bytes = int(chunks.missing[first : row + 1].sum())
-            chunks.missing[row] = 0
-            return Lead(pieces, inside - begin, missing_bytes, inside=True), row
+            return _lead_inside(chunks, first, row, inside - int(chunks.start[row])), row
     limit = SEARCH_LIMIT_BYTES if found else LEAD_LIMIT_BYTES
     lead = Lead(
         [chunks.piece(one) for one in range(first, row)] if size_bytes <= limit else None,
@@ -283,6 +276,21 @@ def _lead(chunks: Chunks, heads: Heads, first: int, end: int) -> tuple[Lead, int
         lead.gap_bytes = int(chunks.missing[row])
         chunks.missing[row] = 0
     return lead, row
+
+
+def _lead_inside(chunks: Chunks, first: int, row: int, kept_bytes: int) -> Lead:
+    """What comes before a packet that begins so many bytes into a row, which is cut there."""
+    pieces = [chunks.piece(one) for one in range(first, row)]
+    gap_bytes = 0
+    if kept_bytes:
+        piece = chunks.piece(row)
+        pieces.append(piece._replace(chunk=piece.chunk._replace(data=piece.chunk.data[:kept_bytes])))
+        chunks.start[row] += kept_bytes
+        chunks.size[row] -= kept_bytes
+    else:
+        gap_bytes = int(chunks.missing[row])
+    chunks.missing[row] = 0
+    return Lead(pieces, gap_bytes=gap_bytes, inside=True)
 
 
 def _search(chunks: Chunks, heads: Heads, first: int, end: int) -> int | None:

@@ -207,12 +207,18 @@ class Stitcher:
 def stitch(
     ends: Ends, summaries: Iterable[tuple[int, PairSummary]], again: Callable[[int], RangeSegments]
 ) -> Iterator[tuple[int, Seam]]:
-    """The seams of one pair by their ranges, in order; what the end of the capture tells comes with the last range."""
+    """What becomes of one pair in each of its ranges, in order. What the end of the capture tells is the last one's."""
     stitcher = Stitcher(ends, again)
-    place = -1
+    last: tuple[int, Seam] | None = None
     for place, summary in summaries:
-        yield place, stitcher.take(place, summary)
-    yield place, stitcher.finish()
+        if last is not None:
+            yield last
+        last = place, stitcher.take(place, summary)
+    if last is not None:
+        end = stitcher.finish()
+        last[1].packets += end.packets
+        last[1].closed += end.closed
+        yield last
 
 
 def _join(state: PairState, stream: Stream, read: StreamRead, seam: Seam) -> bool:

@@ -17,7 +17,7 @@ from captures.ip import IpReader
 from captures.packets import PacketReader, SeenPacket, Totals
 from captures.pipeline.cutting import Packets
 from captures.pipeline.flows import PairSummary, read_flows
-from captures.pipeline.seams import Correction, RangeSegments, Stitcher
+from captures.pipeline.seams import Correction, RangeSegments, stitch
 from captures.pipeline.segments import Segments
 from captures.streams import Ends
 from captures.tcp import Endpoint, Segment
@@ -118,12 +118,13 @@ class Result:
     """What the pipeline makes of a capture.
 
     packets: each as `told`, in order.
+    read_again: the ranges and pairs that were not proved.
+    asked: the ranges whose segments were asked for once more, in this order.
     """
 
     packets: list[dict[str, Any]] = field(default_factory=list)
     closed: list[StreamCount] = field(default_factory=list)
-    proved_count: int = 0
-    read_again_count: int = 0
+    read_again: list[tuple[int, Ends]] = field(default_factory=list)
     asked: list[int] = field(default_factory=list)
 
 
@@ -143,14 +144,9 @@ def stitched(parts: Sequence[RangeSegments]) -> Result:
     corrections: list[dict[int, Correction]] = [{} for _ in flows]
     keyed: list[tuple[tuple[int, int, int], dict[str, Any]]] = []
     for ends, summaries in by_pair.items():
-        stitcher = Stitcher(ends, again)
-        seams = [(place, summary, stitcher.take(place, summary)) for place, summary in summaries]
-        last = stitcher.finish()
-        for place, _, seam in seams:
+        for place, seam in stitch(ends, summaries, again):
             corrections[place] |= seam.corrections
-            result.proved_count += seam.proved
-            result.read_again_count += not seam.proved
-        for seam in [*(seam for _, _, seam in seams), last]:
+            result.read_again += [] if seam.proved else [(place, ends)]
             result.closed += seam.closed
             keyed += [row for packets in seam.packets for row in _rows(packets, None)]
     for flow, some in zip(flows, corrections, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,10 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from captures import direction, spoil
+from captures.conversation import Side, TcpConversation
 from captures.frame import Frame
+from captures.pcap import read_capture
 from captures.pipeline import cutting, flows, seams
-from tests.captures.pipeline.split import assert_same
-from tests.captures.pipeline.worlds import worlds
+from captures.pipeline.flows import read_flows
+from captures.tcp import Endpoint
+from tests.captures.pipeline.split import Result, assert_same, numbered, ranges
+from tests.captures.pipeline.worlds import (
+    CLIENT,
+    ELSEWHERE,
+    PACKETS,
+    SERVER,
+    conversations,
+    user_message,
+    worlds,
+)
 
 SAMPLES = sorted(Path(spoil.__file__).parent.glob("samples/*.pcapng"))
 
@@ -33,6 +46,22 @@ def small_limits() -> Iterator[None]:
         yield
 
 
+def said(*pieces: bytes, server: Endpoint = SERVER, begun: bool = True) -> list[Frame]:
+    """A connection on which the client says these pieces, a segment each, from the third frame on if it is `begun`."""
+    talk = TcpConversation(CLIENT, server)
+    opening = talk.open()[:2]
+    frames = [frame for piece in pieces for frame in talk.send(Side.CLIENT, piece)[:1]]
+    return numbered(Frame(1_000 * time, frame) for time, frame in enumerate(opening * begun + frames, 1))
+
+
+def cut_up(data: bytes, segment_bytes: int) -> list[bytes]:
+    return [data[start : start + segment_bytes] for start in range(0, len(data), segment_bytes)]
+
+
+def proved(result: Result) -> bool:
+    return not result.read_again and not result.asked
+
+
 @given(worlds(), st.data())
 def test_however_a_capture_is_cut_it_says_the_same(frames: list[Frame], data: st.DataObject) -> None:
     numbers = st.sets(st.integers(0, len(frames)), max_size=5)
@@ -47,3 +76,88 @@ def test_so_it_does_where_limits_are_exceeded(frames: list[Frame], data: st.Data
     with small_limits():
         assert_same(frames, cuts)
         assert_same(frames, range(len(frames)))
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_samples_say_the_same_and_so_they_do_when_they_are_spoilt(path: Path) -> None:
+    whole = list(read_capture(path))
+    assert_same(numbered(whole), range(0, len(whole), 40))
+    spoilt = spoil.delayed(spoil.repeated(spoil.lost(whole, 2, seed=1), 5, seed=2), 10, seed=3)
+    assert_same(numbered(spoilt), range(0, len(whole), 40))
+
+
+@given(conversations(CLIENT, SERVER, begun=True, said=PACKETS), st.data())
+def test_what_came_in_order_is_never_read_again(talk: list[bytes], data: st.DataObject) -> None:
+    frames = numbered(Frame(0, frame) for frame in talk)
+    cuts = data.draw(st.sets(st.integers(0, len(frames)), max_size=5))
+    assert proved(assert_same(frames, cuts))
+    assert proved(assert_same(frames, range(len(frames))))
+
+
+def test_a_range_finds_the_packets_that_no_segment_begins_with() -> None:
+    stream = b"".join(user_message(500 + number % 7) for number in range(600))
+    frames = said(*cut_up(stream, 1_460))
+    assert proved(assert_same(frames, [len(frames) // 2]))
+
+
+def test_a_range_may_begin_with_half_a_head() -> None:
+    stream = b"".join(user_message(500 + number % 7) for number in range(600))
+    frames = said(stream[:500], stream[500:502], *cut_up(stream[502:], 1_460))
+    assert proved(assert_same(frames, [3]))
+
+
+def test_a_packet_larger_than_a_range_is_joined() -> None:
+    stream = user_message(200) + user_message(300_000) + user_message(200)
+    frames = said(*cut_up(stream, 10_000))
+    assert proved(assert_same(frames, range(0, len(frames), 3)))
+    # Of more than the limit without a head nobody knows whether it is worth handing on.
+    assert assert_same(frames, [8, 30]).asked == [1]
+
+
+def test_other_traffic_is_passed_over_range_by_range() -> None:
+    frames = said(*cut_up(b"GET / HTTP/1.1\r\n\r\n" * 10_000, 1_460), server=ELSEWHERE)
+    result = assert_same(frames, range(0, len(frames), 50))
+    assert proved(result)
+    assert result.packets == []
+
+
+def test_a_packet_at_the_seam_that_only_looked_like_one_is_found_out() -> None:
+    looks = user_message(400, filler=user_message(120))
+    frames = said(looks[:136], looks[136:256], looks[256:], user_message(200))
+    result = assert_same(frames, [3])
+    assert [(place, len(result.packets)) for place, _ in result.read_again] == [(1, 2)]
+
+
+def test_bytes_of_the_range_before_are_compared_with_what_repeats_them() -> None:
+    first, *rest = said(user_message(200), user_message(200), user_message(200))[2:]
+    other = first._replace(data=first.data[:-1] + b"?")
+    frames = numbered([first, *rest, other])
+    result = assert_same(frames, [1, 2, 3])
+    assert [seen.stream.conflict_count for seen in result.closed] == [1, 0]
+    assert result.asked == [3, 2, 3, 0, 1, 2, 3]
+
+
+def test_a_repetition_that_a_range_has_in_its_midst_reaches_back_too() -> None:
+    first, second, third = said(user_message(200), user_message(200), user_message(200))[2:]
+    other = first._replace(data=first.data[:-1] + b"?")
+    result = assert_same(numbered([first, second, other, third]), [1])
+    assert [seen.stream.conflict_count for seen in result.closed] == [1, 0]
+    assert result.asked == [1, 0, 1]
+
+
+def test_a_way_that_was_lost_before_the_first_packet_was_whole_counts_as_resumed_if_there_were_any() -> None:
+    """Whether reading is resumed depends on what came before the range."""
+    frames = said(user_message(200), user_message(200)[:150], bytes(200), user_message(200))
+    last = frames[-1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(direction, "PIECE_LIMIT_COUNT", 0)
+        result = assert_same(numbered([*frames[:-2], last]), [3])
+    assert [seen.resumed_count for seen in result.closed] == [1, 0]
+    assert [place for place, _ in result.read_again] == [1]
+
+
+def test_what_is_handed_on_is_small() -> None:
+    frames = said(*cut_up(user_message(1_000) * 2_000, 1_460))
+    for part in ranges(frames, range(0, len(frames), 300)):
+        [summary] = read_flows(*part).summaries
+        assert len(pickle.dumps(summary)) < 5_000

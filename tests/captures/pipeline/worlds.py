@@ -32,28 +32,41 @@ def user_message(size_bytes: int, riding: bool = False, filler: bytes = b"\0") -
     return (head + filler * size_bytes)[:size_bytes] + bytes(16 * riding)
 
 
+PACKETS: Final = st.one_of(
+    st.just(SMALL), st.builds(user_message, st.sampled_from([120, 124, 160]), st.booleans())
+)
 SAID: Final = st.one_of(
-    st.just(SMALL),
-    st.builds(user_message, st.sampled_from([120, 124, 160]), st.booleans()),
-    # Its body looks like packets.
+    PACKETS,
+    # Their bodies look like packets, or they are none.
     st.builds(user_message, st.sampled_from([150, 200]), st.just(False), st.just(SMALL)),
     st.sampled_from([b"GET / HTTP/1.1\r\n\r\n", b"x", SMALL[:20]]),
 )
 
 
 @st.composite
-def conversations(draw: st.DrawFn, client: Endpoint, server: Endpoint) -> list[bytes]:
-    """One connection, whole and in order."""
+def conversations(
+    draw: st.DrawFn,
+    client: Endpoint,
+    server: Endpoint,
+    begun: bool | None = None,
+    said: st.SearchStrategy[bytes] = SAID,
+) -> list[bytes]:
+    """One connection, whole and in order, with its handshake if it is `begun`; if None, with it or without.
+
+    Args:
+        said: what the sides say.
+    """
     talk = TcpConversation(
         client,
         server,
         client_sequence=draw(st.sampled_from([0, 7, 2**32 - 2, 2**32 - 300])),
         server_sequence=draw(st.sampled_from([0, 2**31, 2**32 - 1])),
     )
-    frames = talk.open() if draw(st.booleans()) else talk.open()[:0]
+    opening = talk.open()
+    frames = opening if (draw(st.booleans()) if begun is None else begun) else []
     for _ in range(draw(st.integers(0, 4))):
         side = draw(st.sampled_from(Side))
-        data = b"".join(draw(st.lists(SAID, min_size=1, max_size=4)))
+        data = b"".join(draw(st.lists(said, min_size=1, max_size=4)))
         cuts = draw(st.sets(st.integers(1, max(1, len(data) - 1)), max_size=3))
         for start, end in itertools.pairwise(sorted({0, len(data), *cuts})):
             frames += talk.send(side, data[start:end])[: draw(st.integers(1, 2))]
@@ -86,7 +99,9 @@ def worlds(draw: st.DrawFn) -> list[Frame]:
         seen = [frame]
         for _ in range(both):
             frames.append(Frame(time_ns, frame, interface=PLACES[1]))
-        match draw(st.sampled_from([*["kept"] * 12, "lost", "late", "twice", "changed", "alive", "far"])):
+        match draw(
+            st.sampled_from([*["kept"] * 12, "lost", "late", "twice", "changed", "before", "alive", "far"])
+        ):
             case "lost":
                 seen = []
             case "late":
@@ -97,6 +112,9 @@ def worlds(draw: st.DrawFn) -> list[Frame]:
                 seen = [frame, frame]
             case "changed":
                 seen = [frame, frame[:-1] + b"?"]
+            case "before":
+                earlier = frames[draw(st.integers(0, len(frames) - 1))].data if frames else frame
+                seen = [frame, draw(st.sampled_from([earlier, earlier[:-1] + b"?"]))]
             case "alive" | "far" as kind:
                 seen = [frame, _odd(frame, kind)]
             case _:
