@@ -36,7 +36,7 @@ class Chunks:
 
     readable, order: as of a Piece.
     frame, time_ns, offset, missing: as of a captures.direction.Chunk.
-    start, size: of its bytes in `data`, where they lie in the order of the rows and nothing lies between them.
+    start, size: of its bytes in `data`, where they lie in the order of the rows. No chunk is empty.
     """
 
     readable: Integers

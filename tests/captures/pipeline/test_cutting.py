@@ -1,0 +1,98 @@
+"""Packets cut from many chunks at once: as captures.framing cuts them one by one."""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from captures.direction import Chunk, Stream
+from captures.framing import Framed, Framing
+from captures.pipeline.chunks import Piece, from_pieces
+from captures.pipeline.cutting import Heads, Packets, Run, cut
+from tests.captures.pipeline.worlds import CLIENT, ELSEWHERE, SAID, SERVER
+
+
+class Told(NamedTuple):
+    """One stream: whether a packet begins with its first byte, its chunks, and how many are taken beforehand."""
+
+    stream: Stream
+    in_step: bool
+    chunks: list[Chunk]
+    before: int
+
+
+@st.composite
+def stories(draw: st.DrawFn) -> Told:
+    """What a stream brings, cut anywhere, with bytes missing here and there."""
+    data = b"".join(draw(st.lists(SAID, min_size=1, max_size=6)))
+    cuts = draw(st.sets(st.integers(1, len(data)), max_size=6))
+    gaps = st.sampled_from([0, 0, 0, 0, 1, 40, 120])
+    chunks = [
+        Chunk(10 * number, data[start:end], draw(gaps), number, 100 * number)
+        for number, (start, end) in enumerate(itertools.pairwise(sorted({0, len(data), *cuts})), 1)
+    ]
+    stream = Stream(0, CLIENT, draw(st.sampled_from([SERVER, ELSEWHERE])))
+    return Told(stream, draw(st.booleans()), chunks, draw(st.integers(0, len(chunks))))
+
+
+def rows_of(packets: Packets, place: int) -> list[tuple[object, ...]]:
+    """What is said of the packets of one stream, without where they lie."""
+    return [
+        (
+            packets.data[packets.start[row] : packets.start[row] + packets.size[row]].tobytes(),
+            int(packets.position[row]),
+            bool(packets.framed[row]),
+            (int(packets.first_frame[row]), int(packets.began_ns[row]), int(packets.offset[row])),
+            (int(packets.frame[row]), int(packets.time_ns[row])),
+            (int(packets.missing[row]), int(packets.skipped[row])),
+        )
+        for row in range(len(packets))
+        if packets.stream[row] == place
+    ]
+
+
+def row_of(framed: Framed) -> tuple[object, ...]:
+    """The same of one packet."""
+    began, ended = framed.began, framed.ended
+    return (
+        framed.data,
+        began.position,
+        framed.fault is None,
+        (began.frame, began.time_ns, began.offset),
+        (ended.frame, ended.time_ns),
+        (framed.missing_bytes, framed.skipped_bytes),
+    )
+
+
+@given(st.lists(stories(), max_size=3))
+def test_all_at_once_is_one_by_one(told: list[Told]) -> None:
+    rows: list[Piece] = []
+    runs: list[Run] = []
+    expected: list[list[tuple[object, ...]]] = []
+    slow: list[Framing] = []
+    for stream, in_step, chunks, before in told:
+        framing, other = Framing(stream, in_step), Framing(stream, in_step)
+        for chunk in chunks[:before]:
+            framing.take(chunk)
+            other.take(chunk)
+        begun = framing.begun
+        pieces = [Piece(chunk.frame, 0, chunk) for chunk in chunks[before:]]
+        if pieces:
+            first = len(rows)
+            rows += ([] if begun is None else [Piece(0, 0, begun)]) + pieces
+            runs.append(Run(stream, framing, first, len(rows), begun is not None))
+            expected.append([row_of(framed) for chunk in chunks[before:] for framed in other.take(chunk)])
+            slow.append(other)
+    table = from_pieces(rows)
+    packets = cut(table, Heads(table), runs)
+    assert [rows_of(packets, place) for place in range(len(runs))] == expected
+    for run, other in zip(runs, slow, strict=True):
+        assert run.framing.end() == other.end()
+        assert (run.framing.position, run.framing.begun) == (other.position, other.begun)
+        assert (run.framing.missing_bytes, run.framing.skipped_bytes) == (
+            other.missing_bytes,
+            other.skipped_bytes,
+        )
