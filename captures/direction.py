@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
@@ -187,6 +188,30 @@ class Direction:
         self.stream.from_start = from_start
         self.stream.ending = ending
         self.stream.data_bytes = size_bytes
+
+    def goes_on(self, sequence_number: int | None) -> bool:
+        """Whether payload that begins with this number brings just what is due; if None, whether anything is due."""
+        if self._next is None or self._early:
+            return False
+        return sequence_number is None or (sequence_number - self._next) % 2**32 == 0
+
+    def take_more(self, sizes: Sequence[int], payload: Callable[[int], bytes]) -> None:
+        """Add at once payloads that bring what is due, one behind the other.
+
+        Args:
+            sizes: in bytes.
+            payload: gives one of them. Only those are asked for that are to be remembered.
+        """
+        assert self._next is not None
+        first, kept_bytes = len(sizes), 0
+        while first and kept_bytes <= COMPARED_BYTES and len(sizes) - first <= PIECE_LIMIT_COUNT:
+            first -= 1
+            kept_bytes += sizes[first]
+        self._next += sum(sizes[:first])
+        for place in range(first, len(sizes)):
+            self._remember(payload(place))
+            self._next += sizes[place]
+        self.stream.data_bytes += sum(sizes)
 
     def is_continued_by(self, later: Direction) -> bool:
         """Whether `later` began where this one stands, and neither has anything that the other had to know."""

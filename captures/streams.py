@@ -128,6 +128,10 @@ class Connection:
                 self._directions[number, one] = Direction(stream, self._held)
         return self._directions[number, source], self._directions[number, destination]
 
+    def direction(self, interface: int, source: Endpoint) -> Direction | None:
+        """The direction from `source`, if an interface has seen anything of either."""
+        return self._directions.get((interface, source))
+
     def settle(self) -> list[Arrival]:
         """It is over: what waits for earlier bytes waits no longer, and its streams end."""
         return [arrival for direction in self._directions.values() for arrival in direction.settle()]

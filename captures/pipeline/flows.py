@@ -5,29 +5,25 @@ waiting, that each side goes on with the byte that is due, and that a packet beg
 `PairSummary` carries what was assumed, the bytes before the first packet, and how each connection stands at the end;
 captures.pipeline.seams proves it, or has the pair read again from what is known by then.
 
-Pairs of ends whose segments simply follow one another are read all at once, without a look at each segment. All
-others go through captures.streams, segment by segment, so that there is one implementation of the rules. `Reassembler`
-forgets what 16,384 connections and 64 MiB exceed; here nothing is given up, since a range is bounded.
+`Reassembler` forgets what exceeds 16,384 connections and 64 MiB; here nothing is given up, since a range is bounded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from captures.direction import Arrival, Ending, Stream
-from captures.frame import Frame
+from captures.direction import Stream
 from captures.framing import Framing
-from captures.pipeline.chunks import Chunks, Piece, from_pieces, from_segments, joined
+from captures.pipeline.chunks import Chunks, Piece, from_segments, joined
 from captures.pipeline.cutting import WINDOW_BYTES, Heads, Packets, Run, cut, sizes_in
-from captures.pipeline.records import Data, Integers
+from captures.pipeline.reassembly import Pairs, RangeSegments, Smooth, reassemble
+from captures.pipeline.records import Data
 from captures.pipeline.segments import Segments
 from captures.streams import Connection, Ends, ends_of
-from captures.tcp import FIN, RST, SYN, Segment
+from captures.tcp import Segment
 from mqproto.wire.base import SIGNATURE, base_header
 
 LEAD_LIMIT_BYTES: Final = 1 << 16
@@ -128,20 +124,12 @@ class Flows:
     summaries: list[PairSummary]
 
 
-class Epoch(NamedTuple):
-    """A connection in the segments of a pair, and the chunks of its streams."""
-
-    connection: Connection
-    pieces: dict[Stream, list[Piece]]
-
-
 class _Slice(NamedTuple):
-    """The rows of a stream's chunks; whether others may come before them."""
+    """How many chunks a stream has, one behind the other; and whether others may come before them."""
 
     connection: ConnectionRead
     stream: Stream
-    first: int
-    end: int
+    chunk_count: int
     is_open: bool
 
 
@@ -153,77 +141,36 @@ def read_flows(segments: Segments, data: Data, first_number: int) -> Flows:
         first_number: the number of the range's first frame. Of several files that are one capture, frames are
             numbered through.
     """
-    pairs = _Pairs(segments)
-    smooth = _Smooth(pairs)
-    summaries, slices = smooth.summaries(first_number)
+    part = RangeSegments(segments, data, first_number)
+    pairs = Pairs(segments)
+    smooth = Smooth(pairs)
     parts = [from_segments(segments, data, first_number, smooth.payload_rows)]
-    at = len(parts[0])
-    for pair in np.flatnonzero(~smooth.is_smooth).tolist():
-        rows = pairs.rows_of(pair)
-        epochs = reassemble(segments, data, first_number, rows, None)
-        reads = [ConnectionRead(epoch.connection) for epoch in epochs]
-        summaries.append(PairSummary(*_outline(segments, first_number, int(rows[0]), int(rows[-1])), reads))
-        for epoch, read in zip(epochs, reads, strict=True):
-            for stream, pieces in epoch.pieces.items():
-                parts.append(from_pieces(pieces))
-                is_open = read is reads[0] and not stream.from_start
-                slices.append(_Slice(read, stream, at, at + len(pieces), is_open))
-                at += len(pieces)
-    packets = _cut(joined(parts), slices)
+    slices: list[_Slice] = []
+    by_pair: dict[int, ConnectionRead] = {}
+    summaries: list[PairSummary] = []
+    for pair, (first, last) in enumerate(pairs.edge_rows.tolist()):
+        outline = _outline(part, first, last)
+        reads: list[ConnectionRead] = []
+        summaries.append(PairSummary(*outline, reads))
+        if smooth.is_smooth[pair]:
+            reads.append(ConnectionRead(Connection(outline[1].number, outline[1].segment)))
+            by_pair[pair] = reads[0]
+            continue
+        for epoch in reassemble(part, pairs.rows_of(pair), None):
+            reads.append(ConnectionRead(epoch.connection))
+            for stream, chunks in epoch.chunks().items():
+                is_open = len(reads) == 1 and not stream.from_start
+                slices.append(_Slice(reads[-1], stream, len(chunks), is_open))
+                parts.append(chunks)
+    connections = {pair: read.connection for pair, read in by_pair.items()}
+    smooth_slices = [
+        _Slice(by_pair[pair], stream, count, not stream.from_start)
+        for pair, stream, count in smooth.fill(connections)
+    ]
+    packets = _cut(joined(parts), smooth_slices + slices)
     for summary in summaries:
         _finish(summary)
     return Flows(packets, summaries)
-
-
-def reassemble(
-    segments: Segments, data: Data, first_number: int, rows: Integers, connection: Connection | None
-) -> list[Epoch]:
-    """The chunks of one pair's streams, by captures.streams.
-
-    Args:
-        rows: the pair's.
-        connection: what is known of it before these segments.
-    """
-    epochs = [] if connection is None else [Epoch(connection, {})]
-    ends, interfaces = segments.ends, segments.interfaces
-    columns = (
-        segments.source,
-        segments.destination,
-        segments.sequence,
-        segments.acknowledgment,
-        segments.flags,
-        segments.interface,
-        segments.frame,
-        segments.time_ns,
-        segments.offset,
-    )
-    for row, source, destination, sequence, acknowledgment, flags, place, index, time_ns, offset in zip(
-        rows.tolist(), *(column[rows].tolist() for column in columns), strict=True
-    ):
-        number = first_number + index
-        payload = segments.payload(data, row)
-        segment = Segment(ends[source], ends[destination], sequence, acknowledgment, flags, 0, b"", payload)
-        if not epochs or epochs[-1].connection.is_over_for(place, segment):
-            if epochs:
-                settle(epochs[-1], number)
-            epochs.append(Epoch(Connection(number, segment), {}))
-        epoch = epochs[-1]
-        frame = Frame(time_ns, b"", interface=interfaces[place], number=number, offset=offset)
-        _add(epoch, epoch.connection.feed(frame, segment), number, 0)
-    return epochs
-
-
-def settle(epoch: Epoch, readable: int) -> None:
-    """A connection is over with a frame: what waits is read before what the frame itself brings."""
-    arrivals = epoch.connection.settle()
-    _add(epoch, arrivals, readable, -len(arrivals))
-
-
-def _add(epoch: Epoch, arrivals: Iterable[Arrival], readable: int, order: int) -> None:
-    """Keep what can be read with a frame, in this order."""
-    for place, (stream, chunk) in enumerate(arrivals, order):
-        if chunk is not None:
-            epoch.pieces.setdefault(stream, []).append(Piece(readable, place, chunk))
 
 
 def _cut(chunks: Chunks, slices: list[_Slice]) -> Packets:
@@ -232,7 +179,9 @@ def _cut(chunks: Chunks, slices: list[_Slice]) -> Packets:
     runs: list[Run] = []
     reads: list[StreamRead] = []
     changed = False
-    for read, stream, first, end, is_open in slices:
+    end = 0
+    for read, stream, count, is_open in slices:
+        first, end = end, end + count
         lead, begin = _lead(chunks, heads, first, end) if is_open else (NO_LEAD, first)
         one = read.streams[stream] = StreamRead(lead)
         if lead.found:
@@ -325,8 +274,9 @@ def _finish(summary: PairSummary) -> None:
         summary.connections = None
 
 
-def _outline(segments: Segments, first_number: int, first: int, last: int) -> tuple[Ends, FirstSegment, int]:
+def _outline(part: RangeSegments, first: int, last: int) -> tuple[Ends, FirstSegment, int]:
     """Between whom a pair's segments crossed, the first of them, and the number of the last one's frame."""
+    segments = part.segments
     segment = Segment(
         segments.ends[segments.source[first]],
         segments.ends[segments.destination[first]],
@@ -337,115 +287,9 @@ def _outline(segments: Segments, first_number: int, first: int, last: int) -> tu
         b"",
         b"\0" if segments.size[first] else b"",
     )
-    number = first_number + int(segments.frame[first])
+    number = part.first_number + int(segments.frame[first])
     return (
         ends_of(segment.source, segment.destination),
         FirstSegment(number, int(segments.interface[first]), segment),
-        first_number + int(segments.frame[last]),
+        part.first_number + int(segments.frame[last]),
     )
-
-
-class _Pairs:
-    """The rows of segments by pair of ends, and by direction within."""
-
-    def __init__(self, segments: Segments) -> None:
-        self.segments = segments
-        source, destination = segments.source.astype(np.int64), segments.destination.astype(np.int64)
-        low, high = np.minimum(source, destination), np.maximum(source, destination)
-        keys, self.pair = np.unique(low * len(segments.ends) + high, return_inverse=True)
-        self.count = len(keys)
-        self.direction = 2 * self.pair + (source > destination)
-        self._by_pair = np.argsort(self.pair, kind="stable")
-        self._edges = np.searchsorted(self.pair[self._by_pair], np.arange(self.count + 1))
-
-    def rows_of(self, pair: int) -> Integers:
-        """Those of one pair, in the order of the capture."""
-        return self._by_pair[self._edges[pair] : self._edges[pair + 1]]
-
-    @property
-    def edge_rows(self) -> npt.NDArray[np.int64]:
-        """The first and the last of each pair."""
-        return np.stack([self._by_pair[self._edges[:-1]], self._by_pair[self._edges[1:] - 1]], axis=1)
-
-
-class _Smooth:
-    """The pairs whose segments simply follow one another, at one interface: no hole, no repetition, no overtaking.
-
-    A SYN is the first of its direction, and a FIN stands where the bytes end that came before it. RST and bare
-    acknowledgments may stand anywhere: they say nothing of the bytes.
-    """
-
-    def __init__(self, pairs: _Pairs) -> None:
-        self._pairs = pairs
-        segments = pairs.segments
-        by = np.argsort(pairs.direction, kind="stable")
-        direction, flags, size = pairs.direction[by], segments.flags[by], segments.size[by]
-        sequence, syn, fin = segments.sequence[by], flags & SYN != 0, flags & FIN != 0
-        is_first = np.ones(len(by), dtype=np.bool_)
-        is_first[1:] = direction[1:] != direction[:-1]
-        firsts = np.flatnonzero(is_first)
-        place = np.cumsum(is_first) - 1
-        before = np.cumsum(size) - size
-        before -= before[firsts][place]
-        start = (sequence + syn)[firsts]
-        due = start[place] + before
-
-        odd = ((size > 0) | fin) & ((sequence - due) % 2**32 != 0)
-        odd |= syn & (~is_first | (size > 0) | (flags & (FIN | RST) != 0))
-        pair = pairs.pair[by]
-        edges = pairs.edge_rows
-        odd |= segments.interface[by] != segments.interface[edges[:, 0]][pair]
-        odd |= segments.source[by] == segments.destination[by]
-        self.is_smooth = np.bincount(pair, odd, pairs.count) == 0
-
-        # Where an index repeats, the last value stays.
-        self._finish = np.full(len(firsts), -1, dtype=np.int64)
-        self._finish[place[fin]] = (due + size)[fin]
-        self._last_flags = np.zeros(len(firsts), dtype=np.uint8)
-        ends = flags & (FIN | RST) != 0
-        self._last_flags[place[ends]] = flags[ends]
-        self._start = start
-        self._from_start = syn[firsts]
-        self._first_row = by[firsts]
-        self._size = np.bincount(place, size, len(firsts)).astype(np.int64)
-        taken = (size > 0) & self.is_smooth[pair]
-        self._count = np.bincount(place, taken, len(firsts)).astype(np.int64)
-        self.payload_rows = by[taken]
-
-    def summaries(self, first_number: int) -> tuple[list[PairSummary], list[_Slice]]:
-        """Of each of these pairs; and where its payload stands in `payload_rows`."""
-        segments = self._pairs.segments
-        summaries: list[PairSummary] = []
-        by_pair: dict[int, ConnectionRead] = {}
-        for pair, (first, last) in enumerate(self._pairs.edge_rows.tolist()):
-            if self.is_smooth[pair]:
-                outline = _outline(segments, first_number, first, last)
-                read = by_pair[pair] = ConnectionRead(Connection(outline[1].number, outline[1].segment))
-                summaries.append(PairSummary(*outline, [read]))
-        slices: list[_Slice] = []
-        at = 0
-        columns = zip(
-            self._first_row.tolist(),
-            self._start.tolist(),
-            self._size.tolist(),
-            self._count.tolist(),
-            self._from_start.tolist(),
-            self._finish.tolist(),
-            self._last_flags.tolist(),
-            strict=True,
-        )
-        for row, start, size_bytes, count, from_start, finish, flags in columns:
-            if (found := by_pair.get(int(self._pairs.pair[row]))) is None:
-                continue
-            direction, _ = found.connection.directions(
-                segments.interfaces[int(segments.interface[row])],
-                segments.ends[segments.source[row]],
-                segments.ends[segments.destination[row]],
-            )
-            # A segment with both counts as reset, as it does where they are taken one by one.
-            ending = Ending.RESET if flags & RST else Ending.FINISHED if flags & FIN else Ending.OPEN
-            direction.take_run(start, size_bytes, from_start, finish if finish >= 0 else None, ending)
-            if count:
-                slices.append(_Slice(found, direction.stream, at, at + count, not from_start))
-                at += count
-        return summaries, slices

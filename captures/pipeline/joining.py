@@ -16,9 +16,10 @@ import pyarrow as pa
 from captures.packets import Totals
 from captures.pipeline.files import mapped
 from captures.pipeline.reading import CountedPair, Place, SeriesFolder, waiting_fragments
+from captures.pipeline.reassembly import RangeSegments
 from captures.pipeline.rows import NO_STREAM, packet_rows
 from captures.pipeline.runner import Count
-from captures.pipeline.seams import RangeSegments, Seam, Stitcher
+from captures.pipeline.seams import Seam, Stitcher
 from captures.pipeline.segments import segments
 from captures.streams import Ends
 

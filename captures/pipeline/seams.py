@@ -12,7 +12,7 @@ behind what is known, the ranges before are read again as well, together with th
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -20,10 +20,11 @@ import numpy as np
 
 from captures.direction import COMPARED_BYTES, Stream
 from captures.framing import Framing, StreamCount
-from captures.pipeline.chunks import Piece, from_pieces
+from captures.pipeline.chunks import Chunks, Piece, from_pieces, joined
 from captures.pipeline.cutting import Heads, Packets, Run, cut
-from captures.pipeline.flows import Epoch, PairSummary, StreamRead, reassemble, settle
-from captures.pipeline.records import Data, Integers
+from captures.pipeline.flows import PairSummary, StreamRead
+from captures.pipeline.reassembly import Epoch, RangeSegments, reassemble
+from captures.pipeline.records import Integers
 from captures.pipeline.segments import Segments
 from captures.streams import Connection, Ends
 
@@ -31,14 +32,6 @@ END_OF_CAPTURE: Final = 1 << 62
 """What only the end of the capture lets be read is `readable` then, and behind it in the order of last frames."""
 LOOK_BACK_COUNT: Final = 1_024
 """So many ranges at most are read again for what they say of repeated bytes: as many as pieces are remembered."""
-
-
-class RangeSegments(NamedTuple):
-    """What `captures.pipeline.flows.read_flows` takes: a range once more."""
-
-    segments: Segments
-    data: Data
-    first_number: int
 
 
 class Correction(NamedTuple):
@@ -117,9 +110,12 @@ class Stitcher:
             seam = self._read_again(place, before)
         assert self._state is not None
         self._state.last_number = summary.last_number
-        streams = summary.connections[-1].connection.streams if summary.connections else []
-        if streams and all(stream.data_bytes > COMPARED_BYTES for stream in streams):
-            self._before.clear()
+        if summary.connections is not None:
+            streams = summary.connections[-1].connection.streams
+            is_whole = len(streams) == len(self._state.connection.streams)
+            if is_whole and all(stream.data_bytes > COMPARED_BYTES for stream in streams):
+                # All that is remembered at the end of this range is from this range.
+                self._before.clear()
         self._before = [*self._before[-LOOK_BACK_COUNT:], (place, before)]
         return seam
 
@@ -179,46 +175,28 @@ class Stitcher:
 
     def _read(self, once_more: RangeSegments, seam: Seam) -> bool:
         """Read the pair in a range from the state as it is; whether it had to be known what was read before."""
-        segments, data, first_number = once_more
         state = self._state
         if state is not None:
             state.connection.take_reached_back()
-        rows = _rows_between(segments, self._ends)
+        rows = _rows_between(once_more.segments, self._ends)
         connection = None if state is None else state.connection
-        epochs = reassemble(segments, data, first_number, rows, connection)
+        epochs = reassemble(once_more, rows, connection)
         reached_back = any(epoch.connection.take_reached_back() for epoch in epochs)
         for epoch in epochs:
             if state is None or state.connection is not epoch.connection:
                 if state is not None:
                     seam.closed += state.close()
                 state = PairState(epoch.connection, {})
-            seam.packets += _cut(state, epoch)
+            seam.packets += _cut(state, epoch.chunks())
         self._state = state
         return reached_back
 
     def _close(self, state: PairState, readable: int, seam: Seam) -> None:
         """The connection is over."""
-        epoch = Epoch(state.connection, {})
-        settle(epoch, readable)
-        seam.packets += _cut(state, epoch)
+        epoch = Epoch(state.connection)
+        epoch.settle(readable)
+        seam.packets += _cut(state, epoch.chunks())
         seam.closed += state.close()
-
-
-def stitch(
-    ends: Ends, summaries: Iterable[tuple[int, PairSummary]], again: Callable[[int], RangeSegments]
-) -> Iterator[tuple[int, Seam]]:
-    """What becomes of one pair in each of its ranges, in order. What the end of the capture tells is the last one's."""
-    stitcher = Stitcher(ends, again)
-    last: tuple[int, Seam] | None = None
-    for place, summary in summaries:
-        if last is not None:
-            yield last
-        last = place, stitcher.take(place, summary)
-    if last is not None:
-        end = stitcher.finish()
-        last[1].packets += end.packets
-        last[1].closed += end.closed
-        yield last
 
 
 def _join(state: PairState, stream: Stream, read: StreamRead, seam: Seam) -> bool:
@@ -230,7 +208,7 @@ def _join(state: PairState, stream: Stream, read: StreamRead, seam: Seam) -> boo
     elif lead.pieces is None:
         return False
     elif lead.pieces:
-        seam.packets += _cut(state, Epoch(state.connection, {stream: lead.pieces}))
+        seam.packets += _cut(state, {stream: from_pieces(lead.pieces)})
     if read.framing is None:
         return True
 
@@ -251,20 +229,21 @@ def _join(state: PairState, stream: Stream, read: StreamRead, seam: Seam) -> boo
     return True
 
 
-def _cut(state: PairState, epoch: Epoch) -> list[Packets]:
+def _cut(state: PairState, chunks: Mapping[Stream, Chunks]) -> list[Packets]:
     """The packets in the chunks of a connection's streams, behind what of each has begun."""
     runs: list[Run] = []
-    rows: list[Piece] = []
-    for stream, pieces in epoch.pieces.items():
+    parts: list[Chunks] = []
+    end = 0
+    for stream, some in chunks.items():
         framing = state.framing(stream)
         begun = framing.begun
-        first = len(rows)
-        rows += ([] if begun is None else [Piece(0, 0, begun)]) + pieces
-        runs.append(Run(stream, framing, first, len(rows), begun is not None))
-    if not rows:
-        return []
-    chunks = from_pieces(rows)
-    packets = cut(chunks, Heads(chunks), runs)
+        if begun is not None:
+            parts.append(from_pieces([Piece(0, 0, begun)]))
+        parts.append(some)
+        first, end = end, end + len(some) + (begun is not None)
+        runs.append(Run(stream, framing, first, end, begun is not None))
+    table = joined(parts)
+    packets = cut(table, Heads(table), runs)
     return [packets] if len(packets) else []
 
 

@@ -17,7 +17,8 @@ from captures.ip import IpReader
 from captures.packets import PacketReader, SeenPacket, Totals
 from captures.pipeline.cutting import Packets
 from captures.pipeline.flows import PairSummary, read_flows
-from captures.pipeline.seams import Correction, RangeSegments, stitch
+from captures.pipeline.reassembly import RangeSegments
+from captures.pipeline.seams import Correction, Stitcher
 from captures.pipeline.segments import Segments
 from captures.streams import Ends
 from captures.tcp import Endpoint, Segment
@@ -144,7 +145,9 @@ def stitched(parts: Sequence[RangeSegments]) -> Result:
     corrections: list[dict[int, Correction]] = [{} for _ in flows]
     keyed: list[tuple[tuple[int, int, int], dict[str, Any]]] = []
     for ends, summaries in by_pair.items():
-        for place, seam in stitch(ends, summaries, again):
+        stitcher = Stitcher(ends, again)
+        seams = [(place, stitcher.take(place, summary)) for place, summary in summaries]
+        for place, seam in [*seams, (seams[-1][0], stitcher.finish())]:
             corrections[place] |= seam.corrections
             result.read_again += [] if seam.proved else [(place, ends)]
             result.closed += seam.closed

@@ -15,7 +15,7 @@ from captures import direction, spoil
 from captures.conversation import Side, TcpConversation
 from captures.frame import Frame
 from captures.pcap import read_capture
-from captures.pipeline import cutting, flows, seams
+from captures.pipeline import cutting, flows, reassembly, seams
 from captures.pipeline.flows import read_flows
 from captures.tcp import Endpoint
 from tests.captures.pipeline.split import Result, assert_same, numbered, ranges
@@ -43,6 +43,7 @@ def small_limits() -> Iterator[None]:
         patch.setattr(flows, "LEAD_LIMIT_BYTES", 100)
         patch.setattr(flows, "SEARCH_LIMIT_BYTES", 600)
         patch.setattr(cutting, "WINDOW_BYTES", 300)
+        patch.setattr(reassembly, "RUN_COUNT", 2)
         yield
 
 
