@@ -17,6 +17,11 @@ PYTHON: Final = re.compile(
 )
 LAST_TASK: Final = re.compile(r"most recent failure: Lost task [^:]*: (.+)")
 JAVA_CLASS: Final = re.compile(r"^: |\b(?:[a-z]\w*\.)+[A-Z]\w*: ")
+COMPLAINT: Final = re.compile(
+    r"^(?:Exception in thread \S+ )?((?:Error|[\w.]+(?:Exception|Error): ).*)(?:\n(?!\tat |Error)(\S.*))?",
+    re.MULTILINE,
+)
+"""What a Java that gives up says: one line, which may end in a second one that is no frame of a traceback."""
 ADVICE: Final = re.compile(r"(?: Consider setting| Driver stacktrace| Search path:).*")
 """What Spark adds for its own developers."""
 
@@ -58,7 +63,17 @@ def reason(error: BaseException) -> str:
         line = last[1]
     else:
         lines = [line for line in text.splitlines() if line.strip() and not _is_of_the_gateway(line)]
-        line = lines[0] if lines else f"its Java is gone ({type(error).__name__})"
+        line = "its Java has ended" if not lines or isinstance(error, ConnectionError) else lines[0]
+    return _shortened(line)
+
+
+def reason_in_log(text: str) -> str | None:
+    """Why a Java did not start, by what it wrote; None if it does not say."""
+    told = COMPLAINT.search(text)
+    return _shortened(f"{told[1]}: {told[2]}" if told[2] else told[1]) if told else None
+
+
+def _shortened(line: str) -> str:
     line = " ".join(ADVICE.sub("", JAVA_CLASS.sub("", line)).split())
     return line if len(line) <= LIMIT_CHARACTERS else f"{line[: LIMIT_CHARACTERS - 3]}..."
 
@@ -68,12 +83,13 @@ def _is_of_the_gateway(line: str) -> bool:
     return line.startswith(("An error occurred while calling", "Error while sending", "Answer from Java"))
 
 
-def job_error(failed: str, error: BaseException, log: Path | None) -> JobError:
+def job_error(failed: str, why: str, log: Path | None) -> JobError:
     """The error for people.
 
     Args:
-        failed: what did, as in `the analysis failed`.
+        failed: what did, as in `the job failed`.
+        why: in one line, as `reason` gives it.
         log: where Spark's log is, if that is known.
     """
     where = f"Spark's log is {log}" if log else "Spark's log has more"
-    return JobError(f"{failed}: {reason(error)}; {where}")
+    return JobError(f"{failed}: {why.rstrip('.')}; {where}")

@@ -12,8 +12,9 @@ import signal
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -23,7 +24,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
-from captures.pipeline.failures import JobError, job_error
+from captures.pipeline.failures import JobError, job_error, reason, reason_in_log
 from captures.pipeline.gateway import GatewayError, JavaProcess, environment
 from captures.pipeline.java import find_java
 from captures.pipeline.progress import Listener, Progress, nobody
@@ -112,7 +113,7 @@ def spark_session(
                 yield session
             except Exception as error:
                 if _is_of_spark(error) or (process.has_ended and not isinstance(error, MqprotoError)):
-                    raise job_error("the job failed", error, log) from None
+                    raise job_error("the job failed", reason(error), log) from None
                 raise
             if starting.sharing.fresh is not None:
                 listener(Progress("keeping what makes the next start faster"))
@@ -126,7 +127,7 @@ def _given_session() -> Iterator[SparkSession]:
         yield session
     except Exception as error:
         if _is_of_spark(error):
-            raise job_error("the job failed", error, None) from None
+            raise job_error("the job failed", reason(error), None) from None
         raise
     finally:
         if is_ours:
@@ -190,11 +191,15 @@ class _Start:
         arguments = ["--master", self.master.name]
         for name, value in self.settings.items():
             arguments += ["--conf", f"{name}={value}"]
+        before = self.log.stat().st_size
         try:
             process = JavaProcess(self.spark_home, arguments, os.environ | self._environment(), log)
         except (GatewayError, OSError) as error:
             self.sharing.discard()
-            raise job_error("Spark did not start", error, self.log) from None
+            with self.log.open(encoding="utf-8", errors="replace") as said:
+                said.seek(before)
+                why = reason_in_log(said.read()) or str(error)
+            raise job_error("Spark did not start", why, self.log) from None
         try:
             yield process
         except Exception:
@@ -208,8 +213,10 @@ class _Start:
             _forget_session()
 
     def _end(self, process: JavaProcess) -> None:
-        if (context := SparkContext._active_spark_context) is not None and not process.has_ended:
-            context.stop()
+        if (context := SparkContext._active_spark_context) is not None:
+            # It may be about to end, or have ended, by itself: then this fails, and may warn of it.
+            with suppress(Exception), warnings.catch_warnings(action="ignore"):
+                context.stop()
         if process.close():
             self.sharing.keep()
 
@@ -227,7 +234,7 @@ class _Start:
                 context.addPyFile(str(pack(self.folder / "mqproto.zip")))
             return SparkSession(context)
         except Exception as error:
-            raise job_error("Spark did not start", error, self.log) from None
+            raise job_error("Spark did not start", reason(error), self.log) from None
         finally:
             # Spark has put a handler of its own there, which calls Java from inside another call to it.
             if threading.current_thread() is threading.main_thread():
@@ -279,8 +286,10 @@ def _forget_session() -> None:
 
 
 def _is_of_spark(error: BaseException) -> bool:
-    """Whether pyspark raised it, or py4j, by which pyspark talks with Java."""
-    return any(each.__module__.partition(".")[0] in ("pyspark", "py4j") for each in type(error).__mro__)
+    """Whether pyspark raised it, or py4j, by which pyspark talks with Java, or what they talk through."""
+    return isinstance(error, ConnectionError) or any(
+        each.__module__.partition(".")[0] in ("pyspark", "py4j") for each in type(error).__mro__
+    )
 
 
 __all__ = ["LOCAL", "JobError", "spark_session"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from captures.pipeline.failures import LIMIT_CHARACTERS, TaskError, job_error, naming, reason
+from captures.pipeline.failures import LIMIT_CHARACTERS, TaskError, job_error, naming, reason, reason_in_log
 from mqproto.errors import UsageError
 
 WORKER = """
@@ -54,12 +54,37 @@ Driver stacktrace:
             "[TABLE_OR_VIEW_NOT_FOUND] no `nowhere`.\nSearch path: [x].\n",
             "[TABLE_OR_VIEW_NOT_FOUND] no `nowhere`.",
         ),
-        ("An error occurred while calling o21.sc", "its Java is gone (ConnectionError)"),
-        ("", "its Java is gone (ConnectionError)"),
+        ("An error occurred while calling o21.sc", "its Java has ended"),
+        ("", "its Java has ended"),
     ],
 )
 def test_the_reason_is_what_the_worker_said_or_else_what_spark_said_last(text: str, line: str) -> None:
-    assert reason(ConnectionError(text)) == line
+    assert reason(RuntimeError(text)) == line
+
+
+def test_a_connection_that_is_refused_is_that_to_java() -> None:
+    assert reason(ConnectionRefusedError(111, "Connection refused")) == "its Java has ended"
+
+
+@pytest.mark.parametrize(
+    ("log", "line"),
+    [
+        (
+            "WARNING: Using incubator modules\n"
+            'Exception in thread "main" org.apache.spark.SparkException: Master must start with local\n'
+            "\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1068)\n",
+            "Master must start with local",
+        ),
+        (
+            "Error occurred during initialization of VM\nToo small maximum heap\n",
+            "Error occurred during initialization of VM: Too small maximum heap",
+        ),
+        ("Error: missing `server' JVM\nError: again\n", "Error: missing `server' JVM"),
+        ("WARNING: Using incubator modules\n", None),
+    ],
+)
+def test_why_java_did_not_start_is_what_it_said_first(log: str, line: str | None) -> None:
+    assert reason_in_log(log) == line
 
 
 def test_a_reason_is_never_longer_than_a_few_lines_of_a_terminal() -> None:
@@ -67,7 +92,7 @@ def test_a_reason_is_never_longer_than_a_few_lines_of_a_terminal() -> None:
 
 
 def test_the_error_names_what_failed_and_the_log() -> None:
-    told = str(job_error("the job failed", ValueError("no luck"), Path("/var/spark.log")))
+    told = str(job_error("the job failed", "no luck.", Path("/var/spark.log")))
     assert told == "the job failed: no luck; Spark's log is /var/spark.log"
 
 

@@ -110,7 +110,7 @@ def test_a_worker_that_dies_is_one_line(spark: SparkSession, tmp_path: Path) -> 
         session.range(0, 1, 1, 1).mapInArrow(die, "id long").collect()
     assert (
         str(caught.value)
-        == "the job failed: Python worker exited unexpectedly (crashed).; Spark's log has more"
+        == "the job failed: Python worker exited unexpectedly (crashed); Spark's log has more"
     )
 
 
@@ -147,15 +147,19 @@ def assert_shipped(rows: list[dict[str, Any]]) -> None:
     assert all(".zip/" in row[name] for row in rows for name in ("code", "needs"))
 
 
-STARTED = """\
-import sys, time
+JOB = """\
+import os, signal, sys
 from pathlib import Path
 from captures.pipeline.session import spark_session
 
-log, busy = map(Path, sys.argv[1:])
+log, busy, what = sys.argv[1:]
 
-def wait(batches):
-    busy.touch()
+def work(batches):
+    if what == "crash":
+        # In a local session the executor, which started the daemon that we are a fork of, is all the Java there is.
+        executor = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1]
+        os.kill(int(executor), signal.SIGSEGV)
+    Path(busy).touch()
     while True:
         pass
     yield from batches
@@ -163,18 +167,18 @@ def wait(batches):
 def say(progress):
     print(progress.stage, flush=True)
 
-with spark_session("local[2]", log=log, listener=say) as spark:
-    spark.range(2).mapInArrow(wait, "id long").collect()
+with spark_session("local[2]", log=Path(log), listener=say) as spark:
+    spark.range(2).mapInArrow(work, "id long").collect()
 """
 
 
-@pytest.mark.parametrize("busy", [False, True], ids=["while Spark starts", "in the middle of a job"])
-def test_ctrl_c_ends_it_all(tmp_path: Path, busy: bool) -> None:
-    environ = processes.marked_environment()
-    command = [sys.executable, "-c", STARTED, str(tmp_path / "spark.log"), str(tmp_path / "busy")]
+def start_job(folder: Path, environ: dict[str, str], what: str) -> subprocess.Popen[str]:
+    """A job that never ends by itself, in a process that has said that it starts Spark."""
+    (folder / "here").mkdir()
     process = subprocess.Popen(
-        command,
-        env=environ,
+        [sys.executable, "-c", JOB, str(folder / "spark.log"), str(folder / "busy"), what],
+        env={**environ, "PYTHONPATH": str(ROOT)},
+        cwd=folder / "here",
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
@@ -182,6 +186,13 @@ def test_ctrl_c_ends_it_all(tmp_path: Path, busy: bool) -> None:
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "starting Spark\n"
+    return process
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["while Spark starts", "in the middle of a job"])
+def test_ctrl_c_ends_it_all(tmp_path: Path, busy: bool) -> None:
+    environ = processes.marked_environment()
+    process = start_job(tmp_path, environ, "wait")
     while not (tmp_path / "busy").exists() if busy else len(processes.still_there(environ)) < 2:
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
@@ -190,4 +201,16 @@ def test_ctrl_c_ends_it_all(tmp_path: Path, busy: bool) -> None:
     _, said = process.communicate()
     assert process.returncode == -signal.SIGINT
     assert said.splitlines()[-1] == "KeyboardInterrupt"
+    processes.wait_until_gone(environ)
+
+
+def test_a_java_that_crashes_is_one_line_and_leaves_its_last_words_beside_the_log(tmp_path: Path) -> None:
+    environ = processes.marked_environment()
+    process = start_job(tmp_path, environ, "crash")
+    _, said = process.communicate()
+    assert process.returncode == 1
+    told = f"JobError: the job failed: its Java has ended; Spark's log is {tmp_path / 'spark.log'}"
+    assert said.splitlines()[-1] == f"captures.pipeline.failures.{told}"
+    assert (tmp_path / "spark.log.crash").exists()
+    assert list((tmp_path / "here").iterdir()) == []
     processes.wait_until_gone(environ)
