@@ -17,8 +17,8 @@ from pyspark.find_spark_home import _find_spark_home
 from captures.pipeline.java import find_java
 from tests.conformance import ROOT
 
-START_TIMEOUT_S = 120
-JOB_TIMEOUT_S = 240
+START_TIMEOUT_S = 300
+JOB_TIMEOUT_S = 600
 SPARK_HOME = Path(_find_spark_home())
 
 
@@ -83,6 +83,10 @@ def home_of_our_own(folder: Path) -> Path:
     for part in SPARK_HOME.iterdir():
         if part.name != "work":
             (folder / part.name).symlink_to(part)
+    (folder / "conf").mkdir()
+    (folder / "conf" / "spark-defaults.conf").write_text(
+        "spark.executor.extraJavaOptions -XX:TieredStopAtLevel=1\n"
+    )
     return folder
 
 

@@ -1,0 +1,104 @@
+"""The same job in one process and on clusters: the same tables, and our code from what was shipped."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from captures.pipeline.job import analyse
+from captures.pipeline.runner import LocalRunner, Runner, SparkRunner
+from captures.pipeline.shipping import pack
+from captures.pipeline.tables import Tables
+from tests.captures.pipeline import processes, witnessed
+from tests.captures.pipeline.clusters import SPARK_HOME, Cluster, home_of_our_own, run
+from tests.captures.pipeline.witnessed import Witness, witnesses
+from tests.conformance import ROOT
+
+# Java is slow to start, and slower on a machine with other work: the limit is for what hangs.
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+
+RANGE_MIB = 1
+
+
+@pytest.fixture
+def samples(tmp_path: Path) -> Path:
+    """Some captures in a folder of their own, which is named in their rows."""
+    folder = tmp_path / "samples"
+    folder.mkdir()
+    for name in ("express-pair", "gap-held", "loss-and-reordering", "window"):
+        shutil.copy(ROOT / "captures" / "samples" / f"{name}.pcapng", folder)
+    return folder
+
+
+def tables_of(samples: Path, out: Path, runner: Runner) -> Tables:
+    """What this runner makes of the samples."""
+    tables = Tables(out)
+    analyse([str(samples)], tables, runner, range_bytes=RANGE_MIB << 20)
+    return tables
+
+
+def assert_same(found: Tables, expected: Tables) -> None:
+    """The same tables with the same rows; the order of parts is not promised."""
+    assert found.manifest.tables == expected.manifest.tables != []
+    for name in expected.manifest.tables:
+        rows, others = (sorted(map(repr, tables.read(name).to_pylist())) for tables in (found, expected))
+        assert rows == others != []
+
+
+def assert_shipped(seen: Iterable[Witness]) -> None:
+    """All had our code, and construct, from the zip."""
+    assert {".zip/" in place for witness in seen for place in (witness.code, witness.needs)} == {True}
+
+
+def test_spark_in_this_process_s_company_makes_what_one_process_makes(
+    spark: SparkSession, samples: Path, tmp_path: Path
+) -> None:
+    alone = tables_of(samples, tmp_path / "alone", LocalRunner())
+    assert_same(tables_of(samples, tmp_path / "out", SparkRunner(spark)), alone)
+
+
+def test_two_executors_one_of_them_killed_make_the_same(samples: Path, tmp_path: Path) -> None:
+    environ = {**processes.marked_environment(), "SPARK_HOME": str(home_of_our_own(tmp_path / "home"))}
+    out, seen = tmp_path / "out", tmp_path / "seen"
+    seen.mkdir()
+    command = [sys.executable, witnessed.__file__, str(seen), "--kill", "analyse", str(samples)]
+    command += ["--out", str(out), "--range", str(RANGE_MIB), "--master", "local-cluster[2,1,2048]"]
+    run(command, environ, tmp_path)
+    assert_same(Tables(out), tables_of(samples, tmp_path / "alone", LocalRunner()))
+    told = witnesses(seen)
+    assert_shipped(told)
+    # What the killed one was doing was done again, by another process.
+    assert {witness.attempt for witness in told} == {0, 1}
+    assert len({witness.executor for witness in told}) > 1
+    processes.wait_until_gone(environ)
+
+
+def test_spark_submit_to_a_cluster_makes_the_same(cluster: Cluster, samples: Path, tmp_path: Path) -> None:
+    out, seen = tmp_path / "out", tmp_path / "seen"
+    seen.mkdir()
+    submit = [f"{SPARK_HOME}/bin/spark-submit", "--master", cluster.master]
+    submit += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false"]
+    # Both executors are to be there before the first task is given out, so that both get one.
+    submit += ["--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"]
+    submit += ["--conf", "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1"]
+    submit += ["--py-files", str(pack(tmp_path / "shipped.zip"))]
+    script = [
+        witnessed.__file__,
+        str(seen),
+        "analyse",
+        str(samples),
+        "--out",
+        str(out),
+        "--range",
+        str(RANGE_MIB),
+    ]
+    run([*submit, *script], cluster.environ, tmp_path)
+    assert_same(Tables(out), tables_of(samples, tmp_path / "alone", LocalRunner()))
+    told = witnesses(seen)
+    assert_shipped(told)
+    assert len({witness.executor for witness in told}) == 2
