@@ -63,8 +63,8 @@ class Segments:
         extension headers); then `odd_payloads` has it by its row.
     pings: as captures.packets makes them; their `number` is 0.
     other_frames, cut_frames, untimed_frames, first_ns, last_ns: as in captures.packets.Totals.
-    ip: what waits for more fragments at the end. `ip.fragment_count` counts those of this range alone. Where
-        `ip.waiting_count` is not 0 and the range that follows has fragments, that one is read again with this `ip`.
+    ip: what waits for more fragments at the end; its counts go on from those of the one that was handed in. Where
+        `ip.waiting_count` is not 0 and the next range with fragments was read without it, that one is read again.
     """
 
     frame: Integers

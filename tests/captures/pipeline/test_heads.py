@@ -73,12 +73,30 @@ def test_what_is_taken_is_what_one_reader_takes(packets: list[bytes], data: st.D
             assert taken is None or (alone is not None and taken == alone[:4] and frame[0] >> 4 == version)
 
 
+def without_length(packet: bytes) -> bytes:
+    """As it was caught before the network card cut it up."""
+    place = 2 if packet[0] >> 4 == 4 else 4
+    return packet[:place] + bytes(2) + packet[place + 2 :]
+
+
 def test_whole_packets_are_all_taken_and_fragments_none() -> None:
-    frames = [packet_4(b"one"), packet_6(b"two"), packet_4(b"three", more=True), fragment_6(b"four", 8, True)]
+    whole_4 = [
+        packet_4(b"one"),
+        packet_4(b""),
+        without_length(packet_4(b"one")),
+        packet_4(b"padded") + bytes(6),
+    ]
+    whole_6 = [
+        packet_6(b"two"),
+        packet_6(b""),
+        without_length(packet_6(b"two")),
+        packet_6(b"padded") + bytes(6),
+    ]
+    frames = [*whole_4, *whole_6, packet_4(b"three", more=True), fragment_6(b"four", 8, True)]
     data, start, size = laid_out(frames)
     rows = np.arange(len(frames))
-    assert datagrams_4(data, rows, start, start + size).row.tolist() == [0]
-    assert datagrams_6(data, rows, start, start + size).row.tolist() == [1]
+    assert datagrams_4(data, rows, start, start + size).row.tolist() == [0, 1, 2, 3]
+    assert datagrams_6(data, rows, start, start + size).row.tolist() == [4, 5, 6, 7]
 
 
 def test_the_layout_of_a_header_is_the_same_for_numpy() -> None:
