@@ -19,6 +19,9 @@ from captures.pipeline.records import TIMES_NS
 from captures.pipeline.scan import Scanned, frames, read_plan, scan, unproved
 from tests.captures.pipeline.capture_files import block, damaged, files, packed, read_whole, section_header
 
+# Ranges with a few records each, and with so many that columns are made of them.
+RANGE_BYTES = st.integers(4, 3000) | st.integers(3000, 100_000)
+
 Row = tuple[int, int, int, int, int, Interface, bytes]
 
 
@@ -78,12 +81,12 @@ def check(data: bytes, path: Path, range_bytes: int) -> None:
     assert str(found_damage) == str(damage)
 
 
-@given(data=files, range_bytes=st.integers(4, 3000))
+@given(data=files, range_bytes=RANGE_BYTES)
 def test_a_capture_read_in_ranges_is_the_capture(data: bytes, range_bytes: int, path: Path) -> None:
     check(data, path, range_bytes)
 
 
-@given(data=damaged(files), range_bytes=st.integers(4, 3000))
+@given(data=damaged(files), range_bytes=RANGE_BYTES)
 def test_a_damaged_one_ends_where_and_as_one_reader_has_it(data: bytes, range_bytes: int, path: Path) -> None:
     check(data, path, range_bytes)
 
@@ -92,7 +95,7 @@ def test_a_damaged_one_ends_where_and_as_one_reader_has_it(data: bytes, range_by
     data=damaged(files),
     packing=st.sampled_from(["gzip", "zstd"]),
     cut=st.integers(0, 40),
-    range_bytes=st.integers(4, 3000),
+    range_bytes=RANGE_BYTES,
 )
 def test_what_is_packed_is_read_in_ranges_too(
     data: bytes, packing: str, cut: int, range_bytes: int, path: Path
@@ -153,6 +156,18 @@ def test_interfaces_and_byte_orders_that_come_later_need_no_second_look(path: Pa
     data = b"".join([pcapng(b"one"), described, *second, other, *third])
     assert unproved(scans_of(data, path, 700)) == []
     check(data, path, 700)
+
+
+def test_blocks_that_say_the_same_in_either_byte_order_are_read_in_that_of_their_section(path: Path) -> None:
+    length = 0x00010100  # so many bytes in both
+    alike = struct.pack("<II", 6, length) + struct.pack("<IIIII", 0, 0, 1, 4, 4)
+    alike += bytes(length - len(alike) - 4) + struct.pack("<I", length)
+    data = pcapng(b"one") + section_header(">") + alike * 10
+    scans = scans_of(data, path, 2 * length)
+    assert scans[2].order == "<"
+    assert scans[2].first == scans[1].following
+    assert unproved(scans)
+    check(data, path, 2 * length)
 
 
 def test_an_interface_that_nobody_described_is_found_where_the_range_that_names_it_is_proved(
