@@ -1,4 +1,4 @@
-"""What every test gets: a hypothesis profile, CI's view of skipped tests, the count of the specification.
+"""What every test gets: a hypothesis profile, CI's view of skipped tests, the count of the specification, a process.
 
 Hypothesis profiles, chosen by HYPOTHESIS_PROFILE:
 - fast (the default): a few dozen examples each, new ones at every run.
@@ -9,11 +9,16 @@ Hypothesis profiles, chosen by HYPOTHESIS_PROFILE:
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Generator, Mapping
+from functools import cache
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling, Scheduling
 
 from tests import conformance
 
@@ -56,6 +61,28 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     return without_skips((yield))
+
+
+@cache
+def group_of(file: Path) -> str:
+    """Which files of tests share a process: those that carry one xdist_group, and every other by itself."""
+    mark = re.search(r"\bxdist_group\(['\"](\w+)['\"]\)", file.read_text("utf-8"))
+    return mark.group(1) if mark else str(file)
+
+
+class WholeFiles(LoadFileScheduling):
+    """pytest-xdist's --dist loadfile, and its groups as well: of loadfile and loadgroup it has one at a time.
+
+    What a file makes for its tests is made once, and so is the Spark session of several files.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(self.config.rootpath / super()._split_scope(nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    return WholeFiles(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

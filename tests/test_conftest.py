@@ -46,6 +46,29 @@ def test_a_skipped_test_has_failed_in_ci_and_only_there_whoever_runs_it(
     result.stdout.fnmatch_lines("conformance.toml*")
 
 
+TESTS_THAT_TELL_THEIR_PROCESS = """
+import os, pytest
+
+@pytest.mark.parametrize("number", range(3))
+def test_number(number): print("process of", __name__, os.getpid())
+"""
+OF_A_GROUP = "import pytest; pytestmark = pytest.mark.xdist_group('costly')" + TESTS_THAT_TELL_THEIR_PROCESS
+
+
+def test_files_of_one_group_run_in_one_process_and_so_does_every_other_file(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makeconftest("from tests.conftest import *")
+    pytester.makepyfile(test_a=OF_A_GROUP, test_b=TESTS_THAT_TELL_THEIR_PROCESS, test_c=OF_A_GROUP)
+    options = ["-n", "2", "--dist", "loadfile", "-p", "no:trio", "-rP"]
+    result = pytester.run(sys.executable, "-m", "pytest", *options)
+    assert result.parseoutcomes() == {"passed": 9}
+    told = {line.removeprefix("process of ") for line in result.outlines if line.startswith("process of ")}
+    [a, b, c] = [line.split()[1] for line in sorted(told)]
+    assert a == c != b
+
+
 @pytest.mark.parametrize(
     ("environment", "name"),
     [
