@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-
-from structlog.typing import FilteringBoundLogger
+from typing import TYPE_CHECKING
 
 from captures.append import GrowingFile
 from captures.conversation import Side
 from captures.tcp import Endpoint
 from mqproto.errors import UsageError
 from simulator.recorder import RecordedConnection, Recorder
+
+if TYPE_CHECKING:  # Clients have connections too, and no log: structlog would be a tenth of what they wait for.
+    from structlog.typing import FilteringBoundLogger
 
 
 class Recording:
