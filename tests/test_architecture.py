@@ -64,7 +64,7 @@ class Import(NamedTuple):
     name: str
     line: int
     lazy: bool
-    """Whether it stands inside a function."""
+    """Whether it stands inside a function, or under `if TYPE_CHECKING:`, where nobody carries it out."""
 
 
 def layer_of(path: str) -> Layer | None:
@@ -82,8 +82,11 @@ def imports(path: str, source: str) -> Iterator[Import]:
             here = path.split("/")[: -node.level] if node.level else []
             base = [*here, *([node.module] if node.module else [])]
             yield from (Import(".".join([*base, alias.name]), node.lineno, lazy) for alias in node.names)
+        defers = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or (
+            isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        )
         for child in ast.iter_child_nodes(node):
-            yield from search(child, lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+            yield from search(child, lazy or defers)
 
     return search(ast.parse(source), lazy=False)
 
@@ -168,6 +171,7 @@ def test_a_wrong_import_is_found_and_explained(path: str, source: str, reason: s
         ("captures/pcap.py", "import socket, time\nfrom mqproto.wire import guid"),
         ("simulator/node.py", "import trio, sqlite3, captures.pcap, mqproto.moment\nfrom . import storage"),
         ("simulator/fuzz.py", "def f():\n    from mqproto.testing.packets import any_packet"),
+        ("simulator/fuzz.py", "if TYPE_CHECKING:\n    from mqproto.testing.packets import any_packet"),
     ],
 )
 def test_a_right_import_is_let_through(path: str, source: str) -> None:
