@@ -162,7 +162,8 @@ def test_blocks_that_say_the_same_in_either_byte_order_are_read_in_that_of_their
     length = 0x00010100  # so many bytes in both
     alike = struct.pack("<II", 6, length) + struct.pack("<IIIII", 0, 0, 1, 4, 4)
     alike += bytes(length - len(alike) - 4) + struct.pack("<I", length)
-    data = pcapng(b"one") + section_header(">") + alike * 10
+    described = block(">", 1, struct.pack(">HHI", 1, 0, 0))
+    data = pcapng(b"one") + section_header(">") + described + alike * 10
     scans = scans_of(data, path, 2 * length)
     assert scans[2].order == "<"
     assert scans[2].first == scans[1].following
@@ -178,6 +179,23 @@ def test_an_interface_that_nobody_described_is_found_where_the_range_that_names_
     assert all(scanned.damage is None for scanned in scans)
     assert unproved(scans)
     check(data, path, 1000)
+
+
+def test_damage_behind_many_blocks_is_where_one_reader_finds_it(path: Path) -> None:
+    good = pcapng(*[bytes(100)] * 50)
+    check(good + enhanced("<", b"from nowhere", 1) + good, path, 1 << 20)
+    ends_otherwise = bytearray(enhanced("<", bytes(100)))
+    ends_otherwise[-4] ^= 4
+    check(good + bytes(ends_otherwise) + enhanced("<", bytes(100)) * 50, path, 1 << 20)
+
+
+@pytest.mark.parametrize("make", [pcap, pcapng])
+def test_a_range_in_the_middle_of_a_record_is_not_looked_at_again(
+    make: Callable[..., bytes], path: Path
+) -> None:
+    scans = scans_of(make(b"one", bytes(5000), b"two", bytes(100)), path, 1000)
+    assert [scanned.first is None for scanned in scans[1:5]] == [True] * 4
+    assert unproved(scans) == []
 
 
 def test_a_file_that_changes_between_scan_and_reading_is_an_error(path: Path) -> None:
