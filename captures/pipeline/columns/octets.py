@@ -69,6 +69,19 @@ def is_terminated(data: Octets, at: Vector, sizes: Vector) -> Mask:
     return answer
 
 
+def terminated_sizes(data: Octets, at: Vector, sizes: Vector) -> Vector:
+    """The bytes of the texts that begin at these places, up to their first NUL and with it; 0 where none is.
+
+    Args:
+        sizes: how far each may go.
+    """
+    counts = sizes // WIDE.itemsize
+    nuls = np.flatnonzero(gathered(data, at, counts * WIDE.itemsize).view(WIDE) == 0)
+    ends = np.cumsum(counts)
+    following = np.append(nuls, ends[-1:])[np.searchsorted(nuls, ends - counts)]
+    return np.where(following < ends, following - (ends - counts) + 1, 0) * WIDE.itemsize
+
+
 def texts(data: Octets, at: Vector, sizes: Vector) -> pa.Array:
     """Texts that end with their only NUL, without it, as Arrow has them.
 

@@ -5,7 +5,7 @@ all packets before the next one is looked at. `this` expressions work on vectors
 which rows break it, a choice divides the rows, and a size that differs from packet to packet moves each on by its own.
 
 It says yes or no of each row. What it refuses is for the codec to judge, which finds the words; so it may also refuse
-what it cannot read, lists and what lies in them, and nothing is lost but time.
+what it cannot read, a long list for instance, and nothing is lost but time.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from construct import Const, GreedyBytes, this
 
-from captures.pipeline.columns.octets import Mask, Octets, Vector, is_terminated, windows
+from captures.pipeline.columns.octets import Mask, Octets, Vector, is_terminated, terminated_sizes, windows
 from mqproto.wire import parts
 from mqproto.wire.generator.source import BinExpr, Path, fixed_format, grouped, steps_of
 from mqproto.wire.layout import Layout, Must, bare
-from mqproto.wire.parts import Absent, OneOf, Pad4, Single, Text, When
+from mqproto.wire.parts import Absent, OneOf, Pad4, Repeated, Single, TerminatedText, Text, When, Window
 from mqproto.wire.record import Record
 
 NUMBERS: Final = {"B": "<u1", "H": "<u2", "L": "<u4", "I": "<u4"}
 """The codes of `struct` for unsigned numbers in the words of numpy, where L has 8 bytes."""
+
+LONGEST_LIST: Final = 16
+"""Lists are read item by item, the first of all rows, then the second; a row with more items than these is refused."""
 
 
 class Span(NamedTuple):
@@ -205,6 +208,12 @@ class Walk:
                 self._text(self._sized(name, self._sizes(part.size, fields), fields))
             case parts.Octets():
                 self._sized(name, self._sizes(part.length, fields), fields)
+            case TerminatedText():
+                self._terminated_text(name, fields)
+            case Window():
+                self._window(part, name, fields)
+            case Repeated():
+                self._repeated(part, fields)
             case Pad4():
                 self._arrive()
                 self._sized(name, self._starts - self._at & 3, fields)
@@ -266,6 +275,36 @@ class Walk:
         wrong = np.zeros(len(self.taken), bool)
         wrong[rows] = ~is_terminated(self._data, span.at[rows], span.sizes[rows])
         self._refuse(wrong)
+
+    def _terminated_text(self, name: str, fields: Fields) -> None:
+        """A text up to its first NUL; refuse the rows that have none before the end."""
+        self._arrive()
+        rows = np.arange(len(self.taken)) if self._rows is None else self._rows
+        sizes = np.zeros(len(self.taken), np.int64)
+        sizes[rows] = terminated_sizes(self._data, self._at[rows], (self._ends - self._at)[rows])
+        self._refuse(sizes == 0)
+        self._sized(name, sizes, fields)
+
+    def _window(self, part: Window, name: str, fields: Fields) -> None:
+        """A part that may not go beyond so many bytes; what comes after it begins behind them all."""
+        sizes = self._sizes(part.size, fields)
+        before, ends = self._at, self._ends
+        self._advance(sizes)
+        behind = self._at
+        self._at, self._ends = before, np.where(self._at < before, ends, behind)
+        self._part(bare(part.subcon), name, fields)
+        self._arrive()
+        self._at, self._ends = behind, ends
+
+    def _repeated(self, part: Repeated, fields: Fields) -> None:
+        """Some items, which nobody can ask for."""
+        counts = self._sizes(part.count, fields)
+        self._refuse(counts > LONGEST_LIST)
+        for index in range(LONGEST_LIST):
+            further = self._where(self.taken & (counts > index))
+            if further is not None and not len(further):
+                break
+            self._block(further, bare(part.subcon), "", fields)
 
     def _one_of(self, part: OneOf, name: str, fields: Fields) -> None:
         self._arrive()

@@ -15,6 +15,7 @@ from captures.pipeline.columns.octets import (
     gathered,
     hex_texts,
     is_terminated,
+    terminated_sizes,
     texts,
     windows,
 )
@@ -65,6 +66,15 @@ def test_a_text_is_terminated_if_its_last_unit_is_its_only_nul(data: list[bytes]
         return len(text) % 2 == 0 and units.count(b"\0\0") == 1 and units[-1] == b"\0\0"
 
     assert is_terminated(*laid_out(data)).tolist() == [*map(expected, data)]
+
+
+@given(st.lists(st.binary(max_size=8) | st.sampled_from([b"\0\0", b"a\0\0\0b", b"\0a\0\0"]), max_size=6))
+def test_a_text_goes_up_to_its_first_nul(data: list[bytes]) -> None:
+    def expected(text: bytes) -> int:
+        units = [text[at : at + 2] for at in range(0, len(text), 2)]
+        return 2 * units.index(b"\0\0") + 2 if b"\0\0" in units else 0
+
+    assert terminated_sizes(*laid_out(data)).tolist() == [*map(expected, data)]
 
 
 @given(st.lists(any_texts(10), max_size=6))

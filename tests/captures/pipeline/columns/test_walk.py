@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import make_dataclass
 from typing import Any
 
-import numpy as np
 import pytest
 from construct import Array, Bytes, Int8sl, Int8ul, Int16ul, Int64ul, Struct, len_, this
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captures.pipeline.columns.walk import Walk
+from captures.pipeline.columns.walk import LONGEST_LIST, Walk
 from mqproto.testing import session_headers, user_messages
 from mqproto.wire import BaseHeader, UserMessage, encode_packet
 from mqproto.wire.base import base_header
@@ -24,16 +23,10 @@ from tests.captures.pipeline.columns.places import laid_out
 from tests.examples import a_base_header
 
 
-@dataclass
-class Loose:
-    """A record for layouts that are only read."""
-
-
-def a_record(*parts: Any) -> Record[Loose]:
-    """A layout without its record."""
-    record: Record[Loose] = Record.__new__(Record)
-    record.layout = Layout("[X] 1", *parts)
-    return record
+def a_record(*parts: Any) -> Record[Any]:
+    """A record with just the fields of its layout."""
+    names = [part.name for part in parts if part.name]
+    return Record(make_dataclass("Loose", names), Layout("[X] 1", *parts))
 
 
 def walked(record: Record[Any], *data: bytes) -> Walk:
@@ -59,25 +52,16 @@ def test_what_only_some_have_is_found_where_it_is_and_0_elsewhere(messages: list
     transaction, properties = walk.fields.inside("transaction"), walk.fields.inside("properties")
     numbers = transaction.numbers("tx_sequence_number").tolist()
     connectors = transaction.octets("connector_qm_guid")
-    for row in np.flatnonzero(walk.taken).tolist():
-        expected = messages[row].transaction
+    for row, message in enumerate(messages):
+        expected = message.transaction
         assert numbers[row] == (expected.tx_sequence_number if expected else 0)
         connector = expected.connector_qm_guid if expected else None
         assert connectors[row].tobytes() == (connector or bytes(16))
-        assert properties.span("message_body").sizes[row] == len(messages[row].properties.message_body)
-    assert walk.taken.tolist() == [message.multi_queue_format is None for message in messages]
+        assert properties.span("message_body").sizes[row] == len(message.properties.message_body)
+    assert walk.taken.all()
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        Array(2, Int8ul),
-        Struct("inner" / Int8ul),
-        Repeated(1, Int8ul),
-        Window(1, Int8ul),
-        TerminatedText(),
-    ],
-)
+@pytest.mark.parametrize("part", [Array(2, Int8ul), Struct("inner" / Int8ul)])
 def test_rows_with_a_part_that_is_not_known_are_refused(part: Any) -> None:
     record = a_record("flag" / Int8ul, "value" / When(this.flag, part))
     assert walked(record, b"\1ab", b"\0", b"\1").taken.tolist() == [False, True, False]
@@ -137,6 +121,37 @@ def test_a_text_is_taken_if_it_ends_with_its_only_nul(value: bytes) -> None:
         len(value) % 2 == 0 and units.index(b"\0\0") == len(units) - 1 if b"\0\0" in units else False
     )
     assert walked(record, bytes([len(value)]) + value, b"\0").taken.tolist() == [right, True]
+
+
+@given(st.lists(st.binary(max_size=7), max_size=5))
+def test_a_text_goes_to_its_first_nul_and_not_beyond_its_window(rows: list[bytes]) -> None:
+    record = a_record("size" / Int8ul, "name" / Window(this.size, TerminatedText()), "next" / Int8ul)
+    walk = walked(record, *(bytes([len(row)]) + row + b"n" for row in rows))
+    units = [[row[at : at + 2] for at in range(0, len(row), 2)] for row in rows]
+    assert walk.taken.tolist() == [b"\0\0" in each for each in units]
+    for row, each in enumerate(units):
+        if walk.taken[row]:
+            assert walk.fields.span("name").sizes[row] == 2 * each.index(b"\0\0") + 2
+            assert walk.fields.numbers("next")[row] == ord("n")
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.lists(st.integers(1, 3), max_size=4)), max_size=5))
+def test_each_item_of_a_list_is_read_by_its_own_size(rows: list[tuple[int, list[int]]]) -> None:
+    item = a_record("size" / Int8ul, "value" / Octets(this.size))
+    record = a_record("count" / Int8ul, "items" / Repeated(this.count, item))
+    walk = walked(
+        record, *(bytes([count]) + b"".join(bytes([n]) + bytes(n) for n in sizes) for count, sizes in rows)
+    )
+    assert walk.taken.tolist() == [count == len(sizes) for count, sizes in rows]
+
+
+def test_a_list_that_is_too_long_is_refused() -> None:
+    record = a_record("count" / Int8ul, "items" / Repeated(this.count, Int8ul))
+    longest, longer = (
+        bytes([LONGEST_LIST]) + bytes(LONGEST_LIST),
+        bytes([LONGEST_LIST + 1]) + bytes(LONGEST_LIST + 1),
+    )
+    assert walked(record, b"\2ab", longest, longer, b"\0").taken.tolist() == [True, True, False, True]
 
 
 def test_no_rows_are_no_answer() -> None:
