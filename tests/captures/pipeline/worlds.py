@@ -123,6 +123,11 @@ def worlds(draw: st.DrawFn) -> list[Frame]:
     return numbered(frames)
 
 
+def some_worlds() -> st.SearchStrategy[list[Frame]]:
+    """Those with at least one frame."""
+    return worlds().filter(bool)
+
+
 def _odd(frame: bytes, kind: str) -> bytes:
     """A keep-alive of the sender of a frame, or something from far beyond its window."""
     segment = segment_in(Frame(0, frame), IpReader())
