@@ -130,9 +130,7 @@ class Direction:
         self.stream = stream
         self._held = held
         self.reached_back = False  # whether bytes were repeated that may have been read before our time
-        self._known_from: int | None = (
-            None  # from here on all is known that would be compared; None: all of it
-        )
+        self._known_from: int | None = None  # nothing read before this is known; None: all is
         self._start: int | None = None  # the position that was due first
         self._initial: int | None = None  # the sequence number of the SYN
         self._next: int | None = None  # the position that is due

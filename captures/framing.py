@@ -95,9 +95,7 @@ class Framing:
         self._mark = Mark()
         self._head = b""  # of a packet of which fewer than 16 bytes are there
         self._rest_bytes = 0  # of a packet that has a hole
-        self._refused = (
-            False  # whether it was lost at bytes that begin no packet; else a beginning is missing
-        )
+        self._refused = False  # whether it was lost at bytes that begin none; else a beginning is missing
 
     @property
     def in_step(self) -> bool:

@@ -88,14 +88,13 @@ def from_segments(segments: Segments, data: Data, first_number: int, rows: Integ
     """
     number = first_number + segments.frame[rows]
     size = segments.size[rows]
-    none = np.zeros(len(rows), dtype=np.int64)
     return Chunks(
         readable=number,
-        order=none,
+        order=np.zeros(len(rows), dtype=np.int64),
         frame=number,
         time_ns=segments.time_ns[rows],
         offset=segments.offset[rows],
-        missing=none,
+        missing=np.zeros(len(rows), dtype=np.int64),
         start=starts_of(size),
         size=size,
         data=_gathered(segments, data, rows),

@@ -221,7 +221,7 @@ class _Cutter:
         at = int(chunks.start[row])
         stop = int(chunks.start[last] + chunks.size[last])
         while at < stop:
-            sizes = sizes_in(chunks.data[at : min(stop, at + WINDOW_BYTES)])
+            sizes = _sizes_in(chunks.data[at : min(stop, at + WINDOW_BYTES)])
             if not len(sizes):
                 break
             taken = int(sizes.sum())
@@ -260,7 +260,13 @@ class _Cutter:
         return int(self._chunks.start[row]) + position - int(self._position[row])
 
 
-def sizes_in(data: Octets) -> Integers:
+def whole_size(data: Octets, at: int) -> int:
+    """The size of the packet whose head begins here; 0 if none does, or not all of the head is there."""
+    head = data[at : at + HEAD_BYTES]
+    return int(_whole_of(head.view(_HEAD))[0]) if len(head) == HEAD_BYTES else 0
+
+
+def _sizes_in(data: Octets) -> Integers:
     """The sizes of the whole packets that these bytes begin with."""
     try:
         packets = PacketBuffer().feed(data.tobytes())

@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from captures.direction import Stream
-from captures.framing import Framing
-from captures.pipeline.chunks import Chunks, Piece, from_segments, joined
-from captures.pipeline.cutting import WINDOW_BYTES, Heads, Packets, Run, cut, sizes_in
+from captures.framing import HEAD_BYTES, Framing
+from captures.pipeline.chunks import Chunks, Octets, Piece, from_segments, joined
+from captures.pipeline.cutting import Heads, Packets, Run, cut, whole_size
 from captures.pipeline.reassembly import Pairs, RangeSegments, Smooth, reassemble
 from captures.pipeline.records import Data
 from captures.pipeline.segments import Segments
@@ -32,7 +32,6 @@ SEARCH_LIMIT_BYTES: Final = 8 << 20
 """So far a packet is searched for inside segments: the largest one, and as much again."""
 CHAIN_COUNT: Final = 3
 """So many packets in a row make a beginning likely that no segment begins with."""
-
 SEARCH_LIMIT_COUNT: Final = 64
 """So often something that looks like one is tried."""
 
@@ -246,20 +245,29 @@ def _search(chunks: Chunks, heads: Heads, first: int, end: int) -> int | None:
     """Where in the data a packet seems to begin that no chunk begins with: others follow it."""
     begin = int(chunks.start[first])
     last = min(int(heads.next_gap[first + 1]) if first + 1 < end else end, end) - 1
-    stop = min(int(chunks.start[last] + chunks.size[last]), begin + SEARCH_LIMIT_BYTES)
-    data = chunks.data[begin:stop].tobytes()
-    at = -1
+    stop = int(chunks.start[last] + chunks.size[last])
+    data = chunks.data[begin : min(stop, begin + SEARCH_LIMIT_BYTES)].tobytes()
+    at = _SIGNATURE_AT - 1
     for _ in range(SEARCH_LIMIT_COUNT):
         at = data.find(_SIGNATURE, at + 1)
         if at < 0:
             break
         head = begin + at - _SIGNATURE_AT
-        if (
-            at >= _SIGNATURE_AT
-            and len(sizes_in(chunks.data[head : min(stop, head + WINDOW_BYTES)])) >= CHAIN_COUNT
-        ):
+        if _is_chain(chunks.data[:stop], head):
             return head
     return None
+
+
+def _is_chain(data: Octets, at: int) -> bool:
+    """Whether a packet begins here that others follow, as far as the data goes, and at least one."""
+    for place in range(CHAIN_COUNT):
+        if place >= 2 and at + HEAD_BYTES > len(data):
+            break
+        size = whole_size(data, at)
+        if not size:
+            return False
+        at += size
+    return True
 
 
 def _finish(summary: PairSummary) -> None:
