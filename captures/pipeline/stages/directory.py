@@ -16,7 +16,7 @@ from captures.decode.connections import Addresses, Connections
 from captures.decode.names import Names
 from captures.decode.sessions import SessionChecker
 from captures.pipeline.stages.facts import SESSION_COLUMNS, session_facts
-from captures.pipeline.stages.rows import key_of
+from captures.pipeline.stages.rows import key_of, values
 from captures.tcp import Endpoint
 from mqproto.wire import Guid
 
@@ -66,12 +66,11 @@ def learn(handshakes: Iterable[pa.RecordBatch], earlier: Iterable[Introduction] 
     known = [introduction._replace(number=0) for introduction in earlier]
     learners: dict[str, _Learner] = {}
     for batch in handshakes:
-        for series, facts in session_facts(batch):
+        for series, facts in zip(values(batch, "series"), session_facts(batch), strict=True):
             if series not in learners:
                 learners[series] = _Learner(known)
-            if facts is not None:
-                learners[series].number = facts.number
-                learners[series].checker.take(facts)
+            learners[series].number = facts.number
+            learners[series].checker.take(facts)
     return Directory(known, {series: learner.introductions for series, learner in learners.items()})
 
 

@@ -60,14 +60,13 @@ def endpoints(batch: pa.RecordBatch, end: str) -> list[Endpoint]:
     return found
 
 
-def session_facts(batch: pa.RecordBatch) -> Iterator[tuple[str, SessionFacts | None]]:
-    """The series of each packet, and what the rules of sessions read of it; nothing of a Ping."""
-    connections = values(batch, "connection")
-    facts = map(
+def session_facts(batch: pa.RecordBatch) -> Iterator[SessionFacts]:
+    """What the rules of sessions read of packets; a Ping has no session."""
+    return map(
         SessionFacts,
         values(batch, "number"),
         values(batch, "time_ns"),
-        connections,
+        values(batch, "connection"),
         values(batch, "interface"),
         endpoints(batch, "source"),
         endpoints(batch, "destination"),
@@ -82,8 +81,6 @@ def session_facts(batch: pa.RecordBatch) -> Iterator[tuple[str, SessionFacts | N
         _timeouts_ms(batch),
         (window or 0 for window in values(batch, "window_size")),
     )
-    for series, connection, each in zip(values(batch, "series"), connections, facts, strict=True):
-        yield series, None if connection is None else each
 
 
 CROSSING_COLUMNS: Final = (

@@ -5,7 +5,7 @@ The rules are `captures.decode.sequences`'. All packets of a sequence come to on
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -104,7 +104,6 @@ class _HopCount:
     first_ns: int
     last_ns: int = 0
     received: BoundedRanges = field(default_factory=lambda: BoundedRanges(NUMBER_LIMIT))
-    messages: int = 0
     resends: int = 0
     gaps: int = 0
 
@@ -114,8 +113,8 @@ class _Count:
     """What a sequence had.
 
     place: row_id, file, frame and file_offset of its first packet.
-    unseen: numbers that no OrderAck covered where it was first seen. unreturned: that none covered at their source.
-    returned: the highest number that an OrderAck covered there.
+    unseen: numbers that no OrderAck covers yet.
+    returning: numbers with their MessageIDs, the lowest first, that one covers that has not reached its source yet.
     """
 
     sequence: Sequence
@@ -123,14 +122,12 @@ class _Count:
     first_ns: int
     queue: str | None
     last_ns: int = 0
-    numbers: BoundedRanges = field(default_factory=lambda: BoundedRanges(NUMBER_LIMIT))
-    messages: int = 0
     order_acks: int = 0
     positive: int = 0
     negative: int = 0
     last_final: MessageKey | None = None
     unseen: _Unconfirmed = field(default_factory=_Unconfirmed)
-    unreturned: _Unconfirmed = field(default_factory=_Unconfirmed)
+    returning: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=NUMBER_LIMIT))
     hops: dict[tuple[Hop, int], _HopCount] = field(default_factory=dict)
 
 
@@ -149,30 +146,31 @@ class SequenceStage:
 
     def take(self, batch: pa.RecordBatch) -> Batches:
         """The next rows."""
-        places = zip(
-            *(values(batch, name) for name in ("row_id", "file", "frame", "file_offset")), strict=True
-        )
+        is_message = pc.is_valid(batch.column("sequence"))
+        messages = numbered_messages(batch.filter(is_message), self._losses)
+        acks = acknowledgments(batch.filter(pc.invert(is_message)))
         rows = zip(
+            zip(*(values(batch, name) for name in ("row_id", "file", "frame", "file_offset")), strict=True),
             values(batch, "series"),
-            places,
             values(batch, "interface"),
             values(batch, "time_ns"),
             values(batch, "queue"),
-            values(batch, "kind"),
+            values(batch, "sequence"),
             values(batch, "ack_message"),
-            numbered_messages(batch, self._losses),
-            acknowledgments(batch),
             strict=True,
         )
-        for series, place, interface, time_ns, queue, kind, about, message, ack in rows:
+        for place, series, interface, time_ns, queue, sequence, about in rows:
             checker = self._checkers[series]
-            if message.sequence_number is not None:
+            if sequence is not None:
+                message = next(messages)
                 view = checker.take_message(message)
                 self._add_message(series, place, interface, queue, message, view)
-            elif kind == Kind.FINAL_ACK:
+            elif about is not None:
+                ack = next(acks)
                 view = checker.take_final_ack(ack, message_of(about))
                 self._add_final_ack(series, ack, view)
             else:
+                ack = next(acks)
                 view = checker.take_order_ack(ack)
                 self._add_order_ack(series, place[0], time_ns, ack, view)
             for rank, finding in enumerate(view.findings):
@@ -214,22 +212,17 @@ class SequenceStage:
         assert view.sequence is not None
         count = self._count(series, view.sequence, place, queue, message.time_ns)
         number, (_, message_id), hop = message.sequence_number, message.key, message.hop
-        if number not in count.numbers:
-            count.numbers.add(number, number)
-            count.messages += 1
         if number > view.sequence.order_acked:
             arrived = hop[1] == message.towards[0]
             count.unseen.add(number, message_id, message.time_ns if arrived else None)
-            count.unreturned.add(number, message_id, None)
         crossed = count.hops.get((hop, interface))
         if crossed is None:
             crossed = count.hops[hop, interface] = _HopCount(message.time_ns)
         crossed.last_ns = message.time_ns
-        if number in crossed.received:
-            crossed.resends += 1
-        else:
+        if number > crossed.received.highest or number not in crossed.received:
             crossed.received.add(number, number)
-            crossed.messages += 1
+        else:
+            crossed.resends += 1
         if view.opened is not None:
             crossed.gaps += 1
         for gap in view.filled:
@@ -249,17 +242,20 @@ class SequenceStage:
         covered, delay_ns = 0, None
         at_source = ack.hop[1] == sequence.origin
         is_first = sequence.order_ack_packet == ack.number
-        confirmed: set[int] = set()
+        confirmed = []
         if is_first:
             count.order_acks += 1
-            for _, message_id, arrived_ns in count.unseen.through(ack.sequence_number):
+            for number, message_id, arrived_ns in count.unseen.through(ack.sequence_number):
                 covered += 1
                 delay_ns = None if arrived_ns is None else time_ns - arrived_ns
-                confirmed.add(message_id)
+                confirmed.append(message_id)
+                if not at_source:
+                    count.returning.append((number, message_id))
         if at_source:
-            confirmed.update(message_id for _, message_id, _ in count.unreturned.through(ack.sequence_number))
+            while count.returning and count.returning[0][0] <= ack.sequence_number:
+                confirmed.append(count.returning.popleft()[1])
         origin, hop = sequence.origin, tuple(map(key_text, ack.hop))
-        for message_id in sorted(confirmed):
+        for message_id in confirmed:
             subject = identifier_text(origin, message_id)
             self._out["confirmations"].append(
                 (series, row_id, ack.number, time_ns, str(Kind.ORDER_ACK), subject, True, *hop)
@@ -304,7 +300,10 @@ class SequenceStage:
         """Nothing more is to come of a sequence."""
         sequence = count.sequence
         origin, name = guid_text(sequence.origin), shown(sequence.key[1])
+        every = BoundedRanges(NUMBER_LIMIT)
         for (hop, interface), crossed in count.hops.items():
+            for first, last in crossed.received:
+                every.add(first, last)
             progress = sequence.hops.get(hop)
             self._out["sequence_hops"].append(
                 (
@@ -317,7 +316,7 @@ class SequenceStage:
                     crossed.last_ns,
                     next(iter(crossed.received))[0],
                     crossed.received.highest,
-                    crossed.messages,
+                    crossed.received.count_through(crossed.received.highest),
                     crossed.resends,
                     crossed.gaps,
                     0 if progress is None else len(progress.gaps),
@@ -336,9 +335,9 @@ class SequenceStage:
                 name,
                 count.first_ns,
                 count.last_ns,
-                next(iter(count.numbers))[0],
-                count.numbers.highest,
-                count.messages,
+                next(iter(every))[0],
+                every.highest,
+                every.count_through(every.highest),
                 count.order_acks,
                 sequence.order_acked if count.order_acks else None,
                 count.positive,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from captures.decode.connections import CONNECTION_LIMIT, Connection, Connections, Half, Sent, Stage
 from captures.decode.facts import SessionFacts
@@ -161,29 +162,26 @@ class SessionStage:
 
     def take(self, batch: pa.RecordBatch) -> Batches:
         """The next packets."""
-        others = zip(
+        has_session = pc.is_valid(batch.column("connection"))
+        self._add_pings(batch.filter(pc.invert(has_session)))
+        batch = batch.filter(has_session)
+        rows = zip(
+            session_facts(batch),
+            values(batch, "series"),
             values(batch, "row_id"),
             values(batch, "file"),
             values(batch, "frame"),
             values(batch, "file_offset"),
             values(batch, "size_bytes"),
-            endpoints(batch, "source"),
-            endpoints(batch, "destination"),
             mapped(batch, "queue", queue_of),
             mapped(batch, "destination_manager", guid_from_text),
             strict=True,
         )
-        for (name, facts), (row_id, *place, size_bytes, source, destination, queue, manager) in zip(
-            session_facts(batch), others, strict=True
-        ):
+        for facts, name, row_id, *place, size_bytes, queue, manager in rows:
             series = self._series.get(name)
             if series is None:
                 remembered = Remembered(self._directory.of(name))
                 series = self._series[name] = _Series(self._names, remembered)
-            if facts is None:
-                ends = (self._names.endpoint(source), self._names.endpoint(destination))
-                self._out["relations"].append((name, row_id, *ends, *ends, *_NOTHING))
-                continue
             series.addresses.advance(facts.number)
             view = series.checker.take(facts)
             queue_name = None if manager is None else self._names.queue(queue, manager)
@@ -208,6 +206,16 @@ class SessionStage:
         batches = batches_of(SCHEMAS, self._out)
         self._out.clear()
         return batches
+
+    def _add_pings(self, batch: pa.RecordBatch) -> None:
+        """Pings cross between hosts, outside of sessions."""
+        ends = zip(
+            map(self._names.endpoint, endpoints(batch, "source")),
+            map(self._names.endpoint, endpoints(batch, "destination")),
+            strict=True,
+        )
+        for name, row_id, pair in zip(values(batch, "series"), values(batch, "row_id"), ends, strict=True):
+            self._out["relations"].append((name, row_id, *pair, *pair, *_NOTHING))
 
     def _add(
         self,
