@@ -7,14 +7,14 @@ delayed packet of that direction shows, and at least what packets of the other d
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from captures.pipeline.stages.grouping import COLUMNS, KEY, ORDER, Event, Grouping
-from captures.pipeline.stages.rows import batch_of, values
+from captures.pipeline.stages.grouping import COLUMNS, KEY, ORDER, Event
+from captures.pipeline.stages.rows import Batches, batch_of, values
 from captures.pipeline.stages.schema import INTEGER, SHORT, TEXT
 
 __all__ = ["CLOCKS", "CLOCK_PAIRS", "COLUMNS", "KEY", "ORDER", "ClockStage", "clocks", "offsets_ns"]
@@ -61,25 +61,23 @@ Hop = tuple[str, str]
 
 
 class ClockStage:
-    """Rows of `journeys.keyed` in; at the end out come CLOCK_PAIRS, as far as this part of the rows goes."""
+    """A stage of `grouping.MessageStages`, for rows of `journeys.keyed`: nothing comes out but `pairs`, at the end."""
 
     def __init__(self) -> None:
-        self._grouping = Grouping(self._close)
         self._pairs: dict[tuple[Place, Place, Hop], tuple[int, int, int]] = {}
 
-    def take(self, batch: pa.RecordBatch) -> None:
-        """The next rows."""
-        self._grouping.take(batch)
+    def taken(self) -> Batches:
+        """Nothing."""
+        return {}
 
-    def finish(self) -> pa.RecordBatch:
-        """What pairs of capture points saw."""
-        self._grouping.finish()
+    def pairs(self) -> pa.RecordBatch:
+        """What pairs of capture points saw, as CLOCK_PAIRS, as far as this part of the rows goes."""
         rows = ((*a, *b, *hop, *seen) for (a, b, hop), seen in self._pairs.items())
         return batch_of(CLOCK_PAIRS, rows)
 
-    def _close(self, message: str, events: list[Event], is_complete: bool) -> None:
+    def close(self, message: str, events: Sequence[Event], *, is_complete: bool) -> None:
         """Where two points saw a packet equally often, each copy at the one is that at the other."""
-        if not is_complete:
+        if not is_complete or len({event.place for event in events if not event.about}) < 2:
             return
         seen: dict[tuple[Hop, int], dict[Place, list[int]]] = defaultdict(lambda: defaultdict(list))
         for event in events:

@@ -8,14 +8,14 @@ sequence. The history is a table, ARRIVALS, that grows from run to run.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
 import pyarrow as pa
 
-from captures.pipeline.stages.grouping import COLUMNS, KEY, ORDER, Event, Grouping
+from captures.pipeline.stages.grouping import COLUMNS, KEY, ORDER, Event
 from captures.pipeline.stages.rows import Batches, batches_of
 from captures.pipeline.stages.schema import INTEGER, TEXT
 
@@ -106,7 +106,7 @@ def remembered(arrivals: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class DuplicateStage:
-    """Rows of `journeys.keyed`, and of `remembered`, in; out come tables by SCHEMAS.
+    """A stage of `grouping.MessageStages`, for rows of `journeys.keyed` and `remembered`; tables by SCHEMAS come out.
 
     ARRIVALS come out whole, with what was remembered; they take the place of the earlier ones.
 
@@ -128,25 +128,16 @@ class DuplicateStage:
         self._offsets_ns = offsets_ns or {}
         self._resolver = resolver
         self._window_ns = window_s * SECOND_NS
-        self._grouping = Grouping(self._close)
         self._out: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
 
-    def take(self, batch: pa.RecordBatch) -> Batches:
-        """The next rows."""
-        self._grouping.take(batch)
-        return self._taken()
-
-    def finish(self) -> Batches:
-        """What there is to say at the end."""
-        self._grouping.finish()
-        return self._taken()
-
-    def _taken(self) -> Batches:
+    def taken(self) -> Batches:
+        """What has come out since it was last asked."""
         batches = batches_of(SCHEMAS, self._out)
         self._out.clear()
         return batches
 
-    def _close(self, message: str, events: list[Event], is_complete: bool) -> None:
+    def close(self, message: str, events: Sequence[Event], *, is_complete: bool) -> None:
+        """All that there is of a message."""
         known: dict[str, _Known] = defaultdict(_Known)
         arrived: dict[str, list[Event]] = defaultdict(list)
         for event in events:
@@ -170,6 +161,9 @@ class DuplicateStage:
 
     def _at_one_place(self, arrivals: list[Event]) -> list[tuple[int, Event]]:
         """Arrivals in the order of their times; of each hop as the capture point has them that saw most."""
+        if len(arrivals) == 1:
+            [event] = arrivals  # Nearly always.
+            return [(event.time_ns - self._offsets_ns.get(event.place, 0), event)]
         hops: dict[str, list[Event]] = defaultdict(list)
         for event in arrivals:
             hops[event.from_key].append(event)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
 from captures.pipeline.stages import journeys
-from captures.pipeline.stages.rows import values
+from captures.pipeline.stages.rows import Batches, values
 
 EVENT_LIMIT: Final = 10_000
 """Of so many packets of one message each is looked at; hostile captures have messages with more."""
@@ -70,34 +70,62 @@ KEY: Final = journeys.KEY
 ORDER: Final = journeys.ORDER
 
 
-class Grouping:
-    """Rows in, by KEY and ORDER; a call for each message when all its events are there.
+class PerMessage(Protocol):
+    """A stage that looks at one message after the other."""
+
+    def close(self, message: str, events: Sequence[Event], *, is_complete: bool) -> None:
+        """All that there is of a message.
+
+        Args:
+            is_complete: false of one with more events than are looked at.
+        """
+
+    def taken(self) -> Batches:
+        """What has come out since it was last asked."""
+
+
+class MessageStages:
+    """Rows in, by KEY and ORDER; each stage gets every message when all its events are there.
 
     Args:
-        close: takes the message, its events, and whether these are all.
+        stages: those that look at the same rows; what comes out are the tables of all of them.
     """
 
-    def __init__(self, close: Callable[[str, list[Event], bool], None]) -> None:
-        self._close = close
+    def __init__(self, *stages: PerMessage) -> None:
+        self._stages = stages
         self._events: list[Event] = []
         self._is_complete = True
 
-    def take(self, batch: pa.RecordBatch) -> None:
+    def take(self, batch: pa.RecordBatch) -> Batches:
         """The next rows."""
+        subject = self._events[0].subject if self._events else None
         for event in events(batch):
-            if self._events and self._events[0].subject != event.subject:
-                self.finish()
+            if event.subject != subject:
+                self._close()
+                subject = event.subject
             if len(self._events) < EVENT_LIMIT:
                 self._events.append(event)
             else:
                 self._is_complete = False
+        return self._taken()
 
-    def finish(self) -> None:
+    def finish(self) -> Batches:
         """No more is to come of the last message."""
+        self._close()
+        return self._taken()
+
+    def _close(self) -> None:
         if self._events:
-            self._close(self._events[0].subject, self._events, self._is_complete)
+            for stage in self._stages:
+                stage.close(self._events[0].subject, self._events, is_complete=self._is_complete)
         self._events = []
         self._is_complete = True
+
+    def _taken(self) -> Batches:
+        found: Batches = {}
+        for stage in self._stages:
+            found |= stage.taken()
+        return found
 
 
 def events(batch: pa.RecordBatch) -> Iterator[Event]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from captures.decode.sight import MESSAGES, Kind
-from captures.pipeline.stages.grouping import COLUMNS, KEY, ORDER, Event, Grouping
+from captures.pipeline.stages.grouping import COLUMNS, KEY, ORDER, Event
 from captures.pipeline.stages.rows import GUID_CHARACTERS, Batches, batches_of
 from captures.pipeline.stages.schema import FLAG, INTEGER, INTEGERS, SHORT, TEXT, TEXTS
 from mqproto.wire import NULL_GUID, MessageClass, guid_text
@@ -138,8 +138,22 @@ class _Hop(NamedTuple):
     places: int
 
 
+class _Said(NamedTuple):
+    """What acknowledgments say of a message, each with when it was first seen, the earliest first.
+
+    order_acked_ns: when an OrderAck for it was first seen, at its source if it was seen there.
+    at_source: whether it was.
+    final, administration: FinalAcks and administration acknowledgments, one of each class.
+    """
+
+    order_acked_ns: int | None
+    at_source: bool | None
+    final: list[tuple[int, Event]]
+    administration: list[tuple[int, Event]]
+
+
 class HistoryStage:
-    """Rows of `journeys.keyed` and CONFIRMATIONS in; out come tables by SCHEMAS.
+    """A stage of `grouping.MessageStages`, for rows of `journeys.keyed` and CONFIRMATIONS; tables by SCHEMAS come out.
 
     Args:
         label: what a queue manager is called, by `directory.labels`.
@@ -156,47 +170,32 @@ class HistoryStage:
         self._label = label
         self._lossless = lossless
         self._offsets_ns = offsets_ns or {}
-        self._grouping = Grouping(self._close)
         self._out: dict[str, list[Row]] = defaultdict(list)
 
-    def take(self, batch: pa.RecordBatch) -> Batches:
-        """The next rows."""
-        self._grouping.take(batch)
-        return self._taken()
-
-    def finish(self) -> Batches:
-        """What there is to say at the end."""
-        self._grouping.finish()
-        return self._taken()
-
-    def _taken(self) -> Batches:
+    def taken(self) -> Batches:
+        """What has come out since it was last asked."""
         batches = batches_of(SCHEMAS, self._out)
         self._out.clear()
         return batches
 
-    def _time_ns(self, event: Event, time_ns: int | None) -> int | None:
+    def _time_ns(self, event: Event, time_ns: int) -> int:
         """A time by the reference clock."""
-        return None if time_ns is None else time_ns - self._offsets_ns.get(event.place, 0)
+        return time_ns - self._offsets_ns.get(event.place, 0) if self._offsets_ns else time_ns
 
-    def _close(self, message: str, events: list[Event], is_complete: bool) -> None:
+    def close(self, message: str, events: Sequence[Event], *, is_complete: bool) -> None:
+        """All that there is of a message."""
         carriers = [event for event in events if not event.about]
         if not carriers or carriers[0].kind not in FOLLOWED:
             return
         hops = self._hops(carriers)
         first = hops[0].first
+        first_ns = min(hop.first_ns for hop in hops)
         destination = first.destination_manager
         if destination == NOBODY:
             destination = first.to_key  # A direct name goes straight to its host.
         arrived_ns = min((hop.first_ns for hop in hops if hop.first.to_key == destination), default=None)
+        said = self._said(first, [event for event in events if event.about])
         self._out["hops"] += self._hop_rows(message, hops)
-        said = [event for event in events if event.about]
-        order_acked_ns, at_source = self._order_acked(first, said)
-        rightly = (event for event in said if not _is_foreign(event, first))
-        final = self._said(rightly, Kind.FINAL_ACK)
-        administration = self._said(said, Kind.ADMIN_ACK)
-        classes = [event.message_class for _, event in (*final, *administration)]
-        is_confirmed = order_acked_ns is not None or bool(classes)
-        outcome = self._outcome(hops, classes, arrived=arrived_ns is not None, confirmed=is_confirmed)
         self._out["histories"].append(
             (
                 message,
@@ -209,21 +208,21 @@ class HistoryStage:
                 first.label,
                 first.body_bytes,
                 first.sent_time_s,
-                min(hop.first_ns for hop in hops),
+                first_ns,
                 max(hop.last_ns for hop in hops),
                 [self._label(key) for key in _route(hops)],
                 len(hops),
                 [hop.first_ns for hop in hops],
                 sum(hop.copies - 1 for hop in hops),
                 arrived_ns,
-                None if arrived_ns is None else arrived_ns - min(hop.first_ns for hop in hops),
-                order_acked_ns,
-                at_source,
-                final[0][1].class_name if final else None,
-                final[0][0] if final else None,
-                [event.class_name for _, event in administration],
-                [time_ns for time_ns, _ in administration],
-                str(outcome),
+                None if arrived_ns is None else arrived_ns - first_ns,
+                said.order_acked_ns,
+                said.at_source,
+                said.final[0][1].class_name if said.final else None,
+                said.final[0][0] if said.final else None,
+                [event.class_name for _, event in said.administration],
+                [time_ns for time_ns, _ in said.administration],
+                str(self._outcome(hops, said, arrived=arrived_ns is not None)),
                 self._whereabouts(hops, destination, arrived=arrived_ns is not None),
                 is_complete,
                 first.series,
@@ -237,20 +236,32 @@ class HistoryStage:
 
     def _hops(self, carriers: list[Event]) -> list[_Hop]:
         """The hops in the order in which the message went."""
-        by_hop: dict[tuple[str, str], list[tuple[int, Event]]] = defaultdict(list)
+        by_hop: dict[tuple[str, str], list[Event]] = {}
         for event in carriers:
-            time_ns = self._time_ns(event, event.time_ns) or 0
-            by_hop[event.from_key, event.to_key].append((time_ns, event))
-        hops = []
-        for crossed in by_hop.values():
-            crossed.sort(key=lambda each: each[0])
-            places = Counter(event.place for _, event in crossed)
-            answers = (self._time_ns(event, event.acknowledged_ns) for _, event in crossed)
-            answered_ns = min((time_ns for time_ns in answers if time_ns is not None), default=None)
-            copies = max(places.values())
-            hops.append(_Hop(crossed[0][1], crossed[0][0], crossed[-1][0], answered_ns, copies, len(places)))
+            by_hop.setdefault((event.from_key, event.to_key), []).append(event)
+        hops = [self._hop(crossed) for crossed in by_hop.values()]
         hops.sort(key=lambda hop: (hop.first.hop_count, hop.first_ns))
         return hops
+
+    def _hop(self, crossed: list[Event]) -> _Hop:
+        if len(crossed) == 1:
+            [event] = crossed  # Nearly always.
+            time_ns = self._time_ns(event, event.time_ns)
+            answered_ns = event.acknowledged_ns
+            if answered_ns is not None:
+                answered_ns = self._time_ns(event, answered_ns)
+            return _Hop(event, time_ns, time_ns, answered_ns, 1, 1)
+        timed = sorted(((self._time_ns(event, event.time_ns), event) for event in crossed), key=_by_time)
+        places = Counter(event.place for event in crossed)
+        answers_ns = [
+            self._time_ns(event, event.acknowledged_ns)
+            for event in crossed
+            if event.acknowledged_ns is not None
+        ]
+        (first_ns, first), (last_ns, _) = timed[0], timed[-1]
+        return _Hop(
+            first, first_ns, last_ns, min(answers_ns, default=None), max(places.values()), len(places)
+        )
 
     def _hop_rows(self, message: str, hops: list[_Hop]) -> Iterable[Row]:
         came_ns: dict[str, int] = {}
@@ -280,29 +291,29 @@ class HistoryStage:
                 first.file_offset,
             )
 
-    def _order_acked(self, first: Event, said: list[Event]) -> tuple[int | None, bool | None]:
-        """When an OrderAck was seen that covers it, and whether that was at its source."""
-        found = self._said(said, Kind.ORDER_ACK)
-        if not found:
-            return None, None
-        home = [time_ns for time_ns, event in found if event.to_key == first.source_manager]
-        return (home[0], True) if home else (found[0][0], False)
+    def _said(self, first: Event, about: list[Event]) -> _Said:
+        """What acknowledgments say of a message, by their kinds."""
+        by_kind: dict[str, list[tuple[int, Event]]] = defaultdict(list)
+        for event in about:
+            if not _is_foreign(event, first):
+                by_kind[event.kind].append((self._time_ns(event, event.time_ns), event))
+        for found in by_kind.values():
+            found.sort(key=_by_time)
+        order_acks = by_kind[Kind.ORDER_ACK]
+        home = [each for each in order_acks if each[1].to_key == first.source_manager]
+        return _Said(
+            order_acked_ns=(home or order_acks)[0][0] if order_acks else None,
+            at_source=bool(home) if order_acks else None,
+            final=_once(by_kind[Kind.FINAL_ACK]),
+            administration=_once(by_kind[Kind.ADMIN_ACK]),
+        )
 
-    def _said(self, said: Iterable[Event], kind: Kind) -> list[tuple[int, Event]]:
-        """What acknowledgments of one kind say: of each class the one seen first, in the order of their times."""
-        timed = [(self._time_ns(event, event.time_ns) or 0, event) for event in said if event.kind == kind]
-        timed.sort(key=lambda each: each[0])
-        if kind is Kind.ORDER_ACK:
-            return timed
-        return list({event.message_class: (time_ns, event) for time_ns, event in reversed(timed)}.values())[
-            ::-1
-        ]
-
-    def _outcome(self, hops: list[_Hop], classes: list[int], *, arrived: bool, confirmed: bool) -> Outcome:
+    def _outcome(self, hops: list[_Hop], said: _Said, *, arrived: bool) -> Outcome:
+        classes = [event.message_class for _, event in (*said.final, *said.administration)]
         refusals = [each for each in classes if each & NEGATIVE]
         if refusals:
             return Outcome.EXPIRED if EXPIRED.intersection(refusals) else Outcome.REFUSED
-        if confirmed:
+        if classes or said.order_acked_ns is not None:
             return Outcome.CONFIRMED if arrived else Outcome.ACKNOWLEDGED
         if arrived:
             return Outcome.REACHED
@@ -317,6 +328,18 @@ class HistoryStage:
         if last.acknowledged_ns is not None:
             return self._label(last.first.to_key)
         return f"{self._label(last.first.from_key)} > {self._label(last.first.to_key)}"
+
+
+def _by_time(timed: tuple[int, Event]) -> int:
+    return timed[0]
+
+
+def _once(timed: list[tuple[int, Event]]) -> list[tuple[int, Event]]:
+    """Of each class the one seen first; an acknowledgment crosses several hops."""
+    found: dict[int, tuple[int, Event]] = {}
+    for time_ns, event in timed:
+        found.setdefault(event.message_class, (time_ns, event))
+    return list(found.values())
 
 
 def _is_foreign(final: Event, message: Event) -> bool:

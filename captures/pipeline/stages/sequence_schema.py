@@ -111,6 +111,7 @@ CONFIRMATIONS: Final = pa.schema(
         ("series", TEXT),
         ("row_id", INTEGER),
         ("number", INTEGER),
+        ("interface", SHORT),
         ("time_ns", INTEGER),
         ("kind", TEXT),
         ("subject", TEXT),

@@ -59,6 +59,7 @@ SCHEMAS: Final = {
     "order_acks": ORDER_ACKS,
     "confirmations": CONFIRMATIONS,
 }
+ORDER_ACK: Final = str(Kind.ORDER_ACK)
 RANK: Final = 2_000_000
 """Findings about sequences come after those about journeys."""
 
@@ -172,7 +173,7 @@ class SequenceStage:
             else:
                 ack = next(acks)
                 view = checker.take_order_ack(ack)
-                self._add_order_ack(series, place[0], time_ns, ack, view)
+                self._add_order_ack(series, place[0], interface, time_ns, ack, view)
             for rank, finding in enumerate(view.findings):
                 self._out["findings"].append(finding_row(series, place[0], RANK + rank, finding))
             if view.ended is not None:
@@ -231,7 +232,13 @@ class SequenceStage:
             )
 
     def _add_order_ack(
-        self, series: str, row_id: int, time_ns: int, ack: Acknowledgment, view: SequenceView
+        self,
+        series: str,
+        row_id: int,
+        interface: int,
+        time_ns: int,
+        ack: Acknowledgment,
+        view: SequenceView,
     ) -> None:
         sequence = view.sequence
         if sequence is None or not view.counts:
@@ -258,7 +265,7 @@ class SequenceStage:
         for message_id in confirmed:
             subject = identifier_text(origin, message_id)
             self._out["confirmations"].append(
-                (series, row_id, ack.number, time_ns, str(Kind.ORDER_ACK), subject, True, *hop)
+                (series, row_id, ack.number, interface, time_ns, ORDER_ACK, subject, True, *hop)
             )
         self._out["order_acks"].append(
             (

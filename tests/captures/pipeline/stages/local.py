@@ -108,10 +108,12 @@ def analyse(
     pairs = []
     for part in cluster.parted(rows, journeys.KEY, journeys.ORDER):
         journey_stage, clock_stage = journeys.JourneyStage(losses), clocks.ClockStage()
+        messages = grouping.MessageStages(clock_stage)
         for batch in part:
             add(journey_stage.take(batch))
-            clock_stage.take(batch)
-        pairs.append(clock_stage.finish())
+            add(messages.take(batch))
+        add(messages.finish())
+        pairs.append(clock_stage.pairs())
     add({"clocks": clocks.clocks(pairs)})
     offsets_ns = clocks.offsets_ns(found["clocks"][0])
 
@@ -121,15 +123,14 @@ def analyse(
         tables.append(_mapped(before.tables["arrivals"], duplicates.remembered))
     rows = pa.concat_tables(tables, promote_options="default")
     for part in cluster.parted(rows, histories.KEY, histories.ORDER):
-        history_stage = histories.HistoryStage(
-            directory.labels(names or Names(), learnt), lossless, offsets_ns
+        label = directory.labels(names or Names(), learnt)
+        messages = grouping.MessageStages(
+            histories.HistoryStage(label, lossless, offsets_ns),
+            duplicates.DuplicateStage(lossless, offsets_ns),
         )
-        duplicate_stage = duplicates.DuplicateStage(lossless, offsets_ns)
         for batch in part:
-            add(history_stage.take(batch))
-            add(duplicate_stage.take(batch))
-        add(history_stage.finish())
-        add(duplicate_stage.finish())
+            add(messages.take(batch))
+        add(messages.finish())
 
     add({"findings": packet_findings(whole(packets))})
     return Analysed({name: pa.Table.from_batches(parts) for name, parts in found.items()}, learnt)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from captures.pipeline.stages.duplicates import WINDOW_S, DuplicateStage, Verdict
+from captures.pipeline.stages.grouping import MessageStages
 from captures.pipeline.stages.journeys import keyed
 from tests.captures.decode.scene import MILLISECOND, Scene, express, passed_on, transactional
 from tests.captures.decode.test_analyst import conversations
@@ -85,7 +86,7 @@ def test_what_is_in_doubt_is_for_the_resolver_and_nothing_else_is() -> None:
     wire.send("a", express())
     found = judged(scene)
     rows = whole(joined_with(packet_table(scene.packets), found.tables["relations"]))
-    stage = DuplicateStage(lambda series: True, resolver=resolver)
+    stage = MessageStages(DuplicateStage(lambda series: True, resolver=resolver))
     batches = [stage.take(keyed(rows)), stage.finish()]
     given_out = [row for each in batches if "duplicates" in each for row in each["duplicates"].to_pylist()]
     assert [row["verdict"] for row in given_out] == ["new", "duplicate"]
