@@ -21,6 +21,8 @@ from captures.tcp import Endpoint
 from mqproto.wire import Guid
 
 HANDSHAKE_COLUMNS: Final = SESSION_COLUMNS
+INTRODUCTION_LIMIT: Final = 65_536
+"""So much is learnt from one series; what a stranger's handshakes tell beyond that is passed over."""
 
 
 class Introduction(NamedTuple):
@@ -86,6 +88,8 @@ class _Learner(Addresses):
         self.checker = SessionChecker(Connections(Names(), self))
 
     def learn(self, client: Endpoint, client_guid: Guid, server: Endpoint, server_guid: Guid) -> bool:
+        if len(self.introductions) >= INTRODUCTION_LIMIT:
+            return False
         news = super().learn(client, client_guid, server, server_guid)
         if news:
             self.introductions.append(Introduction(self.number, client, client_guid, server, server_guid))

@@ -18,6 +18,7 @@ from captures.decode.facts import Acknowledgment, Hop, MessageKey, NumberedMessa
 from captures.decode.ranges import BoundedRanges
 from captures.decode.row import identifier_text
 from captures.decode.sequences import (
+    HOP_LIMIT,
     NUMBER_LIMIT,
     SEQUENCE_LIMIT,
     Gap,
@@ -218,6 +219,8 @@ class SequenceStage:
             count.unseen.add(number, message_id, message.time_ns if arrived else None)
         crossed = count.hops.get((hop, interface))
         if crossed is None:
+            if len(count.hops) >= HOP_LIMIT:
+                return
             crossed = count.hops[hop, interface] = _HopCount(message.time_ns)
         crossed.last_ns = message.time_ns
         if number > crossed.received.highest or number not in crossed.received:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pickle
 
 import pyarrow.compute as pc
+import pytest
 
 from captures.decode import Names
+from captures.pipeline.stages import directory
 from captures.pipeline.stages.directory import Directory, Introduction, Remembered, labels, learn
 from captures.tcp import Endpoint
 from tests.captures.decode.scene import Scene, address, express, guid, names
@@ -53,13 +55,8 @@ def test_a_connection_of_which_the_handshake_is_missing_has_the_keys_that_others
     scene.wire("a", "c", opened=False).send("a", express())
     scene.wire("a", "c")
     scene.wire("a", "c", opened=False).send("a", express())
-    keys = [
-        row["to_key"]
-        for row in sorted(
-            analyse(packet_table(scene.packets)).rows("relations"), key=lambda row: row["row_id"]
-        )
-    ]
-    assert (keys[0], keys[-1]) == (str(address("c")), "2E2E2E63-2E2E-2E2E-2E2E-2E2E2E2E2E2E")
+    keys = {row["row_id"]: row["to_key"] for row in analyse(packet_table(scene.packets)).rows("relations")}
+    assert (keys[0], keys[len(keys) - 1]) == (str(address("c")), "2E2E2E63-2E2E-2E2E-2E2E-2E2E2E2E2E2E")
 
 
 def test_later_runs_know_what_earlier_ones_learnt_and_nothing_twice() -> None:
@@ -89,3 +86,15 @@ def test_queue_managers_are_called_by_name_or_by_where_they_listen() -> None:
         "[fe80::1]:1801",
         "fe80::1",
     ]
+
+
+def test_a_capture_that_tells_something_else_with_each_handshake_teaches_so_much_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(directory, "INTRODUCTION_LIMIT", 3)
+    scene = Scene()
+    for letter in "bcdefgh":
+        wire = scene.wire("a", letter, opened=False)
+        wire.ends[letter].endpoint = address("c")
+        wire.open()
+    assert len(learnt(scene).of(SERIES)) == 3

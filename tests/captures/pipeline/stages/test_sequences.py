@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from captures.decode.sequences import NUMBER_LIMIT
+from captures.decode.sequences import HOP_LIMIT, NUMBER_LIMIT
 from captures.pipeline.stages.sequences import _Unconfirmed
+from captures.tcp import Endpoint
 from tests.captures.decode.scene import MILLISECOND, Scene, final, ordered, passed_on, transactional
 from tests.captures.decode.test_sequences import direct, through
 from tests.captures.pipeline.stages.local import Analysed, analyse
@@ -81,3 +82,12 @@ def test_one_identifier_for_two_queues_is_no_sequence_to_judge() -> None:
     wire.send("a", transactional(5, destination=17, message_id=50))
     [row] = analysed(scene).rows("sequences")
     assert not row["one_queue"]
+
+
+def test_a_sequence_on_more_hops_than_there_can_be_is_counted_on_so_many() -> None:
+    scene = Scene()
+    for number in range(HOP_LIMIT + 5):
+        wire = scene.wire("a", "c", opened=False)
+        wire.ends["a"].endpoint = Endpoint(f"10.1.0.{number}", 50_000)
+        wire.send("a", transactional(1))
+    assert len(analysed(scene).rows("sequence_hops")) == HOP_LIMIT
