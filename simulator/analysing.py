@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 from rich.live import Live
@@ -13,22 +13,10 @@ from rich.text import Text
 
 from simulator.screen import wide_console
 
-MEGABYTE = 1_000_000
+if TYPE_CHECKING:
+    from captures.pipeline.progress import Progress
 
-
-class Progress(Protocol):
-    """How far one stage is, as captures.pipeline.progress has it; that module needs Spark to be imported."""
-
-    @property
-    def stage(self) -> str: ...
-    @property
-    def done(self) -> int: ...
-    @property
-    def total(self) -> int: ...
-    @property
-    def packets(self) -> int: ...
-    @property
-    def size_bytes(self) -> int: ...
+MEGABYTE: Final = 1_000_000
 
 
 class ProgressLine:

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
 
 import pytest
 from rich.console import Console
 
+from captures.pipeline.progress import Progress
 from simulator.analysing import ProgressLine
-
-
-@dataclass(frozen=True)
-class Stage:
-    """How far a stage is."""
-
-    stage: str
-    done: int = 0
-    total: int = 0
-    packets: int = 0
-    size_bytes: int = 0
 
 
 class Clock:
@@ -34,19 +23,19 @@ class Clock:
 @pytest.mark.parametrize(
     ("progress", "line"),
     [
-        (Stage("starting Spark"), "starting Spark  8 s"),
-        (Stage("reading", 0, 16), "reading  0 of 16  8 s"),
+        (Progress("starting Spark"), "starting Spark  8 s"),
+        (Progress("reading", 0, 16), "reading  0 of 16  8 s"),
         (
-            Stage("reading", 1, 1_600, 210_000, 64_000_000),
+            Progress("reading", 1, 1_600, 210_000, 64_000_000),
             "reading  1 of 1,600  210,000 packets  8 MB/s",
         ),
-        (Stage("joining", 3, 4, 210_000), "joining  3 of 4  210,000 packets  8 s"),
+        (Progress("joining", 3, 4, 210_000), "joining  3 of 4  210,000 packets  8 s"),
     ],
 )
-def test_it_says_the_stage_and_how_fast_it_goes_since_that_began(progress: Stage, line: str) -> None:
+def test_it_says_the_stage_and_how_fast_it_goes_since_that_began(progress: Progress, line: str) -> None:
     clock = Clock()
     shown = ProgressLine(Console(file=io.StringIO()), clock)
-    shown(Stage("what came before", 1, 1, 5, 5_000_000_000))
+    shown(Progress("what came before", 1, 1, 5, 5_000_000_000))
     clock.now_s += 1_000
     shown(progress)
     clock.now_s += 8
@@ -59,7 +48,7 @@ def test_before_anything_is_known_it_is_empty() -> None:
 
 def test_a_stage_that_has_just_begun_has_no_speed() -> None:
     shown = ProgressLine(Console(file=io.StringIO()), Clock())
-    shown(Stage("reading", 1, 2, 3, 4))
+    shown(Progress("reading", 1, 2, 3, 4))
     assert shown.line() == "reading  1 of 2  3 packets  0 s"
 
 
@@ -68,7 +57,7 @@ def test_on_a_terminal_it_is_one_line_however_narrow_and_is_gone_at_the_end(widt
     output = io.StringIO()
     shown = ProgressLine(Console(file=output, force_terminal=True, width=width), Clock())
     with shown.shown():
-        shown(Stage("reading the records of all captures", 1, 2, 3, 4))
+        shown(Progress("reading the records of all captures", 1, 2, 3, 4))
     drawn = output.getvalue()
     assert "reading the " in drawn
     assert drawn.count("\n") <= 1
@@ -79,5 +68,5 @@ def test_in_a_pipe_it_says_nothing() -> None:
     output = io.StringIO()
     shown = ProgressLine(Console(file=output, force_terminal=False), Clock())
     with shown.shown():
-        shown(Stage("reading", 1, 2, 3, 4))
+        shown(Progress("reading", 1, 2, 3, 4))
     assert output.getvalue() == ""
