@@ -16,7 +16,8 @@ from captures.tcp import Endpoint
 from mqproto.errors import UsageError
 from simulator.recorder import RecordedConnection, Recorder
 
-if TYPE_CHECKING:  # Clients have connections too, and no log: structlog would be a tenth of what they wait for.
+if TYPE_CHECKING:
+    # Clients have connections too, and no log: structlog would be a tenth of what they wait for.
     from structlog.typing import FilteringBoundLogger
 
 

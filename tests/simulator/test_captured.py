@@ -262,7 +262,7 @@ def test_a_reader_who_has_had_enough_ends_it_quietly(tmp_path: Path) -> None:
     path = tmp_path / "much.pcapng"
     write_capture(path, 1_000_000)
     command = f"{' '.join(COMMAND)} decode {path} | head -n 2 >/dev/null; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60, check=False)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=200, check=False)
     assert (done.returncode, done.stderr) == (DONE, b"")
 
 

@@ -139,7 +139,7 @@ def test_what_the_readme_shows_of_a_stuck_message_is_what_the_commands_say(
             assert printed() == shown
 
     def receive_hello() -> None:
-        assert in_process("receive", "orders", "--timeout", "20").out == "hello\n"
+        assert in_process("receive", "orders", "--timeout", "60").out == "hello\n"
         # The consumer is ahead of the OrderAck.
         eventually(lambda: "sender to" not in in_process("explain").out, lambda: in_process("explain").out)
 

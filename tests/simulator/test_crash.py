@@ -17,8 +17,15 @@ from simulator.report import CrashReport, FlowReport, NodeCount
 from simulator.strikes import Stage
 from simulator.supervisor import NodeProcess, Supervisor
 
+PATIENCE_S = 100.0
+"""More than the slowest machine needs for what takes a few seconds."""
 
-async def test_nothing_is_lost_though_every_node_is_killed_at_every_moment(tmp_path: Path) -> None:
+
+async def test_nothing_is_lost_though_every_node_is_killed_at_every_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crash, "CATCH_UP_S", PATIENCE_S)
+    monkeypatch.setattr(crash, "SETTLE_S", PATIENCE_S)
     report = await run_crash(minutes=0.1, seed=2876, directory=tmp_path)
     assert report.broken == []
     # The first strike of this seed hits all nodes at one instant, and one of them again while it recovers.
@@ -66,7 +73,7 @@ async def test_a_node_that_does_not_come_back_ends_the_run_with_its_reason(
         return node
 
     monkeypatch.setattr(Supervisor, "kill", kill_and_take_away)
-    with trio.fail_after(30):
+    with trio.fail_after(PATIENCE_S):
         report = await run_crash(minutes=10, seed=2876, directory=tmp_path)
     assert any("sqlite: it cannot be opened" in promise for promise in report.broken)
     assert any("is damaged: unable to open" in promise for promise in report.broken)

@@ -68,7 +68,7 @@ async def running_link(
         link = make(FREE_PORT, target.getsockname(), recorder, recorded_host=host)
         async with trio.open_nursery() as nursery:
             await nursery.start(link.run)
-            with trio.fail_after(20):
+            with trio.fail_after(100):
                 yield Ends(link, target)
             nursery.cancel_scope.cancel()
 

@@ -125,11 +125,11 @@ async def test_a_paused_queue_keeps_its_messages_until_it_is_resumed(
         await a.pause(ORDERS)
         await a.send(NOTES, b"goes on", recoverable=True)
     async with two(topology, tmp_path) as (a, b):
-        assert (await b.receive("notes", timeout_s=10))[0].body == b"goes on"
+        assert (await b.receive("notes", timeout_s=60))[0].body == b"goes on"
         [paused] = [queue for queue in (await a.queues()).outgoing if queue.sequence]
         assert (paused.state, paused.waiting) == ("on hold", 1)
         await a.resume("orders")
-        assert (await b.receive("orders", timeout_s=10))[0].body == b"held back"
+        assert (await b.receive("orders", timeout_s=60))[0].body == b"held back"
 
 
 async def test_what_leads_nowhere_cannot_be_paused(alone: Client) -> None:
@@ -162,8 +162,8 @@ async def test_what_is_purged_on_its_way_is_a_dead_letter_and_its_sender_is_told
         ORDERS, b"gone", transactional=True, journal_negative=True, admin_queue="replies", acknowledgments=0xF
     )
     await alone.purge(ORDERS)
-    [dead] = await alone.receive("deadxact", timeout_s=10)
-    [told] = await alone.receive("replies", timeout_s=10)
+    [dead] = await alone.receive("deadxact", timeout_s=60)
+    [told] = await alone.receive("replies", timeout_s=60)
     assert (dead.body, dead.message_class, told.message_class) == (b"gone", "NACK_DELETED", "NACK_DELETED")
     assert told.correlation == dead.id
 
@@ -196,13 +196,13 @@ async def test_what_is_refused_or_rejected_comes_back_as_a_dead_letter(
     async with two(topology, tmp_path) as (a, b):
         await a.send(r"b\small", bytes(3_000), transactional=True)
         await a.send(r"b\small", bytes(3_001), transactional=True, journal_negative=True)
-        [full] = await a.receive("deadxact", timeout_s=10)
+        [full] = await a.receive("deadxact", timeout_s=60)
         assert (full.message_class, len(full.body)) == ("NACK_Q_EXCEED_QUOTA", 3_001)
         await a.send(ORDERS, b"bad", transactional=True, journal_negative=True)
-        async with b.transaction("orders", timeout_s=10) as messages:
+        async with b.transaction("orders", timeout_s=60) as messages:
             assert messages[0].body == b"bad"
             raise Reject
-        [rejected] = await a.receive("deadxact", timeout_s=10)
+        [rejected] = await a.receive("deadxact", timeout_s=60)
         assert rejected.message_class == "NACK_RECEIVE_REJECTED"
         assert (await found(b, "orders", 0)).unsettled == 0
 
@@ -238,7 +238,7 @@ async def test_an_administration_queue_hears_of_arrival_and_receipt(
         sent = await a.send(
             NOTES, b"", admin_queue=r".\private$\replies", response_queue="replies", acknowledgments=0b11
         )
-        [received] = await b.receive("notes", timeout_s=10)
+        [received] = await b.receive("notes", timeout_s=60)
         await found(a, "replies", 2)
         told = await a.receive("replies", limit=2)
         assert [(ack.message_class, ack.correlation) for ack in told] == [
@@ -253,7 +253,7 @@ async def test_a_traced_message_reports_to_a_public_queue(tmp_path: Path) -> Non
     topology = parse(text, "two.toml").with_free_ports()
     async with two(topology, tmp_path) as (a, b):
         await a.send(NOTES, b"", trace_queue="replies")
-        await b.receive("notes", timeout_s=10)
+        await b.receive("notes", timeout_s=60)
         await found(a, "replies", 2)
         assert {report.message_class for report in await a.receive("replies", limit=2)} == {"REPORT"}
         with pytest.raises(UsageError, match="reports go to a public queue"):

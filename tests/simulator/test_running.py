@@ -110,7 +110,7 @@ def test_queues_shows_every_queue_of_every_node(running: Running) -> None:
 
 def test_a_bare_name_is_enough_where_one_node_has_such_a_queue(running: Running) -> None:
     assert running("send", "notes", "-b", "short").status == DONE
-    assert running("receive", "notes", "--timeout", "20").out == "short\n"
+    assert running("receive", "notes", "--timeout", "60").out == "short\n"
     assert "did you mean 'orders'" in running("send", "ordres", "-b", "x").complaint
 
 
@@ -118,13 +118,13 @@ def test_one_message_goes_to_several_queues_and_each_copy_lists_them(running: Ru
     sent = running("send", r"orders, sender\replies", "-b", "to both")
     assert len(set(sent.out.splitlines())) == 2
     for queue, identifier in zip(("orders", "replies"), sent.out.splitlines(), strict=True):
-        message = json.loads(running("receive", queue, "--json", "--timeout", "20").out)
+        message = json.loads(running("receive", queue, "--json", "--timeout", "60").out)
         assert (message["body"], message["id"], len(message["destinations"])) == ("to both", identifier, 2)
 
 
 def test_what_a_closed_pipe_did_not_take_stays_in_the_queue(running: Running) -> None:
     running("send", r"destination\orders", "-", "--lines", stdin=(b"x" * 999 + b"\n") * 300)
-    running("receive", "orders", "--rollback", "--timeout", "20")
+    running("receive", "orders", "--rollback", "--timeout", "60")
     command = " ".join([*COMMAND, "receive", "orders", "-c", "300", "-t", str(running.file)])
     command += f" -d {running.directory} | head -c 1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=TIMEOUT_S, check=False)
@@ -140,7 +140,7 @@ def test_a_second_run_of_a_topology_leaves_the_first_as_it_is(running: Running) 
     # What it left behind tells of other ports; a node that starts again must not follow it.
     os.kill(pid_of(running.directory / "intermediate.toml"), signal.SIGKILL)
     running("send", r"destination\orders", "-b", "through")
-    assert running("receive", "orders", "--timeout", "20").out == "through\n"
+    assert running("receive", "orders", "--timeout", "60").out == "through\n"
 
 
 # For operators
@@ -168,7 +168,7 @@ def wait_until_acknowledged(running: Running) -> None:
 
 def test_a_paused_queue_is_explained_and_goes_on_when_it_is_resumed(running: Running) -> None:
     running("send", "orders", "-b", "before")
-    assert running("receive", "orders", "--timeout", "20").out == "before\n"
+    assert running("receive", "orders", "--timeout", "60").out == "before\n"
     wait_until_acknowledged(running)
     assert running("pause", r"destination\orders").out == "sender to destination\\orders: paused\n"
     sent = running("send", "orders", "-b", "later", "--label", "held back").out.strip()
@@ -183,7 +183,7 @@ def test_a_paused_queue_is_explained_and_goes_on_when_it_is_resumed(running: Run
     assert (found["node"], found["messages"][0]["spot"]) == ("sender", "unsent")
     assert "paused" in running("explain").out
     assert json.loads(running("resume", "orders", "--json").out)["state"] == "resumed"
-    assert running("receive", "orders", "--timeout", "20").out == "later\n"
+    assert running("receive", "orders", "--timeout", "60").out == "later\n"
     wait_until_acknowledged(running)
     gone = running("explain", sent)
     assert gone.status == FINDING
@@ -192,7 +192,7 @@ def test_a_paused_queue_is_explained_and_goes_on_when_it_is_resumed(running: Run
 
 def test_dead_letters_are_explained_and_sent_back(running: Running) -> None:
     running("send", "orders", "-b", "opens the way")
-    assert running("receive", "orders", "--timeout", "20").out == "opens the way\n"
+    assert running("receive", "orders", "--timeout", "60").out == "opens the way\n"
     wait_until_acknowledged(running)
     running("pause", "orders")
     sent = running("send", "orders", "-b", "body", "--dead-letter", "--label", "gone").out.strip()
@@ -208,13 +208,13 @@ def test_dead_letters_are_explained_and_sent_back(running: Running) -> None:
     refused = running("return", r"sender\deadxact", f"{sent}9")
     assert (refused.status, "has no message" in refused.complaint) == (MISUSE, True)
     assert running("return", r"sender\deadxact", sent).out == "1 message sent once more\n"
-    assert running("receive", "orders", "--timeout", "20").out == "body\n"
+    assert running("receive", "orders", "--timeout", "60").out == "body\n"
     assert json.loads(running("return", r"sender\deadxact", "--json").out)["sent"] == 0
 
 
 def test_what_is_rejected_is_a_dead_letter_of_its_sender(running: Running) -> None:
     running("send", "orders", "-b", "bad", "--dead-letter")
-    assert running("receive", "orders", "--reject", "--timeout", "20").out == "bad\n"
+    assert running("receive", "orders", "--reject", "--timeout", "60").out == "bad\n"
     wait_for(running, r"sender\system$;deadxact", 1)
     assert (
         json.loads(running("receive", r"sender\deadxact", "--json").out)["class"] == "NACK_RECEIVE_REJECTED"
@@ -226,7 +226,7 @@ def test_a_transaction_and_what_else_can_be_asked_of_a_message(running: Running)
         running("send", "orders", "-", "--lines", "--transaction", "--json", stdin=b"1\n2\n").out
     )
     assert len(sent["sent"]) == 2
-    assert running("receive", "orders", "-c", "2", "--timeout", "20").out == "1\n2\n"
+    assert running("receive", "orders", "-c", "2", "--timeout", "60").out == "1\n2\n"
     options = (
         "--admin-queue",
         r"destination\notes",
@@ -258,7 +258,7 @@ def test_a_queue_is_purged_and_deleted(running: Running) -> None:
 
 def test_each_node_records_in_a_file_of_its_own(running: Running) -> None:
     running("send", r"destination\orders", "-b", "for the record")
-    assert running("receive", "orders", "--timeout", "20").out == "for the record\n"
+    assert running("receive", "orders", "--timeout", "60").out == "for the record\n"
     for name in ("sender", "intermediate", "destination"):
         packets = list(read_packets(running.file.with_name(f"run-{name}.pcapng")))
         assert {packet.interface.name for packet in packets} == {name}
@@ -275,7 +275,7 @@ def test_a_node_that_is_killed_is_started_again(running: Running) -> None:
     assert any("destination was killed; it starts again" in line for line in said)
     assert any("destination is back" in line for line in said)
     running("send", r"destination\orders", "-b", "after")
-    assert running("receive", "orders", "--timeout", "20").out == "after\n"
+    assert running("receive", "orders", "--timeout", "60").out == "after\n"
 
 
 def pid_of(word: Path) -> int:

@@ -20,7 +20,7 @@ from simulator.topology import load
 from simulator.views import as_toml
 
 COMMAND = [sys.executable, "-m", "simulator.cli"]
-TIMEOUT_S = 60
+TIMEOUT_S = 200
 
 
 @dataclass(frozen=True)

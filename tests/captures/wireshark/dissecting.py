@@ -31,7 +31,7 @@ needs_tshark: Final = pytest.mark.skipif(
     shutil.which("tshark") is None, reason="tshark is not installed: apt-get install tshark"
 )
 SERVER: Final = Endpoint("127.0.0.2", 1801)
-TIMEOUT_S: Final = 60
+TIMEOUT_S: Final = 200
 NO_XML: Final = {0xFFFE: "�", 0xFFFF: "�"}
 """What tshark writes into PDML though XML cannot hold it."""
 

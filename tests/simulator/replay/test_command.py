@@ -242,7 +242,7 @@ async def record(capture: Path, folder: Path) -> None:
 async def test_a_run_of_processes_is_replayed_to_a_fresh_process_by_the_command(tmp_path: Path) -> None:
     """Recorded and replayed: the same messages arrive, in order, the comparison is clean, and the status is 0."""
     capture = tmp_path / "run.pcapng"
-    with trio.fail_after(60):
+    with trio.fail_after(200):
         await record(capture, tmp_path / "recorded")
         topology = load("pair").with_free_ports()
         async with (
@@ -265,7 +265,7 @@ async def test_a_run_of_processes_is_replayed_to_a_fresh_process_by_the_command(
 def run_and_read(arguments: list[str]) -> tuple[int, str]:
     """The command in a process of its own, and what it prints."""
     command = [sys.executable, "-m", "simulator.cli", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50, env=os.environ, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, env=os.environ, check=False)
     return done.returncode, done.stdout
 
 
