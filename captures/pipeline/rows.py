@@ -98,7 +98,7 @@ def packet_rows(packets: Packets, stream: Any = None) -> Iterator[pa.RecordBatch
     ends, codes = _ends(packets)
     for low in range(0, len(packets), ROWS_AT_A_TIME):
         rows = slice(low, low + ROWS_AT_A_TIME)
-        said = packet_columns(packets.data, packets.start[rows], packets.size[rows])
+        said = packet_columns(packets.data, packets.start[rows], packets.size[rows], packets.framed[rows])
         index = packets.stream[rows]
         columns: dict[str, Any] = {
             "stream": index if stream is None else np.full(len(index), stream),

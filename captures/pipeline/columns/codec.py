@@ -12,8 +12,9 @@ from captures.decode.analyst import own_findings
 from captures.decode.digest import digest_of
 from captures.decode.row import KEYS, row_of
 from captures.decode.sight import sight_of
+from captures.framing import fault_of
 from captures.packets import SeenPacket
-from captures.pipeline.columns.octets import Octets, Vector, alike
+from captures.pipeline.columns.octets import Mask, Octets, Vector, alike
 from captures.pipeline.columns.schema import PACKET_SCHEMA, Table
 from captures.tcp import Endpoint
 from mqproto.wire import UserMessage
@@ -28,10 +29,18 @@ _NOWHERE: Final = Endpoint("", 0)
 _SAID: Final = [field for field in PACKET_SCHEMA if field.name in KEYS]
 
 
-def seen_packet(data: Octets, start: int, end: int, *, connection: int = 0) -> SeenPacket:
-    """A packet as captures.decode takes it, of which only the bytes are known; -1 is the connection of a Ping."""
+def seen_packet(
+    data: Octets, start: int, end: int, *, connection: int = 0, framed: bool = True
+) -> SeenPacket:
+    """A packet as captures.decode takes it, of which only the bytes are known; -1 is the connection of a Ping.
+
+    Args:
+        framed: False for the head of what is no packet.
+    """
+    octets = data[start:end].tobytes()
+    fault = None if framed else fault_of(octets)
     return SeenPacket(
-        data[start:end].tobytes(), source=_NOWHERE, destination=_NOWHERE, time_ns=0, connection=connection
+        octets, source=_NOWHERE, destination=_NOWHERE, time_ns=0, connection=connection, fault=fault
     )
 
 
@@ -60,12 +69,28 @@ def add_findings(table: Table, data: Octets, rows: Vector, starts: Vector, ends:
 
 
 def add_one_by_one(
-    table: Table, data: Octets, rows: Vector, starts: Vector, ends: Vector, *, connection: int = 0
+    table: Table,
+    data: Octets,
+    rows: Vector,
+    starts: Vector,
+    ends: Vector,
+    framed: Mask | None = None,
+    *,
+    connection: int = 0,
 ) -> None:
-    """Fill in all columns of these rows; `starts` and `ends` are those of all."""
+    """Fill in all columns of these rows; `starts`, `ends` and `framed` are those of all."""
     for first in range(0, len(rows), AT_A_TIME):
         some = rows[first : first + AT_A_TIME]
-        seen = [seen_packet(data, starts[row], ends[row], connection=connection) for row in some]
+        seen = [
+            seen_packet(
+                data,
+                starts[row],
+                ends[row],
+                connection=connection,
+                framed=framed is None or bool(framed[row]),
+            )
+            for row in some
+        ]
         said = [row_of(sight_of(each)) for each in seen]
         for field in _SAID:
             put = table.put_items if field.type == pa.string() else table.put

@@ -14,7 +14,7 @@ import pyarrow as pa
 from captures.decode.sight import INTERNAL_KINDS
 from captures.pipeline.columns.codec import add_findings, add_one_by_one
 from captures.pipeline.columns.messages import Messages, add_base, guid_texts
-from captures.pipeline.columns.octets import Octets, Vector
+from captures.pipeline.columns.octets import Mask, Octets, Vector
 from captures.pipeline.columns.schema import Table
 from captures.pipeline.columns.walk import Fields, Walk
 from mqproto.wire import BaseHeader, ConnectionParameters, EstablishConnection, InternalHeader, SessionAck
@@ -30,7 +30,7 @@ FEW: Final = 32
 """So few packets are sooner read one by one: to read all at once takes as long for one as for a thousand."""
 
 
-def packet_columns(data: Octets, starts: Vector, sizes: Vector) -> pa.RecordBatch:
+def packet_columns(data: Octets, starts: Vector, sizes: Vector, framed: Mask | None = None) -> pa.RecordBatch:
     """Packets by PACKET_SCHEMA: a row for each, in the order in which they are given.
 
     Give it many at a time, as each call takes some 5 ms whatever it has to do; but no more than 100,000, as each packet
@@ -39,13 +39,16 @@ def packet_columns(data: Octets, starts: Vector, sizes: Vector) -> pa.RecordBatc
     Args:
         data: bytes, a mapped file for instance.
         starts, sizes: where in them each packet begins, and how many bytes it has, with the SessionHeader beyond
-            PacketSize. What is no packet may be among them.
+            PacketSize.
+        framed: which of them are packets, valid or not; of others the first 16 bytes are given, and that they are the
+            head of none is all that is said of them. By default all are.
     """
     ends = starts + sizes
+    framed = np.ones(len(starts), bool) if framed is None else framed
     assert ((starts >= 0) & (sizes >= 0) & (ends <= len(data))).all(), "packets lie within the data"
     table = Table(len(starts))
     if len(starts) <= FEW:
-        add_one_by_one(table, data, np.arange(len(starts)), starts, ends)
+        add_one_by_one(table, data, np.arange(len(starts)), starts, ends, framed)
         return table.batch()
 
     heads = Walk(base_header, data, starts, np.minimum(starts + base_header.sizeof(), ends))
@@ -53,7 +56,7 @@ def packet_columns(data: Octets, starts: Vector, sizes: Vector) -> pa.RecordBatc
     is_internal = BaseHeader.internal.within(flags) != 0
     rides = ~is_internal & (BaseHeader.session_header.within(flags) != 0)
     record_ends = ends - session_header.sizeof() * rides
-    whole = heads.taken & (starts + heads.fields.numbers("packet_size") == record_ends)
+    whole = framed & heads.taken & (starts + heads.fields.numbers("packet_size") == record_ends)
 
     taken = [_add_messages(table, data, np.flatnonzero(whole & ~is_internal), starts, record_ends, ends)]
     internal = np.flatnonzero(whole & is_internal)
@@ -69,7 +72,7 @@ def packet_columns(data: Octets, starts: Vector, sizes: Vector) -> pa.RecordBatc
     valid = np.flatnonzero(~left)
     table.put("size_bytes", valid, sizes[valid])
     table.put("valid", valid, True)
-    add_one_by_one(table, data, np.flatnonzero(left), starts, ends)
+    add_one_by_one(table, data, np.flatnonzero(left), starts, ends, framed)
     return table.batch()
 
 
