@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from mqproto.errors import UsageError
-from simulator.options import DONE, FINDING, JsonOption, complain, print_json
+from simulator.options import DONE, FINDING, TOPOLOGY_VARIABLE, JsonOption, complain, print_json
 
 if TYPE_CHECKING:
     from captures.pipeline.job import Result
@@ -32,6 +33,10 @@ def analyse(
             help="Where Spark runs, as spark-submit has it; by default on this machine.", show_default=False
         ),
     ] = None,
+    topology: Annotated[
+        str | None,
+        typer.Option("--topology", "-t", envvar=TOPOLOGY_VARIABLE, help="What nodes and queues are called."),
+    ] = None,
     range_mib: Annotated[
         int, typer.Option("--range", min=1, max=1_024, help="MiB of a capture that one task reads.")
     ] = 64,
@@ -40,7 +45,7 @@ def analyse(
     """Captures of any size into tables that Spark, pandas, DuckDB and others read: Parquet in --out.
 
     Files of a rotating capture are read as one. A capture that is in the tables already, by its content, is not read
-    again. Status 1 if a file could not be read, or not to its end.
+    again. Status 1 if somebody broke the protocol, or if a file could not be read, or not to its end.
 
     \b
     mqproto analyse run.pcapng --out tables
@@ -48,6 +53,7 @@ def analyse(
     mqproto analyse /mnt/captures --out /mnt/tables --master spark://head:7077
     """
     try:
+        from captures.decode.names import Names
         from captures.pipeline.job import analyse
         from captures.pipeline.runner import SparkRunner
         from captures.pipeline.session import spark_session
@@ -56,10 +62,17 @@ def analyse(
         raise UsageError(f"{missing.name} is not installed: pip install 'mqproto[spark]'") from None
     from simulator.analysing import ProgressLine
 
+    names = Names()
+    if topology is not None:
+        from simulator.captured import names_of
+        from simulator.topology import load
+
+        names = names_of(load(topology))
     tables = Tables(out)
     line = ProgressLine()
     with line.shown(), spark_session(master, log=out / LOG, listener=line) as spark:
-        result = analyse(captures, tables, SparkRunner(spark, line), range_bytes=range_mib << 20)
+        runner = SparkRunner(spark, line)
+        result = analyse(captures, tables, runner, names=names, range_bytes=range_mib << 20)
     counts = {name: tables.manifest.rows(name) for name in tables.manifest.tables}
     if as_json:
         print_json(_as_json(result, counts))
@@ -73,31 +86,41 @@ def analyse(
         read = sum(len(series.files) for series in result.series)
         count = len(result.refused) + read
         complain(f"{len(wrong)} of {count} captures could not be read, or not to the end")
-    return FINDING if wrong else DONE
+    faults = sum(count for (severity, _), count in result.codes.items() if severity == "fault")
+    return FINDING if wrong or faults else DONE
 
 
-def _lines(result: Result, counts: dict[str, int], out: Path) -> list[str]:
+def _lines(result: Result, counts: dict[str, int], out: Path) -> Iterator[str]:
+    from captures.decode.findings import CODES
     from captures.decode.summary import accounts, counted
+    from captures.packets import Totals
 
-    lines = []
-    for series in result.series:
-        files = series.files
+    if result.series:
+        totals = Totals()
+        for series in result.series:
+            totals.add(series.totals)
+        files = [file for series in result.series for file in series.files]
         size_bytes = sum(file.size_bytes for file in files)
-        lines.append(f"{series.name}: {counted(len(files), 'file')}, {size_bytes:,} bytes")
-        lines += [f"  {text}" for text in accounts(series.totals)]
-        connections = counted(series.totals.connections, "connection")
-        lines.append(f"  {counted(series.totals.packets, 'packet')} on {connections}")
-    for path in result.known:
-        lines.append(f"{path}: is in the tables already")
+        yield f"{counted(len(files), 'capture')}, {size_bytes:,} bytes"
+        yield from accounts(totals)
+        yield f"{counted(totals.packets, 'packet')} on {counted(totals.connections, 'connection')}"
+    elif not result.known:
+        yield "no captures"
+    if result.known:
+        yield f"{counted(len(result.known), 'capture')} in the tables already"
     for path, other in result.repeated:
-        lines.append(f"{path}: is the same as {other}, which is read")
+        yield f"{path} has the same content as {other}"
     if result.passed_over:
-        lines.append(f"{counted(len(result.passed_over), 'file')} that are no captures were passed over")
-    if not result.series and not result.known:
-        lines.append("no captures")
-    rows = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-    lines.append(f"{out}: {rows or 'no tables'}")
-    return lines
+        yield f"{counted(len(result.passed_over), 'file')} that are no captures passed over"
+    yield ""
+    for (severity, code), count in sorted(result.codes.items()):
+        yield f"{severity:<5} {code:<20} {count:>12,}  {CODES[code]}"
+    if not result.codes:
+        yield "nothing was found to be wrong"
+    yield ""
+    wide = max(map(len, counts), default=0)
+    for name, count in counts.items():
+        yield f"{out / name!s:<{len(str(out)) + wide + 1}} {count:>12,} rows"
 
 
 def _as_json(result: Result, counts: dict[str, int]) -> dict[str, Any]:
@@ -119,6 +142,10 @@ def _as_json(result: Result, counts: dict[str, int]) -> dict[str, Any]:
         "repeated": [{"file": path, "same_as": other} for path, other in result.repeated],
         "passed_over": result.passed_over,
         "refused": [_error(error) for error in result.refused],
+        "findings": [
+            {"severity": severity, "code": code, "count": count}
+            for (severity, code), count in sorted(result.codes.items())
+        ],
         "tables": counts,
     }
 

@@ -7,23 +7,27 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from captures.decode.names import Names
 from captures.frame import CaptureError
 from captures.packets import Totals
-from captures.pipeline.files import RANGE_BYTES, CaptureFile, Inventory, Range, Series, inventory, ranges
+from captures.pipeline.buckets import PacketPart
+from captures.pipeline.files import RANGE_BYTES, CaptureFile, Range, Series, inventory, ranges
 from captures.pipeline.inputs import captures_table
 from captures.pipeline.joining import Joined, JoinTask, join_ranges
+from captures.pipeline.judging import damage_rows
 from captures.pipeline.reading import Place, RangeRead, ReadTask, SeriesFolder, read_ranges
 from captures.pipeline.runner import Count, Runner
 from captures.pipeline.scan import Scanned, readings, replaced, scan, unproved
 from captures.pipeline.tables import Part, Run, Tables, write_part
+from captures.pipeline.verdicts import TABLES, judge
 from captures.pipeline.writing import SeriesFiles, WriteTask, write_packets
 
 T = TypeVar("T")
@@ -31,8 +35,9 @@ R = TypeVar("R")
 
 BUCKETS: Final = 16
 """Into so many parts at most the connections of a series are put; as many tasks may join them at a time."""
-STATE: Final = "series"
-"""In the manifest's state: by the name of a series, its files' fingerprints and its parts."""
+SERIES: Final = "series"
+REFUSED: Final = "refused"
+"""In the manifest's state: what is known of each series by its name, and why files were refused, by their paths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,7 @@ class Result:
     """What a run has done.
 
     known: files that earlier runs have read.
+    codes: how often each severity and code was found, over all runs.
     """
 
     series: list[SeriesResult]
@@ -73,10 +79,16 @@ class Result:
     repeated: list[tuple[str, str]]
     passed_over: list[str]
     known: list[str]
+    codes: Counter[tuple[str, str]]
 
 
 def analyse(
-    paths: Sequence[str], tables: Tables, runner: Runner, *, range_bytes: int = RANGE_BYTES
+    paths: Sequence[str],
+    tables: Tables,
+    runner: Runner,
+    *,
+    names: Names | None = None,
+    range_bytes: int = RANGE_BYTES,
 ) -> Result:
     """Read captures into the tables of a folder. What is in them already, by content, is not read again.
 
@@ -84,6 +96,7 @@ def analyse(
 
     Args:
         paths: files, and folders with files.
+        names: what queue managers and queues are called.
         range_bytes: so much of a file one task reads.
 
     Raises:
@@ -93,41 +106,91 @@ def analyse(
     """
     found = inventory(paths)
     with tables.run() as run:
-        earlier: dict[str, Any] = tables.manifest.state.get(STATE, {})
         known = {
-            fingerprint: series.name
-            for series in found.series
-            for fingerprint in earlier.get(series.name, {"files": []})["files"]
+            name: _Known.from_json(entry) for name, entry in tables.manifest.state.get(SERIES, {}).items()
         }
-        new = [
-            series for series in found.series if any(file.fingerprint not in known for file in series.files)
-        ]
+        new = [series for series in found.series if not _is_known(series, known)]
         job = _Job(run, runner, range_bytes, new)
         job.carry_out()
-        replaced_parts = {name for series in new for name in earlier.get(series.name, {"parts": []})["parts"]}
-        state = earlier | {
-            work.series.name: {
-                "files": [file.fingerprint for file in work.series.files],
-                "parts": [part.name for part in work.parts],
-            }
-            for work in job.works
+        replaced_parts = {
+            name for series in new if series.name in known for name in known[series.name].part_names
         }
+        places = {work.series.name: run.folder for work in job.works}
+        known |= {work.series.name: work.known() for work in job.works}
+        verdicts = judge(
+            run,
+            runner,
+            [
+                part
+                for name, each in known.items()
+                for part in each.packet_parts(name, places.get(name, tables.folder))
+            ],
+            lossy=(name for name, each in known.items() if each.is_lossy),
+            names=names or Names(),
+        )
+        refused = tables.manifest.state.get(REFUSED, {})
+        refused |= {error.where: [error.offset, error.reason] for error in found.refused}
+        damage = [(file, file, offset, reason) for file, (offset, reason) in refused.items()] + [
+            (name, *each) for name, one in known.items() for each in one.damage
+        ]
+        parts = [part for work in job.works for part in work.parts] + verdicts.parts
+        if damage:
+            parts.append(write_part(run.folder, f"findings/{run.name}-captures.parquet", damage_rows(damage)))
+            verdicts.codes["note", "damaged-capture"] += len(damage)
         run.commit(
-            added=[part for work in job.works for part in work.parts],
+            added=parts,
+            replaced=TABLES,
             dropped=[part for part in tables.manifest.parts if part.name in replaced_parts],
-            state={STATE: state},
+            state={SERIES: {name: asdict(each) for name, each in known.items()}, REFUSED: refused},
         )
     return Result(
         [work.result() for work in job.works],
         list(found.refused),
         list(found.repeated),
         list(found.passed_over),
-        _known_files(found, new),
+        [file.path for series in found.series if series not in new for file in series.files],
+        verdicts.codes,
     )
 
 
-def _known_files(found: Inventory, new: Sequence[Series]) -> list[str]:
-    return [file.path for series in found.series if series not in new for file in series.files]
+def _is_known(series: Series, known: dict[str, _Known]) -> bool:
+    """Whether all files of a series have been read."""
+    return series.name in known and {file.fingerprint for file in series.files} <= set(
+        known[series.name].files
+    )
+
+
+@dataclass(slots=True)
+class _Known:
+    """What a later run has to know of a series.
+
+    files: their fingerprints.
+    packets: its parts of the table of packets: name, rows, and how many of these are packets.
+    captures: its part of the table of captures.
+    damage: file, offset and reason.
+    """
+
+    files: list[str]
+    packets: list[tuple[str, int, int]]
+    captures: str
+    is_lossy: bool
+    damage: list[tuple[str, int, str]]
+
+    @classmethod
+    def from_json(cls, entry: dict[str, Any]) -> _Known:
+        """What `asdict` gave, after a way through JSON."""
+        return cls(**entry)
+
+    @property
+    def part_names(self) -> list[str]:
+        return [self.captures, *(name for name, _, _ in self.packets)]
+
+    def packet_parts(self, series: str, folder: Path) -> Iterator[PacketPart]:
+        """The parts of packets in their order."""
+        rows_before = framed_before = 0
+        for name, rows, framed in self.packets:
+            yield PacketPart(str(folder / name), series, rows, framed, rows_before, framed_before)
+            rows_before, framed_before = rows_before + rows, framed_before + framed
 
 
 @dataclass(slots=True)
@@ -151,6 +214,22 @@ class _Work:
     def framed_before(self) -> list[int]:
         """Of these, how many are packets."""
         return _counted((read.framed for read in self.reads), [each.framed for each in self.joined])
+
+    def known(self) -> _Known:
+        """What a later run has to know."""
+        totals, damage = self.result().totals, self.result().damage
+        rows, framed = self.rows_before(), self.framed_before()
+        packets = [part for part in self.parts if part.table == "packets"]
+        return _Known(
+            [file.fingerprint for file in self.series.files],
+            [
+                (part.name, rows[place + 1] - rows[place], framed[place + 1] - framed[place])
+                for place, part in enumerate(packets)
+            ],
+            next(part.name for part in self.parts if part.table == "captures"),
+            bool(totals.missing_bytes or totals.cut_frames or totals.skipped_bytes or damage),
+            [(error.where, error.offset, error.reason) for error in damage],
+        )
 
     def result(self) -> SeriesResult:
         """What became of it."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import tempfile
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,65 +14,80 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from captures import spoil
-from captures.decode.row import PacketRow, row_of
-from captures.decode.sight import sight_of
+from captures.decode import Analyst, row_of
+from captures.decode.analyst import sights
+from captures.decode.row import KEYS
 from captures.frame import Frame
 from captures.packets import PacketReader
 from captures.pcap import read_capture
 from captures.pcapng import PcapngWriter
-from captures.pipeline.job import Result, analyse
+from captures.pipeline.job import analyse
 from captures.pipeline.runner import LocalRunner
 from captures.pipeline.tables import Tables
 from tests.captures.pipeline.worlds import worlds
 
 SAMPLES = Path(__file__).parents[3] / "captures" / "samples"
-OF_OTHERS = {
-    "source",
-    "destination",
-    "session_number",
-    "session_recoverable_number",
-    "received_packets",
-    "received_count",
-    "saved_packets",
-    "saved_count",
-    "queue_name",
-    "ended_packets",
-    "ended_count",
-    "findings",
-}
-"""What a packet does not say by itself."""
+FINDING_KEYS = ("severity", "code", "packet", "text", "section")
+Rows = list[dict[str, Any]]
 
 
-def expected(reader: PacketReader) -> list[dict[str, Any]]:
-    return [
-        {name: value for name, value in asdict(row_of(sight_of(seen))).items() if name not in OF_OTHERS}
-        for seen in reader
-    ]
+def expected(reader: PacketReader) -> tuple[Rows, Rows]:
+    """The rows of `mqproto decode --json`, and what it finds at the end."""
+    analyst = Analyst()
+    rows = []
+    for sight in sights(reader, analyst):
+        name = analyst.names.destination(sight.message.user) if sight.message is not None else None
+        rows.append(row_of(sight, name).as_json())
+    totals = reader.totals
+    lossless = not (totals.missing_bytes or totals.cut_frames or totals.skipped_bytes)
+    return rows, [finding.as_json() for finding in analyst.finish(lossless=lossless)]
 
 
-def found(tables: Tables) -> list[dict[str, Any]]:
-    rows = tables.read("packets").sort_by("row_id").to_pylist()
-    names = set(PacketRow.__dataclass_fields__) - OF_OTHERS
-    for row in rows:
+def found(tables: Tables) -> tuple[Rows, Rows]:
+    """The same out of the tables."""
+    if not tables.paths("packets"):
+        return [], []
+    relations = by_row(tables, "relations")
+    endings = by_row(tables, "endings")
+    findings: defaultdict[int | None, list[dict[str, Any]]] = defaultdict(list)
+    if tables.paths("findings"):
+        for row in tables.read("findings").sort_by("rank").to_pylist():
+            row["packet"] = row["number"]
+            findings[row["row_id"]].append({name: row[name] for name in FINDING_KEYS})
+    rows = []
+    for row in tables.read("packets").sort_by("row_id").to_pylist():
+        row_id = row["row_id"]
+        row |= relations[row_id] | {"ended_packets": None, "ended_count": None} | endings.get(row_id, {})
         row["time"] = row["time"].strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         row["number"] = row["number"] if row["framed"] else None
-    return [{name: row[name] for name in row if name in names} for row in rows]
+        row["findings"] = findings[row_id]
+        rows.append({name: row[name] for name in KEYS})
+    return rows, findings[None]
 
 
-def analysed(paths: list[Path], range_bytes: int) -> tuple[list[dict[str, Any]], Result]:
-    with tempfile.TemporaryDirectory() as folder:
-        tables = Tables(Path(folder) / "out")
-        result = analyse([str(path) for path in paths], tables, LocalRunner(), range_bytes=range_bytes)
-        return found(tables), result
+def by_row(tables: Tables, name: str) -> dict[int, dict[str, Any]]:
+    rows = tables.read(name).to_pylist() if tables.paths(name) else []
+    found = {row["row_id"]: row for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def assert_same(tables: Tables, reader: PacketReader, wanted: tuple[Rows, Rows]) -> None:
+    """The tables say what decode says."""
+    rows, last = found(tables)
+    assert rows == wanted[0]
+    assert sorted(map(str, last)) == sorted(map(str, wanted[1]))
 
 
 @pytest.mark.parametrize("range_bytes", [1_500, 64 << 20])
 @pytest.mark.parametrize("name", sorted(path.stem for path in SAMPLES.glob("*.pcapng")))
-def test_the_table_of_packets_is_what_decode_shows(name: str, range_bytes: int) -> None:
+def test_tables_say_of_each_packet_what_decode_says(name: str, range_bytes: int, tmp_path: Path) -> None:
     path = SAMPLES / f"{name}.pcapng"
     reader = PacketReader(read_capture(path))
-    rows, result = analysed([path], range_bytes)
-    assert rows == expected(reader)
+    wanted = expected(reader)
+    tables = Tables(tmp_path / "out")
+    result = analyse([str(path)], tables, LocalRunner(), range_bytes=range_bytes)
+    assert_same(tables, reader, wanted)
     (series,) = result.series
     assert series.totals == reader.totals
 
@@ -90,53 +105,37 @@ def in_files(folder: Path, frames: Sequence[Frame], cuts: Sequence[int]) -> list
     return paths
 
 
-def expected_in_files(paths: Sequence[Path]) -> tuple[list[dict[str, Any]], PacketReader]:
-    """What one reader finds in all files one behind the other; frames counted over all of them."""
-    frames_before = itertools.accumulate((len(list(read_capture(path))) for path in paths), initial=0)
-    reader = PacketReader(
-        frame._replace(number=before + frame.number)
-        for path, before in zip(paths, frames_before, strict=False)
-        for frame in read_capture(path)
-    )
-    return expected(reader), reader
-
-
-def counted_over_all(
-    tables: Tables, paths: Sequence[Path], rows: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """The rows, with their frames counted over all files."""
-    places = tables.read("packets").sort_by("row_id").select(["file", "frame_file"]).to_pylist()
-    before = dict(
-        zip(
-            map(str, paths),
-            itertools.accumulate((len(list(read_capture(path))) for path in paths), initial=0),
-            strict=False,
+def assert_read_as_one(frames: Sequence[Frame], cuts: Sequence[int], range_bytes: int) -> None:
+    """One reader of all files, one behind the other, finds the same. Frames are counted over all of them."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        paths = in_files(folder, [frame._replace(number=0, offset=0) for frame in frames], cuts)
+        counts = [len(list(read_capture(path))) for path in paths]
+        before = dict(zip(map(str, paths), itertools.accumulate(counts, initial=0), strict=False))
+        reader = PacketReader(
+            frame._replace(number=before[str(path)] + frame.number)
+            for path in paths
+            for frame in read_capture(path)
         )
-    )
-    for row, place in zip(rows, places, strict=True):
-        row["frame"] += before[place["frame_file"] or place["file"]]
-        row["first_frame"] += before[place["file"]]
-    return rows
+        wanted, wanted_last = expected(reader)
+        tables = Tables(folder / "out")
+        result = analyse([str(folder)], tables, LocalRunner(), range_bytes=range_bytes)
+
+        rows, last = found(tables)
+        if rows:
+            files = tables.read("packets").sort_by("row_id").select(["file", "frame_file"]).to_pylist()
+            for row, place in zip(rows, files, strict=True):
+                row["frame"] += before[place["frame_file"] or place["file"]]
+                row["first_frame"] += before[place["file"]]
+        assert rows == wanted
+        assert sorted(map(str, last)) == sorted(map(str, wanted_last))
+        assert [series.totals for series in result.series] == [reader.totals]
 
 
 FRAMES = {path.stem: list(read_capture(path)) for path in sorted(SAMPLES.glob("*.pcapng"))}
 SHORT = [name for name, frames in FRAMES.items() if len(frames) < 150]
 cuts = st.lists(st.integers(0, 1_000), max_size=3)
 sizes = st.sampled_from([400, 3_000, 64 << 20])
-
-
-def assert_read_as_one(frames: Sequence[Frame], cuts: Sequence[int], range_bytes: int) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        paths = in_files(folder, [frame._replace(number=0, offset=0) for frame in frames], cuts)
-        tables = Tables(folder / "out")
-        result = analyse([str(folder)], tables, LocalRunner(), range_bytes=range_bytes)
-        wanted, reader = expected_in_files(paths)
-        if wanted:
-            assert counted_over_all(tables, paths, found(tables)) == wanted
-        else:
-            assert tables.manifest.rows("packets") == 0
-        assert [series.totals for series in result.series] == [reader.totals]
 
 
 @given(worlds(), cuts, sizes)

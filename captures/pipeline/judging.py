@@ -1,0 +1,379 @@
+"""The stages that judge packets, as tasks: who brings which rows to which stage, and where its tables go.
+
+What a stage does stands in captures/pipeline/stages. Packets come from the table of packets, part by part; rows go from
+task to task in buckets, of which each has all that one connection, one sequence or one message needs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from captures.decode.findings import Severity
+from captures.decode.names import Names
+from captures.decode.sight import Kind
+from captures.pipeline.buckets import Outbox, PacketPart, PartIndex, by_connection, by_text, split, taken
+from captures.pipeline.exchange import Exchange
+from captures.pipeline.runner import Count
+from captures.pipeline.stages import (
+    clocks,
+    directory,
+    duplicates,
+    findings,
+    grouping,
+    histories,
+    journeys,
+    sequences,
+    sessions,
+)
+from captures.pipeline.stages.facts import Losses, losses_of
+from captures.pipeline.stages.rows import Batches
+from captures.pipeline.stages.schema import FINDINGS, RELATIONS
+from captures.pipeline.stages.sequence_schema import CONFIRMATIONS
+from captures.pipeline.tables import Part, write_part
+
+BATCH_ROWS: Final = 16_384
+FINDERS: Final = ("findings of sessions", "findings of sequences", "findings of journeys")
+OF_SESSIONS, OF_SEQUENCES, OF_JOURNEYS = FINDERS
+OF_HISTORIES: Final = "findings of histories"
+"""Findings on their way to the packets that they are about, by who found them."""
+PLACED: Final = ("file", "frame", "file_offset")
+PLACED_FINDINGS: Final = pa.schema(
+    [*FINDINGS, ("file", pa.string()), ("frame", pa.int64()), ("file_offset", pa.int64())]
+)
+"""Findings, and the place of the packet that each is about: its file, the frame that ended it, and where it began."""
+JOINED: Final = tuple(name for name in RELATIONS.names if name not in ("series", "row_id"))
+_READ: Final = tuple(
+    dict.fromkeys(name for name in (*grouping.COLUMNS, *sequences.COLUMNS) if name not in JOINED)
+)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """All that the tasks of one run share.
+
+    run_folder: of the run, for its parts. run: its name.
+    parts: of the table of packets.
+    lossy: the series that the captures lack some of.
+    """
+
+    run_folder: Path
+    run: str
+    parts: tuple[PacketPart, ...]
+    lossy: frozenset[str]
+    names: Names
+    connection_buckets: int
+    sequence_buckets: int
+    message_buckets: int
+
+    def exchange(self, name: str) -> Exchange:
+        """Rows on their way."""
+        return Exchange(self.run_folder / "_stages" / "judging", name)
+
+    @cached_property
+    def index(self) -> PartIndex:
+        """Where the rows of packets are."""
+        return PartIndex(self.parts)
+
+    def lossless(self, series: str) -> bool:
+        """Whether the captures lack nothing of a series."""
+        return series not in self.lossy
+
+    def part(self, table: str, number: int, rows: pa.Table) -> Part:
+        """Write a part of a table."""
+        return write_part(self.run_folder, f"{table}/{self.run}-{number:06d}.parquet", rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one task is given.
+
+    number: of the part, or of the bucket.
+    files: of the exchanges that it reads, by name, where these were written by several tasks.
+    """
+
+    bench: Bench
+    number: int
+    directory: directory.Directory = field(default_factory=lambda: directory.Directory([], {}))
+    losses: Losses = field(default_factory=dict)
+    offsets_ns: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    files: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"part {self.number} of {self.bench.run_folder.parent.parent}"
+
+
+@dataclass(slots=True)
+class Done:
+    """What one task says.
+
+    parts: that it has written.
+    files: by the exchange's name and the bucket, the files of that task.
+    """
+
+    parts: list[Part] = field(default_factory=list)
+    files: dict[str, dict[int, list[int]]] = field(default_factory=dict)
+    handshakes: pa.RecordBatch | None = None
+    losses: Losses = field(default_factory=dict)
+    clock_pairs: pa.RecordBatch | None = None
+    codes: dict[tuple[str, str], int] = field(default_factory=dict)
+
+
+def share(task: Task, count: Count) -> Done:
+    """Packets of a part to their connections."""
+    bench, part = task.bench, task.bench.parts[task.number]
+    handshakes = []
+    facts: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
+    for batch in _read(part, sessions.COLUMNS):
+        bucket = by_connection(part.series, batch.column("connection"), bench.connection_buckets)
+        for number, rows in split(batch, bucket).items():
+            facts[number].append(rows)
+        asked = pc.equal(batch.column("kind"), str(Kind.ESTABLISH_CONNECTION))
+        handshakes.append(batch.filter(asked).select(directory.HANDSHAKE_COLUMNS))
+        count(batch.num_rows, 0)
+    bench.exchange("facts").put(
+        task.number, {number: pa.concat_batches(batches) for number, batches in facts.items()}
+    )
+    return Done(handshakes=pa.concat_batches(handshakes) if handshakes else None)
+
+
+def judge_sessions(task: Task, count: Count) -> Done:
+    """The connections of a bucket."""
+    bench = task.bench
+    stage = sessions.SessionStage(bench.names, task.directory)
+    out = _Out(task, OF_SESSIONS, {"relations": Outbox(bench.exchange("relations"), task.number)})
+
+    def add(found: Batches) -> None:
+        if (relations := found.pop("relations", None)) is not None:
+            out.boxes["relations"].add(relations, bench.index.of_rows(relations))
+        if (some := found.get("sessions")) is not None:
+            out.done.losses |= losses_of(some)
+        out.add(found)
+
+    for _, batch in bench.exchange("facts").take(task.number, range(len(bench.parts))):
+        for rows in _pieces(batch):
+            add(stage.take(rows))
+            count(rows.num_rows, 0)
+    add(stage.finish(bench.lossless))
+    return out.finish()
+
+
+def relate(task: Task, count: Count) -> Done:
+    """Packets of a part, and what they are to their sessions, to their sequences and their messages."""
+    bench, part = task.bench, task.bench.parts[task.number]
+    relations = pa.Table.from_batches(
+        taken(bench.exchange("relations"), task.number, task.files["relations"]), RELATIONS
+    ).sort_by("row_id")
+    done = Done([bench.part("relations", task.number, relations)])
+    of_sequences: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
+    of_messages: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
+    at = 0
+    for batch in _read(part, _READ):
+        own = relations.slice(at, batch.num_rows)
+        at += batch.num_rows
+        assert own["row_id"].combine_chunks().equals(batch.column("row_id")), "a relation for each packet"
+        for name in JOINED:
+            batch = batch.append_column(name, _whole(own[name]))
+        rows = sequences.keyed(batch.select(sequences.COLUMNS))
+        for bucket, some in split(rows, by_text(rows.column("identifier"), bench.sequence_buckets)).items():
+            of_sequences[bucket].append(some)
+        rows = journeys.keyed(batch.select(grouping.COLUMNS))
+        for bucket, some in split(rows, by_text(rows.column("subject"), bench.message_buckets)).items():
+            of_messages[bucket].append(some)
+        count(batch.num_rows, 0)
+    for name, buckets in (("sequence-rows", of_sequences), ("message-rows", of_messages)):
+        bench.exchange(name).put(
+            task.number, {bucket: pa.concat_batches(some) for bucket, some in buckets.items()}
+        )
+    return done
+
+
+def judge_sequences(task: Task, count: Count) -> Done:
+    """The sequences of a bucket."""
+    bench = task.bench
+    stage = sequences.SequenceStage(task.losses)
+    out = _Out(task, OF_SEQUENCES, {"confirmations": Outbox(bench.exchange("confirmations"), task.number)})
+
+    def add(found: Batches) -> None:
+        if (some := found.pop("confirmations", None)) is not None:
+            bucket = by_text(some.column("subject"), bench.message_buckets)
+            out.boxes["confirmations"].add(some, bucket)
+        out.add(found)
+
+    for _, batch in bench.exchange("sequence-rows").take(task.number, range(len(bench.parts))):
+        for rows in _pieces(batch):
+            add(stage.take(rows))
+            count(rows.num_rows, 0)
+    add(stage.finish(bench.lossless))
+    return out.finish()
+
+
+def judge_journeys(task: Task, count: Count) -> Done:
+    """The messages of a bucket, from hop to hop."""
+    journey, clock = journeys.JourneyStage(task.losses), clocks.ClockStage()
+    messages = grouping.MessageStages(clock)
+    out = _Out(task, OF_JOURNEYS)
+    for rows in _messages(task):
+        out.add(journey.take(rows))
+        messages.take(rows)
+        count(rows.num_rows, 0)
+    messages.finish()
+    out.done.clock_pairs = clock.pairs()
+    return out.finish()
+
+
+def tell_histories(task: Task, count: Count) -> Done:
+    """The messages of a bucket, each as a whole."""
+    bench = task.bench
+    label = directory.labels(bench.names, task.directory)
+    messages = grouping.MessageStages(
+        histories.HistoryStage(label, bench.lossless, task.offsets_ns),
+        duplicates.DuplicateStage(bench.lossless, task.offsets_ns),
+    )
+    out = _Out(task, OF_HISTORIES)
+    confirmations = taken(bench.exchange("confirmations"), task.number, task.files["confirmations"])
+    for rows in _messages(task, pa.Table.from_batches(confirmations, CONFIRMATIONS)):
+        out.add(messages.take(rows))
+        count(rows.num_rows, 0)
+    out.add(messages.finish())
+    return out.finish()
+
+
+def place_findings(task: Task, count: Count) -> Done:
+    """All that was found about the packets of a part, with their places."""
+    bench = task.bench
+    found = [
+        batch for name in FINDERS for batch in taken(bench.exchange(name), task.number, task.files[name])
+    ]
+    places: dict[tuple[int, bool], tuple[Any, ...]] = {}
+    if task.number < len(bench.parts):
+        part = bench.parts[task.number]
+        for batch in _read(part, findings.COLUMNS):
+            found.append(findings.packet_findings(batch))
+        wanted = pa.Table.from_batches(found, FINDINGS)
+        places = _places(part, wanted)
+    rows = pa.Table.from_batches(found, FINDINGS).sort_by(
+        [("number", "ascending"), ("row_id", "ascending"), ("rank", "ascending")]
+    )
+    if not rows.num_rows:
+        return Done()
+    placed = [
+        places.get((row_id, True)) or places.get((number, False)) or (None, None, None)
+        for row_id, number in zip(rows["row_id"].to_pylist(), rows["number"].to_pylist(), strict=True)
+    ]
+    for name, column in zip(PLACED, zip(*placed, strict=True), strict=True):
+        rows = rows.append_column(name, pa.array(column, PLACED_FINDINGS.field(name).type))
+    codes: defaultdict[tuple[str, str], int] = defaultdict(int)
+    for key in zip(rows["severity"].to_pylist(), rows["code"].to_pylist(), strict=True):
+        codes[key] += 1
+    count(rows.num_rows, 0)
+    return Done([bench.part("findings", task.number, rows)], codes=dict(codes))
+
+
+def _places(part: PacketPart, wanted: pa.Table) -> dict[tuple[int, bool], tuple[Any, ...]]:
+    """Places of the packets that findings are about: by row_id where that is such a packet, and by number."""
+    numbers = pa.array(wanted["number"].unique().to_pylist(), pa.int64())
+    told = dict(zip(wanted["row_id"].to_pylist(), wanted["number"].to_pylist(), strict=True))
+    places: dict[tuple[int, bool], tuple[Any, ...]] = {}
+    for batch in _read(part, ("row_id", "number", "framed", *PLACED)):
+        near = batch.filter(pc.is_in(batch.column("number"), value_set=numbers))
+        for row_id, number, framed, *place in zip(
+            *(near.column(name).to_pylist() for name in ("row_id", "number", "framed", *PLACED)), strict=True
+        ):
+            if told.get(row_id) == number:
+                places[row_id, True] = tuple(place)
+            if framed:
+                places[number, False] = tuple(place)
+    return places
+
+
+def damage_rows(damage: Iterable[tuple[str, str, int, str]]) -> pa.Table:
+    """Findings about captures that could not be read, or not to their ends.
+
+    Args:
+        damage: of each the series, the file, where in it, and why.
+    """
+    rows = [
+        {
+            "series": series,
+            "rank": 0,
+            "severity": str(Severity.NOTE),
+            "code": "damaged-capture",
+            "text": reason,
+            "section": "",
+            "others": [],
+            "file": file,
+            "file_offset": offset,
+        }
+        for series, file, offset, reason in damage
+    ]
+    return pa.Table.from_pylist(rows, schema=PLACED_FINDINGS)
+
+
+class _Out:
+    """The tables of one bucket, and the findings of it on their way to their packets."""
+
+    def __init__(self, task: Task, stage: str, boxes: dict[str, Outbox] | None = None) -> None:
+        self.done = Done()
+        self.boxes = {**(boxes or {}), stage: Outbox(task.bench.exchange(stage), task.number)}
+        self._stage = stage
+        self._task = task
+        self._tables: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
+
+    def add(self, found: Batches) -> None:
+        """What a stage gives."""
+        bench = self._task.bench
+        for name, batch in found.items():
+            if name == "findings":
+                self.boxes[self._stage].add(batch, bench.index.of_numbers(batch))
+            else:
+                self._tables[name].append(batch)
+
+    def finish(self) -> Done:
+        """Write everything."""
+        for name, batches in self._tables.items():
+            rows = pa.Table.from_batches(batches)
+            self.done.parts.append(self._task.bench.part(name, self._task.number, rows))
+        for name, box in self.boxes.items():
+            box.flush()
+            self.done.files[name] = dict(box.written)
+        return self.done
+
+
+def _read(part: PacketPart, columns: Iterable[str]) -> Iterator[pa.RecordBatch]:
+    """Some columns of a part, some rows at a time."""
+    with pq.ParquetFile(part.path) as file:
+        yield from file.iter_batches(BATCH_ROWS, columns=list(columns))
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch some rows at a time, so that what is made of them stays small."""
+    return (batch.slice(start, BATCH_ROWS) for start in range(0, batch.num_rows, BATCH_ROWS))
+
+
+def _messages(task: Task, more: pa.Table | None = None) -> Iterator[pa.RecordBatch]:
+    """All rows of a bucket of messages, those of one message together."""
+    bench = task.bench
+    batches = [
+        batch for _, batch in bench.exchange("message-rows").take(task.number, range(len(bench.parts)))
+    ]
+    if not batches:
+        return
+    rows = pa.Table.from_batches(batches)
+    if more is not None:
+        rows = pa.concat_tables([rows, more], promote_options="default")
+    order = [(name, "ascending") for name in grouping.ORDER]
+    yield from rows.sort_by(order).to_batches(BATCH_ROWS)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined

@@ -1,0 +1,149 @@
+"""From the table of packets to what they mean: sessions, sequences, messages, findings; and in which order.
+
+All packets of all runs are judged anew in each run, since a message may have crossed one hop in an earlier one. What is
+read for that are some columns of the table, not the captures.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+
+from captures.decode.names import Names
+from captures.pipeline import judging
+from captures.pipeline.buckets import PacketPart
+from captures.pipeline.judging import Bench, Done, Task
+from captures.pipeline.runner import Count, Runner
+from captures.pipeline.stages import clocks, directory
+from captures.pipeline.stages.facts import Losses
+from captures.pipeline.tables import Part, Run
+
+TABLES: Final = (
+    "relations",
+    "endings",
+    "sessions",
+    "sequences",
+    "sequence_hops",
+    "gaps",
+    "order_acks",
+    "hops",
+    "histories",
+    "duplicates",
+    "arrivals",
+    "clocks",
+    "findings",
+)
+"""All that is made anew by each run."""
+CONNECTION_ROWS: Final = 200_000
+"""For about so many packets there is one bucket of connections, and of sequences; up to BUCKETS."""
+BUCKETS: Final = 64
+MESSAGE_ROWS: Final = 200_000
+"""A bucket of messages is sorted in memory, so there are as many as it takes."""
+
+
+@dataclass(slots=True)
+class Verdicts:
+    """What came of it.
+
+    codes: how often each severity and code was found.
+    """
+
+    parts: list[Part]
+    codes: Counter[tuple[str, str]]
+
+
+def judge(
+    run: Run, runner: Runner, parts: Sequence[PacketPart], *, lossy: Iterable[str], names: Names
+) -> Verdicts:
+    """Judge all packets.
+
+    Args:
+        parts: the table of packets; those of a series follow one another.
+        lossy: the series that the captures lack some of.
+    """
+    rows = sum(part.rows for part in parts)
+    buckets = min(BUCKETS, 1 + rows // CONNECTION_ROWS)
+    bench = Bench(
+        run.folder,
+        run.name,
+        tuple(parts),
+        frozenset(lossy),
+        names,
+        connection_buckets=buckets,
+        sequence_buckets=buckets,
+        message_buckets=1 + rows // MESSAGE_ROWS,
+    )
+    return _Judge(bench, runner).judge() if parts else Verdicts([], Counter())
+
+
+class _Judge:
+    """The stages, one after the other."""
+
+    def __init__(self, bench: Bench, runner: Runner) -> None:
+        self._bench = bench
+        self._runner = runner
+        self._parts: list[Part] = []
+        self._files: dict[str, defaultdict[int, list[int]]] = {}
+
+    def judge(self) -> Verdicts:
+        """Everything, in an order in which each has what it needs."""
+        bench = self._bench
+        of_parts, everything = range(len(bench.parts)), Task(bench, 0)
+        shared = self._carry_out("sharing out packets", judging.share, of_parts, everything)
+        handshakes = [done.handshakes for done in shared if done.handshakes is not None]
+        everything = replace(everything, directory=directory.learn(handshakes))
+
+        connections = range(bench.connection_buckets)
+        losses: Losses = {}
+        for done in self._carry_out("judging sessions", judging.judge_sessions, connections, everything):
+            losses |= done.losses
+        everything = replace(everything, losses=losses)
+        self._carry_out("relating packets", judging.relate, of_parts, everything, ("relations",))
+
+        sequences, messages = range(bench.sequence_buckets), range(bench.message_buckets)
+        self._carry_out("judging sequences", judging.judge_sequences, sequences, everything)
+        journeys = self._carry_out("following messages", judging.judge_journeys, messages, everything)
+        found = clocks.clocks(done.clock_pairs for done in journeys if done.clock_pairs is not None)
+        everything = replace(everything, offsets_ns=clocks.offsets_ns(found))
+        if found.num_rows:
+            self._parts.append(bench.part("clocks", 0, pa.Table.from_batches([found])))
+        self._carry_out("telling histories", judging.tell_histories, messages, everything, ("confirmations",))
+        codes: Counter[tuple[str, str]] = Counter()
+        about = range(len(bench.parts) + 1)
+        for done in self._carry_out(
+            "placing findings", judging.place_findings, about, everything, judging.FINDERS
+        ):
+            codes.update(done.codes)
+        return Verdicts(self._parts, codes)
+
+    def _carry_out(
+        self,
+        stage: str,
+        function: Callable[[Task, Count], Done],
+        numbers: range,
+        everything: Task,
+        reads: Sequence[str] = (),
+    ) -> list[Done]:
+        """One task for each number; it is told which files of the exchanges that it reads are for it."""
+        tasks = [
+            replace(
+                everything,
+                number=number,
+                files={
+                    name: tuple(self._files[name][number] if name in self._files else ()) for name in reads
+                },
+            )
+            for number in numbers
+        ]
+        results = self._runner(stage, function, tasks)
+        for done in results:
+            self._parts += done.parts
+            for name, files in done.files.items():
+                ours = self._files.setdefault(name, defaultdict(list))
+                for bucket, some in files.items():
+                    ours[bucket] += some
+        return results
