@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from captures.decode import Names
 from captures.packets import SeenPacket
+from captures.pipeline import job
+from captures.pipeline.runner import LocalRunner
+from captures.pipeline.tables import Tables
 from tests.captures.decode.scene import Scene, names
 from tests.captures.decode.story import pinged, story
 from tests.captures.decode.test_analyst import conversations, is_same_stream
 from tests.captures.pipeline.stages.local import Analysed, Cluster, analyse
-from tests.captures.pipeline.stages.table import OF_OTHERS, SAMPLES, decode, sample
+from tests.captures.pipeline.stages.table import FOLDER, OF_OTHERS, SAMPLES, decode, sample
 
 PLACES = st.integers(0, 60)
 
@@ -42,10 +47,24 @@ def findings(found: Analysed, row_id: int | None) -> list[dict[str, Any]]:
     ]
 
 
-def agree(seen: list[SeenPacket], known: Names | None, cluster: Cluster, *, lossless: bool = True) -> None:
+def agree(
+    seen: list[SeenPacket],
+    known: Names | None,
+    cluster: Cluster,
+    *,
+    lossless: bool = True,
+    packets: pa.Table | None = None,
+) -> None:
+    """The stages say of packets what decode says.
+
+    Args:
+        packets: the same packets as a table, if it is not to be made of them.
+    """
     decoded = decode(seen, known, lossless=lossless)
-    found = analyse(decoded.packets, names=known, lossless=lambda series: lossless, cluster=cluster)
-    for row_id, row in enumerate(decoded.rows):
+    packets = decoded.packets if packets is None else packets
+    found = analyse(packets, names=known, lossless=lambda series: lossless, cluster=cluster)
+    row_ids = sorted(packets.column("row_id").to_pylist())
+    for row_id, row in zip(row_ids, decoded.rows, strict=True):
         expected = {name: getattr(row, name) for name in OF_OTHERS if name != "findings"}
         assert joined(found, row_id) == expected
         assert findings(found, row_id) == row.findings
@@ -57,6 +76,14 @@ def agree(seen: list[SeenPacket], known: Names | None, cluster: Cluster, *, loss
 def test_every_sample_is_judged_as_decode_judges_it(name: str) -> None:
     seen, lossless = sample(name)
     agree(seen, None, Cluster(parts=3, batch_rows=40), lossless=lossless)
+
+
+@pytest.mark.parametrize("name", ["hostile", "gap-held", "loss-and-reordering"])
+def test_the_table_of_packets_that_a_job_writes_is_judged_as_well(name: str, tmp_path: Path) -> None:
+    job.analyse([str(FOLDER / f"{name}.pcapng")], Tables(tmp_path / "tables"), LocalRunner())
+    seen, lossless = sample(name)
+    packets = Tables(tmp_path / "tables").read("packets")
+    agree(seen, None, Cluster(parts=2, batch_rows=64), lossless=lossless, packets=packets)
 
 
 def test_a_story_with_names_and_pings_is_told_as_decode_tells_it() -> None:
