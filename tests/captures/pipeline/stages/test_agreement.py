@@ -90,7 +90,7 @@ def test_a_story_with_names_and_pings_is_told_as_decode_tells_it() -> None:
     agree(pinged(story()).packets, names("a", "b", "c"), Cluster(parts=2, batch_rows=3))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     conversations(),
     st.lists(st.tuples(PLACES, PLACES), max_size=4),

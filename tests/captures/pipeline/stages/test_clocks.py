@@ -51,7 +51,7 @@ def talk(there: int, back: int) -> Scene:
     return scene
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(OFFSETS_NS, st.integers(1, 3), st.integers(1, 3), st.data())
 def test_packets_of_both_directions_bound_the_offset(
     offset_ns: int, there: int, back: int, data: st.DataObject

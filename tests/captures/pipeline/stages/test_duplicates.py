@@ -93,7 +93,7 @@ def test_what_is_in_doubt_is_for_the_resolver_and_nothing_else_is() -> None:
     assert len(asked) == 1
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(conversations(), st.integers(8, 40))
 def test_the_history_of_several_runs_is_that_of_one(scene: Scene, cut: int) -> None:
     whole = judged(scene)
