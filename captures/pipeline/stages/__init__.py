@@ -8,8 +8,8 @@ batches, bounded as that of `captures.decode`, whose rules they use.
 2. `sessions` gives `relations`, what each packet is to its session, with which packets are joined for all that follows.
 3. `sequences` judges what goes end to end, and says of each message when an OrderAck covered it.
 4. `journeys` brings together what is of one message, and judges its crossings. The rows that it makes are also for
-   `clocks`, how far those of capture points are apart; then for `histories`, what became of each message; and for
-   `duplicates`, which of its arrivals was new.
+   `clocks`, how far those of capture points are apart, if there are several; then for `histories`, what became of each
+   message; and for `duplicates`, which of its arrivals was new.
 5. `findings` has what packets say by themselves.
 
 Packets, relations, endings and findings together are the rows of `mqproto decode --json`.
