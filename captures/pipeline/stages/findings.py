@@ -11,7 +11,7 @@ from captures.decode.findings import Finding, Severity
 from captures.pipeline.stages.rows import batch_of
 from captures.pipeline.stages.schema import FINDINGS
 
-COLUMNS: Final = ("series", "row_id", "number", "framed", "fault", "own_findings")
+COLUMNS: Final = ("series", "row_id", "number", "own_findings")
 RANK: Final = 3_000_000
 """Findings that a packet gives by itself are the last among its findings."""
 
@@ -39,13 +39,14 @@ def packet_findings(batch: pa.RecordBatch) -> pa.RecordBatch:
     """
     odd = batch.filter(pc.is_valid(batch.column("own_findings")))
     columns = (odd.column(name).to_pylist() for name in COLUMNS)
-    rows = []
-    for series, row_id, number, framed, fault, own in zip(*columns, strict=True):
-        findings = [
-            Finding(Severity(each["severity"]), each["code"], number, each["text"], each["section"])
-            for each in own
-        ]
-        if not framed:  # What follows its first fault is nothing that anybody should read as a packet.
-            findings = [Finding(Severity.FAULT, "malformed", number, fault)]
-        rows += [finding_row(series, row_id, RANK + rank, each) for rank, each in enumerate(findings)]
+    rows = (
+        finding_row(
+            series,
+            row_id,
+            RANK + rank,
+            Finding(Severity(found["severity"]), found["code"], number or 0, found["text"], found["section"]),
+        )
+        for series, row_id, number, own in zip(*columns, strict=True)
+        for rank, found in enumerate(own)
+    )
     return batch_of(FINDINGS, rows)

@@ -88,7 +88,6 @@ def _row(row_id: int, seen: SeenPacket, series: str) -> dict[str, Any]:
         "interface": seen.interface.number,
         "digest": digest,
         "own_findings": found(seen),
-        "framed": seen.framed,
         "time": None,
     }
     return {name: value for name, value in row.items() if name not in OF_OTHERS} | own
