@@ -59,6 +59,8 @@ def reason(error: BaseException) -> str:
     text = str(error)
     if told := TOLD.findall(text) or PYTHON.findall(text):
         line = told[-1]
+        if line.startswith("ModuleNotFoundError"):
+            line += ", which workers need: captures/pipeline/README.md says how they get it"
     elif last := LAST_TASK.search(text):
         line = last[1]
     else:

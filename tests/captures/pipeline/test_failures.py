@@ -39,7 +39,8 @@ Driver stacktrace:
         (WORKER.rpartition("\n\n")[0].rpartition("\n\n")[0], "ValueError: z"),
         (
             "Traceback (most recent call last):\n  File ...\nModuleNotFoundError: No module named 'captures'\n",
-            "ModuleNotFoundError: No module named 'captures'",
+            "ModuleNotFoundError: No module named 'captures', which workers need: "
+            "captures/pipeline/README.md says how they get it",
         ),
         (
             LOST,
