@@ -215,21 +215,31 @@ class Direction:
         """Whether `later` began where this one stands, and neither has anything that the other had to know."""
         if self._early or later._early or later.reached_back:
             return False
-        if self._next is None or later._start is None:
+        if self._next is None or later._start is None or later._only_acknowledges:
             return True
         return (later._start - self._next) % 2**32 == 0
 
     def go_on_as(self, later: Direction) -> None:
         """Stand where `later` does, which continues this one. What was read is not remembered."""
         self.stream.add(later.stream)
-        if later._next is not None and later._start is not None:
-            shift = 0 if self._next is None else self._next - later._start
-            if self._next is None:
-                self._initial, self._start = later._initial, later._start
+        if self._next is None:
+            self._initial, self._start, self._next, self._finish = (
+                later._initial,
+                later._start,
+                later._next,
+                later._finish,
+            )
+        elif later._next is not None and later._start is not None and not later._only_acknowledges:
             if later._finish is not None:
-                self._finish = later._finish + shift
-            self._next = later._next + shift
+                self._finish = self._next + later._finish - later._start
+            self._next += later._next - later._start
         self.forget()
+
+    @property
+    def _only_acknowledges(self) -> bool:
+        """Whether all its segments were bare. Then nothing depends on their numbers, which behind a FIN are ahead."""
+        said = self.stream.data_bytes or self.stream.retransmission_count or self.stream.keep_alive_count
+        return not (said or self._early or self.stream.from_start or self._finish is not None)
 
     def forget(self) -> None:
         """Keep nothing to compare repetitions with."""

@@ -27,8 +27,10 @@ class Told(NamedTuple):
 @st.composite
 def stories(draw: st.DrawFn) -> Told:
     """What a stream brings, cut anywhere, with bytes missing here and there."""
-    data = b"".join(draw(st.lists(SAID, min_size=1, max_size=6)))
-    cuts = draw(st.sets(st.integers(1, len(data)), max_size=6))
+    said = draw(st.lists(SAID, min_size=1, max_size=6))
+    data = b"".join(said)
+    borders = set(itertools.accumulate(map(len, said)))
+    cuts = draw(st.sets(st.integers(1, len(data)), max_size=6)) | draw(st.sampled_from([set(), borders]))
     gaps = st.sampled_from([0, 0, 0, 0, 1, 40, 120])
     chunks = [
         Chunk(10 * number, data[start:end], draw(gaps), number, 100 * number)

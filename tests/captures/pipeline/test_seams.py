@@ -94,6 +94,19 @@ def test_what_came_in_order_is_never_read_again(talk: list[bytes], data: st.Data
     assert proved(assert_same(frames, data.draw(cuts_of(frames))))
 
 
+def test_the_end_of_a_connection_may_be_cut_anywhere() -> None:
+    talk = TcpConversation(CLIENT, SERVER)
+    talked = [
+        *talk.open(),
+        *talk.send(Side.CLIENT, user_message(200)),
+        *talk.send(Side.SERVER, user_message(160)),
+    ]
+    frames = numbered(
+        Frame(0, frame) for frame in [*talked, *talk.finish(Side.CLIENT), *talk.finish(Side.SERVER)]
+    )
+    assert proved(assert_same(frames, range(len(frames))))
+
+
 def test_a_range_finds_the_packets_that_no_segment_begins_with() -> None:
     stream = b"".join(user_message(500 + number % 7) for number in range(600))
     frames = said(*cut_up(stream, 1_460))
@@ -160,6 +173,28 @@ def test_a_way_that_was_lost_before_the_first_packet_was_whole_counts_as_resumed
         result = assert_same(numbered([*frames[:-2], last]), [3])
     assert [seen.resumed_count for seen in result.closed] == [1, 0]
     assert [place for place, _ in result.read_again] == [1]
+
+
+def test_what_is_missing_where_a_range_begins_is_missing_before_its_first_packet() -> None:
+    opening, (_, *rest) = said()[:2], said(bytes(100), user_message(200), user_message(160))[2:]
+    bare = TcpConversation(CLIENT, SERVER).open()[2]
+    frames = numbered([*opening, Frame(0, bare), *rest])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(direction, "PIECE_LIMIT_COUNT", 0)
+        result = assert_same(frames, [2])
+    assert [packet["missing_bytes"] for packet in result.packets] == [100, 0]
+    assert proved(result)
+
+
+def test_what_was_skipped_and_missing_before_a_packet_is_told_with_it_however_many_ranges_it_takes() -> None:
+    packet = user_message(200)
+    said_frames = said(bytes(50), bytes(40), bytes(10), packet[:90], packet[90:], begun=False)
+    frames = numbered([said_frames[0], *said_frames[2:]])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(direction, "PIECE_LIMIT_COUNT", 0)
+        result = assert_same(frames, [2, 3])
+    assert [(found["missing_bytes"], found["skipped_bytes"]) for found in result.packets] == [(40, 60)]
+    assert proved(result)
 
 
 def test_what_is_handed_on_is_small() -> None:
