@@ -188,8 +188,11 @@ class Direction:
         self.stream.data_bytes = size_bytes
 
     def goes_on(self, sequence_number: int | None) -> bool:
-        """Whether payload that begins with this number brings just what is due; if None, whether anything is due."""
-        if self._next is None or self._early:
+        """Whether payload that begins with this number brings just what is due; if None, whether anything is due.
+
+        Nothing may be waiting.
+        """
+        if self._next is None:
             return False
         return sequence_number is None or (sequence_number - self._next) % 2**32 == 0
 
