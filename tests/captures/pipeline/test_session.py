@@ -137,6 +137,8 @@ def start_job(folder: Path, environ: dict[str, str], what: str) -> subprocess.Po
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
+        # Whoever runs the tests in the background of a shell ignores it, and so would the job.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         text=True,
     )
     assert process.stdout is not None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -152,14 +155,15 @@ def test_packets_of_ones_own_come_before_the_others(tmp_path: Path) -> None:
     assert SEEN[:2] == [examples()[3], b"broken"]
 
 
-def test_it_stops_in_time_and_tells_how_far_it_is() -> None:
+def test_it_stops_in_time_and_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(monotonic=partial(next, count(step=0.001)))
+    monkeypatch.setattr(fuzzing, "time", clock)
     told: list[float] = []
     report = fuzz_parser(
-        Options(target=target("remember"), seconds=1.3), lambda report: told.append(report.seconds)
+        Options(target=target("remember"), seconds=3.5), lambda report: told.append(report.seconds)
     )
-    assert told
-    assert told[0] >= 1
-    assert report.seconds >= 1.3
+    assert told == pytest.approx([1, 2, 3], abs=0.1)
+    assert report.seconds == pytest.approx(3.5, abs=0.1)
     assert report.rate > 0
 
 
