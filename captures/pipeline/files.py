@@ -170,7 +170,7 @@ def inventory(paths: Iterable[str], belongs_to: Mapping[str, str] | None = None)
     groups: dict[str, list[CaptureFile]] = defaultdict(list)
     for file in found.values():
         groups[belongs_to.get(file.path) or series_name(file.path)].append(file)
-    series = (Series(name, tuple(sorted(files, key=_order))) for name, files in sorted(groups.items()))
+    series = (Series(name, in_order(files)) for name, files in sorted(groups.items()))
     return Inventory(tuple(series), tuple(refused), tuple(repeated), tuple(passed_over))
 
 
@@ -249,6 +249,11 @@ def series_name(path: str) -> str:
     stem, suffix = os.path.splitext(counted["name"] if counted else name)
     rotated = _ROTATED.match(stem)
     return os.path.join(folder, (rotated["name"] if rotated else stem) + suffix)
+
+
+def in_order(files: Iterable[CaptureFile]) -> tuple[CaptureFile, ...]:
+    """The files of a series by their first frames, and by their names where these are of one time."""
+    return tuple(sorted(files, key=_order))
 
 
 def _order(file: CaptureFile) -> tuple[bool, int, list[tuple[int, str]]]:

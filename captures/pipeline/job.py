@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -19,7 +20,16 @@ from captures.decode.names import Names
 from captures.frame import CaptureError
 from captures.packets import Totals
 from captures.pipeline.buckets import PacketPart
-from captures.pipeline.files import RANGE_BYTES, CaptureFile, Range, Series, inventory, ranges
+from captures.pipeline.files import (
+    RANGE_BYTES,
+    CaptureFile,
+    Range,
+    Series,
+    in_order,
+    inventory,
+    look_at,
+    ranges,
+)
 from captures.pipeline.inputs import captures_table
 from captures.pipeline.joining import Joined, JoinTask, join_ranges
 from captures.pipeline.judging import damage_rows
@@ -92,7 +102,8 @@ def analyse(
 ) -> Result:
     """Read captures into the tables of a folder. What is in them already, by content, is not read again.
 
-    A series of which files are new is read as a whole, since its connections go on from file to file.
+    A series of which files are new is read as a whole, since its connections go on from file to file. Where the earlier
+    files are gone, the new ones are a series of their own.
 
     Args:
         paths: files, and folders with files.
@@ -109,7 +120,10 @@ def analyse(
         known = {
             name: _Known.from_json(entry) for name, entry in tables.manifest.state.get(SERIES, {}).items()
         }
-        new = [series for series in found.series if not _is_known(series, known)]
+        new = [_with_earlier(series, known) for series in found.series if not _is_known(series, known)]
+        known_files = [
+            file.path for series in found.series if _is_known(series, known) for file in series.files
+        ]
         job = _Job(run, runner, range_bytes, new)
         job.carry_out()
         replaced_parts = {
@@ -148,29 +162,52 @@ def analyse(
         list(found.refused),
         list(found.repeated),
         list(found.passed_over),
-        [file.path for series in found.series if series not in new for file in series.files],
+        known_files,
         verdicts.codes,
     )
 
 
 def _is_known(series: Series, known: dict[str, _Known]) -> bool:
     """Whether all files of a series have been read."""
-    return series.name in known and {file.fingerprint for file in series.files} <= set(
-        known[series.name].files
-    )
+    read = {fingerprint for each in known.values() for fingerprint in each.files}
+    return {file.fingerprint for file in series.files} <= read
+
+
+def _with_earlier(series: Series, known: dict[str, _Known]) -> Series:
+    """A series with the files of it that were read before.
+
+    If these are no longer there, the new ones are a series of their own, which later ones may belong to.
+    """
+    parts: list[str] = []
+    name = series.name
+    while name in known:
+        parts.append(name)
+        name = f"{series.name} ({len(parts) + 1})"
+    if not parts:
+        return series
+    earlier = known[parts[-1]]
+    read = {fingerprint for part in parts for fingerprint in known[part].files}
+    files = {file.fingerprint: file for file in series.files if file.fingerprint not in read}
+    for path in earlier.files.values():
+        with suppress(OSError, CaptureError):
+            file = look_at(path)
+            files[file.fingerprint] = file
+    if earlier.files.keys() <= files.keys():
+        return Series(parts[-1], in_order(files.values()))
+    return Series(name, in_order(file for file in series.files if file.fingerprint not in read))
 
 
 @dataclass(slots=True)
 class _Known:
     """What a later run has to know of a series.
 
-    files: their fingerprints.
+    files: their paths, by their fingerprints.
     packets: its parts of the table of packets: name, rows, and how many of these are packets.
     captures: its part of the table of captures.
     damage: file, offset and reason.
     """
 
-    files: list[str]
+    files: dict[str, str]
     packets: list[tuple[str, int, int]]
     captures: str
     is_lossy: bool
@@ -221,7 +258,7 @@ class _Work:
         rows, framed = self.rows_before(), self.framed_before()
         packets = [part for part in self.parts if part.table == "packets"]
         return _Known(
-            [file.fingerprint for file in self.series.files],
+            {file.fingerprint: file.path for file in self.series.files},
             [
                 (part.name, rows[place + 1] - rows[place], framed[place + 1] - framed[place])
                 for place, part in enumerate(packets)
@@ -388,11 +425,11 @@ class _FragmentRounds:
         ]
 
 
-def scan_range(task: ScanTask, count: Count) -> list[Scanned]:
+def scan_range(task: ScanTask, done: Count) -> list[Scanned]:
     """Where the records of a range stand."""
     found = scan(task.part, task.range_bytes)
     for scanned in found:
-        count(0, scanned.following - (scanned.first or scanned.part.low))
+        done(0, scanned.following - (scanned.first or scanned.part.low))
     return found
 
 

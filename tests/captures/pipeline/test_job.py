@@ -6,6 +6,7 @@ import itertools
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from captures import spoil
 from captures.decode import Analyst, row_of
 from captures.decode.analyst import sights
 from captures.decode.row import KEYS
-from captures.frame import Frame
+from captures.frame import CaptureError, Frame
 from captures.packets import PacketReader
 from captures.pcap import read_capture
 from captures.pcapng import PcapngWriter
@@ -162,3 +163,136 @@ def test_so_is_one_with_late_repeated_and_lost_frames(
     late = spoil.delayed(FRAMES[name], delay, seed)
     frames = list(spoil.lost(spoil.repeated(late, repeat, seed), lose, seed))
     assert_read_as_one(frames, cuts, range_bytes)
+
+
+def rows_of(tables: Tables) -> dict[str, list[str]]:
+    """All rows of all tables, in an order of their own."""
+    return {name: sorted(map(repr, tables.read(name).to_pylist())) for name in tables.manifest.tables}
+
+
+def test_a_capture_that_is_in_the_tables_already_is_not_read_again(tmp_path: Path) -> None:
+    path, moved = tmp_path / "run.pcapng", tmp_path / "elsewhere" / "run.pcapng"
+    path.write_bytes((SAMPLES / "resent.pcapng").read_bytes())
+    tables = Tables(tmp_path / "out")
+    analyse([str(path)], tables, LocalRunner())
+    before = rows_of(tables)
+
+    again = analyse([str(path)], tables, LocalRunner())
+
+    assert again.series == []
+    assert again.known == [str(path)]
+    assert rows_of(Tables(tmp_path / "out")) == before
+    moved.parent.mkdir()
+    moved.write_bytes(path.read_bytes())
+    both = analyse([str(path), str(moved)], tables, LocalRunner())
+    assert both.repeated == [(str(moved), str(path))]
+    assert rows_of(tables) == before
+
+
+@pytest.mark.parametrize("name", ["intermediate-killed", "loss-and-reordering", "window"])
+def test_files_that_are_added_run_by_run_make_the_tables_of_one_run(name: str, tmp_path: Path) -> None:
+    frames = [frame._replace(number=0, offset=0) for frame in FRAMES[name]]
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    paths = in_files(folder, frames, [20, 21, 60])
+    at_once, run_by_run = Tables(tmp_path / "at once"), Tables(tmp_path / "run by run")
+    analyse([str(folder)], at_once, LocalRunner())
+    for path in paths:
+        result = analyse([str(path)], run_by_run, LocalRunner())
+        assert len(result.series) == 1
+    assert rows_of(run_by_run) == rows_of(at_once)
+
+
+def test_files_whose_earlier_ones_are_gone_are_a_series_of_their_own(tmp_path: Path) -> None:
+    frames = [frame._replace(number=0, offset=0) for frame in FRAMES["window"]]
+    first, second, third = in_files(tmp_path, frames, [60, 100])
+    tables = Tables(tmp_path / "out")
+    analyse([str(first)], tables, LocalRunner())
+    packets = tables.manifest.rows("packets")
+    first.unlink()
+
+    result = analyse([str(second)], tables, LocalRunner())
+
+    name = str(tmp_path / "run.pcapng")
+    assert [series.name for series in result.series] == [f"{name} (2)"]
+    assert tables.manifest.rows("packets") == packets + result.series[0].totals.packets
+    assert analyse([str(second)], tables, LocalRunner()).series == []
+    (joined,) = analyse([str(third)], tables, LocalRunner()).series
+    assert joined.name == f"{name} (2)"
+    assert [file.path for file in joined.files] == [str(second), str(third)]
+    assert tables.manifest.rows("packets") == packets + joined.totals.packets
+
+
+def test_two_captures_that_are_added_one_after_the_other_make_the_tables_of_both(tmp_path: Path) -> None:
+    paths = [str(SAMPLES / f"{name}.pcapng") for name in ("gap-held", "final-acks")]
+    at_once, one_by_one = Tables(tmp_path / "at once"), Tables(tmp_path / "one by one")
+    analyse(paths, at_once, LocalRunner())
+    for path in paths:
+        analyse([path], one_by_one, LocalRunner())
+    assert rows_of(one_by_one) == rows_of(at_once)
+
+
+class FailingRunner(LocalRunner):
+    """One stage fails, as when an executor's disk is full."""
+
+    def __init__(self, stage: str) -> None:
+        self.stage = stage
+        self.stages: list[str] = []
+
+    def __call__(self, stage: str, function: Any, tasks: Any) -> Any:
+        self.stages.append(stage)
+        if stage == self.stage:
+            super().__call__(stage, function, tasks)
+            raise OSError(28, "No space left on device")
+        return super().__call__(stage, function, tasks)
+
+
+def test_a_run_that_fails_in_any_stage_leaves_the_tables_as_they_were(tmp_path: Path) -> None:
+    first, second = (str(SAMPLES / f"{name}.pcapng") for name in ("three-hop", "resent"))
+    watched = FailingRunner("")
+    analyse([first, second], Tables(tmp_path / "whole"), watched)
+    tables = Tables(tmp_path / "out")
+    analyse([first], tables, LocalRunner())
+    before = rows_of(tables)
+    for stage in dict.fromkeys(watched.stages):
+        with pytest.raises(OSError, match="No space left"):
+            analyse([second], tables, FailingRunner(stage))
+        assert rows_of(Tables(tmp_path / "out")) == before
+    analyse([second], tables, LocalRunner())
+    assert rows_of(tables) == rows_of(Tables(tmp_path / "whole"))
+
+
+def test_bad_files_are_findings_and_the_rest_is_read(tmp_path: Path) -> None:
+    whole = (SAMPLES / "window.pcapng").read_bytes()
+    (tmp_path / "whole.pcapng").write_bytes((SAMPLES / "resent.pcapng").read_bytes())
+    (tmp_path / "cut.pcapng").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "foreign.pcapng").write_bytes(b"\x7fELF, and then much else that is no capture at all")
+    (tmp_path / "empty.pcapng").write_bytes(b"")
+    (tmp_path / "notes.txt").write_text("not a capture, and not called one")
+    tables = Tables(tmp_path / "out")
+
+    result = analyse([str(tmp_path)], tables, LocalRunner(), range_bytes=10_000)
+
+    assert {Path(error.where).name for error in result.refused} == {"foreign.pcapng", "empty.pcapng"}
+    assert [Path(path).name for path in result.passed_over] == ["notes.txt"]
+    damaged = [error for series in result.series for error in series.damage]
+    assert [Path(error.where).name for error in damaged] == ["cut.pcapng"]
+    rows = [row for row in tables.read("findings").to_pylist() if row["code"] == "damaged-capture"]
+    assert {(Path(row["file"]).name, row["file_offset"]) for row in rows} == {
+        *((Path(error.where).name, error.offset) for error in result.refused),
+        *(("cut.pcapng", error.offset) for error in damaged),
+    }
+    captures = {Path(row["file"]).name: row for row in tables.read("captures").to_pylist()}
+    assert set(captures) == {"whole.pcapng", "cut.pcapng"}
+    assert captures["cut.pcapng"]["damage_offset"] == damaged[0].offset
+    for row in captures.values():
+        assert row["frames"] == row["segment_frames"] + row["ping_frames"] + row["other_frames"]
+    for series in result.series:
+        assert series.totals.unexplained_bytes == 0
+        reader = PacketReader(read_capture(series.files[0].path))
+        with suppress(CaptureError):
+            for _ in reader:
+                pass
+        assert series.totals == reader.totals
+    again = analyse([str(SAMPLES / "three-hop.pcapng")], tables, LocalRunner())
+    assert again.codes["note", "damaged-capture"] == 3
