@@ -210,8 +210,11 @@ class Direction:
             kept_bytes += sizes[first]
         self._next += sum(sizes[:first])
         for place in range(first, len(sizes)):
-            self._remember(payload(place))
+            self._read.append((self._next, payload(place)))
             self._next += sizes[place]
+        self._read_bytes += kept_bytes
+        self._held.total_bytes += kept_bytes + PIECE_COST_BYTES * (len(sizes) - first)
+        self._forget(COMPARED_BYTES)
         self.stream.data_bytes += sum(sizes)
 
     def is_continued_by(self, later: Direction) -> bool:
