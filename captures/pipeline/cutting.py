@@ -7,7 +7,7 @@ that its first and its last byte stand in.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -76,6 +76,24 @@ class Packets:
 
     def __len__(self) -> int:
         return len(self.start)
+
+
+def collected(parts: Sequence[Packets]) -> Packets:
+    """The rows of all parts, one part behind the other."""
+    sizes = [len(part.data) for part in parts]
+    counts = [len(part.streams) for part in parts]
+    shifts = {
+        "start": np.cumsum(sizes) - sizes,
+        "stream": np.cumsum(counts) - counts,
+    }
+    columns = {}
+    for name in (column.name for column in fields(Packets) if column.name not in ("data", "streams")):
+        values = [getattr(part, name) for part in parts]
+        if name in shifts:
+            values = [each + shift for each, shift in zip(values, shifts[name], strict=True)]
+        columns[name] = np.concatenate(values)
+    data = np.concatenate([part.data for part in parts])
+    return Packets(**columns, data=data, streams=[stream for part in parts for stream in part.streams])
 
 
 class Heads:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from captures.packets import Totals
+from captures.pipeline.cutting import Packets, collected
 from captures.pipeline.files import mapped
 from captures.pipeline.reading import CountedPair, Place, SeriesFolder, waiting_fragments
 from captures.pipeline.reassembly import RangeSegments
@@ -91,7 +92,7 @@ class _Joiner:
         self._again: dict[int, RangeSegments] = {}
         self._stitchers: dict[Ends, Stitcher] = {}
         self._corrections: defaultdict[int, list[tuple[int, bool, int, int, int, int]]] = defaultdict(list)
-        self._rows: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
+        self._packets: defaultdict[int, list[Packets]] = defaultdict(list)
         self._joined = Joined()
         self._connections: set[int] = set()
 
@@ -117,7 +118,11 @@ class _Joiner:
             bucket, {place: _corrections(some) for place, some in self._corrections.items() if some}
         )
         folder.joined.put(
-            bucket, {place: pa.concat_batches(batches) for place, batches in self._rows.items()}
+            bucket,
+            {
+                place: pa.concat_batches(packet_rows(collected(some), NO_STREAM))
+                for place, some in self._packets.items()
+            },
         )
         self._joined.connections = np.array(sorted(self._connections), dtype=np.int64)
         self._joined.totals.connections = len(self._connections)
@@ -130,7 +135,7 @@ class _Joiner:
             )
         for packets in seam.packets:
             self._count(place, len(packets), int(packets.framed.sum()))
-            self._rows[place] += packet_rows(packets, NO_STREAM)
+            self._packets[place].append(packets)
         for seen in seam.closed:
             self._connections.add(seen.stream.connection)
             self._joined.totals.add_stream(seen)
