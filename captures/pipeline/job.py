@@ -30,14 +30,15 @@ from captures.pipeline.files import (
     look_at,
     ranges,
 )
-from captures.pipeline.inputs import captures_table
+from captures.pipeline.inputs import CAPTURES, captures_table
 from captures.pipeline.joining import Joined, JoinTask, join_ranges
 from captures.pipeline.judging import damage_rows
 from captures.pipeline.reading import Place, RangeRead, ReadTask, SeriesFolder, read_ranges
+from captures.pipeline.rows import PACKETS
 from captures.pipeline.runner import Count, Runner
 from captures.pipeline.scan import Scanned, readings, replaced, scan, unproved
 from captures.pipeline.tables import Part, Run, Tables, write_part
-from captures.pipeline.verdicts import TABLES, judge
+from captures.pipeline.verdicts import SCHEMAS, judge
 from captures.pipeline.writing import SeriesFiles, WriteTask, write_packets
 
 T = TypeVar("T")
@@ -142,7 +143,10 @@ def analyse(
             lossy=(name for name, each in known.items() if each.is_lossy),
             names=names or Names(),
         )
-        refused = tables.manifest.state.get(REFUSED, {})
+        read = {file.path for series in found.series for file in series.files}
+        refused = {
+            path: why for path, why in tables.manifest.state.get(REFUSED, {}).items() if path not in read
+        }
         refused |= {error.where: [error.offset, error.reason] for error in found.refused}
         damage = [(file, file, offset, reason) for file, (offset, reason) in refused.items()] + [
             (name, *each) for name, one in known.items() for each in one.damage
@@ -151,9 +155,10 @@ def analyse(
         if damage:
             parts.append(write_part(run.folder, f"findings/{run.name}-captures.parquet", damage_rows(damage)))
             verdicts.codes["note", "damaged-capture"] += len(damage)
+        parts += _empty(run, {part.table for part in parts})
         run.commit(
             added=parts,
-            replaced=TABLES,
+            replaced=SCHEMAS,
             dropped=[part for part in tables.manifest.parts if part.name in replaced_parts],
             state={SERIES: {name: asdict(each) for name, each in known.items()}, REFUSED: refused},
         )
@@ -165,6 +170,13 @@ def analyse(
         known_files,
         verdicts.codes,
     )
+
+
+def _empty(run: Run, there: set[str]) -> Iterator[Part]:
+    """Parts without rows for tables that nothing was found for, so that who reads them finds their columns."""
+    for name, schema in {"packets": PACKETS, "captures": CAPTURES, **SCHEMAS}.items():
+        if name not in there:
+            yield write_part(run.folder, f"{name}/{run.name}-empty.parquet", schema.empty_table())
 
 
 def _is_known(series: Series, known: dict[str, _Known]) -> bool:

@@ -41,9 +41,11 @@ from captures.pipeline.stages.sequence_schema import CONFIRMATIONS
 from captures.pipeline.tables import Part, write_part
 
 BATCH_ROWS: Final = 16_384
-FINDERS: Final = ("findings of sessions", "findings of sequences", "findings of journeys")
-OF_SESSIONS, OF_SEQUENCES, OF_JOURNEYS = FINDERS
-OF_HISTORIES: Final = "findings of histories"
+OF_SESSIONS: Final = "sessions"
+OF_SEQUENCES: Final = "sequences"
+OF_JOURNEYS: Final = "journeys"
+OF_HISTORIES: Final = "histories"
+FINDERS: Final = tuple(f"findings of {stage}" for stage in (OF_SESSIONS, OF_SEQUENCES, OF_JOURNEYS))
 """Findings on their way to the packets that they are about, by who found them."""
 PLACED: Final = ("file", "frame", "file_offset")
 PLACED_FINDINGS: Final = pa.schema(
@@ -87,9 +89,9 @@ class Bench:
         """Whether the captures lack nothing of a series."""
         return series not in self.lossy
 
-    def part(self, table: str, number: int, rows: pa.Table) -> Part:
-        """Write a part of a table."""
-        return write_part(self.run_folder, f"{table}/{self.run}-{number:06d}.parquet", rows)
+    def part(self, table: str, stage: str, number: int, rows: pa.Table) -> Part:
+        """Write what one task of a stage has for a table."""
+        return write_part(self.run_folder, f"{table}/{self.run}-{stage}-{number:06d}.parquet", rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,7 @@ def relate(task: Task, count: Count) -> Done:
     relations = pa.Table.from_batches(
         taken(bench.exchange("relations"), task.number, task.files["relations"]), RELATIONS
     ).sort_by("row_id")
-    done = Done([bench.part("relations", task.number, relations)])
+    done = Done([bench.part("relations", "packets", task.number, relations)])
     of_sequences: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
     of_messages: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
     at = 0
@@ -275,7 +277,7 @@ def place_findings(task: Task, count: Count) -> Done:
     for key in zip(rows["severity"].to_pylist(), rows["code"].to_pylist(), strict=True):
         codes[key] += 1
     count(rows.num_rows, 0)
-    return Done([bench.part("findings", task.number, rows)], codes=dict(codes))
+    return Done([bench.part("findings", "packets", task.number, rows)], codes=dict(codes))
 
 
 def _places(part: PacketPart, wanted: pa.Table) -> dict[tuple[int, bool], tuple[Any, ...]]:
@@ -323,7 +325,9 @@ class _Out:
 
     def __init__(self, task: Task, stage: str, boxes: dict[str, Outbox] | None = None) -> None:
         self.done = Done()
-        self.boxes = {**(boxes or {}), stage: Outbox(task.bench.exchange(stage), task.number)}
+        self._findings = f"findings of {stage}"
+        own = Outbox(task.bench.exchange(self._findings), task.number)
+        self.boxes = {**(boxes or {}), self._findings: own}
         self._stage = stage
         self._task = task
         self._tables: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
@@ -333,7 +337,7 @@ class _Out:
         bench = self._task.bench
         for name, batch in found.items():
             if name == "findings":
-                self.boxes[self._stage].add(batch, bench.index.of_numbers(batch))
+                self.boxes[self._findings].add(batch, bench.index.of_numbers(batch))
             else:
                 self._tables[name].append(batch)
 
@@ -341,7 +345,7 @@ class _Out:
         """Write everything."""
         for name, batches in self._tables.items():
             rows = pa.Table.from_batches(batches)
-            self.done.parts.append(self._task.bench.part(name, self._task.number, rows))
+            self.done.parts.append(self._task.bench.part(name, self._stage, self._task.number, rows))
         for name, box in self.boxes.items():
             box.flush()
             self.done.files[name] = dict(box.written)

@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -180,7 +180,7 @@ class Run:
         self,
         *,
         added: Sequence[Part],
-        replaced: Sequence[str] = (),
+        replaced: Collection[str] = (),
         dropped: Sequence[Part] = (),
         state: Mapping[str, Any] | None = None,
     ) -> None:
@@ -201,6 +201,7 @@ class Run:
             part.name for part in before.parts if part.table in replaced
         }
         kept = [part for part in before.parts if part.name not in gone]
+        assert len({part.name for part in added}) == len(added), "each part has a name of its own"
         after = Manifest(VERSION, [*kept, *added], dict(before.state if state is None else state))
         for part in added:
             target = tables.folder / part.name

@@ -18,26 +18,28 @@ from captures.pipeline import judging
 from captures.pipeline.buckets import PacketPart
 from captures.pipeline.judging import Bench, Done, Task
 from captures.pipeline.runner import Count, Runner
-from captures.pipeline.stages import clocks, directory
+from captures.pipeline.stages import clocks, directory, duplicates, histories, sessions
 from captures.pipeline.stages.facts import Losses
+from captures.pipeline.stages.schema import ENDINGS, RELATIONS
+from captures.pipeline.stages.sequence_schema import GAPS, ORDER_ACKS, SEQUENCE_HOPS, SEQUENCES
 from captures.pipeline.tables import Part, Run
 
-TABLES: Final = (
-    "relations",
-    "endings",
-    "sessions",
-    "sequences",
-    "sequence_hops",
-    "gaps",
-    "order_acks",
-    "hops",
-    "histories",
-    "duplicates",
-    "arrivals",
-    "clocks",
-    "findings",
-)
-"""All that is made anew by each run."""
+SCHEMAS: Final = {
+    "relations": RELATIONS,
+    "sessions": sessions.SESSIONS,
+    "sequences": SEQUENCES,
+    "sequence_hops": SEQUENCE_HOPS,
+    "gaps": GAPS,
+    "order_acks": ORDER_ACKS,
+    "endings": ENDINGS,
+    "histories": histories.HISTORIES,
+    "hops": histories.HOPS,
+    "duplicates": duplicates.DUPLICATES,
+    "arrivals": duplicates.ARRIVALS,
+    "clocks": clocks.CLOCKS,
+    "findings": judging.PLACED_FINDINGS,
+}
+"""All tables that are made anew by each run. Every one is there, though it may have no rows."""
 CONNECTION_ROWS: Final = 200_000
 """For about so many packets there is one bucket of connections, and of sequences; up to BUCKETS."""
 BUCKETS: Final = 64
@@ -109,8 +111,7 @@ class _Judge:
         journeys = self._carry_out("following messages", judging.judge_journeys, messages, everything)
         found = clocks.clocks(done.clock_pairs for done in journeys if done.clock_pairs is not None)
         everything = replace(everything, offsets_ns=clocks.offsets_ns(found))
-        if found.num_rows:
-            self._parts.append(bench.part("clocks", 0, pa.Table.from_batches([found])))
+        self._parts.append(bench.part("clocks", "journeys", 0, pa.Table.from_batches([found])))
         self._carry_out("telling histories", judging.tell_histories, messages, everything, ("confirmations",))
         codes: Counter[tuple[str, str]] = Counter()
         about = range(len(bench.parts) + 1)
