@@ -15,7 +15,7 @@ TESTS := $(VENV)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reo
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo crash powerloss test coverage lint format bench samples lock clean
+.PHONY: help demo crash powerloss test truth coverage lint format bench samples lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -31,6 +31,9 @@ powerloss: $(DEV)  ## the store after a power loss at every one of its writes; s
 
 test: $(DEV)  ## all tests
 	@$(TESTS) $(ARGS)
+
+truth: $(DEV)  ## what `mqproto analyse` says of 200 simulated worlds, against what these know; some minutes
+	@MQPROTO_TRUTH_WORLDS=200 $(VENV)/bin/python -m pytest tests/captures/pipeline/test_truth.py $(ARGS)
 
 coverage: $(DEV)  ## all tests, and which branches of mqproto they leave out
 	@$(TESTS) --cov --cov-report=term-missing:skip-covered $(ARGS)

@@ -1,4 +1,5 @@
-"""What every test gets: a hypothesis profile, CI's view of skipped tests, the count of the specification, a process.
+"""What every test gets: a hypothesis profile, CI's view of skipped tests, the count of the specification, a process;
+and, for those that ask, Spark.
 
 Hypothesis profiles, chosen by HYPOTHESIS_PROFILE:
 - fast (the default): a few dozen examples each, new ones at every run.
@@ -10,10 +11,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,6 +22,11 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling, Scheduling
 
 from tests import conformance
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.captures.pipeline.clusters import Cluster
 
 IN_CI = bool(os.environ.get("CI"))
 
@@ -87,3 +93,27 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(conformance.summary())
+
+
+# A session takes some ten seconds to start, so whatever can be tested without one is. Tests that use `spark` carry
+# pytest.mark.xdist_group("spark"), which puts them into one process.
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session with two cores of this machine, for all tests that need one."""
+    from captures.pipeline.session import spark_session
+
+    log = tmp_path_factory.mktemp("spark") / "spark.log"
+    settings = {"spark.sql.shuffle.partitions": "2"}
+    with spark_session("local[2]", log=log, settings=settings, archive=False) as session:
+        yield session
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A master and two workers of one core each, as processes of their own on this machine."""
+    from tests.captures.pipeline.clusters import standalone
+
+    with standalone(tmp_path_factory.mktemp("cluster")) as running:
+        yield running

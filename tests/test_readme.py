@@ -58,6 +58,8 @@ ELSEWHERE: Final[dict[str, str]] = {
         "tests/simulator/test_cli.py::test_what_the_readme_shows_of_a_stuck_message_is_what_the_commands_say",
     ),
     "mqproto replay": "tests/simulator/replay/test_command.py::test_what_the_readme_shows_is_what_the_command_says",
+    "make truth": "tests/captures/pipeline/test_truth.py::"
+    "test_what_tables_say_of_worlds_is_what_these_know_of_themselves",
     "make bench": "it measures for minutes; the benchmarks' own tests have them at small sizes",
 }
 """Commands that run for long or need nodes, with what covers them: `tests/...py::test_name`, or words."""

@@ -1,0 +1,127 @@
+"""Seeded worlds as captures: what the tables say of each message is what the world knows of it, and nobody is accused
+who kept to the protocol.
+
+`make truth` has 200 worlds; MQPROTO_TRUTH_WORLDS is how many.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pytest
+
+from captures.decode import Kind, Names
+from captures.pipeline.job import analyse
+from captures.pipeline.runner import LocalRunner
+from captures.pipeline.stages.histories import Outcome
+from captures.pipeline.tables import Tables
+from mqproto.wire import NULL_GUID, MessageClass, guid_text
+from simulator.world.campaign import run_seeds
+from simulator.world.scenario import START_UTC_S, guid_of
+
+WORLDS = int(os.environ.get("MQPROTO_TRUTH_WORLDS", "8"))
+SECOND_NS = 10**9
+STRANGE = {"malformed", "out-of-turn"}
+"""What strangers do who connect to a node and say something else."""
+
+
+def epoch_ns(world_ms: int) -> int:
+    """A moment of a world as its captures have it."""
+    return START_UTC_S * SECOND_NS + world_ms * 1_000_000
+
+
+def outcomes_of(truth: dict[str, Any]) -> set[Outcome]:
+    """How a message may be seen to end, by what its world knows."""
+    if truth["arrivals"]:
+        return {Outcome.CONFIRMED, Outcome.REACHED, Outcome.REFUSED, Outcome.EXPIRED}
+    return set(Outcome) - {Outcome.CONFIRMED}
+
+
+def assert_told(row: dict[str, Any], truth: dict[str, Any], end_ms: int) -> None:
+    """One message: from where to where, by which number, when, and what became of it."""
+    assert row["outcome"] in outcomes_of(truth)
+    assert row["complete"]
+    assert row["route"][0] == truth["source"]
+    if row["outcome"] in (Outcome.CONFIRMED, Outcome.REACHED):
+        assert truth["target"] in row["route"]
+        assert row["arrived_ns"] is not None
+    if truth["label"]:
+        assert row["label"] == truth["label"]
+    if truth["sequence"] is not None:
+        assert (row["sequence"], row["sequence_number"]) == (
+            "{}:{}".format(*truth["sequence"]),
+            truth["number"],
+        )
+    times = [row["first_ns"], row["arrived_ns"], row["last_ns"], row["order_acked_ns"], row["final_ns"]]
+    assert all(epoch_ns(truth["accepted_ms"]) <= time_ns <= epoch_ns(end_ms) for time_ns in times if time_ns)
+    assert row["hop_ns"][0] == row["first_ns"]
+    refusals = [each for each in (row["final_class"], *row["administration"]) if each and each[0] == "N"]
+    assert set(refusals) <= {*truth["refusals"], *truth["told"]}
+
+
+def messages_found(tables: Tables, code: str) -> set[str]:
+    """The messages that findings are about; one that is sent again may be found again."""
+    if not tables.paths("findings"):
+        return set()
+    numbers = {row["number"] for row in tables.read("findings").to_pylist() if row["code"] == code}
+    packets = tables.read("packets", ["number", "message"]).to_pylist()
+    return {row["message"] for row in packets if row["number"] in numbers}
+
+
+def forgeries(tables: Tables) -> set[str]:
+    """The acknowledgments that are not from where the messages of their sequences went, as far as names tell that."""
+    packets = tables.read("packets").filter(pc.field("message").is_valid()).to_pylist()
+    towards = {
+        (row["source_manager"], row["sequence"]): row["destination_manager"]
+        for row in packets
+        if row["kind"] == Kind.TRANSACTIONAL
+    }
+    return {
+        row["message"]
+        for row in packets
+        if row["kind"] == Kind.ORDER_ACK
+        or (row["kind"] == Kind.FINAL_ACK and row["message_class"] == MessageClass.ACK_RECEIVE)
+        if towards.get((row["destination_manager"], row["ack_sequence"]))
+        not in (None, guid_text(NULL_GUID), row["source_manager"])
+    }
+
+
+@pytest.mark.timeout(1_200)
+def test_what_tables_say_of_worlds_is_what_these_know_of_themselves(tmp_path: Path) -> None:
+    run_seeds(1, WORLDS, captures=tmp_path, processes=1)
+    outcomes: Counter[str] = Counter()
+    planted: Counter[str] = Counter()
+    for capture in sorted(tmp_path.glob("*.pcapng")):
+        world = json.loads(capture.with_suffix(".json").read_text("utf-8"))
+        names = Names(managers={guid_of(name): name for name in world["scenario"]["nodes"]})
+        tables = Tables(tmp_path / capture.stem)
+        result = analyse([str(capture)], tables, LocalRunner(), names=names, range_bytes=1 << 16)
+
+        assert [series.totals.unexplained_bytes for series in result.series] == [0]
+        found = {row["message"]: row for row in tables.read("histories").to_pylist()}
+        known = {truth["id"]: truth for truth in world["messages"]}
+        assert found.keys() <= known.keys()
+        for message, truth in known.items():
+            if message in found:
+                assert_told(found[message], truth, world["end_ms"])
+                outcomes[found[message]["outcome"]] += 1
+            else:
+                assert not truth["arrivals"] or truth["source"] == truth["target"]
+
+        faults = {code: count for (severity, code), count in result.codes.items() if severity == "fault"}
+        faults.pop("foreign-ack", 0)
+        foreign = messages_found(tables, "foreign-ack")
+        assert foreign == forgeries(tables)
+        assert len(foreign) <= world["tally"].get("fault forged ack", 0)
+        planted["foreign-ack"] += len(foreign)
+        if not world["tally"].get("fault stranger", 0):
+            assert faults == {}
+        assert faults.keys() <= STRANGE
+        planted.update(faults)
+    assert outcomes[Outcome.CONFIRMED] > 10 * WORLDS
+    assert planted["foreign-ack"] > 0
