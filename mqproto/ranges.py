@@ -38,7 +38,8 @@ class Ranges:
         """Add all numbers from `first` to `last`; some of them may be in the set."""
         if self._last and self._first[-1] <= first <= self._last[-1] + 1:
             # Nearly always: the next number.
-            self._last[-1] = max(self._last[-1], last)
+            if last > self._last[-1]:
+                self._last[-1] = last
             return
         low = bisect_left(self._last, first - 1)
         high = bisect_right(self._first, last + 1)

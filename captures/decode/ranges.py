@@ -17,7 +17,7 @@ class BoundedRanges(Ranges):
 
     def add(self, first: int, last: int) -> None:
         super().add(first, last)
-        if self.range_count > self._limit:
+        if len(self._first) > self._limit:
             (_, before), (after, _) = islice(self, 2)
             super().add(before + 1, after - 1)
 
