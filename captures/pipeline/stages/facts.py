@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from captures.decode.facts import Acknowledgment, Crossing, Hop, NumberedMessage, SessionFacts
 from captures.decode.sight import Kind
-from captures.pipeline.stages.rows import identifier_of, key_of, mapped, values
+from captures.pipeline.stages.rows import identifier_of, key_of, mapped, records, values
 from captures.tcp import Endpoint
 from mqproto.wire import MessageClass, SessionHeader, guid_from_text
 from mqproto.wire.base import INFINITE
@@ -62,7 +62,7 @@ def endpoints(batch: pa.RecordBatch, end: str) -> list[Endpoint]:
 
 def session_facts(batch: pa.RecordBatch) -> Iterator[SessionFacts]:
     """What the rules of sessions read of packets; a Ping has no session."""
-    return map(
+    return records(
         SessionFacts,
         values(batch, "number"),
         values(batch, "time_ns"),
@@ -118,10 +118,10 @@ class KnownFate(NamedTuple):
 def crossings(batch: pa.RecordBatch, losses: Losses) -> Iterator[Crossing]:
     """UserMessages on their way."""
     deliveries = values(batch, "delivery")
-    fates = map(
+    fates = records(
         KnownFate, values(batch, "acknowledged_by"), values(batch, "saved_by"), lossy_since(batch, losses)
     )
-    return map(
+    return records(
         Crossing,
         message_keys(batch),
         hops(batch),
@@ -175,7 +175,7 @@ def numbered_messages(batch: pa.RecordBatch, losses: Losses) -> Iterator[Numbere
         for since, number in zip(lossy_since(batch, losses), numbers, strict=True)
     )
     towards = zip(mapped(batch, "destination_manager", guid_from_text), values(batch, "queue"), strict=True)
-    return map(
+    return records(
         NumberedMessage,
         message_keys(batch),
         hops(batch),
@@ -191,7 +191,7 @@ def numbered_messages(batch: pa.RecordBatch, losses: Losses) -> Iterator[Numbere
 
 def acknowledgments(batch: pa.RecordBatch) -> Iterator[Acknowledgment]:
     """OrderAcks and FinalAcks on one hop."""
-    return map(
+    return records(
         Acknowledgment,
         message_keys(batch),
         hops(batch),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache, partial
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -21,10 +22,13 @@ from mqproto.wire import (
 )
 
 T = TypeVar("T")
+N = TypeVar("N", bound=tuple[Any, ...])
 Batches = dict[str, pa.RecordBatch]
 """What a stage gives: by the table's name some of its rows."""
 
 GUID_CHARACTERS: Final = 36
+KEY_LIMIT: Final = 65_536
+"""The texts of so many queue managers' keys are remembered."""
 
 
 def values(batch: pa.RecordBatch, name: str) -> list[Any]:
@@ -51,6 +55,20 @@ def mapped(batch: pa.RecordBatch, name: str, read: Callable[[str], T]) -> list[T
     return [known[place] for place in _plain(pc.fill_null(coded.indices, len(known) - 1))]
 
 
+def records(kind: type[N], *columns: Iterable[Any]) -> Iterator[N]:
+    """Columns as named tuples of a kind, in the order of its fields.
+
+    It does what `kind._make` does, but no Python function is called for each: there is one for every packet.
+    """
+    return map(partial(tuple.__new__, kind), zip(*columns, strict=True))
+
+
+def mapped_texts(column: pa.Array, read: Callable[[str], str]) -> pa.Array:
+    """A column of other texts, each different one read once; null where one is null."""
+    coded = column.dictionary_encode()
+    return pa.array(map(read, coded.dictionary.to_pylist()), pa.string()).take(coded.indices)
+
+
 def _plain(column: pa.Array) -> list[Any]:
     found: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
     return found
@@ -68,6 +86,7 @@ def batches_of(schemas: Mapping[str, pa.Schema], rows: Mapping[str, list[tuple[A
     return {name: batch_of(schemas[name], found) for name, found in rows.items() if found}
 
 
+@lru_cache(KEY_LIMIT)
 def key_text(key: NodeKey) -> str:
     """A queue manager's key in a table: its GUID, or its address."""
     return key if isinstance(key, str) else guid_text(Guid(key))
