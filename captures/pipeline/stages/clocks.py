@@ -63,10 +63,12 @@ Hop = tuple[str, str]
 class ClockStage:
     """A stage of `grouping.MessageStages`, for rows of `journeys.keyed`: nothing comes out but `pairs`, at the end."""
 
+    least = 2
+
     def __init__(self) -> None:
         self._pairs: dict[tuple[Place, Place, Hop], tuple[int, int, int]] = {}
 
-    def taken(self) -> Batches:
+    def taken(self, rows: pa.RecordBatch) -> Batches:
         """Nothing."""
         return {}
 
@@ -75,7 +77,7 @@ class ClockStage:
         rows = ((*a, *b, *hop, *seen) for (a, b, hop), seen in self._pairs.items())
         return batch_of(CLOCK_PAIRS, rows)
 
-    def close(self, message: str, events: Sequence[Event], *, is_complete: bool) -> None:
+    def close(self, events: Sequence[Event], *, is_complete: bool) -> None:
         """Where two points saw a packet equally often, each copy at the one is that at the other."""
         if not is_complete or len({event.place for event in events if not event.about}) < 2:
             return

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from captures.pipeline.stages.grouping import COLUMNS, KEY, ORDER, Event
-from captures.pipeline.stages.rows import Batches, batches_of
+from captures.pipeline.stages.grouping import COLUMNS, KEY, ORDER, Event, batch_about
+from captures.pipeline.stages.rows import Batches
 from captures.pipeline.stages.schema import INTEGER, TEXT
 
 __all__ = ["ARRIVALS", "COLUMNS", "DUPLICATES", "KEY", "ORDER", "DuplicateStage", "Verdict", "remembered"]
@@ -63,6 +63,11 @@ ARRIVALS: Final = pa.schema(
 """What is remembered of arrivals from run to run. completed_ns: when the queue manager first answered for it."""
 
 SCHEMAS: Final = {"duplicates": DUPLICATES, "arrivals": ARRIVALS}
+TOLD: Final = {
+    "duplicates": ("delivery_count", "verdict", "reason"),
+    "arrivals": ("arrivals", "first_ns", "last_ns", "completed_ns"),
+}
+"""The columns that this stage makes; all others are the packet's, of ARRIVALS the last one's."""
 
 
 class Verdict(StrEnum):
@@ -79,8 +84,12 @@ Resolver = Callable[[str, str], Verdict]
 
 @dataclass(slots=True)
 class _Known:
-    """What is remembered of a message at one queue manager."""
+    """What is remembered of a message at one queue manager.
 
+    at: the row of the packet that came last.
+    """
+
+    at: int = 0
     arrivals: int = 0
     digest: int | None = None
     first_ns: int = 0
@@ -117,6 +126,8 @@ class DuplicateStage:
         window_s: for how long an identifier is remembered.
     """
 
+    least = 1
+
     def __init__(
         self,
         lossless: Callable[[str], bool],
@@ -130,40 +141,58 @@ class DuplicateStage:
         self._window_ns = window_s * SECOND_NS
         self._out: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
 
-    def taken(self) -> Batches:
+    def taken(self, rows: pa.RecordBatch) -> Batches:
         """What has come out since it was last asked."""
-        batches = batches_of(SCHEMAS, self._out)
+        batches = {
+            name: batch_about(SCHEMAS[name], TOLD[name], found, rows) for name, found in self._out.items()
+        }
         self._out.clear()
         return batches
 
-    def close(self, message: str, events: Sequence[Event], *, is_complete: bool) -> None:
+    def close(self, events: Sequence[Event], *, is_complete: bool) -> None:
         """All that there is of a message."""
-        known: dict[str, _Known] = defaultdict(_Known)
-        arrived: dict[str, list[Event]] = defaultdict(list)
-        for event in events:
-            if event.kind == REMEMBERED:
-                known[event.to_key] = _Known(
-                    event.arrivals or 0,
-                    event.digest,
-                    event.first_ns or 0,
-                    event.time_ns,
-                    event.completed_ns,
-                )
-            elif not event.about:
-                arrived[event.to_key].append(event)
-        for to_key, arrivals in arrived.items():
-            for time_ns, event in self._at_one_place(arrivals):
-                self._arrive(message, known[to_key], time_ns, event)
-        for to_key, each in known.items():
-            self._out["arrivals"].append(
-                (message, to_key, each.arrivals, each.digest, each.first_ns, each.last_ns, each.completed_ns)
+        arrivals = [event for event in events if not event.about]
+        earlier = [event for event in events if event.kind == REMEMBERED]
+        if len(arrivals) == 1 and not earlier:
+            [event] = arrivals  # Nearly always.
+            known = _Known()
+            self._arrive(known, event.time_ns - self._offset_ns(event), event)
+            self._remember(known)
+            return
+        by_manager = {
+            event.to_key: _Known(
+                event.at,
+                event.arrivals or 0,
+                event.digest,
+                event.first_ns or 0,
+                event.time_ns,
+                event.completed_ns,
             )
+            for event in earlier
+        }
+        arrived: dict[str, list[Event]] = {}
+        for event in arrivals:
+            arrived.setdefault(event.to_key, []).append(event)
+        for to_key, some in arrived.items():
+            known = by_manager.setdefault(to_key, _Known())
+            for time_ns, event in self._at_one_place(some):
+                self._arrive(known, time_ns, event)
+        for known in by_manager.values():
+            self._remember(known)
+
+    def _offset_ns(self, event: Event) -> int:
+        return self._offsets_ns.get(event.place, 0) if self._offsets_ns else 0
+
+    def _remember(self, known: _Known) -> None:
+        self._out["arrivals"].append(
+            (known.at, known.arrivals, known.first_ns, known.last_ns, known.completed_ns)
+        )
 
     def _at_one_place(self, arrivals: list[Event]) -> list[tuple[int, Event]]:
         """Arrivals in the order of their times; of each hop as the capture point has them that saw most."""
         if len(arrivals) == 1:
             [event] = arrivals  # Nearly always.
-            return [(event.time_ns - self._offsets_ns.get(event.place, 0), event)]
+            return [(event.time_ns - self._offset_ns(event), event)]
         hops: dict[str, list[Event]] = defaultdict(list)
         for event in arrivals:
             hops[event.from_key].append(event)
@@ -175,35 +204,21 @@ class DuplicateStage:
             found += [(event.time_ns - offset_ns, event) for event in crossed if event.place == best]
         return sorted(found, key=lambda each: (each[0], each[1].row_id))
 
-    def _arrive(self, message: str, known: _Known, time_ns: int, event: Event) -> None:
+    def _arrive(self, known: _Known, time_ns: int, event: Event) -> None:
         verdict, reason = self._judge(known, time_ns, event)
         if verdict is Verdict.IN_DOUBT and self._resolver is not None:
-            verdict = self._resolver(message, event.to_key)
+            verdict = self._resolver(event.subject, event.to_key)
             reason = f"{reason}; the resolver has decided"
         if not known.arrivals or verdict is Verdict.NEW:
             known.first_ns, known.completed_ns = time_ns, None
+        known.at = event.at
         known.arrivals += 1
         known.last_ns = time_ns
         known.digest = event.digest
         if event.acknowledged_ns is not None and known.completed_ns is None:
             known.completed_ns = time_ns + event.acknowledged_ns - event.time_ns
         count = known.arrivals if self._lossless(event.series) else None
-        self._out["duplicates"].append(
-            (
-                message,
-                event.to_key,
-                event.series,
-                event.row_id,
-                event.number,
-                event.file,
-                event.frame,
-                event.file_offset,
-                event.time_ns,
-                count,
-                str(verdict),
-                reason,
-            )
-        )
+        self._out["duplicates"].append((event.at, count, verdict, reason))
 
     def _judge(self, known: _Known, time_ns: int, event: Event) -> tuple[Verdict, str]:
         """By the history: nothing in it, processed, or begun and not known to be processed."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from captures.decode.sight import MESSAGES, Kind
-from captures.pipeline.stages.grouping import COLUMNS, KEY, ORDER, Event
-from captures.pipeline.stages.rows import GUID_CHARACTERS, Batches, batches_of
+from captures.pipeline.stages.grouping import COLUMNS, KEY, ORDER, Event, batch_about
+from captures.pipeline.stages.rows import GUID_CHARACTERS, Batches, mapped_texts
 from captures.pipeline.stages.schema import FLAG, INTEGER, INTEGERS, SHORT, TEXT, TEXTS
 from mqproto.wire import NULL_GUID, MessageClass, guid_text
 
@@ -98,9 +98,33 @@ HISTORIES: Final = pa.schema(
 """
 
 SCHEMAS: Final = {"hops": HOPS, "histories": HISTORIES}
+TOLD: Final = {
+    "hops": ("position", "first_ns", "last_ns", "waited_ns", "acknowledged_ns", "copies", "places"),
+    "histories": (
+        "first_ns",
+        "last_ns",
+        "route",
+        "hops",
+        "hop_ns",
+        "resends",
+        "arrived_ns",
+        "latency_ns",
+        "order_acked_ns",
+        "order_ack_at_source",
+        "final_class",
+        "final_ns",
+        "administration",
+        "administration_ns",
+        "outcome",
+        "whereabouts",
+        "complete",
+    ),
+}
+"""The columns that this stage makes; all others are the first packet's."""
 NOBODY: Final = guid_text(NULL_GUID)
 FOLLOWED: Final = {*map(str, MESSAGES), str(Kind.REPORT)}
 """Acknowledgments are messages too, but belong to the histories of others."""
+ORDER_ACK, FINAL_ACK, ADMIN_ACK = str(Kind.ORDER_ACK), str(Kind.FINAL_ACK), str(Kind.ADMIN_ACK)
 NEGATIVE: Final = 0x8000
 EXPIRED: Final = {MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.NACK_RECEIVE_TIMEOUT}
 
@@ -152,6 +176,9 @@ class _Said(NamedTuple):
     administration: list[tuple[int, Event]]
 
 
+_NOTHING: Final = _Said(None, None, [], [])
+
+
 class HistoryStage:
     """A stage of `grouping.MessageStages`, for rows of `journeys.keyed` and CONFIRMATIONS; tables by SCHEMAS come out.
 
@@ -160,6 +187,8 @@ class HistoryStage:
         lossless: whether a series has no gap at all.
         offsets_ns: how far the clocks of capture points are ahead, by `clocks.offsets_ns`.
     """
+
+    least = 1
 
     def __init__(
         self,
@@ -172,9 +201,15 @@ class HistoryStage:
         self._offsets_ns = offsets_ns or {}
         self._out: dict[str, list[Row]] = defaultdict(list)
 
-    def taken(self) -> Batches:
+    def taken(self, rows: pa.RecordBatch) -> Batches:
         """What has come out since it was last asked."""
-        batches = batches_of(SCHEMAS, self._out)
+        if not self._out:
+            return {}
+        for end in ("from", "to"):
+            rows = rows.append_column(f"{end}_label", mapped_texts(rows.column(f"{end}_key"), self._label))
+        batches = {
+            name: batch_about(SCHEMAS[name], TOLD[name], found, rows) for name, found in self._out.items()
+        }
         self._out.clear()
         return batches
 
@@ -182,38 +217,37 @@ class HistoryStage:
         """A time by the reference clock."""
         return time_ns - self._offsets_ns.get(event.place, 0) if self._offsets_ns else time_ns
 
-    def close(self, message: str, events: Sequence[Event], *, is_complete: bool) -> None:
+    def close(self, events: Sequence[Event], *, is_complete: bool) -> None:
         """All that there is of a message."""
         carriers = [event for event in events if not event.about]
         if not carriers or carriers[0].kind not in FOLLOWED:
             return
         hops = self._hops(carriers)
         first = hops[0].first
-        first_ns = min(hop.first_ns for hop in hops)
         destination = first.destination_manager
         if destination == NOBODY:
             destination = first.to_key  # A direct name goes straight to its host.
-        arrived_ns = min((hop.first_ns for hop in hops if hop.first.to_key == destination), default=None)
-        said = self._said(first, [event for event in events if event.about])
-        self._out["hops"] += self._hop_rows(message, hops)
+        hop_ns, last_ns, resends, arrived_ns = [], hops[0].last_ns, 0, None
+        for hop in hops:
+            hop_ns.append(hop.first_ns)
+            resends += hop.copies - 1
+            if hop.last_ns > last_ns:
+                last_ns = hop.last_ns
+            if hop.first.to_key == destination and (arrived_ns is None or hop.first_ns < arrived_ns):
+                arrived_ns = hop.first_ns
+        first_ns = min(hop_ns)
+        about = [event for event in events if event.about]
+        said = self._said(first, about) if about else _NOTHING
+        self._out["hops"] += _hop_rows(hops)
         self._out["histories"].append(
             (
-                message,
-                first.source_manager,
-                first.destination_manager,
-                first.queue,
-                first.delivery,
-                first.sequence,
-                first.sequence_number,
-                first.label,
-                first.body_bytes,
-                first.sent_time_s,
+                first.at,
                 first_ns,
-                max(hop.last_ns for hop in hops),
-                [self._label(key) for key in _route(hops)],
+                last_ns,
+                list(map(self._label, _route(hops))),
                 len(hops),
-                [hop.first_ns for hop in hops],
-                sum(hop.copies - 1 for hop in hops),
+                hop_ns,
+                resends,
                 arrived_ns,
                 None if arrived_ns is None else arrived_ns - first_ns,
                 said.order_acked_ns,
@@ -222,20 +256,16 @@ class HistoryStage:
                 said.final[0][0] if said.final else None,
                 [event.class_name for _, event in said.administration],
                 [time_ns for time_ns, _ in said.administration],
-                str(self._outcome(hops, said, arrived=arrived_ns is not None)),
+                self._outcome(hops, said, arrived=arrived_ns is not None),
                 self._whereabouts(hops, destination, arrived=arrived_ns is not None),
                 is_complete,
-                first.series,
-                first.row_id,
-                first.number,
-                first.file,
-                first.frame,
-                first.file_offset,
             )
         )
 
     def _hops(self, carriers: list[Event]) -> list[_Hop]:
         """The hops in the order in which the message went."""
+        if len(carriers) == 1:
+            return [self._hop(carriers)]  # Nearly always.
         by_hop: dict[tuple[str, str], list[Event]] = {}
         for event in carriers:
             by_hop.setdefault((event.from_key, event.to_key), []).append(event)
@@ -245,7 +275,7 @@ class HistoryStage:
 
     def _hop(self, crossed: list[Event]) -> _Hop:
         if len(crossed) == 1:
-            [event] = crossed  # Nearly always.
+            [event] = crossed
             time_ns = self._time_ns(event, event.time_ns)
             answered_ns = event.acknowledged_ns
             if answered_ns is not None:
@@ -263,57 +293,30 @@ class HistoryStage:
             first, first_ns, last_ns, min(answers_ns, default=None), max(places.values()), len(places)
         )
 
-    def _hop_rows(self, message: str, hops: list[_Hop]) -> Iterable[Row]:
-        came_ns: dict[str, int] = {}
-        for position, hop in enumerate(hops, 1):
-            first = hop.first
-            since_ns = came_ns.get(first.from_key)
-            came_ns.setdefault(first.to_key, hop.first_ns)
-            yield (
-                message,
-                position,
-                first.from_key,
-                first.to_key,
-                self._label(first.from_key),
-                self._label(first.to_key),
-                hop.first_ns,
-                hop.last_ns,
-                None if since_ns is None else hop.first_ns - since_ns,
-                hop.acknowledged_ns,
-                first.hop_count,
-                hop.copies,
-                hop.places,
-                first.series,
-                first.row_id,
-                first.number,
-                first.file,
-                first.frame,
-                first.file_offset,
-            )
-
     def _said(self, first: Event, about: list[Event]) -> _Said:
         """What acknowledgments say of a message, by their kinds."""
-        by_kind: dict[str, list[tuple[int, Event]]] = defaultdict(list)
-        for event in about:
-            if not _is_foreign(event, first):
-                by_kind[event.kind].append((self._time_ns(event, event.time_ns), event))
-        for found in by_kind.values():
-            found.sort(key=_by_time)
-        order_acks = by_kind[Kind.ORDER_ACK]
+        timed = [
+            (self._time_ns(event, event.time_ns), event) for event in about if not _is_foreign(event, first)
+        ]
+        if len(timed) > 1:
+            timed.sort(key=_by_time)
+        order_acks = [each for each in timed if each[1].kind == ORDER_ACK]
         home = [each for each in order_acks if each[1].to_key == first.source_manager]
-        return _Said(
-            order_acked_ns=(home or order_acks)[0][0] if order_acks else None,
-            at_source=bool(home) if order_acks else None,
-            final=_once(by_kind[Kind.FINAL_ACK]),
-            administration=_once(by_kind[Kind.ADMIN_ACK]),
-        )
+        order_acked_ns = (home or order_acks)[0][0] if order_acks else None
+        at_source = bool(home) if order_acks else None
+        if len(order_acks) == len(timed):
+            return _Said(order_acked_ns, at_source, [], [])  # Nearly always.
+        final = _once(each for each in timed if each[1].kind == FINAL_ACK)
+        administration = _once(each for each in timed if each[1].kind == ADMIN_ACK)
+        return _Said(order_acked_ns, at_source, final, administration)
 
     def _outcome(self, hops: list[_Hop], said: _Said, *, arrived: bool) -> Outcome:
-        classes = [event.message_class for _, event in (*said.final, *said.administration)]
-        refusals = [each for each in classes if each & NEGATIVE]
-        if refusals:
-            return Outcome.EXPIRED if EXPIRED.intersection(refusals) else Outcome.REFUSED
-        if classes or said.order_acked_ns is not None:
+        answers = said.final + said.administration
+        if answers:
+            refusals = [event.message_class for _, event in answers if event.message_class & NEGATIVE]
+            if refusals:
+                return Outcome.EXPIRED if EXPIRED.intersection(refusals) else Outcome.REFUSED
+        if answers or said.order_acked_ns is not None:
             return Outcome.CONFIRMED if arrived else Outcome.ACKNOWLEDGED
         if arrived:
             return Outcome.REACHED
@@ -330,11 +333,28 @@ class HistoryStage:
         return f"{self._label(last.first.from_key)} > {self._label(last.first.to_key)}"
 
 
+def _hop_rows(hops: list[_Hop]) -> Iterator[Row]:
+    came_ns: dict[str, int] = {}
+    for position, hop in enumerate(hops, 1):
+        since_ns = came_ns.get(hop.first.from_key)
+        came_ns.setdefault(hop.first.to_key, hop.first_ns)
+        yield (
+            hop.first.at,
+            position,
+            hop.first_ns,
+            hop.last_ns,
+            None if since_ns is None else hop.first_ns - since_ns,
+            hop.acknowledged_ns,
+            hop.copies,
+            hop.places,
+        )
+
+
 def _by_time(timed: tuple[int, Event]) -> int:
     return timed[0]
 
 
-def _once(timed: list[tuple[int, Event]]) -> list[tuple[int, Event]]:
+def _once(timed: Iterable[tuple[int, Event]]) -> list[tuple[int, Event]]:
     """Of each class the one seen first; an acknowledgment crosses several hops."""
     found: dict[int, tuple[int, Event]] = {}
     for time_ns, event in timed:
@@ -344,12 +364,9 @@ def _once(timed: list[tuple[int, Event]]) -> list[tuple[int, Event]]:
 
 def _is_foreign(final: Event, message: Event) -> bool:
     """Whether a positive FinalAck is not from where the message went.  [MS-MQQB] 3.1.1.6.2"""
-    towards = message.destination_manager
-    return (
-        final.kind == Kind.FINAL_ACK
-        and not final.message_class & NEGATIVE
-        and towards not in (NOBODY, final.source_manager)
-    )
+    if final.kind != FINAL_ACK or final.message_class & NEGATIVE:
+        return False
+    return message.destination_manager not in (NOBODY, final.source_manager)
 
 
 def _route(hops: list[_Hop]) -> list[str]:

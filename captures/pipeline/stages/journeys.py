@@ -22,6 +22,8 @@ from captures.pipeline.stages.schema import ENDINGS, FINDINGS
 
 COLUMNS: Final = (*CROSSING_COLUMNS, "kind", "message", "correlation", "ack_message")
 """What `keyed` takes: of packets, joined with their relations."""
+KEYED: Final = ("subject", "about")
+"""What it adds to them."""
 KEY: Final = ("subject",)
 """Rows of `keyed` that are alike in this come to one stage, and there in this order."""
 ORDER: Final = (*KEY, "series", "row_id", "about")
@@ -56,7 +58,7 @@ def keyed(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _with(batch: pa.RecordBatch, subjects: pa.Array, *, about: bool) -> pa.RecordBatch:
     flags = pa.array([about] * batch.num_rows, pa.bool_())
-    kept = batch.drop_columns([name for name in ("subject", "about") if name in batch.schema.names])
+    kept = batch.drop_columns([name for name in KEYED if name in batch.schema.names])
     return kept.append_column("subject", subjects).append_column("about", flags)
 
 
