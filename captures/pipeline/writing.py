@@ -82,15 +82,15 @@ def _corrected(table: pa.Table, corrections: Sequence[pa.RecordBatch]) -> pa.Tab
     known = pa.Table.from_batches(corrections) if corrections else None
     if known is None:
         return table
-    # By stream; the last row is that of NO_STREAM, which is -1.
-    size = int(stream.max()) + 2
+    rows = _numbers(known, "stream")
+    # By stream; the last row is that of NO_STREAM, which is -1. A stream that is corrected need not have rows.
+    size = max(int(stream.max()), int(rows.max())) + 2
     put: dict[str, Integers] = {
         name: np.zeros(size, dtype=np.int64) for name in ("position", "missing_bytes", "skipped_bytes")
     }
     connection = np.full(size, -1, dtype=np.int64)
     stands = np.zeros(size, dtype=np.bool_)
     stands[NO_STREAM] = True
-    rows = _numbers(known, "stream")
     stands[rows] = known["stands"].to_numpy()
     connection[rows] = _numbers(known, "connection")
     for name, column in put.items():

@@ -69,8 +69,8 @@ def messages_found(tables: Tables, code: str) -> set[str]:
     if not tables.paths("findings"):
         return set()
     numbers = {row["number"] for row in tables.read("findings").to_pylist() if row["code"] == code}
-    packets = tables.read("packets", ["number", "message"]).to_pylist()
-    return {row["message"] for row in packets if row["number"] in numbers}
+    packets = tables.read("packets", ["number", "framed", "message"]).to_pylist()
+    return {row["message"] for row in packets if row["framed"] and row["number"] in numbers}
 
 
 def forgeries(tables: Tables) -> set[str]:
