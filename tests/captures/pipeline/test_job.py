@@ -25,6 +25,7 @@ from captures.pcapng import PcapngWriter
 from captures.pipeline.job import analyse
 from captures.pipeline.runner import LocalRunner
 from captures.pipeline.tables import Tables
+from tests.captures.pipeline.worlds import worlds
 
 SAMPLES = Path(__file__).parents[3] / "captures" / "samples"
 FINDING_KEYS = ("severity", "code", "packet", "text", "section")
@@ -79,7 +80,7 @@ def assert_same(tables: Tables, reader: PacketReader, wanted: tuple[Rows, Rows])
     assert sorted(map(str, last)) == sorted(map(str, wanted[1]))
 
 
-@pytest.mark.parametrize("range_bytes", [5_000, 64 << 20])
+@pytest.mark.parametrize("range_bytes", [1_500, 64 << 20])
 @pytest.mark.parametrize("name", sorted(path.stem for path in SAMPLES.glob("*.pcapng")))
 def test_tables_say_of_each_packet_what_decode_says(name: str, range_bytes: int, tmp_path: Path) -> None:
     path = SAMPLES / f"{name}.pcapng"
@@ -135,7 +136,15 @@ def assert_read_as_one(frames: Sequence[Frame], cuts: Sequence[int], range_bytes
 FRAMES = {path.stem: list(read_capture(path)) for path in sorted(SAMPLES.glob("*.pcapng"))}
 SHORT = [name for name, frames in FRAMES.items() if len(frames) < 150]
 cuts = st.lists(st.integers(0, 1_000), max_size=3)
-sizes = st.sampled_from([3_000, 64 << 20])
+sizes = st.sampled_from([400, 3_000, 64 << 20])
+
+
+@given(worlds(), cuts, sizes)
+@settings(max_examples=settings().max_examples // 10)
+def test_a_capture_in_several_files_is_read_as_one(
+    frames: list[Frame], cuts: list[int], range_bytes: int
+) -> None:
+    assert_read_as_one(frames, cuts, range_bytes)
 
 
 @given(
@@ -148,7 +157,7 @@ sizes = st.sampled_from([3_000, 64 << 20])
     sizes,
 )
 @settings(max_examples=settings().max_examples // 20)
-def test_a_capture_in_several_files_with_late_repeated_and_lost_frames_is_read_as_one(
+def test_so_is_one_with_late_repeated_and_lost_frames(
     name: str, seed: int, lose: int, repeat: int, delay: int, cuts: list[int], range_bytes: int
 ) -> None:
     late = spoil.delayed(FRAMES[name], delay, seed)

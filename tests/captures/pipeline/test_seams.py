@@ -24,6 +24,7 @@ from tests.captures.pipeline.worlds import (
     ELSEWHERE,
     PACKETS,
     SERVER,
+    SMALL,
     conversations,
     user_message,
     worlds,
@@ -72,6 +73,16 @@ def cuts_of(frames: list[Frame]) -> st.SearchStrategy[set[int]]:
 def test_however_a_capture_is_cut_it_says_the_same(frames: list[Frame], data: st.DataObject) -> None:
     odd = data.draw(st.sets(st.integers(0, len(frames)), max_size=5))
     assert_same(frames, data.draw(cuts_of(frames)), odd)
+
+
+def test_a_syn_begins_another_connection_though_the_byte_behind_it_is_due() -> None:
+    """Something bare, sent before the handshake with the number that is due behind it, has begun one already."""
+    talk = TcpConversation(CLIENT, SERVER)
+    opening, (said_first, acknowledgment) = talk.open(), talk.send(Side.CLIENT, SMALL)
+    line = [acknowledgment, *opening, said_first, *talk.send(Side.CLIENT, SMALL)]
+    frames = numbered(Frame(1_000 * time, frame) for time, frame in enumerate(line, 1))
+    for cut in range(1, len(frames)):
+        assert_same(frames, {cut})
 
 
 @given(worlds(), st.data())
