@@ -97,11 +97,19 @@ class _Search:
             pass
 
     def lower_lengths(self) -> None:
-        """Lengths and counts as small as they may be, so that what they count can go."""
+        """Lengths and counts as small as they may be, so that what they count can go.
+
+        What counts more than is there is halved only: how much memory or time is too much has no sharp edge, and a
+        finding that stands on it shows nothing the next time.
+        """
         for field in fields_of(self.best):
             if not role_of(field.section, field.name).derived:
                 continue
             value = int(field.value)
+            while value > len(self.best) and self.take(_written(self.best, field, value // 2)):
+                value //= 2
+            if value > len(self.best):
+                continue
             for step in (1 << place for place in reversed(range(value.bit_length()))):
                 if step <= value and self.take(_written(self.best, field, value - step)):
                     value -= step

@@ -92,10 +92,13 @@ def test_each_class_of_bug_that_broke_parsers_is_found_minimised_and_repeated(
 
 
 def test_memory_that_a_packet_announces_is_a_finding() -> None:
-    """In a process of its own: a limit is little beside what other tests in this one have had, and may give back."""
+    """In a process of its own: a limit is little beside what other tests in this one have had, and may give back.
+
+    100 MB are no power of two: a plain count, all bytes but one zero, does not come to just that much.
+    """
     with ProcessPoolExecutor(1, get_context("spawn")) as alone:
         name = f"{planted.__name__}:preallocated"
-        finding, repeated = alone.submit(found_and_repeated, name, memory_mb=64).result()
+        finding, repeated = alone.submit(found_and_repeated, name, memory_mb=100).result()
     assert finding.group.startswith("MemoryError at planted.py")
     assert len(finding.data) <= planted.LEAST[planted.counted]
     assert repeated == (finding.group, finding.detail)
