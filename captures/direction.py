@@ -224,7 +224,8 @@ class Direction:
         if self._next is None or later._start is None or later._only_acknowledges:
             return True
         if later.stream.from_start and later._initial != self._initial:
-            return False  # A SYN that does not repeat ours begins another connection, whatever is due behind it.
+            # A SYN that does not repeat ours begins another connection, whatever is due behind it.
+            return False
         return (later._start - self._next) % 2**32 == 0
 
     def go_on_as(self, later: Direction) -> None:
