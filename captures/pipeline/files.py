@@ -143,6 +143,8 @@ class Mapped(NamedTuple):
 def inventory(paths: Iterable[str], belongs_to: Mapping[str, str] | None = None) -> Inventory:
     """The captures at `paths`: files, and all that lie in folders and the folders in those.
 
+    Their paths are made absolute, as those who read them work in other folders, and at other times.
+
     Args:
         belongs_to: the name of the series of a file, by its path, where the rule above does not say it right.
     """
@@ -151,7 +153,7 @@ def inventory(paths: Iterable[str], belongs_to: Mapping[str, str] | None = None)
     repeated: list[tuple[str, str]] = []
     passed_over: list[str] = []
     for path in paths:
-        for one, is_meant in _files_at(path):
+        for one, is_meant in _files_at(os.path.abspath(path)):
             try:
                 if not is_meant and not _looks_like_capture(one):
                     passed_over.append(one)
