@@ -203,6 +203,11 @@ class Totals:
                 setattr(self, name, theirs if ours is None else choose(ours, theirs))
 
     @property
+    def is_complete(self) -> bool:
+        """Whether nothing is known to be lacking: no bytes, no parts of frames, no way through what there is."""
+        return not (self.missing_bytes or self.cut_frames or self.skipped_bytes)
+
+    @property
     def skipped_bytes(self) -> int:
         """Those of MSMQ's streams that belong to no packet that can be read, for either reason."""
         return self.headless_bytes + self.refused_bytes

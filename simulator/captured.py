@@ -225,8 +225,7 @@ class _Reading:
 
     def last_findings(self) -> list[Finding]:
         """What comes out at the end; call it once."""
-        totals = self.reader.totals
-        lossless = not (totals.missing_bytes or totals.cut_frames or totals.skipped_bytes or self.damage)
+        lossless = self.reader.totals.is_complete and self.damage is None
         return list(self.analyst.finish(lossless=lossless))
 
     def status(self) -> int:

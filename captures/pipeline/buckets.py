@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from captures.pipeline.exchange import Exchange
+from captures.pipeline.records import Integers
 
-Integers = npt.NDArray[np.int64]
 FLUSHED_ROWS: Final = 1 << 18
 """So many rows an outbox keeps before it writes them."""
 TASK_FILES: Final = 1 << 20
@@ -139,10 +139,3 @@ class Outbox:
             self._next += 1
             self._kept.clear()
             self._rows = 0
-
-
-def taken(exchange: Exchange, bucket: int, files: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    """The rows of a bucket out of these files."""
-    for file in files:
-        for _, batch in exchange.take(bucket, range(file, file + 1)):
-            yield batch

@@ -7,15 +7,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from captures.direction import Chunk
+from captures.pipeline.octets import Octets
 from captures.pipeline.records import Data, Integers
 from captures.pipeline.segments import Segments
-
-Octets = npt.NDArray[np.uint8]
 
 
 class Piece(NamedTuple):
@@ -97,7 +93,7 @@ def from_segments(segments: Segments, data: Data, first_number: int, rows: Integ
         missing=np.zeros(len(rows), dtype=np.int64),
         start=starts_of(size),
         size=size,
-        data=_gathered(segments, data, rows),
+        data=np.frombuffer(segments.payloads(data, rows).buffers()[2], np.uint8)[: int(size.sum())],
     )
 
 
@@ -123,26 +119,3 @@ def joined(parts: Iterable[Chunks]) -> Chunks:
 def starts_of(size: Integers) -> Integers:
     """Where each begins if they lie one behind the other."""
     return np.cumsum(size) - size
-
-
-def _gathered(segments: Segments, data: Data, rows: Integers) -> Octets:
-    """The payloads of these rows, one behind the other.
-
-    Arrow copies them: the file is taken for an array whose elements are by turns a payload and what lies between it
-    and the next, so that no payload is touched by Python.
-    """
-    if not len(rows):
-        return np.empty(0, dtype=np.uint8)
-    in_file = np.sort(rows[segments.start[rows] >= 0])
-    start, size = segments.start[in_file], segments.size[in_file]
-    edges = np.stack([start, start + size], axis=1).ravel()
-    buffers = [None, pa.py_buffer(edges), pa.py_buffer(data)]
-    source = pa.Array.from_buffers(pa.large_binary(), max(0, len(edges) - 1), buffers)
-    place = 2 * np.searchsorted(in_file, rows)
-    odd = np.flatnonzero(segments.start[rows] < 0)
-    if len(odd):
-        payloads = [segments.odd_payloads[int(row)] for row in rows[odd]]
-        place[odd] = len(source) + np.arange(len(odd))
-        source = pa.concat_arrays([source, pa.array(payloads, type=pa.large_binary())])
-    taken = pc.take(source, pa.array(place), boundscheck=False)
-    return np.frombuffer(taken.buffers()[2], dtype=np.uint8)[: int(segments.size[rows].sum())]

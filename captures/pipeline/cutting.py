@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from captures.direction import Chunk, Stream
 from captures.framing import HEAD_BYTES, Framed, Framing
-from captures.pipeline.chunks import Chunks, Octets
+from captures.pipeline.chunks import Chunks
+from captures.pipeline.octets import Octets
 from captures.pipeline.records import Integers
 from mqproto.errors import WireFormatError
 from mqproto.wire import PacketBuffer

@@ -25,12 +25,11 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from captures.pipeline.files import RANGE_BYTES, inventory, mapped
-from captures.pipeline.records import Data, Integers
+from captures.pipeline.records import Data
 from captures.pipeline.scan import Reading, read_plan
 from captures.pipeline.segments import Segments, segments
 from mqproto.errors import UsageError
@@ -142,34 +141,8 @@ def _batches(reading: Reading, found: Segments, data: Data, schema: pa.Schema) -
             "size": found.size[some],
         }
         if PAYLOAD.name in schema.names:
-            columns[PAYLOAD.name] = payloads(found, data, some)
+            columns[PAYLOAD.name] = found.payloads(data, np.arange(len(found))[some]).cast(PAYLOAD.type)
         yield pa.record_batch([pa.array(columns[name]) for name in schema.names], schema=schema)
-
-
-def payloads(found: Segments, data: Data, some: slice) -> pa.Array:
-    """The payloads of some segments that follow one another, as an Arrow column.
-
-    The file is taken for a column in which payloads and what lies between them take turns, and Arrow copies every
-    other value of it.
-    """
-    start, size = found.start[some], found.size[some]
-    odd = np.flatnonzero(start < 0)
-    if len(start) == 0:
-        return pa.array([], PAYLOAD.type)
-    places: Integers = np.empty(2 * len(start), np.int64)
-    places[0::2], places[1::2] = start, start + size
-    # What does not lie in the file is nothing here, right behind what lies before it.
-    places[2 * odd], places[2 * odd + 1] = 0, 0
-    places = np.maximum.accumulate(places)
-    buffers = [None, pa.py_buffer(places), pa.py_buffer(data)]
-    turns = pa.Array.from_buffers(pa.large_binary(), len(places) - 1, buffers)
-    column = turns.take(pa.array(np.arange(0, len(places), 2))).cast(PAYLOAD.type)
-    if len(odd) == 0:
-        return column
-    low = some.start
-    values = pa.array([found.odd_payloads[low + row] for row in odd.tolist()], PAYLOAD.type)
-    is_odd = pa.array(start < 0)
-    return pc.replace_with_mask(column, is_odd, values)
 
 
 def _schema(options: Mapping[str, str]) -> pa.Schema:

@@ -8,13 +8,14 @@ done is still there. All executors see the folder; that is where the tables go, 
 from __future__ import annotations
 
 import os
-import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+
+from captures.pipeline.whole import whole
 
 _BUCKETS: Final = b"buckets"
 
@@ -31,37 +32,31 @@ class Exchange:
     folder: Path
     name: str
 
-    def put(self, task: int, batches: Mapping[int, pa.RecordBatch]) -> int:
-        """Write what one task has for each bucket, whole or not at all; how many bytes that took.
+    def put(self, task: int, batches: Mapping[int, pa.RecordBatch]) -> None:
+        """Write what one task has for each bucket, whole or not at all.
 
         Args:
             task: its number in the stage. What it wrote before is replaced.
             batches: by bucket; all of one schema. There may be none.
         """
-        target = self._path(task)
-        target.parent.mkdir(parents=True, exist_ok=True)
         filled = {bucket: batch for bucket, batch in sorted(batches.items()) if batch.num_rows}
         schema = next(iter(filled.values())).schema if filled else pa.schema([])
         told = {_BUCKETS: ",".join(map(str, filled)).encode()}
-        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-        try:
-            with pa.ipc.new_file(temporary, schema.with_metadata(told)) as writer:
-                for batch in filled.values():
-                    writer.write_batch(batch)
-            size_bytes = temporary.stat().st_size
-            os.replace(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
-        return size_bytes
+        with (
+            whole(self._path(task)) as path,
+            pa.ipc.new_file(path, schema.with_metadata(told)) as writer,
+        ):
+            for batch in filled.values():
+                writer.write_batch(batch)
 
-    def take(self, bucket: int, tasks: range) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def take(self, bucket: int, tasks: Iterable[int]) -> Iterator[pa.RecordBatch]:
         """The rows of one bucket, task by task in their order; tasks that had none for it are left out."""
         for task in tasks:
             with pa.memory_map(os.fspath(self._path(task))) as file:
                 reader = pa.ipc.open_file(file)
                 buckets = [int(each) for each in reader.schema.metadata[_BUCKETS].split(b",") if each]
                 if bucket in buckets:
-                    yield task, reader.get_batch(buckets.index(bucket))
+                    yield reader.get_batch(buckets.index(bucket))
 
     def everything(self, task: int) -> list[pa.RecordBatch]:
         """What one task has put, in the order of the buckets."""

@@ -17,8 +17,9 @@ import numpy as np
 
 from captures.direction import Stream
 from captures.framing import HEAD_BYTES, Framing
-from captures.pipeline.chunks import Chunks, Octets, Piece, from_segments, joined
+from captures.pipeline.chunks import Chunks, Piece, from_segments, joined
 from captures.pipeline.cutting import Heads, Packets, Run, cut, whole_size
+from captures.pipeline.octets import Octets
 from captures.pipeline.reassembly import Pairs, RangeSegments, Smooth, reassemble
 from captures.pipeline.records import Data
 from captures.pipeline.segments import Segments

@@ -10,9 +10,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from captures.pipeline.files import (
     ranges,
 )
 from captures.pipeline.inputs import CAPTURES, captures_table
-from captures.pipeline.joining import Joined, JoinTask, join_ranges
+from captures.pipeline.joining import Joined, JoinTask, ReadSeries, join_ranges
 from captures.pipeline.judging import damage_rows
 from captures.pipeline.reading import Place, RangeRead, ReadTask, SeriesFolder, read_ranges
 from captures.pipeline.rows import PACKETS
@@ -118,9 +119,7 @@ def analyse(
     """
     found = inventory(paths)
     with tables.run() as run:
-        known = {
-            name: _Known.from_json(entry) for name, entry in tables.manifest.state.get(SERIES, {}).items()
-        }
+        known = {name: _Known(**entry) for name, entry in tables.manifest.state.get(SERIES, {}).items()}
         new = [_with_earlier(series, known) for series in found.series if not _is_known(series, known)]
         known_files = [
             file.path for series in found.series if _is_known(series, known) for file in series.files
@@ -225,11 +224,6 @@ class _Known:
     is_lossy: bool
     damage: list[tuple[str, int, str]]
 
-    @classmethod
-    def from_json(cls, entry: dict[str, Any]) -> _Known:
-        """What `asdict` gave, after a way through JSON."""
-        return cls(**entry)
-
     @property
     def part_names(self) -> list[str]:
         return [self.captures, *(name for name, _, _ in self.packets)]
@@ -244,13 +238,16 @@ class _Known:
 
 @dataclass(slots=True)
 class _Work:
-    """A series under way."""
+    """A series under way.
+
+    frames_before: by file, in those before it.
+    """
 
     series: Series
     key: str
     folder: SeriesFolder
     places: tuple[Place, ...] = ()
-    files: SeriesFiles | None = None
+    frames_before: list[int] = field(default_factory=list)
     reads: list[RangeRead] = field(default_factory=list)
     fragments_of: dict[int, int] = field(default_factory=dict)
     joined: list[Joined] = field(default_factory=list)
@@ -266,7 +263,7 @@ class _Work:
 
     def known(self) -> _Known:
         """What a later run has to know."""
-        totals, damage = self.result().totals, self.result().damage
+        result = self.result()
         rows, framed = self.rows_before(), self.framed_before()
         packets = [part for part in self.parts if part.table == "packets"]
         return _Known(
@@ -276,8 +273,8 @@ class _Work:
                 for place, part in enumerate(packets)
             ],
             next(part.name for part in self.parts if part.table == "captures"),
-            bool(totals.missing_bytes or totals.cut_frames or totals.skipped_bytes or damage),
-            [(error.where, error.offset, error.reason) for error in damage],
+            bool(result.damage) or not result.totals.is_complete,
+            [(error.where, error.offset, error.reason) for error in result.damage],
         )
 
     def result(self) -> SeriesResult:
@@ -369,10 +366,16 @@ class _Job:
     def _join(self) -> None:
         def tasks(work: _Work) -> Iterable[JoinTask]:
             buckets = range(work.folder.buckets if work.places else 0)
-            return (JoinTask(work.folder, bucket, work.places, work.fragments_of) for bucket in buckets)
+            return (JoinTask(work.series.name, bucket) for bucket in buckets)
 
+        read = {
+            work.series.name: ReadSeries(work.folder, work.places, work.fragments_of) for work in self.works
+        }
         self._of_all(
-            "joining connections", join_ranges, tasks, lambda work, joined: work.joined.append(joined)
+            "joining connections",
+            partial(join_ranges, read),
+            tasks,
+            lambda work, joined: work.joined.append(joined),
         )
         for work in self.works:
             if work.places:
@@ -380,8 +383,12 @@ class _Job:
                 np.save(_connections(work), np.sort(found))
 
     def _write(self) -> None:
+        files = {work.series.name: _files(work) for work in self.works}
         self._of_all(
-            "writing packets", write_packets, self._write_tasks, lambda work, part: work.parts.append(part)
+            "writing packets",
+            partial(write_packets, files),
+            self._write_tasks,
+            lambda work, part: work.parts.append(part),
         )
         for work in self.works:
             name = f"captures/{work.key}-{self._run.name}.parquet"
@@ -389,14 +396,11 @@ class _Job:
             work.parts.append(write_part(self._run.folder, name, table))
 
     def _write_tasks(self, work: _Work) -> Iterable[WriteTask]:
-        assert work.files is not None
         rows, framed = work.rows_before(), work.framed_before()
         for place in work.places:
             name = f"packets/{work.key}-{self._run.name}-{place.number:06d}.parquet"
             before = (rows[place.number], framed[place.number])
-            yield WriteTask(
-                self._run.folder, work.folder, work.files, place, name, *before, _connections(work)
-            )
+            yield WriteTask(self._run.folder, work.series.name, place, name, *before)
 
 
 class _FragmentRounds:
@@ -405,13 +409,13 @@ class _FragmentRounds:
     def __init__(self, work: _Work) -> None:
         self._work = work
         self._reads: Counter[int] = Counter()
-        self._used: dict[int, tuple[int, int]] = {}
-        self._wanted: dict[int, tuple[int, int]] = {}
+        self._used: dict[int, tuple[int, int] | None] = {}
+        self._wanted: dict[int, tuple[int, int] | None] = {}
 
     @property
     def sources(self) -> dict[int, int]:
         """By range: the one by whose end packets wait for what it has."""
-        return {number: source for number, (source, _) in self._used.items()}
+        return {number: used[0] for number, used in self._used.items() if used is not None}
 
     def wanted(self, reads: dict[int, RangeRead]) -> bool:
         """Whether there are any; what waits at the end of a range changes whenever that is read again."""
@@ -421,7 +425,7 @@ class _FragmentRounds:
             read = reads[place.number]
             if not read.fragment_count:
                 continue
-            if waiting is not None and self._used.get(place.number) != waiting:
+            if self._used.get(place.number) != waiting:
                 self._wanted[place.number] = waiting
             waiting = (place.number, self._reads[place.number]) if read.waiting_fragments else None
         return bool(self._wanted)
@@ -432,8 +436,8 @@ class _FragmentRounds:
         self._reads.update(self._wanted.keys())
         places = self._work.places
         return [
-            ReadTask(self._work.folder, (places[number],), source)
-            for number, (source, _) in self._wanted.items()
+            ReadTask(self._work.folder, (places[number],), None if wanted is None else wanted[0])
+            for number, wanted in self._wanted.items()
         ]
 
 
@@ -448,16 +452,18 @@ def scan_range(task: ScanTask, done: Count) -> list[Scanned]:
 def _place(work: _Work, scans: dict[str, list[Scanned]]) -> None:
     """All that is to be read of a series, in its order."""
     places: list[Place] = []
-    frames_before: list[int] = []
     frames = 0
     for file in work.series.files:
-        frames_before.append(frames)
+        work.frames_before.append(frames)
         for reading in readings(scans[file.path]):
-            places.append(Place(len(places), reading, frames_before[-1]))
+            places.append(Place(len(places), reading, work.frames_before[-1]))
             frames += reading.frame_count
     work.places = tuple(places)
+
+
+def _files(work: _Work) -> SeriesFiles:
     paths = tuple(file.path for file in work.series.files)
-    work.files = SeriesFiles(work.series.name, paths, tuple(frames_before))
+    return SeriesFiles(work.series.name, paths, tuple(work.frames_before), work.folder, _connections(work))
 
 
 def _read_tasks(work: _Work) -> Iterable[ReadTask]:

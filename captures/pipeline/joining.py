@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final
@@ -41,20 +41,26 @@ CORRECTIONS: Final = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class JoinTask:
-    """All pairs of ends of one bucket.
+class ReadSeries:
+    """A series of which all ranges have been read.
 
-    places: all ranges of the series.
     fragments_of: by range, as in ReadTask.
     """
 
     folder: SeriesFolder
-    bucket: int
     places: tuple[Place, ...]
     fragments_of: dict[int, int]
 
+
+@dataclass(frozen=True, slots=True)
+class JoinTask:
+    """All pairs of ends of one bucket of a series."""
+
+    series: str
+    bucket: int
+
     def __str__(self) -> str:
-        return f"connections of {self.places[0].reading.file.where}"
+        return f"connections of {self.series}"
 
 
 @dataclass(slots=True)
@@ -72,12 +78,13 @@ class Joined:
     totals: Totals = field(default_factory=Totals)
 
 
-def join_ranges(task: JoinTask, count: Count) -> Joined:
+def join_ranges(all_series: Mapping[str, ReadSeries], task: JoinTask, count: Count) -> Joined:
     """Join the pairs of a bucket, and leave what ranges have to know of it in the folder of the series."""
+    series = all_series[task.series]
     with ExitStack() as stack:
-        joiner = _Joiner(task, stack)
-        for place in task.places:
-            for _, batch in task.folder.summaries.take(task.bucket, range(place.number, place.number + 1)):
+        joiner = _Joiner(series, task.bucket, stack)
+        for place in series.places:
+            for batch in series.folder.summaries.take(task.bucket, [place.number]):
                 for pickled in batch.column("summary"):
                     joiner.take(place.number, pickle.loads(pickled.as_buffer()))
         return joiner.finish()
@@ -86,8 +93,9 @@ def join_ranges(task: JoinTask, count: Count) -> Joined:
 class _Joiner:
     """Takes summaries range by range, and keeps what becomes of each range."""
 
-    def __init__(self, task: JoinTask, stack: ExitStack) -> None:
-        self._task = task
+    def __init__(self, series: ReadSeries, bucket: int, stack: ExitStack) -> None:
+        self._series = series
+        self._bucket = bucket
         self._stack = stack
         self._again: dict[int, RangeSegments] = {}
         self._stitchers: dict[Ends, Stitcher] = {}
@@ -110,10 +118,10 @@ class _Joiner:
 
     def finish(self) -> Joined:
         """The series is over, and what only that lets be read stands at its end."""
-        last = self._task.places[-1].number
+        last = self._series.places[-1].number
         for stitcher in self._stitchers.values():
             self._add(last, stitcher.finish())
-        folder, bucket = self._task.folder, self._task.bucket
+        folder, bucket = self._series.folder, self._bucket
         folder.corrections.put(
             bucket, {place: _corrections(some) for place, some in self._corrections.items() if some}
         )
@@ -149,9 +157,9 @@ class _Joiner:
         if number not in self._again:
             while len(self._again) >= KEPT_RANGES:
                 del self._again[next(iter(self._again))]
-            place = self._task.places[number]
+            place = self._series.places[number]
             source = self._stack.enter_context(mapped(place.reading.file))
-            ip = waiting_fragments(self._task.folder, self._task.fragments_of.get(number))
+            ip = waiting_fragments(self._series.folder, self._series.fragments_of.get(number))
             found = segments(place.reading, source.data, ip)
             self._again[number] = RangeSegments(found, source.data, place.first_number)
         return self._again[number]
@@ -165,4 +173,4 @@ def _corrections(rows: list[tuple[int, bool, int, int, int, int]]) -> pa.RecordB
 
 def corrections_of(folder: SeriesFolder, place: int) -> Iterator[pa.RecordBatch]:
     """What all buckets say of a range's streams."""
-    return (batch for _, batch in folder.corrections.take(place, range(folder.buckets)))
+    return folder.corrections.take(place, range(folder.buckets))

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from captures.decode.findings import Severity
 from captures.decode.names import Names
 from captures.decode.sight import Kind
-from captures.pipeline.buckets import Outbox, PacketPart, PartIndex, by_connection, by_text, split, taken
+from captures.pipeline.buckets import Outbox, PacketPart, PartIndex, by_connection, by_text, split
 from captures.pipeline.exchange import Exchange
 from captures.pipeline.runner import Count
 from captures.pipeline.stages import (
@@ -63,11 +63,12 @@ _READ: Final = tuple(
 
 @dataclass(frozen=True)
 class Bench:
-    """All that the tasks of one run share.
+    """All that the tasks of one stage share.
 
     run_folder: of the run, for its parts. run: its name.
     parts: of the table of packets.
     lossy: the series that the captures lack some of.
+    directory, losses, offsets_ns: what the stages before have found.
     """
 
     run_folder: Path
@@ -78,6 +79,9 @@ class Bench:
     connection_buckets: int
     sequence_buckets: int
     message_buckets: int
+    directory: directory.Directory = field(default_factory=lambda: directory.Directory([], {}))
+    losses: Losses = field(default_factory=dict)
+    offsets_ns: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
     def exchange(self, name: str) -> Exchange:
         """Rows on their way."""
@@ -105,15 +109,11 @@ class Task:
     files: of the exchanges that it reads, by name, where these were written by several tasks.
     """
 
-    bench: Bench
     number: int
-    directory: directory.Directory = field(default_factory=lambda: directory.Directory([], {}))
-    losses: Losses = field(default_factory=dict)
-    offsets_ns: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    files: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    files: Mapping[str, tuple[int, ...]]
 
     def __str__(self) -> str:
-        return f"part {self.number} of {self.bench.run_folder.parent.parent}"
+        return f"part {self.number} of the packets"
 
 
 @dataclass(slots=True)
@@ -132,24 +132,27 @@ class Done:
     codes: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
-def _collecting_seldom(function: Callable[[Task, Count], Done]) -> Callable[[Task, Count], Done]:
+Stage = Callable[[Bench, Task, Count], Done]
+
+
+def _collecting_seldom(function: Stage) -> Stage:
     """A task that makes many rows, which are no garbage: looking for cycles in them took a fifth of its time."""
 
     @wraps(function)
-    def carry_out(task: Task, count: Count) -> Done:
+    def carry_out(bench: Bench, task: Task, count: Count) -> Done:
         thresholds = gc.get_threshold()
         gc.set_threshold(COLLECTED_OBJECTS, *thresholds[1:])
         try:
-            return function(task, count)
+            return function(bench, task, count)
         finally:
             gc.set_threshold(*thresholds)
 
     return carry_out
 
 
-def share(task: Task, count: Count) -> Done:
+def share(bench: Bench, task: Task, count: Count) -> Done:
     """Packets of a part to their connections."""
-    bench, part = task.bench, task.bench.parts[task.number]
+    part = bench.parts[task.number]
     handshakes = []
     facts: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
     for batch in _read(part, sessions.COLUMNS):
@@ -166,20 +169,20 @@ def share(task: Task, count: Count) -> Done:
 
 
 @_collecting_seldom
-def judge_sessions(task: Task, count: Count) -> Done:
+def judge_sessions(bench: Bench, task: Task, count: Count) -> Done:
     """The connections of a bucket."""
-    bench = task.bench
-    stage = sessions.SessionStage(bench.names, task.directory)
-    out = _Out(task, OF_SESSIONS, {"relations": Outbox(bench.exchange("relations"), task.number)})
+    stage = sessions.SessionStage(bench.names, bench.directory)
+    relations = Outbox(bench.exchange("relations"), task.number)
+    out = _Out(bench, task.number, OF_SESSIONS, {"relations": relations})
 
     def add(found: Batches) -> None:
-        if (relations := found.pop("relations", None)) is not None:
-            out.boxes["relations"].add(relations, bench.index.of_rows(relations))
+        if (rows := found.pop("relations", None)) is not None:
+            relations.add(rows, bench.index.of_rows(rows))
         if (some := found.get("sessions")) is not None:
             out.done.losses |= losses_of(some)
         out.add(found)
 
-    for _, batch in bench.exchange("facts").take(task.number, range(len(bench.parts))):
+    for batch in bench.exchange("facts").take(task.number, range(len(bench.parts))):
         for rows in _pieces(batch):
             add(stage.take(rows))
             count(rows.num_rows, 0)
@@ -187,11 +190,11 @@ def judge_sessions(task: Task, count: Count) -> Done:
     return out.finish()
 
 
-def relate(task: Task, count: Count) -> Done:
+def relate(bench: Bench, task: Task, count: Count) -> Done:
     """Packets of a part, and what they are to their sessions, to their sequences and their messages."""
-    bench, part = task.bench, task.bench.parts[task.number]
+    part = bench.parts[task.number]
     relations = pa.Table.from_batches(
-        taken(bench.exchange("relations"), task.number, task.files["relations"]), RELATIONS
+        bench.exchange("relations").take(task.number, task.files["relations"]), RELATIONS
     ).sort_by("row_id")
     done = Done([bench.part("relations", "packets", task.number, relations)])
     of_sequences: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
@@ -218,19 +221,18 @@ def relate(task: Task, count: Count) -> Done:
 
 
 @_collecting_seldom
-def judge_sequences(task: Task, count: Count) -> Done:
+def judge_sequences(bench: Bench, task: Task, count: Count) -> Done:
     """The sequences of a bucket."""
-    bench = task.bench
-    stage = sequences.SequenceStage(task.losses)
-    out = _Out(task, OF_SEQUENCES, {"confirmations": Outbox(bench.exchange("confirmations"), task.number)})
+    stage = sequences.SequenceStage(bench.losses)
+    confirmations = Outbox(bench.exchange("confirmations"), task.number)
+    out = _Out(bench, task.number, OF_SEQUENCES, {"confirmations": confirmations})
 
     def add(found: Batches) -> None:
         if (some := found.pop("confirmations", None)) is not None:
-            bucket = by_text(some.column("subject"), bench.message_buckets)
-            out.boxes["confirmations"].add(some, bucket)
+            confirmations.add(some, by_text(some.column("subject"), bench.message_buckets))
         out.add(found)
 
-    for _, batch in bench.exchange("sequence-rows").take(task.number, range(len(bench.parts))):
+    for batch in bench.exchange("sequence-rows").take(task.number, range(len(bench.parts))):
         for rows in _pieces(batch):
             add(stage.take(rows))
             count(rows.num_rows, 0)
@@ -239,12 +241,12 @@ def judge_sequences(task: Task, count: Count) -> Done:
 
 
 @_collecting_seldom
-def judge_journeys(task: Task, count: Count) -> Done:
+def judge_journeys(bench: Bench, task: Task, count: Count) -> Done:
     """The messages of a bucket, from hop to hop."""
-    journey, clock = journeys.JourneyStage(task.losses), clocks.ClockStage()
+    journey, clock = journeys.JourneyStage(bench.losses), clocks.ClockStage()
     messages = grouping.MessageStages(clock)
-    out = _Out(task, OF_JOURNEYS)
-    for rows in _messages(task, (*journeys.COLUMNS, *journeys.KEYED)):
+    out = _Out(bench, task.number, OF_JOURNEYS)
+    for rows in _messages(bench, task.number, (*journeys.COLUMNS, *journeys.KEYED)):
         out.add(journey.take(rows))
         messages.take(rows)
         count(rows.num_rows, 0)
@@ -254,29 +256,27 @@ def judge_journeys(task: Task, count: Count) -> Done:
 
 
 @_collecting_seldom
-def tell_histories(task: Task, count: Count) -> Done:
+def tell_histories(bench: Bench, task: Task, count: Count) -> Done:
     """The messages of a bucket, each as a whole."""
-    bench = task.bench
-    label = directory.labels(bench.names, task.directory)
+    label = directory.labels(bench.names, bench.directory)
     messages = grouping.MessageStages(
-        histories.HistoryStage(label, bench.lossless, task.offsets_ns),
-        duplicates.DuplicateStage(bench.lossless, task.offsets_ns),
+        histories.HistoryStage(label, bench.lossless, bench.offsets_ns),
+        duplicates.DuplicateStage(bench.lossless, bench.offsets_ns),
     )
-    out = _Out(task, OF_HISTORIES)
-    confirmations = taken(bench.exchange("confirmations"), task.number, task.files["confirmations"])
-    for rows in _messages(task, grouping.LOOKED_AT, pa.Table.from_batches(confirmations, CONFIRMATIONS)):
+    out = _Out(bench, task.number, OF_HISTORIES)
+    confirmations = bench.exchange("confirmations").take(task.number, task.files["confirmations"])
+    for rows in _messages(
+        bench, task.number, grouping.LOOKED_AT, pa.Table.from_batches(confirmations, CONFIRMATIONS)
+    ):
         out.add(messages.take(rows))
         count(rows.num_rows, 0)
     out.add(messages.finish())
     return out.finish()
 
 
-def place_findings(task: Task, count: Count) -> Done:
+def place_findings(bench: Bench, task: Task, count: Count) -> Done:
     """All that was found about the packets of a part, with their places."""
-    bench = task.bench
-    found = [
-        batch for name in FINDERS for batch in taken(bench.exchange(name), task.number, task.files[name])
-    ]
+    found = [batch for name in FINDERS for batch in bench.exchange(name).take(task.number, task.files[name])]
     places: dict[tuple[int, bool], tuple[Any, ...]] = {}
     if task.number < len(bench.parts):
         part = bench.parts[task.number]
@@ -345,21 +345,20 @@ def damage_rows(damage: Iterable[tuple[str, str, int, str]]) -> pa.Table:
 class _Out:
     """The tables of one bucket, and the findings of it on their way to their packets."""
 
-    def __init__(self, task: Task, stage: str, boxes: dict[str, Outbox] | None = None) -> None:
+    def __init__(self, bench: Bench, number: int, stage: str, boxes: dict[str, Outbox] | None = None) -> None:
         self.done = Done()
         self._findings = f"findings of {stage}"
-        own = Outbox(task.bench.exchange(self._findings), task.number)
-        self.boxes = {**(boxes or {}), self._findings: own}
+        self.boxes = {**(boxes or {}), self._findings: Outbox(bench.exchange(self._findings), number)}
+        self._bench = bench
+        self._number = number
         self._stage = stage
-        self._task = task
         self._tables: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
 
     def add(self, found: Batches) -> None:
         """What a stage gives."""
-        bench = self._task.bench
         for name, batch in found.items():
             if name == "findings":
-                self.boxes[self._findings].add(batch, bench.index.of_numbers(batch))
+                self.boxes[self._findings].add(batch, self._bench.index.of_numbers(batch))
             else:
                 self._tables[name].append(batch)
 
@@ -367,7 +366,7 @@ class _Out:
         """Write everything."""
         for name, batches in self._tables.items():
             rows = pa.Table.from_batches(batches)
-            self.done.parts.append(self._task.bench.part(name, self._stage, self._task.number, rows))
+            self.done.parts.append(self._bench.part(name, self._stage, self._number, rows))
         for name, box in self.boxes.items():
             box.flush()
             self.done.files[name] = dict(box.written)
@@ -385,12 +384,11 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     return (batch.slice(start, BATCH_ROWS) for start in range(0, batch.num_rows, BATCH_ROWS))
 
 
-def _messages(task: Task, columns: Sequence[str], more: pa.Table | None = None) -> Iterator[pa.RecordBatch]:
+def _messages(
+    bench: Bench, bucket: int, columns: Sequence[str], more: pa.Table | None = None
+) -> Iterator[pa.RecordBatch]:
     """All rows of a bucket of messages, those of one message together."""
-    bench = task.bench
-    batches = [
-        batch for _, batch in bench.exchange("message-rows").take(task.number, range(len(bench.parts)))
-    ]
+    batches = list(bench.exchange("message-rows").take(bucket, range(len(bench.parts))))
     if not batches:
         return
     rows = pa.Table.from_batches(batches)

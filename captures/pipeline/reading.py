@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import uuid
 import zlib
 from collections import defaultdict
 from dataclasses import dataclass
@@ -25,6 +23,7 @@ from captures.pipeline.rows import packet_rows, ping_rows
 from captures.pipeline.runner import Count
 from captures.pipeline.scan import Reading
 from captures.pipeline.segments import segments
+from captures.pipeline.whole import whole
 from captures.streams import Ends
 
 SUMMARY: Final = pa.schema([("summary", pa.large_binary())])
@@ -163,7 +162,8 @@ def _read(task: ReadTask, place: Place, data: Data) -> RangeRead:
     given_up_before = ip.given_up_count
     found = segments(place.reading, data, ip)
     if found.open_fragments:
-        _write(folder.fragments(place.number), pickle.dumps(found.ip, pickle.HIGHEST_PROTOCOL))
+        with whole(folder.fragments(place.number)) as path:
+            path.write_bytes(pickle.dumps(found.ip, pickle.HIGHEST_PROTOCOL))
     flows = read_flows(found, data, place.first_number)
     packets = flows.packets
     rows = list(packet_rows(packets))
@@ -206,10 +206,3 @@ def _by_bucket(folder: SeriesFolder, flows: Flows) -> dict[int, pa.RecordBatch]:
         bucket: pa.record_batch([pa.array(some, pa.large_binary())], schema=SUMMARY)
         for bucket, some in buckets.items()
     }
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)

@@ -30,6 +30,7 @@ from captures.pcapng import (
     Section,
     Source,
 )
+from captures.pipeline.octets import windows
 
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -151,13 +152,11 @@ def walk(stretch: Stretch, with_columns: bool) -> Walked:
 
 def gather(data: Data, at: Integers, layout: np.dtype[np.void]) -> npt.NDArray[np.void]:
     """The bytes at many places, each read as `layout`. They need not be aligned, and must lie in `data`."""
-    size = layout.itemsize
     if len(at) == 0:
         return np.empty(0, layout)
-    window: npt.NDArray[np.void] = np.ndarray(
-        (len(data) - size + 1,), np.dtype((np.void, size)), data, strides=(1,)
-    )
-    rows: npt.NDArray[np.void] = window[at].view(layout)
+    rows: npt.NDArray[np.void] = windows(np.frombuffer(data, np.uint8), at, layout.itemsize).view(layout)[
+        :, 0
+    ]
     return rows
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -17,11 +17,20 @@ ROWS_AT_A_TIME: Final = 32_768
 NO_STREAM: Final = -1
 """The stream of rows that nothing in their range has to be corrected for."""
 
-ENDS: Final = (
+_PLACE: Final = (("frame", pa.int64()), ("first_frame", pa.int64()), ("file_offset", pa.int64()))
+_SEEN: Final = (
+    ("time_ns", pa.int64()),
+    ("began_ns", pa.int64()),
+    ("interface", pa.int32()),
+    ("connection", pa.int64()),
+    ("position", pa.int64()),
+    ("missing_bytes", pa.int64()),
+    ("skipped_bytes", pa.int64()),
     ("source_address", pa.string()),
     ("source_port", pa.int32()),
     ("destination_address", pa.string()),
     ("destination_port", pa.int32()),
+    *PACKET_SCHEMA,
 )
 FOUND: Final = pa.schema(
     [
@@ -29,18 +38,8 @@ FOUND: Final = pa.schema(
         ("readable", pa.int64()),
         ("order", pa.int64()),
         ("framed", pa.bool_()),
-        ("frame", pa.int64()),
-        ("first_frame", pa.int64()),
-        ("file_offset", pa.int64()),
-        ("time_ns", pa.int64()),
-        ("began_ns", pa.int64()),
-        ("interface", pa.int32()),
-        ("connection", pa.int64()),
-        ("position", pa.int64()),
-        ("missing_bytes", pa.int64()),
-        ("skipped_bytes", pa.int64()),
-        *ENDS,
-        *PACKET_SCHEMA,
+        *_PLACE,
+        *_SEEN,
     ]
 )
 """A packet as a range shows it, before it is known what came before the range.
@@ -60,20 +59,10 @@ PACKETS: Final = pa.schema(
         ("number", pa.int64()),
         ("framed", pa.bool_()),
         ("file", pa.string()),
-        ("frame", pa.int64()),
-        ("first_frame", pa.int64()),
-        ("file_offset", pa.int64()),
+        *_PLACE,
         ("frame_file", pa.string()),
         ("time", pa.timestamp("us", "UTC")),
-        ("time_ns", pa.int64()),
-        ("began_ns", pa.int64()),
-        ("interface", pa.int32()),
-        ("connection", pa.int64()),
-        ("position", pa.int64()),
-        ("missing_bytes", pa.int64()),
-        ("skipped_bytes", pa.int64()),
-        *ENDS,
-        *PACKET_SCHEMA,
+        *_SEEN,
     ]
 )
 """One packet a row: where it is and what it says by itself. As captures.decode.row.PacketRow has it, and
@@ -95,7 +84,10 @@ def packet_rows(packets: Packets, stream: Any = None) -> Iterator[pa.RecordBatch
     Args:
         stream: what to put for each packet's stream; by default its index.
     """
-    ends, codes = _ends(packets)
+    streams = packets.streams
+    hosts, codes = _codes([(stream.source, stream.destination) for stream in streams])
+    codes["interface"] = np.array([stream.interface.number for stream in streams], dtype=np.int32)
+    codes["connection"] = np.array([stream.connection for stream in streams], dtype=np.int64)
     for low in range(0, len(packets), ROWS_AT_A_TIME):
         rows = slice(low, low + ROWS_AT_A_TIME)
         said = packet_columns(packets.data, packets.start[rows], packets.size[rows], packets.framed[rows])
@@ -115,7 +107,7 @@ def packet_rows(packets: Packets, stream: Any = None) -> Iterator[pa.RecordBatch
             "skipped_bytes": packets.skipped[rows],
         }
         columns |= {name: values[index] for name, values in codes.items()}
-        yield _batch(columns, ends, said)
+        yield _batch(columns, hosts, said)
 
 
 def ping_rows(pings: list[SeenPacket], first_number: int) -> pa.RecordBatch:
@@ -127,7 +119,7 @@ def ping_rows(pings: list[SeenPacket], first_number: int) -> pa.RecordBatch:
     data = np.frombuffer(b"".join(ping.data for ping in pings), dtype=np.uint8)
     size = np.array([len(ping.data) for ping in pings], dtype=np.int64)
     said = ping_columns(data, np.cumsum(size) - size, size)
-    hosts = sorted({end.host for ping in pings for end in (ping.source, ping.destination)})
+    hosts, codes = _codes([(ping.source, ping.destination) for ping in pings])
     frame = [first_number + ping.frame for ping in pings]
     columns: dict[str, Any] = {
         "stream": [NO_STREAM] * len(pings),
@@ -144,37 +136,19 @@ def ping_rows(pings: list[SeenPacket], first_number: int) -> pa.RecordBatch:
         "position": [0] * len(pings),
         "missing_bytes": [0] * len(pings),
         "skipped_bytes": [0] * len(pings),
-        "source_address": [hosts.index(ping.source.host) for ping in pings],
-        "source_port": [ping.source.port for ping in pings],
-        "destination_address": [hosts.index(ping.destination.host) for ping in pings],
-        "destination_port": [ping.destination.port for ping in pings],
     }
-    return _batch(columns, hosts, said)
+    return _batch(columns | codes, hosts, said)
 
 
-def _ends(packets: Packets) -> tuple[list[str], dict[str, Any]]:
-    """The hosts of all streams, and of each stream what its columns hold."""
-    streams = packets.streams
-    hosts = sorted({end.host for stream in streams for end in (stream.source, stream.destination)})
+def _codes(ends: Sequence[tuple[Endpoint, Endpoint]]) -> tuple[list[str], dict[str, Any]]:
+    """Every host once; and by column which of them stands there, or which port."""
+    hosts = list(dict.fromkeys(end.host for pair in ends for end in pair))
     place = {host: index for index, host in enumerate(hosts)}
-
-    def codes(end_of: Any) -> Any:
-        ends: list[Endpoint] = [end_of(stream) for stream in streams]
-        return (
-            np.array([place[end.host] for end in ends], dtype=np.int32),
-            np.array([end.port for end in ends], dtype=np.int32),
-        )
-
-    source, source_port = codes(lambda stream: stream.source)
-    destination, destination_port = codes(lambda stream: stream.destination)
-    return hosts, {
-        "interface": np.array([stream.interface.number for stream in streams], dtype=np.int32),
-        "connection": np.array([stream.connection for stream in streams], dtype=np.int64),
-        "source_address": source,
-        "source_port": source_port,
-        "destination_address": destination,
-        "destination_port": destination_port,
-    }
+    columns: dict[str, Any] = {}
+    for side, name in enumerate(("source", "destination")):
+        columns[f"{name}_address"] = np.array([place[pair[side].host] for pair in ends], dtype=np.int32)
+        columns[f"{name}_port"] = np.array([pair[side].port for pair in ends], dtype=np.int32)
+    return hosts, columns
 
 
 def _batch(columns: dict[str, Any], hosts: list[str], said: pa.RecordBatch) -> pa.RecordBatch:

@@ -16,13 +16,6 @@ Count = Callable[[int, int], None]
 """What a task calls to say how many more packets and bytes it has done."""
 
 
-class Task(Protocol):
-    """What a stage is made of: small, picklable, and the same files whenever it is repeated."""
-
-    def __str__(self) -> str:
-        """What it reads, for people: it begins the message when it fails."""
-
-
 class Runner(Protocol):
     """Has every task done, somewhere, perhaps more than once."""
 
@@ -31,7 +24,9 @@ class Runner(Protocol):
 
         Args:
             stage: what they do, for people.
-            function: picklable by its name; what it raises ends the stage.
+            function: picklable, with all that the tasks have in common: it is sent out once. What it raises ends the
+                stage. Carried out again, a task leaves the same files.
+            tasks: small, as each is sent by itself. As text, each says what it reads, for the message if it fails.
         """
 
 

@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from captures.pipeline.whole import whole
 from mqproto.errors import MqprotoError
 
 VERSION: Final = 1
@@ -87,7 +88,7 @@ class Tables:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = folder.absolute()
         self.manifest = self._read()
 
     def paths(self, table: str) -> list[str]:
@@ -223,18 +224,11 @@ def write_part(folder: Path, name: str, table: pa.Table) -> Part:
         folder: `Run.folder`.
         name: `packets/4f5e-000003.parquet`; what a repeated task would choose again.
     """
-    target = folder / name
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-    try:
-        with temporary.open("wb") as file:
-            pq.write_table(table, file, compression=COMPRESSION)
-            file.flush()
-            os.fsync(file.fileno())
-            size_bytes = file.tell()
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole(folder / name) as path, path.open("wb") as file:
+        pq.write_table(table, file, compression=COMPRESSION)
+        file.flush()
+        os.fsync(file.fileno())
+        size_bytes = file.tell()
     return Part(name, table.num_rows, size_bytes)
 
 
@@ -260,12 +254,10 @@ def _schemas(folder: Path, manifest: Manifest) -> str:
 
 
 def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.new")
-    with temporary.open("w", encoding="utf-8") as file:
+    with whole(path) as new, new.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(temporary, path)
     _sync_folder(path.parent)
 
 

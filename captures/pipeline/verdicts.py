@@ -7,8 +7,9 @@ read for that are some columns of the table, not the captures.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from captures.decode.names import Names
 from captures.pipeline import judging
 from captures.pipeline.buckets import PacketPart
 from captures.pipeline.judging import Bench, Done, Task
-from captures.pipeline.runner import Count, Runner
+from captures.pipeline.runner import Runner
 from captures.pipeline.stages import clocks, directory, duplicates, histories, sessions
 from captures.pipeline.stages.facts import Losses
 from captures.pipeline.stages.schema import ENDINGS, RELATIONS
@@ -89,62 +90,49 @@ class _Judge:
         self._bench = bench
         self._runner = runner
         self._parts: list[Part] = []
-        self._files: dict[str, defaultdict[int, list[int]]] = {}
+        self._files: defaultdict[str, defaultdict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
 
     def judge(self) -> Verdicts:
         """Everything, in an order in which each has what it needs."""
         bench = self._bench
-        of_parts, everything = range(len(bench.parts)), Task(bench, 0)
-        shared = self._carry_out("sharing out packets", judging.share, of_parts, everything)
-        handshakes = [done.handshakes for done in shared if done.handshakes is not None]
-        everything = replace(everything, directory=directory.learn(handshakes))
-
-        connections = range(bench.connection_buckets)
-        losses: Losses = {}
-        for done in self._carry_out("judging sessions", judging.judge_sessions, connections, everything):
-            losses |= done.losses
-        everything = replace(everything, losses=losses)
-        self._carry_out("relating packets", judging.relate, of_parts, everything, ("relations",))
-
+        parts, connections = range(len(bench.parts)), range(bench.connection_buckets)
         sequences, messages = range(bench.sequence_buckets), range(bench.message_buckets)
-        self._carry_out("judging sequences", judging.judge_sequences, sequences, everything)
-        journeys = self._carry_out("following messages", judging.judge_journeys, messages, everything)
+
+        shared = self._carry_out("sharing out packets", judging.share, parts)
+        handshakes = [done.handshakes for done in shared if done.handshakes is not None]
+        self._bench = replace(self._bench, directory=directory.learn(handshakes))
+
+        losses: Losses = {}
+        for done in self._carry_out("judging sessions", judging.judge_sessions, connections):
+            losses |= done.losses
+        self._bench = replace(self._bench, losses=losses)
+
+        self._carry_out("relating packets", judging.relate, parts, ("relations",))
+        self._carry_out("judging sequences", judging.judge_sequences, sequences)
+        journeys = self._carry_out("following messages", judging.judge_journeys, messages)
         found = clocks.clocks(done.clock_pairs for done in journeys if done.clock_pairs is not None)
-        everything = replace(everything, offsets_ns=clocks.offsets_ns(found))
         self._parts.append(bench.part("clocks", "journeys", 0, pa.Table.from_batches([found])))
-        self._carry_out("telling histories", judging.tell_histories, messages, everything, ("confirmations",))
+        self._bench = replace(self._bench, offsets_ns=clocks.offsets_ns(found))
+
+        self._carry_out("telling histories", judging.tell_histories, messages, ("confirmations",))
         codes: Counter[tuple[str, str]] = Counter()
+        # Behind the parts comes what is about no packet.
         about = range(len(bench.parts) + 1)
-        for done in self._carry_out(
-            "placing findings", judging.place_findings, about, everything, judging.FINDERS
-        ):
+        for done in self._carry_out("placing findings", judging.place_findings, about, judging.FINDERS):
             codes.update(done.codes)
         return Verdicts(self._parts, codes)
 
     def _carry_out(
-        self,
-        stage: str,
-        function: Callable[[Task, Count], Done],
-        numbers: range,
-        everything: Task,
-        reads: Sequence[str] = (),
+        self, stage: str, function: judging.Stage, numbers: range, reads: Sequence[str] = ()
     ) -> list[Done]:
         """One task for each number; it is told which files of the exchanges that it reads are for it."""
         tasks = [
-            replace(
-                everything,
-                number=number,
-                files={
-                    name: tuple(self._files[name][number] if name in self._files else ()) for name in reads
-                },
-            )
-            for number in numbers
+            Task(number, {name: tuple(self._files[name][number]) for name in reads}) for number in numbers
         ]
-        results = self._runner(stage, function, tasks)
+        results = self._runner(stage, partial(function, self._bench), tasks)
         for done in results:
             self._parts += done.parts
             for name, files in done.files.items():
-                ours = self._files.setdefault(name, defaultdict(list))
                 for bucket, some in files.items():
-                    ours[bucket] += some
+                    self._files[name][bucket] += some
         return results

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from captures.pipeline.joining import corrections_of
 from captures.pipeline.reading import Place, SeriesFolder
+from captures.pipeline.records import Integers
 from captures.pipeline.rows import FOUND, NO_STREAM, PACKETS
 from captures.pipeline.runner import Count
 from captures.pipeline.tables import Part, write_part
-
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +24,14 @@ class SeriesFiles:
     """The files of a series, in its order.
 
     frames_before: of each, in the files before it.
+    connections: the file with the numbers of all frames with which connections begin.
     """
 
     name: str
     paths: tuple[str, ...]
     frames_before: tuple[int, ...]
+    folder: SeriesFolder
+    connections: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,35 +40,32 @@ class WriteTask:
 
     name: of the part.
     rows_before, framed_before: in the ranges before it.
-    connections: the file with the numbers of all frames with which connections begin.
     """
 
     run_folder: Path
-    folder: SeriesFolder
-    series: SeriesFiles
+    series: str
     place: Place
     name: str
     rows_before: int
     framed_before: int
-    connections: Path
 
     def __str__(self) -> str:
         return str(self.place)
 
 
-def write_packets(task: WriteTask, count: Count) -> Part:
+def write_packets(all_series: Mapping[str, SeriesFiles], task: WriteTask, count: Count) -> Part:
     """Write the part of a range."""
-    table = _sorted(_found(task))
-    part = write_part(task.run_folder, task.name, _numbered(task, table))
+    series = all_series[task.series]
+    table = _sorted(_found(series.folder, task.place.number))
+    part = write_part(task.run_folder, task.name, _numbered(series, task, table))
     count(table.num_rows, task.place.reading.end - task.place.reading.start)
     return part
 
 
-def _found(task: WriteTask) -> list[pa.Table]:
+def _found(folder: SeriesFolder, number: int) -> list[pa.Table]:
     """The rows that count: what the range shows by itself, put right, and what only others made whole."""
-    folder, number = task.folder, task.place.number
     own = pa.Table.from_batches(folder.found.everything(number), schema=FOUND)
-    others = [batch for _, batch in folder.joined.take(number, range(folder.buckets))]
+    others = list(folder.joined.take(number, range(folder.buckets)))
     return [
         _corrected(own, list(corrections_of(folder, number))),
         pa.Table.from_batches(others, schema=FOUND),
@@ -118,19 +116,19 @@ def _sorted(tables: list[pa.Table]) -> pa.Table:
     return table if (order == np.arange(len(order))).all() else table.take(pa.array(order))
 
 
-def _numbered(task: WriteTask, table: pa.Table) -> pa.Table:
+def _numbered(series: SeriesFiles, task: WriteTask, table: pa.Table) -> pa.Table:
     """Rows of FOUND as those of PACKETS."""
     framed = table["framed"].to_numpy()
-    began_in = np.searchsorted(task.series.frames_before, _numbers(table, "first_frame"), side="left") - 1
-    ended_in = np.searchsorted(task.series.frames_before, _numbers(table, "frame"), side="left") - 1
-    before = np.array(task.series.frames_before, dtype=np.int64)
-    paths = pa.array(task.series.paths, pa.string())
-    connections = np.load(task.connections, mmap_mode="r")
+    began_in = np.searchsorted(series.frames_before, _numbers(table, "first_frame"), side="left") - 1
+    ended_in = np.searchsorted(series.frames_before, _numbers(table, "frame"), side="left") - 1
+    before = np.array(series.frames_before, dtype=np.int64)
+    paths = pa.array(series.paths, pa.string())
+    connections = np.load(series.connections, mmap_mode="r")
     is_ping = table["connection"].is_null()
     began = pc.fill_null(table["connection"], 0).to_numpy()
     time_ns = table["time_ns"]
     columns: dict[str, Any] = {
-        "series": pa.repeat(pa.scalar(task.series.name), table.num_rows),
+        "series": pa.repeat(pa.scalar(series.name), table.num_rows),
         "row_id": task.rows_before + np.arange(1, table.num_rows + 1),
         "number": task.framed_before + np.cumsum(framed),
         "framed": table["framed"],

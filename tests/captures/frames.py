@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 from captures.frame import Frame
 from captures.ip import IpReader
 from captures.links import ip_start
@@ -23,3 +25,14 @@ def decode_frame(frame: bytes) -> Segment | None:
 def bare(frame: Frame) -> Frame:
     """A frame without what only a file gives it: its number and its place."""
     return frame._replace(number=0, offset=0, interface=Frame(0, b"").interface)
+
+
+def fragments_of(frame: bytes) -> list[bytes]:
+    """The IPv4 packet in an Ethernet frame as two; it has more than 24 bytes behind its header."""
+    head, content = bytearray(frame[:34]), frame[34:]
+    pieces = []
+    for at, piece in ((0, content[:24]), (24, content[24:])):
+        head[16:18] = struct.pack("!H", 20 + len(piece))
+        head[20:22] = struct.pack("!H", at // 8 | (0x2000 if at == 0 else 0))
+        pieces.append(bytes(head) + piece)
+    return pieces

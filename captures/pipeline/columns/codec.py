@@ -14,8 +14,8 @@ from captures.decode.row import KEYS, row_of
 from captures.decode.sight import sight_of
 from captures.framing import fault_of
 from captures.packets import SeenPacket
-from captures.pipeline.columns.octets import Mask, Octets, Vector, alike
 from captures.pipeline.columns.schema import PACKET_SCHEMA, Table
+from captures.pipeline.octets import Mask, Octets, Vector, alike
 from captures.tcp import Endpoint
 from mqproto.wire import UserMessage
 from mqproto.wire.codec import properties_offset

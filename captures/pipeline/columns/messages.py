@@ -20,7 +20,9 @@ from captures.decode.sequences import shown
 from captures.decode.sight import Kind, sight_of
 from captures.packets import SeenPacket
 from captures.pipeline.columns.codec import add_findings, seen_packet
-from captures.pipeline.columns.octets import (
+from captures.pipeline.columns.schema import Table
+from captures.pipeline.columns.walk import Fields, Walk
+from captures.pipeline.octets import (
     Mask,
     Octets,
     Vector,
@@ -31,8 +33,6 @@ from captures.pipeline.columns.octets import (
     texts,
     windows,
 )
-from captures.pipeline.columns.schema import Table
-from captures.pipeline.columns.walk import Fields, Walk
 from mqproto.wire import (
     NULL_GUID,
     BaseHeader,

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from captures.pipeline.columns.octets import Mask, Vector
+from captures.pipeline.octets import Mask, Vector
 
 FINDING: Final = pa.struct(
     [("severity", pa.string()), ("code", pa.string()), ("text", pa.string()), ("section", pa.string())]

@@ -14,9 +14,9 @@ import pyarrow as pa
 from captures.decode.sight import INTERNAL_KINDS
 from captures.pipeline.columns.codec import add_findings, add_one_by_one
 from captures.pipeline.columns.messages import Messages, add_base, guid_texts
-from captures.pipeline.columns.octets import Mask, Octets, Vector
 from captures.pipeline.columns.schema import Table
 from captures.pipeline.columns.walk import Fields, Walk
+from captures.pipeline.octets import Mask, Octets, Vector
 from mqproto.wire import BaseHeader, ConnectionParameters, EstablishConnection, InternalHeader, SessionAck
 from mqproto.wire.base import INFINITE, base_header
 from mqproto.wire.internal import internal_header

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from construct import Const, GreedyBytes, this
 
-from captures.pipeline.columns.octets import Mask, Octets, Vector, is_terminated, terminated_sizes, windows
+from captures.pipeline.octets import Mask, Octets, Vector, is_terminated, terminated_sizes, windows
 from mqproto.wire import parts
 from mqproto.wire.generator.source import BinExpr, Path, fixed_format, grouped, steps_of
 from mqproto.wire.layout import Layout, Must, bare

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import struct
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -16,12 +16,13 @@ from captures.ip import IpReader
 from captures.packets import content_of
 from captures.pcap import read_capture
 from captures.pcapng import PcapngWriter
-from captures.pipeline.datasource import CaptureSource, payloads
+from captures.pipeline.datasource import CaptureSource
 from captures.pipeline.files import look_at, mapped
 from captures.pipeline.scan import read_plan
 from captures.pipeline.segments import segments
 from captures.tcp import ACK, Endpoint, Segment, encode_frame
 from mqproto.errors import UsageError
+from tests.captures.frames import fragments_of
 
 SAMPLES = Path(__file__).parents[3] / "captures" / "samples"
 
@@ -89,22 +90,11 @@ def test_payloads_that_do_not_lie_in_the_file_have_their_place_in_the_column(tmp
     (reading,) = read_plan(file)
     with mapped(file) as source:
         found = segments(reading, source.data)
-        column = payloads(found, source.data, slice(0, 4))
+        column = found.payloads(source.data, np.arange(4))
         assert column.to_pylist() == [b"first", b"in two pieces", b"", b"last"]
-        assert payloads(found, source.data, slice(1, 3)).to_pylist() == [b"in two pieces", b""]
+        assert found.payloads(source.data, np.array([2, 1])).to_pylist() == [b"", b"in two pieces"]
 
 
 def frame_of(payload: bytes) -> bytes:
     ends = Endpoint("10.0.0.1", 49152), Endpoint("10.0.0.2", 1801)
     return encode_frame(Segment(*ends, 1, 1, ACK, 100, b"", payload), 7)
-
-
-def fragments_of(frame: bytes) -> list[bytes]:
-    """The IP packet in an Ethernet frame as two."""
-    head, content = bytearray(frame[:34]), frame[34:]
-    pieces = []
-    for at, piece in ((0, content[:24]), (24, content[24:])):
-        head[16:18] = struct.pack("!H", 20 + len(piece))
-        head[20:22] = struct.pack("!H", at // 8 | (0x2000 if at == 0 else 0))
-        pieces.append(bytes(head) + piece)
-    return pieces

@@ -69,8 +69,9 @@ def test_two_executors_one_of_them_killed_make_the_same(samples: Path, tmp_path:
     environ = {**processes.marked_environment(), "SPARK_HOME": str(home_of_our_own(tmp_path / "home"))}
     out, seen = tmp_path / "out", tmp_path / "seen"
     seen.mkdir()
-    command = [sys.executable, witnessed.__file__, str(seen), "--kill", "analyse", str(samples)]
-    command += ["--out", str(out), "--range", str(RANGE_MIB), "--master", "local-cluster[2,1,2048]"]
+    # Executors work in folders of their own: what is relative here is not there.
+    command = [sys.executable, witnessed.__file__, str(seen), "--kill", "analyse", samples.name]
+    command += ["--out", out.name, "--range", str(RANGE_MIB), "--master", "local-cluster[2,1,2048]"]
     run(command, environ, tmp_path)
     assert_same(Tables(out), tables_of(samples, tmp_path / "alone", LocalRunner()))
     told = witnesses(seen)

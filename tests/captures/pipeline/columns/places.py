@@ -12,8 +12,8 @@ from captures.decode.findings import Finding
 from captures.decode.row import KEYS, row_of
 from captures.decode.sight import sight_of
 from captures.packets import SeenPacket
-from captures.pipeline.columns.octets import Octets, Vector
 from captures.pipeline.columns.schema import PACKET_SCHEMA
+from captures.pipeline.octets import Octets, Vector
 from captures.tcp import Endpoint
 from mqproto.wire import UserMessage, inspect_packet
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from captures.decode.row import encodable
-from captures.pipeline.columns.octets import (
+from captures.pipeline.octets import (
     Vector,
     alike,
     binaries,
