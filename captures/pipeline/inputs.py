@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import pyarrow as pa
 
 from captures.packets import Totals
-from captures.pipeline.files import Series
+from captures.pipeline.files import CaptureFile
 from captures.pipeline.reading import Place, RangeRead
 
 CAPTURES: Final = pa.schema(
@@ -43,20 +44,23 @@ damage, damage_offset: what is wrong with it, and where; what came before was re
 """
 
 
-def captures_table(series: Series, places: Sequence[Place], reads: Sequence[RangeRead]) -> pa.Table:
-    """The rows of the files of a series."""
+def captures_table(
+    series: str, files: Iterable[CaptureFile], places: Sequence[Place], reads: Sequence[RangeRead]
+) -> pa.Table:
+    """The rows of some files of a series."""
     rows = []
-    for file in series.files:
+    by_file: defaultdict[str, list[RangeRead]] = defaultdict(list)
+    for place, read in zip(places, reads, strict=True):
+        by_file[place.reading.file.path].append(read)
+    for file in files:
         totals = Totals()
-        here = [
-            read for place, read in zip(places, reads, strict=True) if place.reading.file.path == file.path
-        ]
+        here = by_file[file.path]
         for read in here:
             totals.add(read.totals)
         damage = next((read.damage for read in here if read.damage is not None), None)
         rows.append(
             {
-                "series": series.name,
+                "series": series,
                 "file": file.path,
                 "fingerprint": file.fingerprint,
                 "size_bytes": file.size_bytes,

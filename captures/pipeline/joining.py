@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from captures.frame import CaptureError
 from captures.packets import Totals
 from captures.pipeline.cutting import Packets, collected
-from captures.pipeline.files import mapped
-from captures.pipeline.reading import CountedPair, Place, SeriesFolder, waiting_fragments
+from captures.pipeline.files import CaptureFile, look_at, mapped
+from captures.pipeline.growth import save, saved_pairs
+from captures.pipeline.reading import CountedPair, Place, SeriesFolder, hash_of, waiting_fragments
 from captures.pipeline.reassembly import RangeSegments
 from captures.pipeline.rows import NO_STREAM, packet_rows
 from captures.pipeline.runner import Count
-from captures.pipeline.seams import Seam, Stitcher
+from captures.pipeline.seams import OpenPair, Seam, Stitcher
 from captures.pipeline.segments import segments
+from captures.pipeline.tables import Part
 from captures.streams import Ends
 
 KEPT_RANGES: Final = 2
@@ -44,12 +49,26 @@ CORRECTIONS: Final = pa.schema(
 class ReadSeries:
     """A series of which all ranges have been read.
 
+    places: of its ranges, and before them those of earlier runs that may have to be read again.
+    first: the number of the first that is new.
+    end: a number behind all of them, for what only the end of the series lets be read.
     fragments_of: by range, as in ReadTask.
+    open_pairs: files with what was open before the first.
+    saved: how the name begins of the parts that this run saves of it, in `run_folder`.
     """
 
     folder: SeriesFolder
     places: tuple[Place, ...]
+    first: int
+    end: int
     fragments_of: dict[int, int]
+    open_pairs: tuple[str, ...]
+    run_folder: Path
+    saved: str
+
+    def place(self, number: int) -> Place:
+        """One range."""
+        return self.places[number - self.places[0].number]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +88,16 @@ class Joined:
 
     rows, framed: by range, how many more of its rows count now, or fewer.
     connections: the numbers of the frames with which they began.
-    totals: of their streams.
+    totals: of streams that are over. open_totals: of those that would be, if the series ended here.
+    saved: the open pairs.
     """
 
     rows: Counter[int] = field(default_factory=Counter)
     framed: Counter[int] = field(default_factory=Counter)
     connections: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     totals: Totals = field(default_factory=Totals)
+    open_totals: Totals = field(default_factory=Totals)
+    saved: Part | None = None
 
 
 def join_ranges(all_series: Mapping[str, ReadSeries], task: JoinTask, count: Count) -> Joined:
@@ -84,9 +106,10 @@ def join_ranges(all_series: Mapping[str, ReadSeries], task: JoinTask, count: Cou
     with ExitStack() as stack:
         joiner = _Joiner(series, task.bucket, stack)
         for place in series.places:
-            for batch in series.folder.summaries.take(task.bucket, [place.number]):
-                for pickled in batch.column("summary"):
-                    joiner.take(place.number, pickle.loads(pickled.as_buffer()))
+            if place.number >= series.first:
+                for batch in series.folder.summaries.take(task.bucket, [place.number]):
+                    for pickled in batch.column("summary"):
+                        joiner.take(place.number, pickle.loads(pickled.as_buffer()))
         return joiner.finish()
 
 
@@ -98,30 +121,40 @@ class _Joiner:
         self._bucket = bucket
         self._stack = stack
         self._again: dict[int, RangeSegments] = {}
-        self._stitchers: dict[Ends, Stitcher] = {}
         self._corrections: defaultdict[int, list[tuple[int, bool, int, int, int, int]]] = defaultdict(list)
         self._packets: defaultdict[int, list[Packets]] = defaultdict(list)
         self._joined = Joined()
         self._connections: set[int] = set()
+        self._stitchers: dict[Ends, Stitcher] = {}
+        gone = _Gone(series)
+        for pair in saved_pairs(series.open_pairs, bucket, series.folder.buckets):
+            pair.look_back.without(gone)
+            self._stitchers[pair.ends] = Stitcher(pair, self._segments)
 
     def take(self, place: int, pair: CountedPair) -> None:
         """The next range of a pair."""
         ends = pair.summary.ends
         stitcher = self._stitchers.get(ends)
         if stitcher is None:
-            stitcher = self._stitchers[ends] = Stitcher(ends, self._segments)
+            stitcher = self._stitchers[ends] = Stitcher(OpenPair(ends), self._segments)
         seam = stitcher.take(place, pair.summary)
         if not seam.proved:
             self._count(place, -pair.rows, -pair.framed)
             self._corrections[place] += [(stream, False, 0, 0, 0, 0) for stream in pair.summary.places]
-        self._add(place, seam)
+        self._add(place, seam, self._joined.totals)
 
     def finish(self) -> Joined:
-        """The series is over, and what only that lets be read stands at its end."""
-        last = self._series.places[-1].number
+        """The series is over for now: what is open is saved, and what only the end lets be read stands behind it."""
+        series, joined = self._series, self._joined
+        folder, bucket = series.folder, self._bucket
+        pairs = [stitcher.pair for stitcher in self._stitchers.values()]
+        joined.saved = save(
+            series.run_folder,
+            f"{series.saved}-open-{bucket:02d}.parquet",
+            ((hash_of(pair.ends), pickle.dumps(pair, pickle.HIGHEST_PROTOCOL)) for pair in pairs),
+        )
         for stitcher in self._stitchers.values():
-            self._add(last, stitcher.finish())
-        folder, bucket = self._series.folder, self._bucket
+            self._add(series.end, stitcher.finish(), joined.open_totals)
         folder.corrections.put(
             bucket, {place: _corrections(some) for place, some in self._corrections.items() if some}
         )
@@ -132,11 +165,10 @@ class _Joiner:
                 for place, some in self._packets.items()
             },
         )
-        self._joined.connections = np.array(sorted(self._connections), dtype=np.int64)
-        self._joined.totals.connections = len(self._connections)
-        return self._joined
+        joined.connections = np.array(sorted(self._connections), dtype=np.int64)
+        return joined
 
-    def _add(self, place: int, seam: Seam) -> None:
+    def _add(self, place: int, seam: Seam, totals: Totals) -> None:
         for stream, (connection, position, missing_bytes, skipped_bytes) in seam.corrections.items():
             self._corrections[place].append(
                 (stream, True, connection, position, missing_bytes, skipped_bytes)
@@ -146,7 +178,7 @@ class _Joiner:
             self._packets[place].append(packets)
         for seen in seam.closed:
             self._connections.add(seen.stream.connection)
-            self._joined.totals.add_stream(seen)
+            totals.add_stream(seen)
 
     def _count(self, place: int, rows: int, framed: int) -> None:
         self._joined.rows[place] += rows
@@ -157,12 +189,31 @@ class _Joiner:
         if number not in self._again:
             while len(self._again) >= KEPT_RANGES:
                 del self._again[next(iter(self._again))]
-            place = self._series.places[number]
+            place = self._series.place(number)
             source = self._stack.enter_context(mapped(place.reading.file))
             ip = waiting_fragments(self._series.folder, self._series.fragments_of.get(number))
             found = segments(place.reading, source.data, ip)
             self._again[number] = RangeSegments(found, source.data, place.first_number)
         return self._again[number]
+
+
+class _Gone(Container[int]):
+    """The ranges of earlier runs whose files are no longer what they were: a ring buffer has come round."""
+
+    def __init__(self, series: ReadSeries) -> None:
+        self._places = {place.number: place for place in series.places}
+        self._changed = cache(_is_changed)
+
+    def __contains__(self, number: object) -> bool:
+        place = self._places.get(number) if isinstance(number, int) else None
+        return place is None or self._changed(place.reading.file)
+
+
+def _is_changed(file: CaptureFile) -> bool:
+    try:
+        return look_at(file.path).fingerprint != file.fingerprint
+    except (OSError, CaptureError):
+        return True
 
 
 def _corrections(rows: list[tuple[int, bool, int, int, int, int]]) -> pa.RecordBatch:

@@ -83,11 +83,16 @@ class SeriesFolder:
 
     def bucket_of(self, ends: Ends) -> int:
         """Where a pair of ends goes; the same in every process."""
-        return zlib.crc32(repr(ends).encode()) % self.buckets
+        return hash_of(ends) % self.buckets
 
     def fragments(self, place: int) -> Path:
         """What waits for fragments at the end of a range, if anything does."""
         return self.path / "fragments" / f"{place:06d}"
+
+
+def hash_of(ends: Ends) -> int:
+    """A number for a pair of ends, by which it goes to its bucket."""
+    return zlib.crc32(repr(ends).encode())
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from captures.framing import Framing, StreamCount
 from captures.pipeline.chunks import Chunks, Piece, from_pieces, joined
 from captures.pipeline.cutting import Heads, Packets, Run, cut
 from captures.pipeline.flows import PairSummary, StreamRead
+from captures.pipeline.lookback import LookBack
 from captures.pipeline.reassembly import Epoch, RangeSegments, reassemble
 from captures.pipeline.records import Integers
 from captures.pipeline.segments import Segments
@@ -30,8 +31,6 @@ from captures.streams import Connection, Ends
 
 END_OF_CAPTURE: Final = 1 << 62
 """What only the end of the capture lets be read is `readable` then, and behind it in the order of last frames."""
-LOOK_BACK_COUNT: Final = 1_024
-"""So many ranges at most are read again for what they say of repeated bytes: as many as pieces are remembered."""
 
 
 class Correction(NamedTuple):
@@ -84,19 +83,29 @@ class PairState:
         return [self.framing(stream).end() for stream in self.connection.streams]
 
 
+@dataclass(slots=True)
+class OpenPair:
+    """All that is known of a pair at the end of a range, to go on from there.
+
+    look_back: as far as may have to be remembered.
+    """
+
+    ends: Ends
+    state: PairState | None = None
+    look_back: LookBack = field(default_factory=LookBack)
+
+
 class Stitcher:
     """Joins what the ranges of a capture say of one pair of ends.
 
     Args:
+        pair: how it stands at the beginning; it is changed.
         again: gives the segments of a range by its number; it is asked for those that have to be read again.
     """
 
-    def __init__(self, ends: Ends, again: Callable[[int], RangeSegments]) -> None:
-        self._ends = ends
+    def __init__(self, pair: OpenPair, again: Callable[[int], RangeSegments]) -> None:
+        self.pair = pair
         self._again = again
-        self._state: PairState | None = None
-        self._before: list[tuple[int, bytes]] = []
-        """Ranges, each with the state before it: as far back as may have to be remembered."""
 
     def take(self, place: int, summary: PairSummary) -> Seam:
         """What becomes of the pair in a range.
@@ -104,32 +113,33 @@ class Stitcher:
         Args:
             place: the range's number; they come in order, those left out in which the pair does not occur.
         """
-        before = pickle.dumps(self._state, pickle.HIGHEST_PROTOCOL)
+        pair = self.pair
+        before = pickle.dumps(pair.state, pickle.HIGHEST_PROTOCOL)
         seam = self._prove(summary)
         if seam is None:
             seam = self._read_again(place, before)
-        assert self._state is not None
-        self._state.last_number = summary.last_number
+        assert pair.state is not None
+        pair.state.last_number = summary.last_number
         if summary.connections is not None:
             streams = summary.connections[-1].connection.streams
-            is_whole = len(streams) == len(self._state.connection.streams)
+            is_whole = len(streams) == len(pair.state.connection.streams)
             if is_whole and all(stream.data_bytes > COMPARED_BYTES for stream in streams):
                 # All that is remembered at the end of this range is from this range.
-                self._before.clear()
-        self._before = [*self._before[-LOOK_BACK_COUNT:], (place, before)]
+                pair.look_back.clear()
+        pair.look_back.add(place, before)
         return seam
 
     def finish(self) -> Seam:
         """The capture is over: what waits for earlier bytes waits no longer."""
         seam = Seam(proved=True)
-        if self._state is not None:
-            self._close(self._state, END_OF_CAPTURE + self._state.last_number, seam)
-            self._state = None
+        state, self.pair.state = self.pair.state, None
+        if state is not None:
+            self._close(state, END_OF_CAPTURE + state.last_number, seam)
         return seam
 
     def _prove(self, summary: PairSummary) -> Seam | None:
         """Go on to the end of a range, if it assumed what is so; else None, and the state is no longer true."""
-        state, reads = self._state, summary.connections
+        state, reads = self.pair.state, summary.connections
         if reads is None:
             return None
         seam = Seam(proved=True)
@@ -156,29 +166,29 @@ class Stitcher:
                 assert read.framing is not None
                 state.framings[stream] = read.framing
                 seam.corrections[read.place] = Correction(stream.connection, 0, 0, 0)
-        self._state = state
+        self.pair.state = state
         return seam
 
     def _read_again(self, place: int, before: bytes) -> Seam:
         """Read the pair in a range from the state before it, and ranges before that as far as it reaches back."""
-        count = 0
+        look_back = self.pair.look_back
+        back: list[int] = []
         while True:
-            back = self._before[len(self._before) - count :]
-            self._state = pickle.loads(back[0][1] if back else before)
+            self.pair.state = pickle.loads(before)
             reached_back = False
-            for one in [*(number for number, _ in back), place]:
+            for one in [*back, place]:
                 seam = Seam(proved=False)
                 reached_back |= self._read(self._again(one), seam)
-            if not reached_back or count == len(self._before):
+            if not reached_back or len(back) == len(look_back):
                 return seam
-            count = min(2 * count + 1, len(self._before))
+            before, back = look_back.since(min(2 * len(back) + 1, len(look_back)))
 
     def _read(self, once_more: RangeSegments, seam: Seam) -> bool:
         """Read the pair in a range from the state as it is; whether it had to be known what was read before."""
-        state = self._state
+        state = self.pair.state
         if state is not None:
             state.connection.take_reached_back()
-        rows = _rows_between(once_more.segments, self._ends)
+        rows = _rows_between(once_more.segments, self.pair.ends)
         connection = None if state is None else state.connection
         epochs = reassemble(once_more, rows, connection)
         reached_back = any(epoch.connection.take_reached_back() for epoch in epochs)
@@ -188,7 +198,7 @@ class Stitcher:
                     seam.closed += state.close()
                 state = PairState(epoch.connection, {})
             seam.packets += _cut(state, epoch.chunks())
-        self._state = state
+        self.pair.state = state
         return reached_back
 
     def _close(self, state: PairState, readable: int, seam: Seam) -> None:

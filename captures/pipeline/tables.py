@@ -30,6 +30,8 @@ MANIFEST: Final = "manifest.json"
 SCHEMAS: Final = "schema.json"
 LOCK: Final = "_lock"
 WORK: Final = "_work"
+HIDDEN: Final = "_"
+"""What begins with it is no table, as Spark has it: a log, a lock, what runs keep for later ones."""
 COMPRESSION: Final = "zstd"
 
 
@@ -69,7 +71,7 @@ class Manifest:
     @property
     def tables(self) -> list[str]:
         """The names of all tables."""
-        return sorted({part.table for part in self.parts})
+        return sorted({part.table for part in self.parts if not part.table.startswith(HIDDEN)})
 
     def of(self, table: str) -> list[Part]:
         """The parts of one table."""
@@ -234,12 +236,9 @@ def write_part(folder: Path, name: str, table: pa.Table) -> Part:
 
 def _is_ours(folder: Path) -> bool:
     """Whether a folder without a manifest is empty, or was left by a first run that failed."""
-    return folder.is_dir() and ((folder / LOCK).exists() or all(_is_aside(path) for path in folder.iterdir()))
-
-
-def _is_aside(path: Path) -> bool:
-    """Whether something in the folder of the tables is none, as Spark has it: a log, a lock."""
-    return path.name.startswith("_")
+    return folder.is_dir() and (
+        (folder / LOCK).exists() or all(path.name.startswith(HIDDEN) for path in folder.iterdir())
+    )
 
 
 def _schemas(folder: Path, manifest: Manifest) -> str:

@@ -38,38 +38,41 @@ class SeriesFiles:
 class WriteTask:
     """A range whose packets are known.
 
+    number: of the range; or one behind all, for what only the end of the series lets be read.
+    place: None of what is behind all.
     name: of the part.
     rows_before, framed_before: in the ranges before it.
     """
 
     run_folder: Path
     series: str
-    place: Place
+    number: int
+    place: Place | None
     name: str
     rows_before: int
     framed_before: int
 
     def __str__(self) -> str:
-        return str(self.place)
+        return str(self.place or f"the end of {self.series}")
 
 
 def write_packets(all_series: Mapping[str, SeriesFiles], task: WriteTask, count: Count) -> Part:
     """Write the part of a range."""
     series = all_series[task.series]
-    table = _sorted(_found(series.folder, task.place.number))
+    table = _sorted(_found(series.folder, task))
     part = write_part(task.run_folder, task.name, _numbered(series, task, table))
-    count(table.num_rows, task.place.reading.end - task.place.reading.start)
+    count(table.num_rows, task.place.reading.end - task.place.reading.start if task.place else 0)
     return part
 
 
-def _found(folder: SeriesFolder, number: int) -> list[pa.Table]:
+def _found(folder: SeriesFolder, task: WriteTask) -> list[pa.Table]:
     """The rows that count: what the range shows by itself, put right, and what only others made whole."""
+    number = task.number
+    others = pa.Table.from_batches(folder.joined.take(number, range(folder.buckets)), schema=FOUND)
+    if task.place is None:
+        return [others]
     own = pa.Table.from_batches(folder.found.everything(number), schema=FOUND)
-    others = list(folder.joined.take(number, range(folder.buckets)))
-    return [
-        _corrected(own, list(corrections_of(folder, number))),
-        pa.Table.from_batches(others, schema=FOUND),
-    ]
+    return [_corrected(own, list(corrections_of(folder, number))), others]
 
 
 def _corrected(table: pa.Table, corrections: Sequence[pa.RecordBatch]) -> pa.Table:

@@ -18,7 +18,7 @@ from captures.packets import PacketReader, SeenPacket, Totals
 from captures.pipeline.cutting import Packets
 from captures.pipeline.flows import PairSummary, read_flows
 from captures.pipeline.reassembly import RangeSegments
-from captures.pipeline.seams import Correction, Stitcher
+from captures.pipeline.seams import Correction, OpenPair, Stitcher
 from captures.pipeline.segments import Segments
 from captures.streams import Ends
 from captures.tcp import Endpoint, Segment
@@ -145,7 +145,7 @@ def stitched(parts: Sequence[RangeSegments]) -> Result:
     corrections: list[dict[int, Correction]] = [{} for _ in flows]
     keyed: list[tuple[tuple[int, int, int], dict[str, Any]]] = []
     for ends, summaries in by_pair.items():
-        stitcher = Stitcher(ends, again)
+        stitcher = Stitcher(OpenPair(ends), again)
         seams = [(place, stitcher.take(place, summary)) for place, summary in summaries]
         for place, seam in [*seams, (seams[-1][0], stitcher.finish())]:
             corrections[place] |= seam.corrections

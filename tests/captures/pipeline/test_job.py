@@ -25,6 +25,7 @@ from captures.pcapng import PcapngWriter
 from captures.pipeline.job import analyse
 from captures.pipeline.runner import LocalRunner
 from captures.pipeline.tables import Tables
+from captures.pipeline.work import SeriesResult
 from tests.captures.frames import fragments_of
 from tests.captures.pipeline.worlds import worlds
 
@@ -111,7 +112,9 @@ def first_ns(path: Path) -> int:
     return next((frame.time_ns for frame in read_capture(path)), 0)
 
 
-def assert_read_as_one(frames: Sequence[Frame], cuts: Sequence[int], range_bytes: int) -> None:
+def assert_read_as_one(
+    frames: Sequence[Frame], cuts: Sequence[int], range_bytes: int, *, run_by_run: bool = False
+) -> None:
     """One reader of all files, one behind the other, finds the same. Frames are counted over all of them."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -126,7 +129,10 @@ def assert_read_as_one(frames: Sequence[Frame], cuts: Sequence[int], range_bytes
         )
         wanted, wanted_last = expected(reader)
         tables = Tables(folder / "out")
-        result = analyse([str(folder)], tables, LocalRunner(), range_bytes=range_bytes)
+        series: list[SeriesResult] = []
+        for path in paths if run_by_run else [folder]:
+            result = analyse([str(path)], tables, LocalRunner(), range_bytes=range_bytes)
+            series = result.series or series  # Files without a frame may be the same.
 
         rows, last = found(tables)
         if rows:
@@ -136,7 +142,7 @@ def assert_read_as_one(frames: Sequence[Frame], cuts: Sequence[int], range_bytes
                 row["first_frame"] += before[place["file"]]
         assert rows == wanted
         assert sorted(map(str, last)) == sorted(map(str, wanted_last))
-        assert [series.totals for series in result.series] == [reader.totals]
+        assert [each.totals for each in series] == [reader.totals]
 
 
 FRAMES = {path.stem: list(read_capture(path)) for path in sorted(SAMPLES.glob("*.pcapng"))}
@@ -176,12 +182,17 @@ def test_so_is_one_with_late_repeated_and_lost_frames(
 def test_so_is_one_whose_packets_came_in_fragments(
     name: str, seed: int, delay: int, cuts: list[int], range_bytes: int
 ) -> None:
-    pieces = [
+    late = spoil.delayed(in_fragments(FRAMES[name]), delay, seed)
+    assert_read_as_one(list(spoil.lost(late, 3, seed)), cuts, range_bytes)
+
+
+def in_fragments(frames: Sequence[Frame]) -> list[Frame]:
+    """Frames, the larger ones as two."""
+    return [
         frame._replace(data=data)
-        for frame in FRAMES[name]
+        for frame in frames
         for data in (fragments_of(frame.data) if len(frame.data) > 80 else [frame.data])
     ]
-    assert_read_as_one(list(spoil.lost(spoil.delayed(pieces, delay, seed), 3, seed)), cuts, range_bytes)
 
 
 def test_what_waited_for_a_fragment_waits_no_more_when_it_has_come() -> None:
@@ -229,24 +240,85 @@ def test_files_that_are_added_run_by_run_make_the_tables_of_one_run(name: str, t
     assert rows_of(run_by_run) == rows_of(at_once)
 
 
-def test_files_whose_earlier_ones_are_gone_are_a_series_of_their_own(tmp_path: Path) -> None:
+@given(worlds(), cuts, sizes)
+@settings(max_examples=settings().max_examples // 20)
+def test_a_series_that_grows_file_by_file_is_read_as_one(
+    frames: list[Frame], cuts: list[int], range_bytes: int
+) -> None:
+    assert_read_as_one(frames, cuts, range_bytes, run_by_run=True)
+
+
+@given(st.sampled_from(SHORT), st.integers(0, 1_000), st.booleans(), cuts, sizes)
+@settings(max_examples=settings().max_examples // 20)
+def test_so_is_one_with_late_repeated_and_lost_frames_and_fragments(
+    name: str, seed: int, in_pieces: bool, cuts: list[int], range_bytes: int
+) -> None:
+    frames = in_fragments(FRAMES[name]) if in_pieces else FRAMES[name]
+    late = spoil.delayed(frames, 5, seed)
+    frames = list(spoil.lost(spoil.repeated(late, 5, seed), 2, seed))
+    assert_read_as_one(frames, cuts, range_bytes, run_by_run=True)
+
+
+def test_files_whose_earlier_ones_are_gone_go_on_from_them_all_the_same(tmp_path: Path) -> None:
+    """As those of a ring buffer do."""
+    frames = [frame._replace(number=0, offset=0) for frame in FRAMES["window"]]
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    paths = in_files(folder, frames, [60, 100])
+    at_once, run_by_run = Tables(tmp_path / "at once"), Tables(tmp_path / "run by run")
+    analyse([str(folder)], at_once, LocalRunner())
+    for path in paths:
+        analyse([str(path)], run_by_run, LocalRunner())
+        path.unlink()
+    assert rows_of(run_by_run) == rows_of(at_once)
+
+
+def test_a_file_that_comes_before_those_that_were_read_has_all_read_again(tmp_path: Path) -> None:
+    frames = [frame._replace(number=0, offset=0) for frame in FRAMES["window"]]
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    first, second, third = in_files(folder, frames, [60, 100])
+    at_once, tables = Tables(tmp_path / "at once"), Tables(tmp_path / "out")
+    analyse([str(folder)], at_once, LocalRunner())
+    for path in (first, third, second):
+        (series,) = analyse([str(path)], tables, LocalRunner()).series
+    assert (len(series.files), series.new) == (3, 3)
+    assert rows_of(tables) == rows_of(at_once)
+
+
+def test_if_those_are_gone_it_is_a_series_of_its_own(tmp_path: Path) -> None:
     frames = [frame._replace(number=0, offset=0) for frame in FRAMES["window"]]
     first, second, third = in_files(tmp_path, frames, [60, 100])
     tables = Tables(tmp_path / "out")
-    analyse([str(first)], tables, LocalRunner())
+    analyse([str(second)], tables, LocalRunner())
     packets = tables.manifest.rows("packets")
-    first.unlink()
+    second.unlink()
 
-    result = analyse([str(second)], tables, LocalRunner())
+    result = analyse([str(first)], tables, LocalRunner())
 
     name = str(tmp_path / "run.pcapng")
     assert [series.name for series in result.series] == [f"{name} (2)"]
     assert tables.manifest.rows("packets") == packets + result.series[0].totals.packets
-    assert analyse([str(second)], tables, LocalRunner()).series == []
-    (joined,) = analyse([str(third)], tables, LocalRunner()).series
-    assert joined.name == f"{name} (2)"
-    assert [file.path for file in joined.files] == [str(second), str(third)]
-    assert tables.manifest.rows("packets") == packets + joined.totals.packets
+    assert analyse([str(first)], tables, LocalRunner()).series == []
+    (grown,) = analyse([str(third)], tables, LocalRunner()).series
+    assert grown.name == f"{name} (2)"
+    assert [file.path for file in grown.files] == [str(first), str(third)]
+    assert tables.manifest.rows("packets") == packets + grown.totals.packets
+
+
+def test_a_file_that_was_not_yet_whole_is_read_again_when_it_is(tmp_path: Path) -> None:
+    frames = [frame._replace(number=0, offset=0) for frame in FRAMES["window"]]
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    _, second = in_files(folder, frames, [60])
+    whole = second.read_bytes()
+    at_once, tables = Tables(tmp_path / "at once"), Tables(tmp_path / "out")
+    analyse([str(folder)], at_once, LocalRunner())
+    second.write_bytes(whole[: len(whole) // 2])
+    assert analyse([str(folder)], tables, LocalRunner()).series[0].damage
+    second.write_bytes(whole)
+    analyse([str(folder)], tables, LocalRunner())
+    assert rows_of(tables) == rows_of(at_once)
 
 
 def test_two_captures_that_are_added_one_after_the_other_make_the_tables_of_both(tmp_path: Path) -> None:

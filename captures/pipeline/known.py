@@ -1,0 +1,116 @@
+"""What earlier runs have read, and what is therefore to be read now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from captures.frame import CaptureError
+from captures.pipeline.buckets import PacketPart
+from captures.pipeline.files import Series, in_order, look_at
+from captures.pipeline.growth import FORM, Growth, saved_growth
+
+
+@dataclass(slots=True)
+class Known:
+    """What the manifest says of a series.
+
+    files: their paths, by their fingerprints.
+    packets: its parts of the table of packets: name, rows, and how many of these are packets. The last is `end`.
+    end: the part with what only the end of the series lets be read; "" if that is nothing.
+    captures: its parts of the table of captures.
+    damage: file, offset and reason.
+    form: of what is saved of it; see captures.pipeline.growth.
+    growth, connections: the files with that. open_pairs: those with pairs.
+    """
+
+    files: dict[str, str]
+    packets: list[tuple[str, int, int]]
+    end: str
+    captures: list[str]
+    is_lossy: bool
+    damage: list[tuple[str, int, str]]
+    form: int
+    growth: str
+    connections: str
+    open_pairs: list[str]
+
+    @property
+    def saved(self) -> list[str]:
+        """All that is replaced when the series grows."""
+        return [self.growth, self.connections, *self.open_pairs, *([self.end] if self.end else [])]
+
+    @property
+    def part_names(self) -> list[str]:
+        """Everything."""
+        return list({*self.captures, *self.saved, *(name for name, _, _ in self.packets)})
+
+    def packet_parts(self, series: str, folders: Mapping[str, Path], folder: Path) -> Iterator[PacketPart]:
+        """The parts of packets in their order.
+
+        Args:
+            folders: where parts lie that are not yet in `folder`, by their names.
+        """
+        rows_before = framed_before = 0
+        for name, rows, framed in self.packets:
+            path = folders.get(name, folder) / name
+            yield PacketPart(str(path), series, rows, framed, rows_before, framed_before)
+            rows_before, framed_before = rows_before + rows, framed_before + framed
+
+
+class ToRead(NamedTuple):
+    """A series of which files are to be read.
+
+    growth: how it stood behind its first files, which are not read again; None if all are to be read.
+    known: what was known of it; None if it is new.
+    """
+
+    series: Series
+    growth: Growth | None
+    known: Known | None
+
+
+def to_read(series: Series, known: Mapping[str, Known], folder: Path) -> ToRead:
+    """What to do about a series with new files.
+
+    They are read behind those that were read before. If they do not come after all of these, all are read again; but
+    if some are no longer there, the new ones are a series of their own, which later ones may belong to.
+
+    Args:
+        folder: of the tables.
+    """
+    names: list[str] = []
+    name = series.name
+    while name in known:
+        names.append(name)
+        name = f"{series.name} ({len(names) + 1})"
+    if not names:
+        return ToRead(series, None, None)
+    earlier = known[names[-1]]
+    read = {fingerprint for each in names for fingerprint in known[each].files}
+    new = in_order(file for file in series.files if file.fingerprint not in read)
+    replaced: set[str] = set()
+    if earlier.form == FORM:
+        growth = saved_growth(folder / earlier.growth)
+        # The same file, of which more has been written since.
+        begun = {(file.path, file.first_ns): file.fingerprint for file in growth.files}
+        replaced = {begun[key] for file in new if (key := (file.path, file.first_ns)) in begun}
+        if not replaced and in_order([*growth.files, *new])[: len(growth.files)] == growth.files:
+            return ToRead(Series(names[-1], (*growth.files, *new)), growth, earlier)
+    files = {file.fingerprint: file for file in new}
+    for path in earlier.files.values():
+        with suppress(OSError, CaptureError):
+            file = look_at(path)
+            files[file.fingerprint] = file
+    if earlier.files.keys() - replaced <= files.keys():
+        return ToRead(Series(names[-1], in_order(files.values())), None, earlier)
+    return ToRead(Series(name, new), None, None)
+
+
+def is_known(series: Series, known: Mapping[str, Known]) -> bool:
+    """Whether all files of a series have been read."""
+    read = {fingerprint for each in known.values() for fingerprint in each.files}
+    return {file.fingerprint for file in series.files} <= read

@@ -1,0 +1,308 @@
+"""A series under way from stage to stage: what the driver has to know of it in between."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from captures.frame import CaptureError
+from captures.packets import Totals
+from captures.pipeline.files import RANGE_BYTES, CaptureFile
+from captures.pipeline.growth import CONNECTIONS, FOLDER, FORM, Growth, save
+from captures.pipeline.joining import Joined, ReadSeries
+from captures.pipeline.known import Known, ToRead
+from captures.pipeline.lookback import LIMIT_COUNT
+from captures.pipeline.reading import Place, RangeRead, ReadTask, SeriesFolder
+from captures.pipeline.scan import Scanned, readings
+from captures.pipeline.tables import Part, Run, write_part
+from captures.pipeline.whole import whole
+from captures.pipeline.writing import SeriesFiles, WriteTask
+
+BUCKETS: Final = 16
+"""Into so many parts at most the connections of a series are put; as many tasks may join them at a time."""
+
+
+@dataclass(slots=True)
+class SeriesResult:
+    """What became of a series.
+
+    files: all of it. new: how many of them, the last ones, this run has read.
+    totals: as one reader of all its files, one behind the other, would have them.
+    damage: of those files that this run has read, those that could be read up to there only.
+    """
+
+    name: str
+    files: list[CaptureFile]
+    new: int
+    totals: Totals
+    damage: list[CaptureError]
+
+
+class Work:
+    """A series, and what each stage has found in its new files.
+
+    Attributes:
+        places: its new ranges, once it is known where they are.
+        reads: what became of each.
+        joined: by bucket, what joining has changed.
+        parts: that were written.
+    """
+
+    def __init__(self, run: Run, to_read: ToRead, tables_folder: Path) -> None:
+        self.series = to_read.series
+        self.growth = to_read.growth or Growth()
+        self.known = to_read.known if to_read.growth is not None else None
+        self.files = self.series.files[len(self.growth.files) :]
+        self.key = hashlib.blake2b(self.series.name.encode(), digest_size=6).hexdigest()
+        size_bytes = sum(file.size_bytes for file in self.files)
+        buckets = min(BUCKETS, 1 + size_bytes // RANGE_BYTES)
+        self.folder = SeriesFolder(run.folder / "_stages" / self.key, buckets)
+        self.places: tuple[Place, ...] = ()
+        self.reads: list[RangeRead] = []
+        self.joined: list[Joined] = []
+        self.parts: list[Part] = []
+        self._run = run
+        self._tables_folder = tables_folder
+        self._frames_before = list(self.growth.frames_before)
+        self._fragments_of = dict(self.growth.fragments_of)
+        for place, pickled in self.growth.fragments.items():
+            with whole(self.folder.fragments(place)) as path:
+                path.write_bytes(pickled)
+
+    @property
+    def end(self) -> int:
+        """A number behind all ranges, for what only the end of the series lets be read."""
+        return self.growth.range_count + len(self.places)
+
+    def place(self, scans: dict[str, list[Scanned]]) -> None:
+        """It is known where the frames are."""
+        places: list[Place] = []
+        frames = self.growth.frames
+        for file in self.files:
+            self._frames_before.append(frames)
+            for reading in readings(scans[file.path]):
+                number = self.growth.range_count + len(places)
+                places.append(Place(number, reading, self._frames_before[-1]))
+                frames += reading.frame_count
+        self.places = tuple(places)
+
+    def take_fragments(self, sources: dict[int, int]) -> None:
+        """It is known which ranges need what others have of their fragments."""
+        self._fragments_of |= sources
+
+    def read_series(self) -> ReadSeries:
+        """What the tasks that join have to know."""
+        known = self.known
+        return ReadSeries(
+            self.folder,
+            (*self.growth.places, *self.places),
+            self.growth.range_count,
+            self.end,
+            self._fragments_of,
+            tuple(str(self._tables_folder / name) for name in known.open_pairs) if known else (),
+            self._run.folder,
+            f"{self.key}-{self._run.name}",
+        )
+
+    def take_joined(self, joined: Joined) -> None:
+        """One bucket is joined."""
+        self.joined.append(joined)
+        if joined.saved is not None:
+            self.parts.append(joined.saved)
+
+    def series_files(self) -> SeriesFiles:
+        """What the tasks that write have to know; the connections are left for them."""
+        path = self.folder.path / "connections.npy"
+        with whole(path) as file, file.open("wb") as target:
+            np.save(target, self._connections)
+        return SeriesFiles(
+            self.series.name,
+            tuple(file.path for file in self.series.files),
+            tuple(self._frames_before),
+            self.folder,
+            path,
+        )
+
+    @cached_property
+    def _connections(self) -> npt.NDArray[np.int64]:
+        """The numbers of the frames with which connections begin."""
+        found = [each.connections for each in self.joined]
+        if self.known is not None:
+            saved = pq.read_table(self._tables_folder / self.known.connections, partitioning=None)
+            found.append(saved["first_frame"].to_numpy())
+        return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+
+    def write_tasks(self) -> Iterator[WriteTask]:
+        """A part for each range, and one for what only the end lets be read, if there is anything."""
+        rows, framed = self._rows_before(), self._framed_before()
+        ranges: list[tuple[int, Place | None, str]] = []
+        ranges += ((place.number, place, f"{place.number:06d}") for place in self.places)
+        if any(each.rows[self.end] for each in self.joined):
+            ranges.append((self.end, None, "end"))
+        for index, (number, place, label) in enumerate(ranges):
+            name = f"packets/{self.key}-{self._run.name}-{label}.parquet"
+            yield WriteTask(
+                self._run.folder, self.series.name, number, place, name, rows[index], framed[index]
+            )
+
+    def _rows_before(self) -> list[int]:
+        """How many rows stand before each range, and before what only the end lets be read."""
+        return self._counted(
+            self.growth.rows, (read.rows for read in self.reads), [each.rows for each in self.joined]
+        )
+
+    def _framed_before(self) -> list[int]:
+        """Of these, how many are packets."""
+        return self._counted(
+            self.growth.framed, (read.framed for read in self.reads), [each.framed for each in self.joined]
+        )
+
+    def _counted(self, before: int, found: Iterable[int], changes: Sequence[Counter[int]]) -> list[int]:
+        counts = (
+            count + sum(change[number] for change in changes)
+            for number, count in enumerate(found, self.growth.range_count)
+        )
+        return list(accumulate(counts, initial=before))
+
+    def save(self) -> Known:
+        """Keep what a later run has to know."""
+        run, prefix = self._run, f"{self.key}-{self._run.name}"
+        growth = self._grown()
+        saved = save(run.folder, f"{prefix}-series.parquet", [(0, growth.pickled())])
+        table = pa.table([pa.array(self._connections)], schema=CONNECTIONS)
+        connections = write_part(run.folder, f"{FOLDER}/{prefix}-connections.parquet", table)
+        self.parts += [saved, connections]
+
+        result = self.result()
+        rows, framed = self._rows_before(), self._framed_before()
+        parts = [part for part in self.parts if part.table == "packets"]
+        edges = [*zip(rows, framed, strict=True)]
+        end_rows = sum(each.rows[self.end] for each in self.joined)
+        end_framed = sum(each.framed[self.end] for each in self.joined)
+        edges.append((rows[-1] + end_rows, framed[-1] + end_framed))
+        packets = [
+            (part.name, after[0] - before[0], after[1] - before[1])
+            for part, before, after in zip(parts, edges, edges[1:], strict=False)
+        ]
+        known = self.known
+        earlier = [] if known is None else [part for part in known.packets if part[0] != known.end]
+        return Known(
+            files={file.fingerprint: file.path for file in self.series.files},
+            packets=[*earlier, *packets],
+            end=parts[-1].name if len(parts) > len(self.places) else "",
+            captures=[
+                *([] if known is None else known.captures),
+                *(part.name for part in self.parts if part.table == "captures"),
+            ],
+            is_lossy=bool(result.damage)
+            or not result.totals.is_complete
+            or (known is not None and bool(known.damage)),
+            damage=[
+                *([] if known is None else known.damage),
+                *((error.where, error.offset, error.reason) for error in result.damage),
+            ],
+            form=FORM,
+            growth=saved.name,
+            connections=connections.name,
+            open_pairs=[each.saved.name for each in self.joined if each.saved is not None],
+        )
+
+    def _grown(self) -> Growth:
+        before, waiting = self.growth, self._waiting()
+        places = (*before.places, *self.places)[-2 * LIMIT_COUNT :]
+        numbers = {place.number for place in places}
+        fragments_of = {number: source for number, source in self._fragments_of.items() if number in numbers}
+        needed = {*fragments_of.values(), *([] if waiting is None else [waiting[0]])}
+        return Growth(
+            files=self.series.files,
+            frames_before=tuple(self._frames_before),
+            places=places,
+            range_count=self.end,
+            frames=before.frames + sum(place.reading.frame_count for place in self.places),
+            rows=self._rows_before()[-1],
+            framed=self._framed_before()[-1],
+            totals=self._totals(),
+            fragments_of=fragments_of,
+            fragments={number: self.folder.fragments(number).read_bytes() for number in needed},
+            waiting=waiting,
+        )
+
+    def _waiting(self) -> tuple[int, int] | None:
+        """The range at whose end packets wait for fragments, and how many do; None if none do."""
+        waiting = self.growth.waiting
+        for read in self.reads:
+            if read.fragment_count:
+                waiting = (read.place, read.waiting_fragments) if read.waiting_fragments else None
+        return waiting
+
+    def _totals(self) -> Totals:
+        """Of what is over."""
+        totals = Totals()
+        totals.add(self.growth.totals)
+        for read in self.reads:
+            totals.add(read.totals)
+        for each in self.joined:
+            totals.add(each.totals)
+        return totals
+
+    def result(self) -> SeriesResult:
+        """What became of it."""
+        totals = self._totals()
+        for each in self.joined:
+            totals.add(each.open_totals)
+        totals.packets = self._framed_before()[-1] + sum(each.framed[self.end] for each in self.joined)
+        totals.connections = len(self._connections)
+        waiting = self._waiting()
+        totals.given_up_fragments += 0 if waiting is None else waiting[1]
+        damage = [read.damage for read in self.reads if read.damage is not None]
+        return SeriesResult(self.series.name, list(self.series.files), len(self.files), totals, damage)
+
+
+class FragmentRounds:
+    """Which ranges of a series are to be read again because packets wait for fragments that they may have."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._reads: Counter[int] = Counter()
+        self._used: dict[int, tuple[int, int] | None] = {}
+        self._wanted: dict[int, tuple[int, int] | None] = {}
+
+    @property
+    def sources(self) -> dict[int, int]:
+        """By range: the one by whose end packets wait for what it has."""
+        return {number: used[0] for number, used in self._used.items() if used is not None}
+
+    def wanted(self, reads: dict[int, RangeRead]) -> bool:
+        """Whether there are any; what waits at the end of a range changes whenever that is read again."""
+        self._wanted.clear()
+        before = self._work.growth.waiting
+        waiting = None if before is None else (before[0], 0)
+        for place in self._work.places:
+            read = reads[place.number]
+            if not read.fragment_count:
+                continue
+            if self._used.get(place.number) != waiting:
+                self._wanted[place.number] = waiting
+            waiting = (place.number, self._reads[place.number]) if read.waiting_fragments else None
+        return bool(self._wanted)
+
+    def tasks(self) -> list[ReadTask]:
+        """Read them again."""
+        self._used |= self._wanted
+        self._reads.update(self._wanted.keys())
+        places = {place.number: place for place in self._work.places}
+        return [
+            ReadTask(self._work.folder, (places[number],), None if wanted is None else wanted[0])
+            for number, wanted in self._wanted.items()
+        ]

@@ -1,0 +1,114 @@
+"""What is kept of a series for its next files: objects of known classes, in a known form."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import zlib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from captures.direction import Chunk, Direction, Early, Held, Stream
+from captures.frame import Interface
+from captures.framing import Framing, Mark, StreamCount
+from captures.packets import Totals
+from captures.pcapng import Section
+from captures.pipeline import known, work
+from captures.pipeline.files import CaptureFile
+from captures.pipeline.growth import FORM, Growth, loads, save, saved_growth, saved_pairs
+from captures.pipeline.job import analyse
+from captures.pipeline.lookback import LookBack
+from captures.pipeline.reading import Place, hash_of
+from captures.pipeline.runner import LocalRunner
+from captures.pipeline.scan import Reading
+from captures.pipeline.seams import OpenPair, PairState
+from captures.pipeline.tables import Tables
+from captures.streams import Connection
+from captures.tcp import Endpoint, Segment
+from mqproto.wire import PacketBuffer
+
+SAMPLES = Path(__file__).parents[3] / "captures" / "samples"
+ENDS = Endpoint("10.0.0.1", 49152), Endpoint("10.0.0.2", 1801)
+
+
+def attributes(thing: object) -> set[str]:
+    """What an object has, or what all objects of a class have, with the name of the class."""
+    kind = thing if isinstance(thing, type) else type(thing)
+    names = {name for each in kind.__mro__ for name in getattr(each, "__slots__", ())}
+    names.update(getattr(kind, "_fields", ()), () if kind is thing else getattr(thing, "__dict__", ()))
+    return {f"{kind.__qualname__}.{name}" for name in names}
+
+
+def test_the_form_is_another_when_a_saved_class_is() -> None:
+    """If this fails, raise FORM, and put in the new digest: older tables must not be read as if they were newer."""
+    stream = Stream(0, *ENDS)
+    direction, framing = Direction(stream, Held()), Framing(stream, in_step=True)
+    connection = Connection(0, Segment(*ENDS, 1, 1, 0, 100, b"", b""))
+    saved: list[object] = [Growth, OpenPair, PairState, LookBack, Stream, StreamCount, Totals, Place, Reading]
+    saved += [
+        CaptureFile,
+        Section,
+        Interface,
+        Chunk,
+        Early,
+        Mark,
+        PacketBuffer,
+        direction,
+        framing,
+        connection,
+    ]
+    names = sorted(set().union(*map(attributes, saved)))
+    assert (FORM, zlib.crc32("\n".join(names).encode())) == (1, 2807486523), names
+
+
+class Command:
+    """What runs something when it is unpickled, as a stranger would have it."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.system, ("touch /tmp/should-not-be-there",)
+
+
+@pytest.mark.parametrize(
+    "pickled",
+    [
+        pickle.dumps(Command()),
+        pickle.dumps(analyse),
+        pickle.dumps(os.path.join),
+        b"ccaptures.pipeline.growth\nimport_module\n(Vos\ntR.",
+    ],
+    ids=["a command", "a function of ours", "another function", "a function that ours use"],
+)
+def test_what_is_no_saved_object_is_refused(pickled: bytes) -> None:
+    with pytest.raises(pickle.UnpicklingError, match="is nothing that is saved here"):
+        loads(pickled)
+
+
+def test_what_is_saved_comes_back(tmp_path: Path) -> None:
+    growth = Growth(frames=7, totals=Totals(frames=7, other_frames=Counter({"ARP": 2})))
+    pairs = [OpenPair((Endpoint("10.0.0.1", port), ENDS[1])) for port in range(50_000, 50_020)]
+    series = save(tmp_path, "series.parquet", [(0, growth.pickled())])
+    pairs_part = save(tmp_path, "open.parquet", [(hash_of(pair.ends), pickle.dumps(pair)) for pair in pairs])
+    assert saved_growth(tmp_path / series.name) == growth
+    found = [
+        pair for bucket in range(3) for pair in saved_pairs([str(tmp_path / pairs_part.name)], bucket, 3)
+    ]
+    assert sorted(pair.ends for pair in found) == sorted(pair.ends for pair in pairs)
+
+
+def test_tables_of_another_form_are_read_again_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = (SAMPLES / "window.pcapng").read_bytes()
+    first, second = (tmp_path / f"run_{number:05d}_20261122083000.pcapng" for number in (1, 2))
+    first.write_bytes((SAMPLES / "resent.pcapng").read_bytes())
+    second.write_bytes(whole)
+    tables, at_once = Tables(tmp_path / "out"), Tables(tmp_path / "at once")
+    analyse([str(first)], tables, LocalRunner())
+    monkeypatch.setattr(known, "FORM", FORM + 1)
+    monkeypatch.setattr(work, "FORM", FORM + 1)
+    (series,) = analyse([str(second)], tables, LocalRunner()).series
+    assert (len(series.files), series.new) == (2, 2)
+    analyse([str(first), str(second)], at_once, LocalRunner())
+    assert tables.read("packets").sort_by("row_id") == at_once.read("packets").sort_by("row_id")
