@@ -15,7 +15,7 @@ TESTS := $(VENV)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reo
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo crash powerloss test truth coverage lint format bench samples lock clean
+.PHONY: help demo crash powerloss test truth rotation coverage lint format bench samples lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -34,6 +34,9 @@ test: $(DEV)  ## all tests
 
 truth: $(DEV)  ## what `mqproto analyse` says of 200 simulated worlds, against what these know; some minutes
 	@MQPROTO_TRUTH_WORLDS=200 $(VENV)/bin/python -m pytest tests/captures/pipeline/test_truth.py $(ARGS)
+
+rotation: $(DEV)  ## `mqproto analyse --watch` over an hour of captures, killed five times; some minutes
+	@MQPROTO_ROTATION_FILES=60 MQPROTO_ROTATION_KILLS=5 $(VENV)/bin/python -m pytest tests/captures/pipeline/test_watching.py $(ARGS)
 
 coverage: $(DEV)  ## all tests, and which branches of mqproto they leave out
 	@$(TESTS) --cov --cov-report=term-missing:skip-covered $(ARGS)

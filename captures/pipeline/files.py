@@ -23,7 +23,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -274,6 +274,14 @@ def _files_at(path: str) -> Iterator[tuple[str, bool]]:
         folders.sort()
         for name in sorted(names):
             yield os.path.join(folder, name), False
+
+
+def captures_at(folder: str) -> Iterator[str]:
+    """The files in a folder, and in the folders in it, that are captures by their names or by how they begin."""
+    for path, _ in _files_at(os.path.abspath(folder)):
+        with suppress(OSError):  # It may be gone again.
+            if _looks_like_capture(path):
+                yield path
 
 
 def _looks_like_capture(path: str) -> bool:

@@ -1,0 +1,122 @@
+"""Folders that captures are added to, watched: what is complete goes into the tables, batch by batch.
+
+Structured Streaming says what is new, and asks again for what was not finished. A run of `analyse` puts it into the
+tables, as a whole or not at all, and knows by content what it has put there. So each capture counts once, whenever
+this program or its Java is killed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from captures.decode.names import Names
+from captures.pipeline.arrivals import SETTLE_S, ArrivalSource
+from captures.pipeline.files import RANGE_BYTES
+from captures.pipeline.job import Result, analyse
+from captures.pipeline.runner import Runner
+from captures.pipeline.tables import HIDDEN, Tables
+from mqproto.errors import UsageError
+
+CHECKPOINT: Final = f"{HIDDEN}checkpoint"
+INTERVAL_S: Final = 10
+"""So often the folders are looked at."""
+LOOK_S: Final = 1
+"""So often it is looked whether somebody has pressed Ctrl-C."""
+
+
+def watch(
+    spark: SparkSession,
+    folders: Sequence[str],
+    tables: Tables,
+    runner: Runner,
+    told: Callable[[Result], None],
+    *,
+    names: Names | None = None,
+    range_bytes: int = RANGE_BYTES,
+    settle_s: int = SETTLE_S,
+    interval_s: int = INTERVAL_S,
+) -> None:
+    """Read what comes to folders into tables, until somebody presses Ctrl-C; then what was begun is given up.
+
+    Args:
+        told: what each batch has come to.
+        names: what queue managers and queues are called.
+        range_bytes: so much of a file one task reads.
+        settle_s: for so long nothing is written to a file that is complete, if there is no later one in its series.
+        interval_s: between one look into the folders and the next.
+
+    Raises:
+        UsageError: there is no such folder.
+        MqprotoError, OSError: as `analyse`.
+    """
+    for folder in folders:
+        if not Path(folder).is_dir():
+            raise UsageError(f"{folder} is no folder: --watch waits for what comes to one")
+    watched = "\n".join(sorted(str(Path(folder).absolute()) for folder in folders))
+    # How far one set of folders was seen says nothing of another.
+    seen = tables.folder / CHECKPOINT / hashlib.blake2b(watched.encode(), digest_size=6).hexdigest()
+    failed: list[Exception] = []
+
+    def add(batch: DataFrame, _number: int) -> None:
+        paths = [row.path for row in batch.collect()]
+        try:
+            told(analyse(paths, tables, runner, names=names, range_bytes=range_bytes))
+        except Exception as error:
+            failed.append(error)  # What comes back from Java is a text.
+            raise
+
+    spark.dataSource.register(ArrivalSource)
+    reader = spark.readStream.format("mqarrivals").option("settleSeconds", str(settle_s))
+    with _ctrl_c() as is_pressed, _silent("py4j.clientserver"):
+        query = (
+            reader.load(watched)
+            .writeStream.foreachBatch(add)
+            .option("checkpointLocation", str(seen))
+            .trigger(processingTime=f"{interval_s} seconds")
+            .start()
+        )
+        try:
+            while not is_pressed() and not query.awaitTermination(LOOK_S):
+                pass
+            query.stop()
+        except Exception:
+            if failed:
+                raise failed[0] from None
+            raise
+
+
+@contextmanager
+def _ctrl_c() -> Iterator[Callable[[], bool]]:
+    """Whether somebody has pressed it in the block; the second time it does what it did before."""
+    pressed: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+
+    def press(number: int, _frame: FrameType | None) -> None:
+        pressed.append(number)
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, press)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _silent(name: str) -> Iterator[None]:
+    """A logger that says nothing in the block, as what it says is raised, too."""
+    logger = logging.getLogger(name)
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before

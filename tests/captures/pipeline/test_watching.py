@@ -1,0 +1,166 @@
+"""A folder that is watched: the tables are those of one run, wherever the watcher was interrupted.
+
+`make rotation` has an hour of captures, a file for each minute, and kills the program five times.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from captures import spoil
+from captures.frame import NANOSECONDS
+from captures.pcap import read_capture
+from captures.pcapng import PcapngWriter
+from captures.pipeline.job import Result, analyse
+from captures.pipeline.runner import LocalRunner, SparkRunner
+from captures.pipeline.tables import Tables
+from captures.pipeline.watching import watch
+from mqproto.errors import MqprotoError, UsageError
+from simulator.bulk import write_capture
+from tests.captures.pipeline import processes
+from tests.conformance import ROOT
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+
+FILES = int(os.environ.get("MQPROTO_ROTATION_FILES", "4"))
+KILLS = int(os.environ.get("MQPROTO_ROTATION_KILLS", "1"))
+TIMEOUT_S = 300
+FRAMES_PER_FILE = 120
+
+
+def rotation(folder: Path, count: int) -> list[Path]:
+    """A capture in as many files, of a minute each: with late, repeated and lost frames."""
+    folder.mkdir()
+    whole = folder / "whole.pcapng"
+    write_capture(whole, count * FRAMES_PER_FILE, connections=5)
+    spoilt = spoil.lost(spoil.repeated(spoil.delayed(read_capture(whole), 3), 2), 0.5)
+    frames = [frame._replace(number=0, offset=0) for frame in spoilt]
+    whole.unlink()
+    size, began_ns = -(-len(frames) // count), frames[0].time_ns
+    paths = []
+    for number in range(count):
+        path = folder / f"run_{number:05d}_{20261122083000 + 100 * number}.pcapng"
+        with path.open("wb") as file, PcapngWriter(file) as capture:
+            for at, frame in enumerate(frames[size * number : size * (number + 1)], size * number):
+                capture.write(frame._replace(time_ns=began_ns + at * 60 * NANOSECONDS // size))
+        paths.append(path)
+    return paths
+
+
+def rows_of(tables: Tables) -> dict[str, list[str]]:
+    """All rows of all tables, in an order of their own."""
+    return {name: sorted(map(repr, tables.read(name).to_pylist())) for name in tables.manifest.tables}
+
+
+def read_at_once(folder: Path, out: Path) -> dict[str, list[str]]:
+    tables = Tables(out)
+    analyse([str(folder)], tables, LocalRunner())
+    return rows_of(tables)
+
+
+def captures_in(out: Path) -> int:
+    """How many captures the tables in a folder hold."""
+    return Tables(out).manifest.rows("captures") if out.exists() else 0
+
+
+class UnluckyError(MqprotoError):
+    """What a test raises in the middle of a batch."""
+
+
+def test_a_batch_that_fails_is_done_again_and_counts_once(spark: SparkSession, tmp_path: Path) -> None:
+    """Once before it is in the tables, and once when Spark does not know yet that it is."""
+    later = rotation(tmp_path / "later", 4)
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    tables, results = Tables(tmp_path / "out"), list[Result]()
+
+    class FailingRunner(SparkRunner):
+        def __call__(self, stage: str, function: object, tasks: Sequence[object]) -> list[object]:  # type: ignore[override]
+            if stage == "judging sessions" and captures_in(tables.folder) == 0:
+                raise UnluckyError(stage)
+            return super().__call__(stage, function, tasks)  # type: ignore[arg-type]
+
+    def told(result: Result) -> None:
+        results.append(result)
+        if len(results) == 1:
+            raise UnluckyError("what it came to")
+        if later:
+            shutil.move(later.pop(0), folder)
+        else:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def watching(runner: SparkRunner) -> None:
+        watch(spark, [str(folder)], tables, runner, told, settle_s=1, interval_s=1)
+
+    for _ in range(2):
+        shutil.move(later.pop(0), folder)
+    with pytest.raises(UnluckyError, match="judging sessions"):
+        watching(FailingRunner(spark))
+    assert captures_in(tables.folder) == 0
+    with pytest.raises(UnluckyError, match="what it came to"):
+        watching(SparkRunner(spark))
+    assert captures_in(tables.folder) == 2
+    watching(SparkRunner(spark))
+    assert [sum(series.new for series in result.series) for result in results] == [2, 0, 1, 1]
+    assert rows_of(tables) == read_at_once(folder, tmp_path / "at once")
+
+
+def test_a_program_that_is_killed_again_and_again_comes_to_the_tables_of_one_run(tmp_path: Path) -> None:
+    later = rotation(tmp_path / "later", FILES)
+    folder, out = tmp_path / "captures", tmp_path / "out"
+    folder.mkdir()
+    dice = random.Random(FILES)
+    environ = processes.marked_environment()
+    for turn in range(KILLS + 1):
+        log = tmp_path / f"watched-{turn}.log"
+        with log.open("wb") as file, watcher(folder, out, environ, file.fileno()) as process:
+            count = len(later) if turn == KILLS else FILES // (KILLS + 1)
+            for path in later[:count]:
+                shutil.move(path, folder)
+            del later[:count]
+            if turn < KILLS:
+                wait(lambda: (out / "_work").exists(), process, log)
+                # Anywhere in it, or behind it.
+                time.sleep(dice.uniform(0, 3))
+                process.kill()
+                process.wait()
+            else:
+                wait(lambda: captures_in(out) == FILES, process, log)
+                process.send_signal(signal.SIGINT)
+                assert process.wait(60) in (0, 1), log.read_text()
+        processes.wait_until_gone(environ)
+    assert rows_of(Tables(out)) == read_at_once(folder, tmp_path / "at once")
+    assert "Traceback" not in log.read_text()
+
+
+def watcher(folder: Path, out: Path, environ: dict[str, str], log: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "simulator.cli", "analyse", str(folder), "--out", str(out)]
+    command += ["--watch", "--settle", "1", "--master", "local[2]"]
+    return subprocess.Popen(
+        command, env=environ | {"PYTHONPATH": str(ROOT)}, stdout=log, stderr=log, cwd=ROOT
+    )
+
+
+def wait(until: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
+    """Until the program has come so far."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not until():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.05)
+
+
+def test_only_folders_can_be_watched(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is no folder"):
+        watch(spark, [str(tmp_path / "missing")], Tables(tmp_path / "out"), SparkRunner(spark), print)
