@@ -42,6 +42,10 @@ SETTING_UP: Final = (
     "pre-commit install",
 )
 """What a reader does once; .ci/run does its like."""
+WATCHED: Final = (
+    "tests/captures/pipeline/test_watching.py::"
+    "test_a_program_that_is_killed_again_and_again_comes_to_the_tables_of_one_run"
+)
 ELSEWHERE: Final[dict[str, str]] = {
     "make coverage": "pytest with --cov; as `make test` otherwise",
     "make format": "`make lint` has the same tools",
@@ -60,6 +64,9 @@ ELSEWHERE: Final[dict[str, str]] = {
     "mqproto replay": "tests/simulator/replay/test_command.py::test_what_the_readme_shows_is_what_the_command_says",
     "make truth": "tests/captures/pipeline/test_truth.py::"
     "test_what_tables_say_of_worlds_is_what_these_know_of_themselves",
+    "make rotation": WATCHED,
+    "mqproto analyse captures --out tables --watch": WATCHED,
+    "dumpcap -i eth0 -f 'tcp port 1801' -b duration:60 -w captures/run.pcapng &": WATCHED,
     "make bench": "it measures for minutes; the benchmarks' own tests have them at small sizes",
 }
 """Commands that run for long or need nodes, with what covers them: `tests/...py::test_name`, or words."""
