@@ -90,6 +90,7 @@ def test_spark_submit_to_a_cluster_makes_the_same(cluster: Cluster, samples: Pat
     # Both executors are to be there before the first task is given out, so that both get one.
     submit += ["--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"]
     submit += ["--conf", "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1"]
+    submit += ["--driver-java-options", "-XX:TieredStopAtLevel=1"]
     submit += ["--py-files", str(pack(tmp_path / "shipped.zip"))]
     script = [
         witnessed.__file__,
