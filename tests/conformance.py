@@ -12,6 +12,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,29 +73,32 @@ def cited_in_markers(text: str) -> Iterator[tuple[str, int]]:
                 yield constant if isinstance(constant, str) else "?", node.lineno
 
 
-def in_code() -> list[Citation]:
+@cache
+def in_code() -> tuple[Citation, ...]:
     """Every citation in mqproto/."""
-    return [
+    return tuple(
         Citation(section, f"{path.relative_to(ROOT)}:{line}")
         for path in sorted((ROOT / "mqproto").rglob("*.py"))
         for section, line in cited_in_text(path.read_text("utf-8"))
-    ]
+    )
 
 
-def in_tests() -> list[Citation]:
+@cache
+def in_tests() -> tuple[Citation, ...]:
     """Every section that a test says it holds us to."""
-    return [
+    return tuple(
         Citation(section, f"{path.relative_to(ROOT)}:{line}")
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
         for section, line in cited_in_markers(path.read_text("utf-8"))
-    ]
+    )
 
 
-def names_of_tests() -> set[str]:
+@cache
+def names_of_tests() -> frozenset[str]:
     """Every test function, as `tests/session/test_session.py::test_name`."""
-    return {
+    return frozenset(
         f"{path.relative_to(ROOT)}::{node.name}"
         for path in (ROOT / "tests").rglob("test_*.py")
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
-    }
+    )
