@@ -1,8 +1,9 @@
-"""What conftest.py promises about skipped tests and hypothesis profiles."""
+"""What conftest.py promises about skipped tests, processes and hypothesis profiles."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import pytest
 from hypothesis import settings
@@ -21,31 +22,6 @@ def test_that_runs(): pass
 A_MODULE_THAT_SKIPS_ITSELF = "import pytest; pytest.importorskip('no_such_module')"
 
 
-@pytest.mark.parametrize(
-    ("ci", "workers", "expected"),
-    [
-        ("", "0", {"passed": 1, "xfailed": 1, "skipped": 2}),
-        ("true", "0", {"passed": 1, "xfailed": 1, "failed": 1, "errors": 1}),
-        ("true", "2", {"passed": 1, "xfailed": 1, "failed": 1, "errors": 1}),
-    ],
-)
-def test_a_skipped_test_has_failed_in_ci_and_only_there_whoever_runs_it(
-    pytester: pytest.Pytester,
-    monkeypatch: pytest.MonkeyPatch,
-    ci: str,
-    workers: str,
-    expected: dict[str, int],
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("CI", ci)
-    pytester.makeconftest("from tests.conftest import *")
-    pytester.makepyfile(test_kinds=A_TEST_OF_EACH_KIND, test_module=A_MODULE_THAT_SKIPS_ITSELF)
-    options = ["--continue-on-collection-errors", "-p", "no:trio", "-n", workers, "--dist", "loadfile"]
-    result = pytester.run(sys.executable, "-m", "pytest", *options)
-    assert result.parseoutcomes() == expected
-    result.stdout.fnmatch_lines("conformance.toml*")
-
-
 TESTS_THAT_TELL_THEIR_PROCESS = """
 import os, pytest
 
@@ -55,15 +31,43 @@ def test_number(number): print("process of", __name__, os.getpid())
 OF_A_GROUP = "import pytest; pytestmark = pytest.mark.xdist_group('costly')" + TESTS_THAT_TELL_THEIR_PROCESS
 
 
-def test_files_of_one_group_run_in_one_process_and_so_does_every_other_file(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def run_tests(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pytest.RunResult]:
+    """Runs tests in a process of their own, as `make test` would and in CI or not."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makeconftest("from tests.conftest import *")
+    pytester.makepyfile(test_kinds=A_TEST_OF_EACH_KIND, test_module=A_MODULE_THAT_SKIPS_ITSELF)
+
+    def run(ci: str, *options: str) -> pytest.RunResult:
+        monkeypatch.setenv("CI", ci)
+        always = ["--continue-on-collection-errors", "-p", "no:trio", "--dist", "loadfile"]
+        return pytester.run(sys.executable, "-m", "pytest", *always, *options)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("ci", "expected"),
+    [
+        ("", {"passed": 1, "xfailed": 1, "skipped": 2}),
+        ("true", {"passed": 1, "xfailed": 1, "failed": 1, "errors": 1}),
+    ],
+)
+def test_a_skipped_test_has_failed_in_ci_and_only_there(
+    run_tests: Callable[..., pytest.RunResult], ci: str, expected: dict[str, int]
+) -> None:
+    result = run_tests(ci, "-n", "0")
+    assert result.parseoutcomes() == expected
+    result.stdout.fnmatch_lines("conformance.toml*")
+
+
+def test_processes_that_share_the_work_agree_on_skips_and_run_files_and_groups_of_files_whole(
+    pytester: pytest.Pytester, run_tests: Callable[..., pytest.RunResult]
+) -> None:
     pytester.makepyfile(test_a=OF_A_GROUP, test_b=TESTS_THAT_TELL_THEIR_PROCESS, test_c=OF_A_GROUP)
-    options = ["-n", "2", "--dist", "loadfile", "-p", "no:trio", "-rP"]
-    result = pytester.run(sys.executable, "-m", "pytest", *options)
-    assert result.parseoutcomes() == {"passed": 9}
+    result = run_tests("true", "-n", "2", "-rP")
+    assert result.parseoutcomes() == {"passed": 1 + 9, "xfailed": 1, "failed": 1, "errors": 1}
+    result.stdout.fnmatch_lines("conformance.toml*")
     told = {line.removeprefix("process of ") for line in result.outlines if line.startswith("process of ")}
     [a, b, c] = [line.split()[1] for line in sorted(told)]
     assert a == c != b
