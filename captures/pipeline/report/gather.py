@@ -1,0 +1,69 @@
+"""From tables to facts."""
+
+from __future__ import annotations
+
+from captures.pipeline.report.facts import Captured, Facts
+from captures.pipeline.report.judgments import judgments
+from captures.pipeline.report.messages import EMBEDDED_LIMIT, messages
+from captures.pipeline.report.routes import routes
+from captures.pipeline.report.scanning import rows
+from captures.pipeline.report.sequences import sequences
+from captures.pipeline.report.traffic import traffic
+from captures.pipeline.tables import Tables, TablesError
+
+FILES_SHOWN = 50
+_CAPTURES = (
+    "file",
+    "size_bytes",
+    "frames",
+    "segment_frames",
+    "ping_frames",
+    "other_frames",
+    "cut_frames",
+    "first_ns",
+    "last_ns",
+    "damage",
+    "damage_offset",
+)
+
+
+def gather(tables: Tables, *, embedded_limit: int = EMBEDDED_LIMIT) -> Facts:
+    """Everything that a report says.
+
+    Args:
+        embedded_limit: up to so many messages, all of them can be looked up in the page.
+
+    Raises:
+        TablesError: no captures were analysed into this folder.
+    """
+    if not tables.manifest.parts:
+        raise TablesError(f"{tables.folder} has no tables: run mqproto analyse CAPTURES --out {tables.folder}")
+    captured = _captured(tables)
+    found = judgments(tables)
+    over_time = traffic(tables, captured, found)
+    ways = routes(tables)
+    return Facts(
+        str(tables.folder),
+        captured,
+        over_time,
+        ways,
+        messages(tables, embedded_limit),
+        sequences(tables, ways.labels),
+        found,
+    )
+
+
+def _captured(tables: Tables) -> Captured:
+    captured = Captured()
+    for row in rows(tables, "captures", _CAPTURES):
+        captured.files += 1
+        for name in ("size_bytes", "frames", "segment_frames", "ping_frames", "other_frames", "cut_frames"):
+            setattr(captured, name, getattr(captured, name) + row[name])
+        captured.damaged += row["damage"] is not None
+        if row["first_ns"] is not None:
+            times_ns = [captured.first_ns, captured.last_ns, row["first_ns"], row["last_ns"]]
+            known_ns = [time_ns for time_ns in times_ns if time_ns is not None]
+            captured.first_ns, captured.last_ns = min(known_ns), max(known_ns)
+        if len(captured.shown) < FILES_SHOWN:
+            captured.shown.append(row)
+    return captured

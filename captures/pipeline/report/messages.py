@@ -1,0 +1,104 @@
+"""What became of messages: counts of all, the worst of them, and those that can be looked up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from captures.pipeline.report.facts import Messages
+from captures.pipeline.report.scanning import LEAST, Top, batches, integers
+from captures.pipeline.stages.histories import HISTORIES, HOPS, Outcome
+from captures.pipeline.tables import Tables
+
+EMBEDDED_LIMIT: Final = 5_000
+"""So many messages at most can be looked up in the page; some 700 bytes each."""
+WORST: Final = 20
+"""So many of each list are shown."""
+STUCK: Final = (str(Outcome.IN_FLIGHT), str(Outcome.LOST_FROM_VIEW))
+FAILED: Final = (str(Outcome.REFUSED), str(Outcome.EXPIRED))
+HOPS_OF_ONE: Final = 64
+"""So many hops of one message at most are kept; MSMQ ends a message after 15, or 29 if it is told so."""
+_HISTORY: Final = tuple(
+    name for name in HISTORIES.names if name not in ("hop_ns", "row_id", "number", "file_offset")
+)
+_HOP: Final = tuple(name for name in HOPS.names if name not in ("row_id", "file_offset", "hop_count"))
+
+
+def messages(tables: Tables, embedded_limit: int = EMBEDDED_LIMIT) -> Messages:
+    """Everything about messages."""
+    found = Messages(count=tables.manifest.rows("histories"))
+    found.every = found.count <= embedded_limit
+    outcomes: Counter[str] = Counter()
+    deliveries: Counter[str] = Counter()
+    slowest, stuck, failed = Top(WORST), Top(WORST), Top(WORST)
+    for batch in batches(tables, "histories", _HISTORY):
+        first_ns, _ = integers(batch.column("first_ns"))
+        latency_ns, arrived = integers(batch.column("latency_ns"))
+        acked_ns, acked = integers(batch.column("order_acked_ns"))
+        hops, _ = integers(batch.column("hops"))
+        outcome = batch.column("outcome")
+        outcomes.update(_counted(outcome))
+        deliveries.update(_counted(batch.column("delivery")))
+        found.resends += int(integers(batch.column("resends"))[0].sum())
+        found.arrived.add(latency_ns[arrived & (hops > 1)])
+        found.confirmed.add((acked_ns - first_ns)[acked])
+        is_stuck, is_failed = _is_one_of(outcome, STUCK), _is_one_of(outcome, FAILED)
+        took_ns = np.maximum(np.where(arrived, latency_ns, LEAST), np.where(acked, acked_ns - first_ns, LEAST))
+        slowest.take(batch, took_ns, (took_ns > 0) & ~is_failed)
+        stuck.take(batch, -first_ns, is_stuck)
+        failed.take(batch, -first_ns, is_failed)
+        if found.every:
+            found.embedded += batch.to_pylist()
+    found.outcomes = _by_count(outcomes)
+    found.deliveries = _by_count(deliveries)
+    found.slowest, found.stuck, found.failed = slowest.rows(), stuck.rows(), failed.rows()
+    if not found.every:
+        worst = {row["message"]: row for row in (*found.slowest, *found.stuck, *found.failed)}
+        found.embedded = list(worst.values())
+    found.embedded.sort(key=lambda row: (row["first_ns"], row["message"]))
+    found.ways = ways(tables, [row["message"] for row in found.embedded])
+    return found
+
+
+def ways(tables: Tables, wanted: list[str]) -> dict[str, list[dict[str, Any]]]:
+    """By the message, its hops in order."""
+    found: dict[str, list[dict[str, Any]]] = {message: [] for message in wanted}
+    names = pa.array(wanted, pa.string())
+    for batch in batches(tables, "hops", _HOP):
+        for row in batch.filter(pc.is_in(batch.column("message"), value_set=names)).to_pylist():
+            if len(found[row["message"]]) < HOPS_OF_ONE:
+                found[row["message"]].append(row)
+    for hops in found.values():
+        hops.sort(key=lambda row: (row["position"], row["first_ns"]))
+    return found
+
+
+def named(tables: Tables, text: str, limit: int) -> Iterator[dict[str, Any]]:
+    """The histories of messages by their identifier, a part of it from its end, or a part of their label."""
+    wanted = text.casefold()
+    for batch in batches(tables, "histories", _HISTORY):
+        label = pc.match_substring(batch.column("label"), wanted, ignore_case=True)
+        identifier = pc.match_substring(batch.column("message"), wanted, ignore_case=True)
+        for row in batch.filter(pc.or_kleene(label, identifier)).slice(0, limit).to_pylist():
+            yield row
+            limit -= 1
+        if limit <= 0:
+            return
+
+
+def _counted(column: pa.Array) -> dict[str, int]:
+    counts = column.value_counts()
+    return {str(row["values"]): row["counts"] for row in counts.to_pylist()}
+
+
+def _is_one_of(column: pa.Array, texts: tuple[str, ...]) -> Any:
+    return pc.is_in(column, value_set=pa.array(texts, pa.string())).to_numpy(zero_copy_only=False)
+
+
+def _by_count(counter: Counter[str]) -> dict[str, int]:
+    return dict(sorted(counter.items(), key=lambda item: (-item[1], item[0])))

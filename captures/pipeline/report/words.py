@@ -1,0 +1,98 @@
+"""Numbers, times and strangers' texts as people read them."""
+
+from __future__ import annotations
+
+import html
+import shlex
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from captures.decode.names import printable
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+TEXT_LIMIT: Final = 300
+"""A longer text is cut; a label has 249 characters at most.  [MS-MQMQ] 2.2.19.3"""
+_UNITS: Final = ((1, "ns"), (10**3, "µs"), (10**6, "ms"), (10**9, "s"), (60 * 10**9, "min"), (3_600 * 10**9, "h"))
+DAY_NS: Final = 86_400 * 10**9
+
+
+def harmless(text: str | None) -> str:
+    """Text from a capture, on one line and without anything that steers a terminal or turns letters round."""
+    shown = printable(text or "")
+    return shown if len(shown) <= TEXT_LIMIT else f"{shown[: TEXT_LIMIT - 1]}…"
+
+
+def escaped(text: str | None) -> str:
+    """The same for HTML, between tags and in attributes."""
+    return html.escape(harmless(text), quote=True)
+
+
+def duration(nanoseconds: int | None) -> str:
+    """In the largest unit of which there is at least one: `4.2 ms`, `17 s`, `3.5 days`."""
+    if nanoseconds is None:
+        return "–"
+    if nanoseconds < 0:
+        return f"−{duration(-nanoseconds)}"
+    if nanoseconds >= 2 * DAY_NS:
+        return f"{_short(nanoseconds / DAY_NS)} days"
+    size, unit = next((each for each in reversed(_UNITS) if nanoseconds >= each[0]), _UNITS[0])
+    return f"{_short(nanoseconds / size)} {unit}"
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.2g}" if value < 10 else f"{value:.1f}"
+
+
+def when(time_ns: int | None) -> str:
+    """Date and time, UTC, to the millisecond."""
+    return "–" if time_ns is None else f"{_moment(time_ns):%Y-%m-%d %H:%M:%S}.{time_ns // 10**6 % 1000:03d}"
+
+
+def _moment(time_ns: int) -> datetime:
+    return EPOCH + timedelta(seconds=time_ns // 10**9)
+
+
+def size(size_bytes: int) -> str:
+    """`512 bytes`, `4.2 MB`."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if size_bytes >= factor:
+            return f"{_short(size_bytes / factor)} {unit}"
+    return f"{size_bytes} bytes"
+
+
+def rate(count: int, span_ns: int) -> str:
+    """How many a second; nothing if they came at one moment."""
+    if count < 2 or span_ns <= 0:
+        return "–"
+    each_s = count * 10**9 / span_ns
+    return f"{each_s:,.0f}/s" if each_s >= 10 else f"{each_s:.2g}/s" if each_s >= 0.01 else f"{each_s * 3600:.2g}/h"
+
+
+def share(part: int, whole: int) -> str:
+    """`12 %`, and never 0 or 100 where it is not all or nothing."""
+    if not whole:
+        return "–"
+    percent = 100 * part / whole
+    if 0 < percent < 1:
+        return "< 1 %"
+    return "> 99 %" if 99 < percent < 100 else f"{percent:.0f} %"
+
+
+def decode_command(file: str, *, message: str | None = None, time_ns: int | None = None) -> str:
+    """What shows a packet, as it is typed in a shell: its message from hop to hop, or all of that millisecond."""
+    words = ["mqproto", "decode", file]
+    if message is not None:
+        words += ["--follow", message]
+    elif time_ns is not None:
+        milliseconds = time_ns // 10**6
+        words += ["--after", _typed(milliseconds), "--before", _typed(milliseconds + 1)]
+    return shlex.join(words)
+
+
+def _typed(milliseconds: int) -> str:
+    return f"{_moment(milliseconds * 10**6):%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03d}"
+
+
+def frame_filter(frame: int) -> str:
+    """What Wireshark's filter is to be, to see one frame."""
+    return f"frame.number == {frame}"
