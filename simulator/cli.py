@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 
 from mqproto.errors import FormatNameError, MqprotoError, UsageError
-from simulator import analysis, commands, decoding
+from simulator import analysis, commands, decoding, reporting
 from simulator.fuzz import commands as fuzz
 from simulator.options import (
     DONE,
@@ -168,6 +168,7 @@ app.command("return")(commands.send_back)
 
 app.command()(decoding.decode)
 app.command()(analysis.analyse)
+app.command()(reporting.report)
 
 
 @app.command()

@@ -37,7 +37,9 @@ def gather(tables: Tables, *, embedded_limit: int = EMBEDDED_LIMIT) -> Facts:
         TablesError: no captures were analysed into this folder.
     """
     if not tables.manifest.parts:
-        raise TablesError(f"{tables.folder} has no tables: run mqproto analyse CAPTURES --out {tables.folder}")
+        raise TablesError(
+            f"{tables.folder} has no tables: run mqproto analyse CAPTURES --out {tables.folder}"
+        )
     captured = _captured(tables)
     found = judgments(tables)
     over_time = traffic(tables, captured, found)

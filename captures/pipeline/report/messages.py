@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +17,7 @@ from captures.pipeline.tables import Tables
 
 EMBEDDED_LIMIT: Final = 5_000
 """So many messages at most can be looked up in the page; some 700 bytes each."""
-WORST: Final = 20
+WORST: Final = 10
 """So many of each list are shown."""
 STUCK: Final = (str(Outcome.IN_FLIGHT), str(Outcome.LOST_FROM_VIEW))
 FAILED: Final = (str(Outcome.REFUSED), str(Outcome.EXPIRED))
@@ -48,7 +48,9 @@ def messages(tables: Tables, embedded_limit: int = EMBEDDED_LIMIT) -> Messages:
         found.arrived.add(latency_ns[arrived & (hops > 1)])
         found.confirmed.add((acked_ns - first_ns)[acked])
         is_stuck, is_failed = _is_one_of(outcome, STUCK), _is_one_of(outcome, FAILED)
-        took_ns = np.maximum(np.where(arrived, latency_ns, LEAST), np.where(acked, acked_ns - first_ns, LEAST))
+        took_ns = np.maximum(
+            np.where(arrived, latency_ns, LEAST), np.where(acked, acked_ns - first_ns, LEAST)
+        )
         slowest.take(batch, took_ns, (took_ns > 0) & ~is_failed)
         stuck.take(batch, -first_ns, is_stuck)
         failed.take(batch, -first_ns, is_failed)
@@ -79,16 +81,35 @@ def ways(tables: Tables, wanted: list[str]) -> dict[str, list[dict[str, Any]]]:
 
 
 def named(tables: Tables, text: str, limit: int) -> Iterator[dict[str, Any]]:
-    """The histories of messages by their identifier, a part of it from its end, or a part of their label."""
-    wanted = text.casefold()
+    """The histories of messages of this label or identifier, or the number that ends one; else with it as a part."""
+    found = list(_matching(tables, _is_named, text, limit))
+    yield from found or _matching(tables, _has_part, text, limit)
+
+
+def _matching(
+    tables: Tables, matches: Callable[[pa.RecordBatch, str], Any], text: str, limit: int
+) -> Iterator[dict[str, Any]]:
     for batch in batches(tables, "histories", _HISTORY):
-        label = pc.match_substring(batch.column("label"), wanted, ignore_case=True)
-        identifier = pc.match_substring(batch.column("message"), wanted, ignore_case=True)
-        for row in batch.filter(pc.or_kleene(label, identifier)).slice(0, limit).to_pylist():
+        for row in batch.filter(matches(batch, text)).slice(0, limit).to_pylist():
             yield row
             limit -= 1
         if limit <= 0:
             return
+
+
+def _is_named(batch: pa.RecordBatch, text: str) -> Any:
+    identifier = batch.column("message")
+    numbered = pc.ends_with(identifier, f"\\{text}")
+    return pc.or_kleene(
+        pc.equal(batch.column("label"), text), pc.or_kleene(pc.equal(identifier, text), numbered)
+    )
+
+
+def _has_part(batch: pa.RecordBatch, text: str) -> Any:
+    label, identifier = (
+        pc.match_substring(batch.column(name), text, ignore_case=True) for name in ("label", "message")
+    )
+    return pc.or_kleene(label, identifier)
 
 
 def _counted(column: pa.Array) -> dict[str, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-
 from captures.pipeline.report.facts import Hop, Routes
 from captures.pipeline.report.scanning import batches, grouped, integers
 from captures.pipeline.tables import Tables
@@ -40,8 +39,11 @@ def routes(tables: Tables) -> Routes:
                 if len(hops) == HOPS_LIMIT:
                     found.left_out += len(places)
                     continue
-                labels = (batch.column(f"{end}_label")[int(places[0])].as_py() for end in ("from", "to"))
-                hop = hops[key] = Hop(*key, *labels, first_ns=int(first_ns[places].min()))
+                from_label, to_label = (
+                    batch.column(f"{end}_label")[int(places[0])].as_py() for end in ("from", "to")
+                )
+                hop = hops[key] = Hop(*key, from_label, to_label)
+                hop.first_ns = int(first_ns[places].min())
             hop.messages += len(places)
             hop.copies += int(copies[places].sum())
             hop.first_ns = min(hop.first_ns, int(first_ns[places].min()))
@@ -49,7 +51,9 @@ def routes(tables: Tables) -> Routes:
             hop.waited.add(waited_ns[places][has_waited[places]])
             answered = places[is_answered[places]]
             hop.answered.add(answered_ns[answered] - first_ns[answered])
-    found.hops = sorted(hops.values(), key=lambda hop: (-hop.messages, hop.from_label, hop.to_label))
+    found.hops = sorted(
+        hops.values(), key=lambda hop: (-hop.messages, hop.first_ns, hop.from_key, hop.to_key)
+    )
     for hop in found.hops:
         found.labels |= {hop.from_key: hop.from_label, hop.to_key: hop.to_label}
     return found

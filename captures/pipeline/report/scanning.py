@@ -74,7 +74,7 @@ class Top:
 
 
 def grouped(batch: pa.RecordBatch, keys: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """The places of rows that are alike in some columns of text, ascending; groups in the order in which they come up."""
+    """The places of rows that are alike in some columns of text, ascending; the groups as they come up."""
     codes = np.zeros(batch.num_rows, dtype=np.int64)
     for name in keys:
         encoded = batch.column(name).dictionary_encode(null_encoding="encode")

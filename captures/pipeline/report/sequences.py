@@ -36,9 +36,15 @@ def sequences(tables: Tables, labels: dict[str, str]) -> Sequences:
         found.gaps += int(gaps.sum())
         found.gaps_open += int(gaps_open.sum())
         # Together they stay below 63 bits.
-        weight = gaps_open.clip(0, 1 << 15) * _WEIGHT * (1 << 16) + gaps.clip(0, 1 << 15) * _WEIGHT + messages.clip(0, _WEIGHT - 1)
+        weight = (
+            gaps_open.clip(0, 1 << 15) * _WEIGHT * (1 << 16)
+            + gaps.clip(0, 1 << 15) * _WEIGHT
+            + messages.clip(0, _WEIGHT - 1)
+        )
         top.take(batch, weight, gaps >= 0)
-    hops = top.rows(lambda row: (row["first_ns"], row["series"], row["sequence"], row["from_key"], row["interface"]))
+    hops = top.rows(
+        lambda row: (row["first_ns"], row["series"], row["sequence"], row["from_key"], row["interface"])
+    )
     gaps_of = _gaps(tables, hops)
     queues = _queues(tables, hops)
     for row in hops:
@@ -70,7 +76,9 @@ def _queues(tables: Tables, hops: list[dict[str, Any]]) -> dict[tuple[Any, ...],
 def _of_sequences(batch: pa.RecordBatch, hops: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows that may be of these sequences."""
     names = pa.array(sorted({row["sequence"] for row in hops}), pa.string())
-    found: list[dict[str, Any]] = batch.filter(pc.is_in(batch.column("sequence"), value_set=names)).to_pylist()
+    found: list[dict[str, Any]] = batch.filter(
+        pc.is_in(batch.column("sequence"), value_set=names)
+    ).to_pylist()
     return found
 
 

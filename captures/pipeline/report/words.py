@@ -12,7 +12,14 @@ from captures.decode.names import printable
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 TEXT_LIMIT: Final = 300
 """A longer text is cut; a label has 249 characters at most.  [MS-MQMQ] 2.2.19.3"""
-_UNITS: Final = ((1, "ns"), (10**3, "µs"), (10**6, "ms"), (10**9, "s"), (60 * 10**9, "min"), (3_600 * 10**9, "h"))
+_UNITS: Final = (
+    (1, "ns"),
+    (10**3, "µs"),
+    (10**6, "ms"),
+    (10**9, "s"),
+    (60 * 10**9, "min"),
+    (3_600 * 10**9, "h"),
+)
 DAY_NS: Final = 86_400 * 10**9
 
 
@@ -39,8 +46,20 @@ def duration(nanoseconds: int | None) -> str:
     return f"{_short(nanoseconds / size)} {unit}"
 
 
+def about(nanoseconds: int) -> str:
+    """The same in two digits, for what was read off a `Spread`."""
+    digits = len(str(abs(nanoseconds)))
+    return duration(round(nanoseconds, 2 - digits) if digits > 2 else nanoseconds)
+
+
 def _short(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.2g}" if value < 10 else f"{value:.1f}"
+    return (
+        f"{value:.0f}"
+        if value >= 100 or value == int(value)
+        else f"{value:.2g}"
+        if value < 10
+        else f"{value:.1f}"
+    )
 
 
 def when(time_ns: int | None) -> str:
@@ -65,7 +84,13 @@ def rate(count: int, span_ns: int) -> str:
     if count < 2 or span_ns <= 0:
         return "–"
     each_s = count * 10**9 / span_ns
-    return f"{each_s:,.0f}/s" if each_s >= 10 else f"{each_s:.2g}/s" if each_s >= 0.01 else f"{each_s * 3600:.2g}/h"
+    return (
+        f"{each_s:,.0f}/s"
+        if each_s >= 10
+        else f"{each_s:.2g}/s"
+        if each_s >= 0.01
+        else f"{each_s * 3600:.2g}/h"
+    )
 
 
 def share(part: int, whole: int) -> str:

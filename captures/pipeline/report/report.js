@@ -1,0 +1,179 @@
+"use strict";
+// Looks up messages among those embedded in the page. Texts come from captures: they are only ever set as textContent.
+(() => {
+  const data = JSON.parse(document.getElementById("messages").textContent);
+  const word = (place) => (place === null ? null : data.words[place]);
+  const messages = data.messages.map((values) => {
+    const message = Object.fromEntries(data.columns.map((name, place) => [name, values[place]]));
+    for (const name of data.texts) message[name] = word(message[name]);
+    message.sought = `${message.label || ""}\n${message.id}`.toLowerCase();
+    return message;
+  });
+  const byId = new Map(messages.map((message) => [message.id, message]));
+  const SHOWN = 50;
+  const GOOD = new Set(["confirmed", "reached", "acknowledged"]);
+  const BAD = new Set(["expired", "refused"]);
+  const box = document.getElementById("search");
+  const results = document.getElementById("results");
+  const said = document.getElementById("said");
+  const shown = document.getElementById("history");
+
+  const element = (name, text, className) => {
+    const made = document.createElement(name);
+    if (text !== undefined && text !== null) made.textContent = text;
+    if (className) made.className = className;
+    return made;
+  };
+  const tag = (outcome) =>
+    element("span", outcome, `tag ${GOOD.has(outcome) ? "good" : BAD.has(outcome) ? "bad" : "open"}`);
+  // Times are microseconds since 1970: whole numbers that JavaScript holds exactly.
+  const when = (us) => {
+    const ms = Math.floor(us / 1000);
+    const text = new Date(ms).toISOString().replace("T", " ").replace("Z", "");
+    return `${text}${String(us - ms * 1000).padStart(3, "0")}`;
+  };
+  const duration = (us) => {
+    if (us < 0) return `−${duration(-us)}`;
+    for (const [size, unit] of [[3600e6, "h"], [60e6, "min"], [1e6, "s"], [1e3, "ms"]]) {
+      if (us >= size) return `${Number((us / size).toPrecision(3))} ${unit}`;
+    }
+    return `${us} µs`;
+  };
+  const quoted = (text) => `'${text.replaceAll("'", `'"'"'`)}'`;
+  const named = (message) => message.label || "(no label)";
+
+  const story = (message) => {
+    const steps = [];
+    let arrives = false;
+    const add = (us, text, file, frame) => { if (us !== null) steps.push({ us, text, file, frame }); };
+    for (const [from, to, first, last, waited, answered, copies, file, frame] of message.hops) {
+      const hop = `${word(from)} → ${word(to)}`;
+      const after = waited === null ? "" : `, after it waited ${duration(waited)} in ${word(from)}`;
+      const arrived = first === message.arrived && word(to) === message.whereabouts;
+      arrives = arrives || arrived;
+      add(first, `crossed ${hop}${after}${arrived ? ": it is at its destination" : ""}`, word(file), frame);
+      if (copies > 1) add(last, `crossed ${hop} for the last of ${copies} times`);
+      add(answered, `${word(to)} answered for it`);
+    }
+    if (!arrives) add(message.arrived, `was at its destination, ${message.whereabouts}`);
+    add(message.acked, message.ackedAtSource ? "its source got the OrderAck" : "an OrderAck for it was seen");
+    if (message.finalClass) add(message.final, `a FinalAck said ${message.finalClass}`);
+    for (const [what, us] of message.administration) add(us, `an administration acknowledgment said ${word(what)}`);
+    return steps.sort((a, b) => a.us - b.us);
+  };
+
+  const verdict = (message) => {
+    const took = message.arrived === null ? null : message.arrived - message.first;
+    const after = took ? ` after ${duration(took)}` : "";
+    const where = message.whereabouts;
+    const said = message.finalClass || (message.administration.length ? word(message.administration[0][0]) : "");
+    const why = said ? `: an acknowledgment said ${said}` : "";
+    switch (message.outcome) {
+      case "confirmed": return `It came to its destination (${where})${after}, and its source was told so.`;
+      case "reached": return `It came to its destination (${where})${after}. Nothing more was said of it in these captures.`;
+      case "acknowledged": return `Its destination said that it came. The captures do not show it come.`;
+      case "expired": return `It expired${why}. Last seen at ${where}.`;
+      case "refused": return `It was refused${why}. Last seen at ${where}.`;
+      case "in flight": return `It had not come to its destination when the captures ended. It is at, or on, ${where}.`;
+      default: return `Where it went the captures do not show. Last seen at, or on, ${where}.`;
+    }
+  };
+
+  const show = (message) => {
+    const parts = [element("h3", `${named(message)} `)];
+    parts[0].append(tag(message.outcome));
+    parts.push(element("p", verdict(message)));
+    const route = element("div", null, "route");
+    route.setAttribute("aria-label", "route");
+    message.route.map(word).forEach((name, place) => {
+      if (place) route.append(element("span", "→"));
+      route.append(element("b", name));
+    });
+    parts.push(route);
+    const table = element("table");
+    const head = element("tr");
+    const steps = story(message);
+    const days = new Set(steps.map(({ us }) => when(us).slice(0, 10)));
+    const clock = (us) => (days.size === 1 ? when(us).slice(11) : when(us));
+    const day = days.size === 1 ? `${[...days][0]}, UTC` : "time, UTC";
+    for (const name of ["since first seen", day, "what happened", "where to see it"]) head.append(element("th", name));
+    table.append(head);
+    for (const { us, text, file, frame } of steps) {
+      const row = element("tr");
+      row.append(element("td", us === message.first ? "0" : duration(us - message.first), "right"));
+      row.append(element("td", clock(us), "nowrap"), element("td", text, "text"));
+      const place = element("td", null, "text");
+      if (frame) place.append(element("code", `frame.number == ${frame}`), element("span", ` in ${file}`, "faint"));
+      row.append(place);
+      table.append(row);
+    }
+    const wide = element("div", null, "wide");
+    wide.append(table);
+    parts.push(wide);
+    if (message.findings.length) {
+      parts.push(element("h4", "Findings"));
+      for (const [code, text] of message.findings) parts.push(element("p", `${word(code)}: ${word(text)}`));
+    }
+    const list = element("dl");
+    const facts = {
+      Identifier: message.id, Queue: message.queue, Delivery: message.delivery,
+      Sequence: message.sequence && `${message.sequence}, number ${message.number}`,
+      Body: `${message.bytes} bytes`, Resends: message.resends,
+      "Whole story": message.complete ? null : "no: more packets carried it than are looked at",
+    };
+    for (const [name, value] of Object.entries(facts)) {
+      if (value !== null && value !== undefined && value !== "") list.append(element("dt", name), element("dd", value));
+    }
+    const command = element("dd");
+    command.append(element("code", `mqproto decode ${quoted(message.file)} --follow ${quoted(message.id)}`));
+    list.append(element("dt", "Packet by packet"), command);
+    parts.push(list);
+    shown.replaceChildren(...parts);
+    for (const button of results.querySelectorAll("button")) {
+      button.setAttribute("aria-current", String(button.dataset.id === message.id));
+    }
+  };
+
+  const find = () => {
+    const sought = box.value.trim().toLowerCase();
+    const found = sought ? messages.filter((message) => message.sought.includes(sought)) : [];
+    // Whoever types 17 means "order 17" rather than "order 170" or "order 117".
+    const split = /[\s\\]+/;
+    const exact = new Set(found.filter((message) =>
+      message.sought.split("\n").some((text) => text === sought || text.split(split).includes(sought))));
+    found.sort((a, b) => exact.has(b) - exact.has(a));
+    results.replaceChildren(...found.slice(0, SHOWN).map((message) => {
+      const button = element("button");
+      button.type = "button";
+      button.dataset.id = message.id;
+      button.append(element("span", named(message), "what"), element("span", when(message.first), "when"), tag(message.outcome));
+      button.addEventListener("click", () => { location.hash = `message=${encodeURIComponent(message.id)}`; });
+      const item = element("li");
+      item.append(button);
+      return item;
+    }));
+    said.textContent = !sought ? "" : found.length === 1 ? "1 message"
+      : `${found.length.toLocaleString("en")} messages${found.length > SHOWN ? `, the first ${SHOWN} shown` : ""}`;
+    const best = exact.size === 1 || found.length === 1 ? found[0] : byId.get(current());
+    if (found.includes(best)) show(best);
+    else shown.replaceChildren();
+  };
+
+  const parameter = (name) => {
+    const [key, value] = location.hash.slice(1).split("=", 2);
+    if (key !== name || value === undefined) return null;
+    try { return decodeURIComponent(value); } catch { return null; }
+  };
+  const current = () => parameter("message");
+  const follow = () => {
+    const sought = parameter("search");
+    if (sought !== null) { box.value = sought; find(); return; }
+    const message = byId.get(current());
+    if (message) { show(message); shown.scrollIntoView({ block: "nearest" }); }
+  };
+
+  box.addEventListener("input", find);
+  window.addEventListener("hashchange", follow);
+  box.disabled = false;
+  follow();
+})();

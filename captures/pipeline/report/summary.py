@@ -1,0 +1,182 @@
+"""The report for a terminal, and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from captures.decode.summary import counted
+from captures.pipeline.report.facts import Facts
+from captures.pipeline.report.spread import Spread
+from captures.pipeline.report.words import (
+    about,
+    decode_command,
+    duration,
+    frame_filter,
+    harmless,
+    rate,
+    size,
+    when,
+)
+
+HOPS_LISTED: Final = 10
+LISTED: Final = 5
+
+
+def lines(facts: Facts) -> Iterator[str]:
+    """What is worth knowing at once."""
+    captured, messages, judged = facts.captured, facts.messages, facts.judgments
+    yield f"{counted(captured.files, 'capture')}, {size(captured.size_bytes)}, {captured.frames:,} frames"
+    if captured.first_ns is not None and captured.last_ns is not None:
+        yield f"from {when(captured.first_ns)} UTC, {duration(captured.last_ns - captured.first_ns)}"
+    yield ""
+    outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in messages.outcomes.items())
+    yield f"{counted(messages.count, 'message')}{': ' if outcomes else ''}{outcomes}"
+    yield from _spread("to the destination", messages.arrived)
+    yield from _spread("until the OrderAck", messages.confirmed)
+    if facts.routes.hops:
+        yield ""
+    for hop in facts.routes.hops[:HOPS_LISTED]:
+        speed = rate(hop.messages, hop.last_ns - hop.first_ns)
+        waited = f", waited {about(hop.waited.quantile(0.5))}" if hop.waited.count else ""
+        answered = f", answered in {about(hop.answered.quantile(0.5))}" if hop.answered.count else ""
+        name = f"{harmless(hop.from_label)} > {harmless(hop.to_label)}"
+        yield f"{name}: {counted(hop.messages, 'message')}{f', {speed}' if speed != '–' else ''}{waited}{answered}"
+    left_out = len(facts.routes.hops[HOPS_LISTED:])
+    if left_out:
+        yield f"and {counted(left_out, 'hop')} more"
+    sequences = facts.sequences
+    if sequences.gaps:
+        yield ""
+        yield (
+            f"{counted(sequences.gaps, 'gap')} in {counted(sequences.count, 'sequence')}, "
+            f"{sequences.gaps_open:,} never filled"
+        )
+    for title, rows in (
+        ("not seen to end", messages.stuck),
+        ("refused or expired", messages.failed),
+        ("slowest", messages.slowest),
+    ):
+        if rows:
+            yield ""
+            yield f"{title}:"
+        for row in rows[:LISTED]:
+            yield f"  {_one_line(row)}"
+    yield ""
+    for each in judged.found:
+        yield f"{each.severity:<5} {each.code:<20} {each.count:>12,}  {each.meaning}"
+    if not judged.found:
+        yield "nothing was found to be wrong"
+
+
+def _spread(name: str, spread: Spread) -> Iterator[str]:
+    if spread.count:
+        shares = ", ".join(f"{share:.0%} {about(spread.quantile(share))}" for share in (0.5, 0.95, 0.99))
+        yield f"{name}: {shares}, most {duration(spread.most)}"
+
+
+def _one_line(row: dict[str, Any]) -> str:
+    name = harmless(row["label"]) or row["message"]
+    took = (
+        ""
+        if row["latency_ns"] is None or row["hops"] < 2
+        else f", {duration(row['latency_ns'])} to its destination"
+    )
+    return f"{name}: {row['outcome']}, {harmless(row['whereabouts'])}{took}"
+
+
+def story(row: dict[str, Any], hops: list[dict[str, Any]]) -> Iterator[str]:
+    """What became of one message.
+
+    Args:
+        row: as HISTORIES has it.
+        hops: as HOPS has them, in order.
+    """
+    yield f"{harmless(row['label']) or '(no label)'}: {row['outcome']}, {harmless(row['whereabouts'])}"
+    yield f"  {row['message']}, to {harmless(row['queue'])}, {row['delivery']}, {row['body_bytes']:,} bytes"
+    steps: list[tuple[int, str]] = []
+    for hop in hops:
+        name = f"{harmless(hop['from_label'])} > {harmless(hop['to_label'])}"
+        place = f"{frame_filter(hop['frame'])} in {harmless(hop['file'])}"
+        waited = "" if hop["waited_ns"] is None else f", after it waited {duration(hop['waited_ns'])}"
+        steps.append((hop["first_ns"], f"crossed {name}{waited}  ({place})"))
+        if hop["copies"] > 1:
+            steps.append((hop["last_ns"], f"crossed {name} for the last of {hop['copies']:,} times"))
+        if hop["acknowledged_ns"] is not None:
+            steps.append((hop["acknowledged_ns"], f"{harmless(hop['to_label'])} answered for it"))
+    if row["arrived_ns"] is not None:
+        steps.append((row["arrived_ns"], "was at its destination"))
+    if row["order_acked_ns"] is not None:
+        told = "its source got the OrderAck" if row["order_ack_at_source"] else "an OrderAck for it was seen"
+        steps.append((row["order_acked_ns"], told))
+    if row["final_ns"] is not None:
+        steps.append((row["final_ns"], f"a FinalAck said {row['final_class']}"))
+    for name, time_ns in zip(row["administration"], row["administration_ns"], strict=True):
+        steps.append((time_ns, f"an administration acknowledgment said {name}"))
+    for time_ns, text in sorted(steps, key=lambda step: step[0]):
+        yield f"  {when(time_ns)}  {duration(time_ns - row['first_ns']):>8}  {text}"
+    yield f"  {decode_command(row['file'], message=row['message'])}"
+
+
+def as_json(facts: Facts) -> dict[str, Any]:
+    """The same for programs; times in ns since 1970."""
+    captured, messages = facts.captured, facts.messages
+    return {
+        "captures": {
+            "files": captured.files,
+            "size_bytes": captured.size_bytes,
+            "frames": captured.frames,
+            "damaged": captured.damaged,
+            "first_ns": captured.first_ns,
+            "last_ns": captured.last_ns,
+        },
+        "packets": facts.traffic.kinds if facts.traffic is not None else {},
+        "messages": {
+            "count": messages.count,
+            "resends": messages.resends,
+            "outcomes": messages.outcomes,
+            "to_destination": messages.arrived.as_json(),
+            "until_order_ack": messages.confirmed.as_json(),
+            "slowest": [_brief(row) for row in messages.slowest],
+            "stuck": [_brief(row) for row in messages.stuck],
+            "failed": [_brief(row) for row in messages.failed],
+        },
+        "hops": [
+            {
+                "from": hop.from_label,
+                "to": hop.to_label,
+                "messages": hop.messages,
+                "copies": hop.copies,
+                "first_ns": hop.first_ns,
+                "last_ns": hop.last_ns,
+                "waited": hop.waited.as_json(),
+                "answered": hop.answered.as_json(),
+            }
+            for hop in facts.routes.hops
+        ],
+        "sequences": {
+            "count": facts.sequences.count,
+            "gaps": facts.sequences.gaps,
+            "gaps_open": facts.sequences.gaps_open,
+        },
+        "findings": [
+            {"severity": each.severity, "code": each.code, "count": each.count}
+            for each in facts.judgments.found
+        ],
+        "sessions": facts.judgments.sessions,
+        "arrivals": facts.judgments.verdicts,
+    }
+
+
+def _brief(row: dict[str, Any]) -> dict[str, Any]:
+    names = (
+        "message",
+        "label",
+        "outcome",
+        "whereabouts",
+        "route",
+        "first_ns",
+        "arrived_ns",
+        "order_acked_ns",
+    )
+    return {name: row[name] for name in (*names, "resends", "file", "frame")}

@@ -1,0 +1,106 @@
+"""`mqproto report`: tables into a page for people, or the history of a message into lines."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from mqproto.errors import UsageError
+from simulator.options import DONE, FINDING, JsonOption, print_json
+
+if TYPE_CHECKING:
+    from captures.pipeline.tables import Tables
+
+PAGE: Final = "report.html"
+NAMED_LIMIT: Final = 10
+"""So many messages of a name are told of."""
+
+
+def report(
+    tables: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="The folder of the tables: what was --out of mqproto analyse."),
+    ],
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", help="The page to write; by default report.html in DIR.", show_default=False),
+    ] = None,
+    message: Annotated[
+        str | None,
+        typer.Option(
+            "--message",
+            "-m",
+            help="Write no page; say what became of messages, by a part of label or identifier.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """What the tables of `mqproto analyse` say, as one HTML page that needs no network, and in short here.
+
+    What is in the captures, what became of messages, routes, latency, sequences and their gaps, findings with the
+    frames to look at. Up to 5,000 messages can be looked up in the page by label or identifier; --message looks among any
+    number. Status 1 if somebody broke the protocol, or if there is no such message.
+
+    \b
+    mqproto report tables
+    mqproto report tables --html monday.html
+    mqproto report tables --message 'order 17'
+    """
+    try:
+        from captures.pipeline.report.gather import gather
+        from captures.pipeline.report.page import page
+        from captures.pipeline.report.summary import as_json as facts_as_json
+        from captures.pipeline.report.summary import lines
+        from captures.pipeline.tables import Tables
+    except ModuleNotFoundError as missing:
+        raise UsageError(f"{missing.name} is not installed: pip install 'mqproto[spark]'") from None
+
+    opened = Tables(tables)
+    if message is not None:
+        if html is not None:
+            raise UsageError("--message writes no page: leave out --html")
+        return _tell(opened, message, as_json=as_json)
+    facts = gather(opened)
+    target = tables / PAGE if html is None else html
+    _write(target, page(facts))
+    if as_json:
+        print_json(facts_as_json(facts) | {"page": str(target)})
+    else:
+        for line in lines(facts):
+            print(line)
+        print(f"\n{target}: open it in a browser")
+    return FINDING if facts.judgments.faults else DONE
+
+
+def _tell(tables: Tables, text: str, *, as_json: bool) -> int:
+    """What became of the messages of a name."""
+    from captures.pipeline.report.messages import named, ways
+    from captures.pipeline.report.summary import story
+
+    rows = list(named(tables, text, NAMED_LIMIT + 1))
+    more = len(rows) > NAMED_LIMIT
+    hops = ways(tables, [row["message"] for row in rows[:NAMED_LIMIT]])
+    told = [(row, hops[row["message"]]) for row in rows[:NAMED_LIMIT]]
+    if as_json:
+        print_json([row | {"ways": way} for row, way in told])
+    else:
+        for row, way in told:
+            print("\n".join(story(row, way)))
+        if more:
+            print("and more; name it by more of its label")
+        if not told:
+            print(f"no message in {tables.folder} has this in its label or identifier")
+    return DONE if told else FINDING
+
+
+def _write(path: Path, text: str) -> None:
+    """A page is there as a whole or not at all."""
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        temporary.write_text(text, "utf-8")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
