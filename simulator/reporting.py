@@ -41,8 +41,8 @@ def report(
     """What the tables of `mqproto analyse` say, as one HTML page that needs no network, and in short here.
 
     What is in the captures, what became of messages, routes, latency, sequences and their gaps, findings with the
-    frames to look at. Up to 5,000 messages can be looked up in the page by label or identifier; --message looks among any
-    number. Status 1 if somebody broke the protocol, or if there is no such message.
+    frames to look at. Up to 5,000 messages can be looked up in the page by label or identifier; --message looks
+    among any number. Status 1 if somebody broke the protocol, or if there is no such message.
 
     \b
     mqproto report tables

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from captures.pipeline.report.facts import Captured, Facts
 from captures.pipeline.report.judgments import judgments
 from captures.pipeline.report.messages import EMBEDDED_LIMIT, messages
@@ -11,8 +13,8 @@ from captures.pipeline.report.sequences import sequences
 from captures.pipeline.report.traffic import traffic
 from captures.pipeline.tables import Tables, TablesError
 
-FILES_SHOWN = 50
-_CAPTURES = (
+FILES_SHOWN: Final = 50
+_CAPTURES: Final = (
     "file",
     "size_bytes",
     "frames",

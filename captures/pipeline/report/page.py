@@ -324,9 +324,9 @@ def _captures(facts: Facts) -> Iterator[str]:
         yield f"<p>And {captured.files - len(captured.shown):,} more.</p>"
     if judged.clocks:
         yield "<h3>Clocks</h3>"
-        heads = ("capture point", ">ahead by", ">within", ">packets seen at both")
+        points = ("capture point", ">ahead by", ">within", ">packets seen at both")
         yield from _table(
-            heads, map(_clock_row, judged.clocks), "All times in this report are by the reference clock."
+            points, map(_clock_row, judged.clocks), "All times in this report are by the reference clock."
         )
     yield "</section>"
 

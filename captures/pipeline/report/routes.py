@@ -42,7 +42,8 @@ def routes(tables: Tables) -> Routes:
                 from_label, to_label = (
                     batch.column(f"{end}_label")[int(places[0])].as_py() for end in ("from", "to")
                 )
-                hop = hops[key] = Hop(*key, from_label, to_label)
+                from_key, to_key = key
+                hop = hops[from_key, to_key] = Hop(from_key, to_key, from_label, to_label)
                 hop.first_ns = int(first_ns[places].min())
             hop.messages += len(places)
             hop.copies += int(copies[places].sum())
