@@ -16,11 +16,12 @@ from typing import Any, Final
 import matplotlib as mpl
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import FancyArrowPatch
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
 from captures.pipeline.report.facts import Hop, Routes, SequenceHop, Sequences, Traffic
 from captures.pipeline.report.routes import ranks
 from captures.pipeline.report.spread import Spread
+from captures.pipeline.report.traffic import nice_step_ns
 from captures.pipeline.report.words import about, duration, harmless, rate, when
 
 INK: Final = "#1a1a1a"
@@ -108,7 +109,7 @@ def traffic_figure(traffic: Traffic) -> Figure:
         sizes.set_ylabel("kB")
         sizes.set_xlabel(f"time since {when(traffic.first_ns)} UTC")
         sizes.set_xlim(0, steps * step_s)
-        sizes.xaxis.set_major_formatter(FuncFormatter(_elapsed))
+        _clock(sizes, steps * step_s)
         for axes in (packets, sizes):
             axes.grid(axis="y")
             axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
@@ -122,6 +123,13 @@ def traffic_figure(traffic: Traffic) -> Figure:
         f"Most, {most:,}, came {duration(busiest * traffic.step_ns)} after the first."
     )
     return Figure("traffic", "Traffic over time", alt, drawn(draw, 3.6))
+
+
+def _clock(axes: Any, span_s: float) -> None:
+    """An axis of seconds since something, with marks where clocks have them."""
+    step_s = nice_step_ns(round(span_s / 8 * 10**9)) / 10**9
+    axes.xaxis.set_major_locator(MultipleLocator(step_s))
+    axes.xaxis.set_major_formatter(FuncFormatter(_elapsed))
 
 
 def _elapsed(seconds: float, _: object = None) -> str:
@@ -346,13 +354,13 @@ def sequences_figure(sequences: Sequences, captured_to_ns: int) -> Figure | None
         axes.set_yticks(range(len(shown)), [_sequence_name(each) for each in shown], fontsize=9)
         axes.set_ylim(len(shown) - 0.4, -0.8)
         axes.set_xlim(-end_s / 100, end_s * 1.02)
-        axes.xaxis.set_major_formatter(FuncFormatter(_elapsed))
+        _clock(axes, end_s)
         axes.set_xlabel(f"time since {when(began_ns)} UTC")
         axes.grid(axis="x")
 
     said = "; ".join(f"{_sequence_name(each).replace(chr(10), ', ')}: {_gaps_text(each)}" for each in shown)
     alt = f"Transactional sequences over time, by hop: {said}."
-    return Figure("sequences", "Sequences and their gaps", alt, drawn(draw, 1 + 0.62 * len(shown)))
+    return Figure("sequences", "Sequences and their gaps", alt, drawn(draw, 0.9 + 0.55 * len(shown)))
 
 
 def _sequence_name(each: SequenceHop) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from typing import Any, Final
@@ -118,10 +119,10 @@ def _search(facts: Facts) -> Iterator[str]:
     if messages.every:
         yield '<label for="search">A part of its label, or its identifier</label>'
     else:
-        command = f"mqproto report {facts.folder} --message LABEL"
+        command = shlex.join(["mqproto", "report", facts.folder, "--message", "LABEL"])
         yield (
             f"<p>This page has the {len(messages.embedded):,} slowest, stuck and failed of {messages.count:,} "
-            f"messages. For any other: <code>{escaped(command)}</code></p>"
+            f"messages. For any other: <code>{escaped(command, limit=None)}</code></p>"
         )
         yield f'<label for="search">Among these {len(messages.embedded):,}: a part of a label, or an identifier</label>'
     example = next((row["label"] for row in messages.embedded if row["label"]), "")
@@ -175,7 +176,9 @@ def _worst_row(row: dict[str, Any], last: str) -> Iterator[str]:
 
 
 def _link(message: str, label: str | None) -> str:
-    return f'<a href="#message={quote(message, safe="")}">{escaped(label) or escaped(message)}</a>'
+    manager, _, number = message.partition("\\")
+    name = escaped(label) or f"no label, {escaped(manager[:8])}…\\{escaped(number)}"
+    return f'<a href="#message={quote(message, safe="")}" title="{escaped(message)}">{name}</a>'
 
 
 def _tag(outcome: str) -> str:
@@ -277,7 +280,7 @@ def _findings(facts: Facts, shown: set[str]) -> Iterator[str]:
             f"{f' <span class=faint>{escaped(each.section)}</span>' if each.section else ''}</summary>"
         )
         yield from _table(
-            ("packet", "what", "where to see it"),
+            ("~packet", "what", "where to see it"),
             (_example_row(example, shown) for example in each.examples),
             _of_all(each),
         )
@@ -304,7 +307,7 @@ def _example_row(example: Example, shown: set[str]) -> Iterator[str]:
         return
     command = decode_command(example.file, message=example.message, time_ns=example.time_ns)
     frame = f"<code>{frame_filter(example.frame)}</code> in " if example.frame else ""
-    yield f"{frame}{escaped(example.file)}<br><code>{escaped(command)}</code>"
+    yield f"{frame}{escaped(example.file)}<br><code>{escaped(command, limit=None)}</code>"
 
 
 def _captures(facts: Facts) -> Iterator[str]:

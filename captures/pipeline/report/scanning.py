@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -67,10 +67,9 @@ class Top:
             else:
                 heapq.heappushpop(self._heap, entry)
 
-    def rows(self, order: Callable[[dict[str, Any]], Any] | None = None) -> list[dict[str, Any]]:
-        """What is left, the largest first, or in an order of its own."""
-        found = [row for _, _, row in sorted(self._heap, reverse=True, key=lambda entry: entry[:2])]
-        return found if order is None else sorted(found, key=order)
+    def rows(self) -> list[dict[str, Any]]:
+        """What is left, the largest first."""
+        return [row for _, _, row in sorted(self._heap, reverse=True, key=lambda entry: entry[:2])]
 
 
 def grouped(batch: pa.RecordBatch, keys: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], Any]]:

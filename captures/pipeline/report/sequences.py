@@ -12,7 +12,9 @@ from captures.pipeline.report.scanning import Top, batches, integers
 from captures.pipeline.stages.sequence_schema import GAPS, SEQUENCE_HOPS
 from captures.pipeline.tables import Tables
 
-SHOWN: Final = 16
+SHOWN: Final = 12
+SHOWN_WHOLE: Final = 6
+"""If none of them has a gap, fewer do."""
 GAPS_SHOWN: Final = 200
 """Of each of them."""
 _KEY: Final = ("series", "source_manager", "sequence")
@@ -42,8 +44,12 @@ def sequences(tables: Tables, labels: dict[str, str]) -> Sequences:
             + messages.clip(0, _WEIGHT - 1)
         )
         top.take(batch, weight, gaps >= 0)
-    hops = top.rows(
-        lambda row: (row["first_ns"], row["series"], row["sequence"], row["from_key"], row["interface"])
+    worst = top.rows()
+    if not found.gaps:
+        worst = worst[:SHOWN_WHOLE]
+    hops = sorted(
+        worst,
+        key=lambda row: (row["first_ns"], row["series"], row["sequence"], row["from_key"], row["interface"]),
     )
     gaps_of = _gaps(tables, hops)
     queues = _queues(tables, hops)

@@ -30,7 +30,7 @@ def lines(facts: Facts) -> Iterator[str]:
     if captured.first_ns is not None and captured.last_ns is not None:
         yield f"from {when(captured.first_ns)} UTC, {duration(captured.last_ns - captured.first_ns)}"
     yield ""
-    outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in messages.outcomes.items())
+    outcomes = ", ".join(f"{count:,} {harmless(outcome)}" for outcome, count in messages.outcomes.items())
     yield f"{counted(messages.count, 'message')}{': ' if outcomes else ''}{outcomes}"
     yield from _spread("to the destination", messages.arrived)
     yield from _spread("until the OrderAck", messages.confirmed)
@@ -64,7 +64,7 @@ def lines(facts: Facts) -> Iterator[str]:
             yield f"  {_one_line(row)}"
     yield ""
     for each in judged.found:
-        yield f"{each.severity:<5} {each.code:<20} {each.count:>12,}  {each.meaning}"
+        yield f"{harmless(each.severity):<5} {harmless(each.code):<20} {each.count:>12,}  {each.meaning}"
     if not judged.found:
         yield "nothing was found to be wrong"
 
@@ -76,13 +76,13 @@ def _spread(name: str, spread: Spread) -> Iterator[str]:
 
 
 def _one_line(row: dict[str, Any]) -> str:
-    name = harmless(row["label"]) or row["message"]
+    name = harmless(row["label"]) or harmless(row["message"])
     took = (
         ""
         if row["latency_ns"] is None or row["hops"] < 2
         else f", {duration(row['latency_ns'])} to its destination"
     )
-    return f"{name}: {row['outcome']}, {harmless(row['whereabouts'])}{took}"
+    return f"{name}: {harmless(row['outcome'])}, {harmless(row['whereabouts'])}{took}"
 
 
 def story(row: dict[str, Any], hops: list[dict[str, Any]]) -> Iterator[str]:
@@ -92,8 +92,10 @@ def story(row: dict[str, Any], hops: list[dict[str, Any]]) -> Iterator[str]:
         row: as HISTORIES has it.
         hops: as HOPS has them, in order.
     """
-    yield f"{harmless(row['label']) or '(no label)'}: {row['outcome']}, {harmless(row['whereabouts'])}"
-    yield f"  {row['message']}, to {harmless(row['queue'])}, {row['delivery']}, {row['body_bytes']:,} bytes"
+    yield f"{harmless(row['label']) or '(no label)'}: {harmless(row['outcome'])}, {harmless(row['whereabouts'])}"
+    texts = (row["message"], row["queue"], row["delivery"])
+    message, queue, delivery = map(harmless, texts)
+    yield f"  {message}, to {queue}, {delivery}, {row['body_bytes']:,} bytes"
     steps: list[tuple[int, str]] = []
     for hop in hops:
         name = f"{harmless(hop['from_label'])} > {harmless(hop['to_label'])}"
@@ -110,12 +112,12 @@ def story(row: dict[str, Any], hops: list[dict[str, Any]]) -> Iterator[str]:
         told = "its source got the OrderAck" if row["order_ack_at_source"] else "an OrderAck for it was seen"
         steps.append((row["order_acked_ns"], told))
     if row["final_ns"] is not None:
-        steps.append((row["final_ns"], f"a FinalAck said {row['final_class']}"))
+        steps.append((row["final_ns"], f"a FinalAck said {harmless(row['final_class'])}"))
     for name, time_ns in zip(row["administration"], row["administration_ns"], strict=True):
-        steps.append((time_ns, f"an administration acknowledgment said {name}"))
+        steps.append((time_ns, f"an administration acknowledgment said {harmless(name)}"))
     for time_ns, text in sorted(steps, key=lambda step: step[0]):
         yield f"  {when(time_ns)}  {duration(time_ns - row['first_ns']):>8}  {text}"
-    yield f"  {decode_command(row['file'], message=row['message'])}"
+    yield f"  {harmless(decode_command(row['file'], message=row['message']), limit=None)}"
 
 
 def as_json(facts: Facts) -> dict[str, Any]:

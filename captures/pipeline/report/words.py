@@ -23,15 +23,15 @@ _UNITS: Final = (
 DAY_NS: Final = 86_400 * 10**9
 
 
-def harmless(text: str | None) -> str:
+def harmless(text: str | None, limit: int | None = TEXT_LIMIT) -> str:
     """Text from a capture, on one line and without anything that steers a terminal or turns letters round."""
     shown = printable(text or "")
-    return shown if len(shown) <= TEXT_LIMIT else f"{shown[: TEXT_LIMIT - 1]}…"
+    return shown if limit is None or len(shown) <= limit else f"{shown[: limit - 1]}…"
 
 
-def escaped(text: str | None) -> str:
+def escaped(text: str | None, limit: int | None = TEXT_LIMIT) -> str:
     """The same for HTML, between tags and in attributes."""
-    return html.escape(harmless(text), quote=True)
+    return html.escape(harmless(text, limit), quote=True)
 
 
 def duration(nanoseconds: int | None) -> str:

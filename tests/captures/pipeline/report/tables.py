@@ -1,0 +1,129 @@
+"""Tables to report of: of samples, and made up row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from captures.pipeline.inputs import CAPTURES
+from captures.pipeline.job import analyse
+from captures.pipeline.judging import PLACED_FINDINGS
+from captures.pipeline.rows import PACKETS
+from captures.pipeline.runner import LocalRunner
+from captures.pipeline.stages.clocks import CLOCKS
+from captures.pipeline.stages.histories import HISTORIES, HOPS
+from captures.pipeline.stages.sequence_schema import GAPS, SEQUENCE_HOPS, SEQUENCES
+from captures.pipeline.tables import Tables, write_part
+from tests.conformance import ROOT
+
+SAMPLES: Final = ROOT / "captures" / "samples"
+SCHEMAS: Final = {
+    "captures": CAPTURES,
+    "packets": PACKETS,
+    "findings": PLACED_FINDINGS,
+    "clocks": CLOCKS,
+    "histories": HISTORIES,
+    "hops": HOPS,
+    "sequences": SEQUENCES,
+    "sequence_hops": SEQUENCE_HOPS,
+    "gaps": GAPS,
+}
+BEGIN_NS: Final = 1_700_000_000_000_000_000
+Rows = Sequence[dict[str, Any]]
+
+
+def sample(name: str, folder: Path) -> Tables:
+    """What the pipeline makes of a sample."""
+    tables = Tables(folder / name)
+    analyse([str(SAMPLES / f"{name}.pcapng")], tables, LocalRunner())
+    return tables
+
+
+def made_up(folder: Path, rows: dict[str, Rows], part_rows: int = 1_000_000) -> Tables:
+    """Tables of these rows; what they leave out is null. Each part has so many."""
+    tables = Tables(folder)
+    with tables.run() as run:
+        parts = [
+            write_part(
+                run.folder,
+                f"{name}/{low:06d}.parquet",
+                pa.Table.from_pylist(list(some[low : low + part_rows]), schema=SCHEMAS[name]),
+            )
+            for name, some in rows.items()
+            for low in range(0, max(len(some), 1), part_rows)
+        ]
+        run.commit(added=parts)
+    return tables
+
+
+def capture(**columns: Any) -> dict[str, Any]:
+    """A row of captures."""
+    counts = dict.fromkeys(
+        ("frames", "segment_frames", "ping_frames", "other_frames", "cut_frames", "size_bytes"), 0
+    )
+    times = {"first_ns": BEGIN_NS, "last_ns": BEGIN_NS + 10**9}
+    return {"series": "day.pcapng", "file": "day.pcapng", **counts, **times, **columns}
+
+
+def history(number: int, **columns: Any) -> dict[str, Any]:
+    """A row of histories: a message that crossed two hops and was confirmed."""
+    first_ns = BEGIN_NS + number * 1_000
+    return {
+        "message": f"A-GUID\\{number}",
+        "queue": "PRIVATE=C-GUID\\00000001",
+        "delivery": "transactional",
+        "sequence": "1:1",
+        "sequence_number": number,
+        "label": f"order {number}",
+        "body_bytes": 7,
+        "first_ns": first_ns,
+        "last_ns": first_ns + 5_000_000,
+        "route": ["a", "b", "c"],
+        "hops": 2,
+        "resends": 0,
+        "arrived_ns": first_ns + 5_000_000,
+        "latency_ns": 5_000_000,
+        "order_acked_ns": first_ns + 9_000_000,
+        "order_ack_at_source": True,
+        "administration": [],
+        "administration_ns": [],
+        "outcome": "confirmed",
+        "whereabouts": "c",
+        "complete": True,
+        "series": "day.pcapng",
+        "file": "day.pcapng",
+        "frame": 10 + number,
+        **columns,
+    }
+
+
+def hop(message: str, position: int, ends: str, first_ns: int, **columns: Any) -> dict[str, Any]:
+    """A row of hops, between queue managers of one letter each."""
+    return {
+        "message": message,
+        "position": position,
+        "from_key": f"{ends[0]}-key",
+        "to_key": f"{ends[1]}-key",
+        "from_label": ends[0],
+        "to_label": ends[1],
+        "first_ns": first_ns,
+        "last_ns": first_ns,
+        "copies": 1,
+        "places": 1,
+        "series": "day.pcapng",
+        "file": "day.pcapng",
+        "frame": 10 + position,
+        **columns,
+    }
+
+
+def hops_of(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """The two hops of a `history`."""
+    message, first_ns = row["message"], row["first_ns"]
+    return [
+        hop(message, 1, "ab", first_ns, acknowledged_ns=first_ns + 1_000_000),
+        hop(message, 2, "bc", first_ns + 5_000_000, waited_ns=5_000_000),
+    ]

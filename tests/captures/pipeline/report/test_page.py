@@ -1,0 +1,255 @@
+"""The page: whole, harmless, the same every time, and complete where there is little or nothing to say."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from captures.pipeline.report.gather import gather
+from captures.pipeline.report.page import page
+from captures.pipeline.report.summary import as_json, lines, story
+from captures.pipeline.tables import Tables
+from tests.captures.pipeline.report.tables import (
+    BEGIN_NS,
+    Rows,
+    capture,
+    history,
+    hop,
+    hops_of,
+    made_up,
+    sample,
+)
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;$\\frac{a$\0\x1b[31m\u202e"
+
+
+class Reader(HTMLParser):
+    """What a page consists of."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.texts: list[str] = []
+        self.scripts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in ("meta", "img", "input", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        (self.scripts if self.open and self.open[-1] == "script" else self.texts).append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+    def of(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def read(text: str) -> Reader:
+    reader = Reader()
+    reader.feed(text)
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+def pictures(reader: Reader) -> list[tuple[str, ElementTree.Element]]:
+    """The texts that stand for pictures, and the pictures."""
+    found = []
+    for image in reader.of("img"):
+        kind, _, data = str(image["src"]).partition(";base64,")
+        assert kind == "data:image/svg+xml"
+        found.append((str(image["alt"]), ElementTree.fromstring(base64.b64decode(data))))
+    return found
+
+
+def test_the_same_tables_give_the_same_page(gap_held: Tables, gap_held_page: str) -> None:
+    assert gap_held_page == page(gather(Tables(gap_held.folder)))
+
+
+def test_a_page_needs_no_network_and_no_other_file(gap_held_page: str) -> None:
+    reader = read(gap_held_page)
+    for _, attributes in reader.elements:
+        for name in ("src", "href"):
+            if name in attributes:
+                assert str(attributes[name]).startswith(("#", "data:image/svg+xml;base64,"))
+    assert not reader.of("link")
+    for _, picture in pictures(reader):
+        for element in picture.iter():
+            assert not element.tag.endswith("}image")
+            for name, value in element.attrib.items():
+                assert not name.endswith("href") or value.startswith("#")
+
+
+def test_links_within_the_page_lead_somewhere(gap_held_page: str) -> None:
+    reader = read(gap_held_page)
+    ids = [attributes["id"] for _, attributes in reader.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for link in reader.of("a"):
+        target = str(link["href"])[1:]
+        assert target.startswith("message=") or target in ids
+
+
+def test_pictures_say_what_they_show_in_words_and_have_dark_text(gap_held_page: str) -> None:
+    reader = read(gap_held_page)
+    found = pictures(reader)
+    assert len(found) == 5
+    alts = " ".join(alt for alt, _ in found)
+    assert "127.0.0.1 to 127.0.0.2:1801, 9 messages" in alts
+    assert "3–5 for 5.5 s" in alts
+    for _, picture in found:
+        texts = [element for element in picture.iter() if element.tag.endswith("}text")]
+        assert texts
+        for element in texts:
+            colour = re.search(r"fill: #(\w{6})", element.get("style", ""))
+            if colour:
+                red, green, blue = bytes.fromhex(colour[1])
+                assert 0.2126 * red + 0.7152 * green + 0.0722 * blue < 100
+
+
+def hostile_rows() -> dict[str, Rows]:
+    row = history(1, label=HOSTILE, queue=HOSTILE, whereabouts=HOSTILE, route=[HOSTILE, "b"], file=HOSTILE)
+    row |= {"message": f"{HOSTILE}\\1", "administration": [HOSTILE], "administration_ns": [BEGIN_NS]}
+    place = {"series": HOSTILE, "source_manager": HOSTILE, "sequence": HOSTILE}
+    place |= {"from_key": HOSTILE, "to_key": "b-key"}
+    crossed = {"first_ns": BEGIN_NS, "last_ns": BEGIN_NS + 10, "first_number": 1, "last_number": 3}
+    counts = {"interface": 0, "messages": 2, "resends": 0, "gaps": 1, "gaps_open": 1}
+    gap = {"first_number": 2, "last_number": 2, "opened_by": 1, "opened_ns": BEGIN_NS + 5}
+    finding = {"severity": "fault", "code": HOSTILE, "text": HOSTILE, "section": HOSTILE, "series": HOSTILE}
+    return {
+        "captures": [capture(file=HOSTILE, damage=HOSTILE, damage_offset=1)],
+        "histories": [row],
+        "hops": [hop(row["message"], 1, "ab", BEGIN_NS, from_label=HOSTILE, from_key=HOSTILE, file=HOSTILE)],
+        "packets": [{"series": HOSTILE, "number": 1, "time_ns": BEGIN_NS, "kind": HOSTILE, "size_bytes": 9}],
+        "findings": [
+            finding | {"number": 1, "file": HOSTILE, "frame": 1},
+            finding | {"number": 0, "severity": HOSTILE},
+        ],
+        "clocks": [{"series": HOSTILE, "interface": 0, "offset_ns": -5, "packets": 1}],
+        "sequences": [place | crossed | {"queue": HOSTILE}],
+        "sequence_hops": [place | crossed | counts],
+        "gaps": [place | gap],
+    }
+
+
+def test_what_strangers_wrote_is_text_and_nothing_else(tmp_path: Path) -> None:
+    facts = gather(made_up(tmp_path / "out", hostile_rows()))
+    text = page(facts)
+    reader = read(text)
+    assert len(reader.of("script")) == len(reader.scripts) == 2
+    assert {str(image["src"])[:5] for image in reader.of("img")} == {"data:"}
+    for _, attributes in reader.elements:
+        assert not [name for name in attributes if name.startswith("on") or name == "style"]
+    assert "alert(1)" in reader.text
+    assert not re.search(r"[\0-\x09\x0b-\x1f\u202e]", text)
+    data = json.loads(reader.scripts[0])
+    assert any("alert(1)" in word for word in data["words"])
+    drawn = [element.tag for _, picture in pictures(reader) for element in picture.iter()]
+    assert not [tag for tag in drawn if tag.endswith(("}script", "}image", "}foreignObject"))]
+    row = facts.messages.embedded[0]
+    for line in (*lines(facts), *story(row, facts.messages.ways[row["message"]])):
+        assert line.isprintable()
+
+
+def test_the_browser_may_run_the_script_of_the_page_and_no_other(gap_held_page: str) -> None:
+    reader = read(gap_held_page)
+    policy = next(each["content"] for each in reader.of("meta") if "http-equiv" in each)
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; img-src data:; ")
+    assert "unsafe" not in policy
+
+
+def embedded_messages(reader: Reader) -> list[dict[str, Any]]:
+    data = json.loads(reader.scripts[0])
+    return [dict(zip(data["columns"], values, strict=True)) for values in data["messages"]]
+
+
+def test_a_message_is_embedded_with_its_way_and_times_that_javascript_holds(tmp_path: Path) -> None:
+    row = history(1)
+    tables = made_up(tmp_path / "out", {"histories": [row], "hops": hops_of(row)})
+    reader = read(page(gather(tables)))
+    [message] = embedded_messages(reader)
+    words = json.loads(reader.scripts[0])["words"]
+    assert words[message["label"]] == "order 1"
+    begin_us = row["first_ns"] // 1_000
+    assert message["first"] == begin_us < 2**53
+    assert [[words[hop[0]], words[hop[1]], *hop[2:7]] for hop in message["hops"]] == [
+        ["a", "b", begin_us, begin_us, None, begin_us + 1_000, 1],
+        ["b", "c", begin_us + 5_000, begin_us + 5_000, 5_000, None, 1],
+    ]
+
+
+def test_of_too_many_messages_the_page_says_which_command_finds_any(tmp_path: Path) -> None:
+    rows = [history(number) for number in range(30)]
+    tables = made_up(tmp_path / "my tables", {"histories": rows})
+    reader = read(page(gather(tables, embedded_limit=29)))
+    assert "10 slowest, stuck and failed of 30 messages" in reader.text
+    assert f"mqproto report '{tables.folder}' --message LABEL" in reader.text
+    assert len(embedded_messages(reader)) == 10
+
+
+NOTHING: dict[str, Rows] = {"captures": []}
+NO_MESSAGES: dict[str, Rows] = {"captures": [capture(frames=5, other_frames=5)], "histories": [], "hops": []}
+ONE_PACKET: dict[str, Rows] = {
+    "captures": [capture(frames=1, last_ns=BEGIN_NS)],
+    "packets": [{"series": "x", "number": 1, "time_ns": BEGIN_NS, "kind": "Ping", "size_bytes": 4}],
+}
+ONE_HOP: dict[str, Rows] = {
+    "histories": [history(1, hops=1, latency_ns=0, route=["a", "b"])],
+    "hops": [hop("A-GUID\\1", 1, "ab", BEGIN_NS)],
+}
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (NOTHING, ["0 captures", "no message of an application", "Nothing was found to be wrong"]),
+        (
+            NO_MESSAGES,
+            ["no message of an application", "no packets of message queuing", "No message crossed"],
+        ),
+        (ONE_PACKET, ["no message of an application", "Ping"]),
+        (ONE_HOP, ["What became of 1 message", "seen on one hop alone"]),
+    ],
+    ids=["nothing", "no messages", "one packet", "one hop"],
+)
+def test_where_there_is_little_to_say_the_page_says_so(
+    rows: dict[str, Rows], said: list[str], tmp_path: Path
+) -> None:
+    facts = gather(made_up(tmp_path / "out", rows))
+    reader = read(page(facts))
+    for text in said:
+        assert text in reader.text
+    assert all(line.isprintable() for line in lines(facts))
+    json.dumps(as_json(facts))
+
+
+@pytest.mark.parametrize("name", ["hostile", "pings", "administration", "multiple-destinations"])
+def test_samples_of_all_sorts_give_a_page(name: str, tmp_path: Path) -> None:
+    facts = gather(sample(name, tmp_path))
+    assert len(embedded_messages(read(page(facts)))) == facts.messages.count
+
+
+def test_a_story_tells_each_step_in_the_order_in_which_it_happened(gap_held: Tables) -> None:
+    facts = gather(gap_held)
+    row = facts.messages.slowest[0]
+    told = list(story(row, facts.messages.ways[row["message"]]))
+    assert told[0] == "lost once: confirmed, 127.0.0.3:1801"
+    steps = [line for line in told if line.startswith("  2023-")]
+    assert steps == sorted(steps, key=lambda line: line[:25])
+    assert "was at its destination" in "".join(steps)
+    assert "frame.number == 31 in " in "".join(steps)
