@@ -16,17 +16,12 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from captures.decode.summary import counted
+from captures.pipeline.report.drawing import Figure
 from captures.pipeline.report.embedded import embedded
 from captures.pipeline.report.facts import Example, Facts, Found, Hop
-from captures.pipeline.report.figures import (
-    Figure,
-    hops_figure,
-    latency_figure,
-    map_figure,
-    sequences_figure,
-    traffic_figure,
-)
+from captures.pipeline.report.figures import hops_figure, latency_figure, sequences_figure, traffic_figure
 from captures.pipeline.report.messages import FAILED, STUCK
+from captures.pipeline.report.routemap import map_figure
 from captures.pipeline.report.words import (
     about,
     decode_command,
@@ -172,7 +167,14 @@ def _worst_row(row: dict[str, Any], last: str) -> Iterator[str]:
     yield duration(None if acked_ns is None else acked_ns - row["first_ns"])
     yield f"{row['resends']:,}"
     yield _tag(row["outcome"])
-    yield escaped(row["whereabouts"] if last == "whereabouts" else " → ".join(row["route"]))
+    yield escaped(row["whereabouts"] if last == "whereabouts" else _route(row["route"]))
+
+
+def _route(labels: Sequence[str]) -> str:
+    """From where to where, with what is between if that is little."""
+    if len(labels) > 3:
+        return f"{labels[0]} → {len(labels) - 2} others → {labels[-1]}"
+    return " → ".join(labels)
 
 
 def _link(message: str, label: str | None) -> str:

@@ -6,6 +6,7 @@ import base64
 import json
 import re
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -253,3 +254,19 @@ def test_a_story_tells_each_step_in_the_order_in_which_it_happened(gap_held: Tab
     assert steps == sorted(steps, key=lambda line: line[:25])
     assert "was at its destination" in "".join(steps)
     assert "frame.number == 31 in " in "".join(steps)
+
+
+def test_a_map_of_many_queue_managers_keeps_within_its_picture(tmp_path: Path) -> None:
+    chain = "abcdefghijklmnopqrst"
+    ends = [*map("".join, pairwise(chain)), "ba", "aa", "uz", "vz", "wz", "yz"]
+    hops = [hop(f"A-GUID\\{number}", 1, each, BEGIN_NS + number) for number, each in enumerate(ends)]
+    reader = read(page(gather(made_up(tmp_path / "out", {"hops": hops}))))
+    [(alt, picture)] = [each for each in pictures(reader) if each[0].startswith("Route map")]
+    assert alt.startswith("Route map: a to b, 1 message; ")
+    _, _, width, height = map(float, picture.attrib["viewBox"].split())
+    labels = [element for element in picture.iter() if element.tag.endswith("}text")]
+    assert {"a", "b", "c"} <= {element.text for element in labels}
+    for element in labels:
+        x, y = re.findall(r"[\d.]+", element.get("transform") or f"{element.get('x')} {element.get('y')}")[:2]
+        assert 0 <= float(x) <= width
+        assert 0 <= float(y) <= height
