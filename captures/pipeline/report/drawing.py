@@ -69,7 +69,8 @@ def drawn(draw: Callable[[Any], object], height_in: float, *, is_laid_out: bool 
         # Labels may have letters that the font which text is measured with lacks; a browser has others.
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")
         logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
-        canvas = Canvas(figsize=(WIDTH_IN, height_in), layout="constrained" if is_laid_out else None)
+        # What is measured before it is saved is measured as it is saved: SVG has 72 dots per inch.
+        canvas = Canvas(figsize=(WIDTH_IN, height_in), dpi=72, layout="constrained" if is_laid_out else None)
         draw(canvas)
         canvas.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     return out.getvalue()

@@ -244,7 +244,8 @@ def _sequences(facts: Facts) -> Iterator[str]:
     yield '<section id="sequences"><h2>Sequences and their gaps</h2>'
     gaps = "no number was missing on any hop"
     if sequences.gaps:
-        gaps = f"{counted(sequences.gaps, 'gap')} on all hops, {sequences.gaps_open:,} of them never filled"
+        never = f"{sequences.gaps_open:,}" if sequences.gaps_open else "none"
+        gaps = f"{counted(sequences.gaps, 'gap')} on all hops, {never} never filled"
     yield f"<p>{counted(sequences.count, 'transactional sequence')}; {gaps}.</p>"
     if any(each.gaps for each in sequences.shown):
         yield "<p>A pale box is a gap, until its numbers came; a dark one was still open at the end.</p>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -16,9 +17,11 @@ from captures.pipeline.report.words import about, harmless, rate
 NODES_DRAWN: Final = 14
 HOPS_DRAWN: Final = 24
 HOPS_TOLD: Final = 8
-"""Of more, arrows say how many messages crossed, and the table below says the rest."""
+"""Of more, if they are no chain, arrows say how many messages crossed, and the table below says the rest."""
 COLUMNS: Final = 4
 """So many queue managers have room beside each other; a longer chain goes downwards."""
+CHAINED: Final = 4
+"""So many arrows meet at most at a queue manager of a chain with traffic both ways."""
 ROW_IN: Final = 1.1
 Place = tuple[float, float]
 
@@ -35,6 +38,7 @@ def map_figure(routes: Routes) -> Figure | None:
     if not hops:
         return None
     places, height_in = _places(hops)
+    degrees = Counter(key for hop in hops for key in (hop.from_key, hop.to_key))
     pairs = {(hop.from_key, hop.to_key) for hop in hops}
     most = max(hop.messages for hop in hops)
 
@@ -61,10 +65,12 @@ def map_figure(routes: Routes) -> Figure | None:
                     shrinkA=1, shrinkB=1, color=BLUE, linewidth=1 + 2 * hop.messages / most, zorder=2,
                 )
             )  # fmt: skip
-            middle, side = _beside(start, end, bend)
+            middle, side = _beside(start, end, bend, _nearer(hop, degrees))
             text = _hop_text(hop)
+            if len(hops) > HOPS_TOLD and not _is_chain(degrees):
+                text = text.partition("\n")[0]
             axes.annotate(
-                text if len(hops) <= HOPS_TOLD else text.partition("\n")[0], middle, xytext=(6 * side[0], 6 * side[1]),
+                text, middle, xytext=(6 * side[0], 6 * side[1]),
                 textcoords="offset points", ha=("right", "center", "left")[1 + side[0]],
                 va=("top", "center", "bottom")[1 + side[1]], fontsize=9, zorder=3,
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.85},
@@ -110,11 +116,25 @@ def _bend(start: Place, end: Place, is_returned: bool, places: list[Place]) -> f
     return 0.14 if is_returned else 0.0
 
 
-def _beside(start: Place, end: Place, bend: float) -> tuple[Place, tuple[int, int]]:
-    """The middle of an arrow, and on which side of it its text stands."""
+def _is_chain(degrees: Counter[str]) -> bool:
+    """Whether there is room for texts beside all arrows."""
+    return max(degrees.values()) <= CHAINED
+
+
+def _nearer(hop: Hop, degrees: Counter[str]) -> float:
+    """How far along its arrow a text stands: nearer to the end where fewer arrows meet, if somewhere many do."""
+    if _is_chain(degrees):
+        return 0.5
+    start, end = degrees[hop.from_key], degrees[hop.to_key]
+    return 0.5 if start == end else 0.62 if start > end else 0.38
+
+
+def _beside(start: Place, end: Place, bend: float, along: float) -> tuple[Place, tuple[int, int]]:
+    """A point of an arrow, so far along it, and on which side of it its text stands."""
     (x, y), (to_x, to_y) = start, end
     dx, dy = to_x - x, to_y - y
-    middle = ((x + to_x) / 2 + bend * dy / 2, (y + to_y) / 2 - bend * dx / 2)
+    away = 2 * along * (1 - along) * bend  # An arrow is a quadratic Bézier curve.
+    middle = (x + along * dx + away * dy, y + along * dy - away * dx)
     if abs(dx) >= abs(dy):
         return middle, (0, -1 if bend and dx > 0 else 1)
     return middle, (-1 if bend and dy < 0 else 1, 0)

@@ -47,11 +47,9 @@ def lines(facts: Facts) -> Iterator[str]:
         yield f"and {counted(left_out, 'hop')} more"
     sequences = facts.sequences
     if sequences.gaps:
+        never = f"{sequences.gaps_open:,}" if sequences.gaps_open else "none"
         yield ""
-        yield (
-            f"{counted(sequences.gaps, 'gap')} in {counted(sequences.count, 'sequence')}, "
-            f"{sequences.gaps_open:,} never filled"
-        )
+        yield f"{counted(sequences.gaps, 'gap')} in {counted(sequences.count, 'sequence')}, {never} never filled"
     for title, rows in (
         ("not seen to end", messages.stuck),
         ("refused or expired", messages.failed),
