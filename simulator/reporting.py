@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -49,6 +50,8 @@ def report(
     mqproto report tables --html monday.html
     mqproto report tables --message 'order 17'
     """
+    # It would speak of fonts, and of where it keeps what it knows of them.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
         from captures.pipeline.report.gather import gather
         from captures.pipeline.report.page import page

@@ -7,7 +7,6 @@ to tell colours apart. Text stays text, and `Figure.alt` has what the picture sa
 from __future__ import annotations
 
 import io
-import logging
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -68,7 +67,6 @@ def drawn(draw: Callable[[Any], object], height_in: float, *, is_laid_out: bool 
         mpl.rcParams.update(STYLE)
         # Labels may have letters that the font which text is measured with lacks; a browser has others.
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")
-        logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
         # What is measured before it is saved is measured as it is saved: SVG has 72 dots per inch.
         canvas = Canvas(figsize=(WIDTH_IN, height_in), dpi=72, layout="constrained" if is_laid_out else None)
         draw(canvas)

@@ -132,7 +132,9 @@ def test_a_folder_without_tables_is_refused_by_what_to_do(tmp_path: Path) -> Non
 
 
 def test_a_message_is_found_by_its_whole_name_before_parts_of_names(tmp_path: Path) -> None:
-    tables = made_up(tmp_path / "out", {"histories": [history(number) for number in range(300)]}, part_rows=7)
+    tables = made_up(
+        tmp_path / "out", {"histories": [history(number) for number in range(300)]}, part_rows=90
+    )
 
     def labels(text: str) -> list[str]:
         return [row["label"] for row in named(tables, text, 5)]
