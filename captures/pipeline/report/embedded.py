@@ -29,6 +29,8 @@ LISTS: Final = ("route", "administration", "hops", "findings")
 def embedded(facts: Facts) -> str:
     """Each message a list of values in the order of `columns`; a text is its place in `words`, times are µs since 1970.
 
+    partial: whether there are more findings than those that messages have here.
+
     It may stand between script tags: no text in it can end them.
     """
     words: dict[str, int] = {}
@@ -56,8 +58,15 @@ def embedded(facts: Facts) -> str:
                 findings[row["message"]],
             ]
         )
+    partial = any(each.count > len(each.examples) for each in facts.judgments.found)
     columns = [*TEXTS, *NUMBERS, *TIMES, *FLAGS, *LISTS]
-    data = {"columns": columns, "texts": [*TEXTS], "words": [*words], "messages": messages}
+    data = {
+        "columns": columns,
+        "texts": [*TEXTS],
+        "words": [*words],
+        "partial": partial,
+        "messages": messages,
+    }
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

@@ -140,7 +140,7 @@ class Example:
 class Found:
     """All findings of one code.
 
-    examples: the first of them.
+    examples: the first of them, more than are shown: for the messages that they are about.
     """
 
     severity: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from captures.pipeline.report.facts import Captured, Facts
-from captures.pipeline.report.judgments import judgments
+from captures.pipeline.report.judgments import EXAMPLES, LINKED, judgments
 from captures.pipeline.report.messages import EMBEDDED_LIMIT, messages
 from captures.pipeline.report.routes import routes
 from captures.pipeline.report.scanning import rows
@@ -43,7 +43,8 @@ def gather(tables: Tables, *, embedded_limit: int = EMBEDDED_LIMIT) -> Facts:
             f"{tables.folder} has no tables: run mqproto analyse CAPTURES --out {tables.folder}"
         )
     captured = _captured(tables)
-    found = judgments(tables)
+    is_small = tables.manifest.rows("histories") <= embedded_limit
+    found = judgments(tables, LINKED if is_small else EXAMPLES)
     over_time = traffic(tables, captured, found)
     ways = routes(tables)
     return Facts(

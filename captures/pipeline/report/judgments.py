@@ -13,22 +13,27 @@ from captures.pipeline.tables import Tables
 
 EXAMPLES: Final = 10
 """Of each code, so many are shown."""
-CODES_LIMIT: Final = 1_000
+LINKED: Final = 10_000
+"""So many at most are told of with the messages that they are about, where all messages can be looked up."""
 CLOCKS_SHOWN: Final = 64
 _FINDING: Final = ("severity", "code", "section", "text", "series", "number", "file", "frame")
 
 
-def judgments(tables: Tables) -> Judgments:
-    """All of it."""
+def judgments(tables: Tables, kept: int = EXAMPLES) -> Judgments:
+    """All of it.
+
+    Args:
+        kept: so many findings of each code at most.
+    """
     return Judgments(
-        _found(tables),
+        _found(tables, kept),
         _counts(tables, "duplicates", "verdict"),
         _counts(tables, "sessions", "state"),
         [row for _, row in zip(range(CLOCKS_SHOWN), rows(tables, "clocks", CLOCKS.names), strict=False)],
     )
 
 
-def _found(tables: Tables) -> list[Found]:
+def _found(tables: Tables, kept: int) -> list[Found]:
     found: dict[tuple[Any, ...], Found] = {}
     for batch in batches(tables, "findings", _FINDING):
         for key, places in grouped(batch, ("severity", "code")):
@@ -38,7 +43,7 @@ def _found(tables: Tables) -> list[Found]:
                 found[key] = Found(severity, code, CODES.get(code, ""), section)
             each = found[key]
             each.count += len(places)
-            for place in places[: EXAMPLES - len(each.examples)].tolist():
+            for place in places[: kept - len(each.examples)].tolist():
                 row = batch.slice(place, 1).to_pylist()[0]
                 each.examples.append(
                     Example(row["text"], row["series"], row["number"] or None, row["file"], row["frame"])

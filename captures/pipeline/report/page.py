@@ -20,6 +20,7 @@ from captures.pipeline.report.drawing import Figure
 from captures.pipeline.report.embedded import embedded
 from captures.pipeline.report.facts import Example, Facts, Found, Hop
 from captures.pipeline.report.figures import hops_figure, latency_figure, sequences_figure, traffic_figure
+from captures.pipeline.report.judgments import EXAMPLES
 from captures.pipeline.report.messages import FAILED, STUCK
 from captures.pipeline.report.routemap import map_figure
 from captures.pipeline.report.words import (
@@ -284,7 +285,7 @@ def _findings(facts: Facts, shown: set[str]) -> Iterator[str]:
         )
         yield from _table(
             ("~packet", "what", "where to see it"),
-            (_example_row(example, shown) for example in each.examples),
+            (_example_row(example, shown) for example in each.examples[:EXAMPLES]),
             _of_all(each),
         )
         yield "</details>"
@@ -295,8 +296,7 @@ def _findings(facts: Facts, shown: set[str]) -> Iterator[str]:
 
 
 def _of_all(each: Found) -> str:
-    left_out = each.count - len(each.examples)
-    return f"The first {len(each.examples)} of {each.count:,}." if left_out else ""
+    return f"The first {EXAMPLES} of {each.count:,}." if each.count > EXAMPLES else ""
 
 
 def _example_row(example: Example, shown: set[str]) -> Iterator[str]:

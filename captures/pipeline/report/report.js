@@ -111,7 +111,7 @@
     wide.append(table);
     parts.push(wide);
     if (message.findings.length) {
-      parts.push(element("h4", "Findings"));
+      parts.push(element("h4", data.partial ? "Findings, of those that this page has" : "Findings"));
       for (const [code, text] of message.findings) parts.push(element("p", `${word(code)}: ${word(text)}`));
     }
     const list = element("dl");

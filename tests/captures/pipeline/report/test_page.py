@@ -270,3 +270,14 @@ def test_a_map_of_many_queue_managers_keeps_within_its_picture(tmp_path: Path) -
         x, y = re.findall(r"[\d.]+", element.get("transform") or f"{element.get('x')} {element.get('y')}")[:2]
         assert 0 <= float(x) <= width
         assert 0 <= float(y) <= height
+
+
+def test_every_message_has_its_findings_where_all_can_be_looked_up(
+    gap_held: Tables, gap_held_page: str
+) -> None:
+    reader = read(gap_held_page)
+    data = json.loads(reader.scripts[0])
+    found = sum(len(message["findings"]) for message in embedded_messages(reader))
+    assert found == gap_held.manifest.rows("findings") == 13
+    assert not data["partial"]
+    assert "The first 10 of 11." in reader.text
