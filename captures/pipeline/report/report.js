@@ -11,6 +11,7 @@
   });
   const byId = new Map(messages.map((message) => [message.id, message]));
   const SHOWN = 50;
+  const FINDINGS_OPEN = 5;
   const GOOD = new Set(["confirmed", "reached", "acknowledged"]);
   const BAD = new Set(["expired", "refused"]);
   const box = document.getElementById("search");
@@ -110,10 +111,6 @@
     const wide = element("div", null, "wide");
     wide.append(table);
     parts.push(wide);
-    if (message.findings.length) {
-      parts.push(element("h4", data.partial ? "Findings, of those that this page has" : "Findings"));
-      for (const [code, text] of message.findings) parts.push(element("p", `${word(code)}: ${word(text)}`));
-    }
     const list = element("dl");
     const facts = {
       Identifier: message.id, Queue: message.queue, Delivery: message.delivery,
@@ -128,6 +125,16 @@
     command.append(element("code", `mqproto decode ${quoted(message.file)} --follow ${quoted(message.id)}`));
     list.append(element("dt", "Packet by packet"), command);
     parts.push(list);
+    if (message.findings.length) {
+      const found = element("details");
+      found.open = message.findings.length <= FINDINGS_OPEN;
+      const few = data.partial ? ", of those that this page has" : "";
+      found.append(element("summary", `Findings: ${message.findings.length}${few}`));
+      const items = element("ul");
+      for (const [code, text] of message.findings) items.append(element("li", `${word(code)}: ${word(text)}`));
+      found.append(items);
+      parts.push(found);
+    }
     shown.replaceChildren(...parts);
     for (const button of results.querySelectorAll("button")) {
       button.setAttribute("aria-current", String(button.dataset.id === message.id));
