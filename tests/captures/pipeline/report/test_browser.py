@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 from urllib.parse import quote
 
 import pytest
@@ -14,83 +11,75 @@ import pytest
 from captures.pipeline.report.gather import gather
 from captures.pipeline.report.page import page
 from captures.pipeline.tables import Tables
+from tests.captures.pipeline.report.chromium import PROGRAM, Chromium, chromium
 from tests.captures.pipeline.report.tables import history, hops_of, made_up
-from tests.captures.pipeline.report.test_page import HOSTILE, Reader
+from tests.captures.pipeline.report.test_page import HOSTILE
 
-BROWSER: Final = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None
-)
-TIMEOUT_S: Final = 120
-
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="Chromium is not installed: apt-get install chromium")
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="Chromium is not installed: apt-get install chromium")
 
 
-def browse(address: str, folder: Path, *arguments: str) -> str:
-    """What a browser, started anew, prints."""
-    assert BROWSER is not None
-    command = [
-        BROWSER,
-        "--headless",
-        "--disable-gpu",
-        # Its sandbox needs what containers and root do not have; it opens a page of ours, without a network.
-        "--no-sandbox",
-        "--disable-dev-shm-usage",
-        "--proxy-server=127.0.0.1:9",
-        f"--user-data-dir={folder / 'profile'}",
-        *arguments,
-        address,
-    ]
-    environment = os.environ | {"HOME": str(folder)}
-    done = subprocess.run(
-        command, capture_output=True, timeout=TIMEOUT_S, cwd=folder, env=environment, check=True
-    )
-    return done.stdout.decode()
-
-
-def seen(text: str, fragment: str, folder: Path) -> Reader:
-    """The page after its script has run."""
-    path = folder / "report.html"
-    path.write_text(text, "utf-8")
-    reader = Reader()
-    reader.feed(browse(f"{path.as_uri()}#{fragment}", folder, "--dump-dom"))
-    return reader
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    """One for all tests: it takes seconds to start."""
+    with chromium(tmp_path_factory.mktemp("chromium")) as browser:
+        yield browser
 
 
 def test_a_message_that_is_searched_for_is_shown_with_its_way(
-    gap_held: Tables, gap_held_page: str, tmp_path: Path
+    browser: Chromium, gap_held: Tables, gap_held_page: str
 ) -> None:
     row = gather(gap_held).messages.slowest[0]
-    reader = seen(gap_held_page, f"search={quote(row['message'].lower())}", tmp_path)
-    assert [button["data-id"] for button in reader.of("button")] == [row["message"]]
-    said = reader.text
-    assert "1 message lost once" in said
+    browser.show(gap_held_page)
+    browser.evaluate("document.getElementById('search').focus()")
+    browser.type(row["message"].lower())
+    assert browser.text("#said") == "1 message"
+    said = browser.text("#history")
+    assert said.startswith("lost once confirmed")
     assert "It came to its destination (127.0.0.3:1801) after 5.81 s, and its source was told so." in said
     assert "0 22:13:20.800000 crossed 127.0.0.1 → 127.0.0.2:1801 frame.number == 31 in" in said
     assert "after it waited 5.81 s in 127.0.0.2:1801: it is at its destination" in said
     assert "its source got the OrderAck" in said
+    assert browser.complaints == []
 
 
-def test_a_link_to_a_message_shows_it(dead_letters: Tables, tmp_path: Path) -> None:
+def test_a_link_to_a_message_shows_it(browser: Chromium, dead_letters: Tables) -> None:
     facts = gather(dead_letters)
     row = facts.messages.failed[0]
-    reader = seen(page(facts), f"message={quote(row['message'])}", tmp_path)
-    assert "It expired: an acknowledgment said " in reader.text
+    browser.show(page(facts))
+    link = f'#worst a[href="#message={quote(row["message"], safe="")}"]'
+    browser.evaluate(
+        "new Promise((done) => { addEventListener('hashchange', () => setTimeout(done)); "
+        f"document.querySelector({link!r}).click(); }})"
+    )
+    assert "It expired: an acknowledgment said " in browser.text("#history")
 
 
-def test_texts_of_strangers_stay_text_when_the_script_shows_them(tmp_path: Path) -> None:
+def test_texts_of_strangers_stay_text_when_the_script_shows_them(browser: Chromium, tmp_path: Path) -> None:
     row = history(1, label=HOSTILE, route=[HOSTILE, "b", "c"])
     tables = made_up(tmp_path / "out", {"histories": [row], "hops": hops_of(row)})
-    reader = seen(page(gather(tables)), "search=alert", tmp_path)
-    assert "1 message" in reader.text
-    assert {str(image["src"])[:5] for image in reader.of("img")} == {"data:"}
-    assert len(reader.of("script")) == 2
+    browser.show(page(gather(tables)), "search=alert")
+    assert browser.text("#said") == "1 message"
+    assert "alert(1)" in browser.text("#history h3")
+    assert browser.evaluate("document.scripts.length") == 2
+    assert browser.evaluate("[...document.images].every((image) => image.src.startsWith('data:'))")
+    assert browser.complaints == []
 
 
-def test_the_page_can_be_seen(gap_held_page: str, tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    path.write_text(gap_held_page, "utf-8")
-    picture = tmp_path / "report.png"
-    browse(path.as_uri(), tmp_path, f"--screenshot={picture}", "--window-size=600,3000")
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    # One of nothing but white is some 10 kB.
-    assert picture.stat().st_size > 50_000
+def test_what_the_page_does_not_name_does_not_run(browser: Chromium, gap_held_page: str) -> None:
+    foreign = (
+        "<script>document.title = 'taken over'</script><img src=x onerror=\"document.title = 'taken over'\">"
+    )
+    browser.show(gap_held_page.replace("</main>", f"{foreign}</main>"))
+    assert browser.evaluate("document.title") != "taken over"
+    assert any("Content Security Policy" in said for said in browser.complaints)
+
+
+@pytest.mark.parametrize("width", [400, 1_000])
+def test_all_pictures_are_shown_and_the_page_is_no_wider_than_its_window(
+    browser: Chromium, gap_held_page: str, width: int
+) -> None:
+    browser.show(gap_held_page, width=width)
+    sizes = browser.evaluate("[...document.images].map((image) => [image.complete, image.naturalWidth > 0])")
+    assert sizes == [[True, True]] * 5
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    assert browser.picture().startswith(b"\x89PNG")

@@ -1,0 +1,168 @@
+"""A real browser without a window: Chromium, started once and spoken to over a pipe, by its DevTools protocol."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+PROGRAM: Final = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None
+)
+PATIENCE_S: Final = 120
+"""Nothing takes so long, unless the browser hangs."""
+ARGUMENTS: Final = (
+    "--headless",
+    "--disable-gpu",
+    # Its sandbox needs what containers and root do not have; it opens pages of ours, without a network.
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--proxy-server=127.0.0.1:9",
+    "--hide-scrollbars",
+    "--no-first-run",
+    "--remote-debugging-pipe",
+)
+
+
+class Chromium:
+    """One tab, which shows one page after the other.
+
+    Attributes:
+        complaints: what its console said of the page that is shown: errors, and what the page's policy forbade.
+    """
+
+    def __init__(self, commands: int, answers: int, folder: Path) -> None:
+        self.complaints: list[str] = []
+        self._commands = commands
+        self._answers = answers
+        self._page = folder / "page.html"
+        self._read = b""
+        self._count = 0
+        self._session: str | None = None
+        tab = self._call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self._call("Target.attachToTarget", targetId=tab, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log"):
+            self._call(f"{domain}.enable")
+
+    def show(self, text: str, fragment: str = "", width: int = 1_000) -> None:
+        """Load a page, as if somebody had followed a link into it; returns when its script has run."""
+        self._page.write_text(text, "utf-8")
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self._call("Emulation.setDeviceMetricsOverride", **size)
+        # What differs in the fragment alone would not be loaded again.
+        for address in ("about:blank", f"{self._page.as_uri()}#{fragment}"):
+            self.complaints.clear()
+            self._call("Page.navigate", url=address)
+            while self._message().get("method") != "Page.loadEventFired":
+                pass
+
+    def evaluate(self, expression: str) -> Any:
+        """What an expression of JavaScript is, as JSON has it; a promise is waited for."""
+        answer = self._call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True, userGesture=True
+        )
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    def text(self, selector: str = "main") -> str:
+        """What somebody reads there, on one line."""
+        shown = self.evaluate(f"document.querySelector({json.dumps(selector)}).innerText")
+        return " ".join(str(shown).split())
+
+    def type(self, text: str) -> None:
+        """Keys pressed, wherever the focus is."""
+        self._call("Input.insertText", text=text)
+
+    def picture(self, height: int | None = None) -> bytes:
+        """What is seen, as PNG: the whole page, or so much of its top."""
+        size = self._call("Page.getLayoutMetrics")["cssContentSize"]
+        clip = {"x": 0, "y": 0, "scale": 1, **size} | ({"height": height} if height else {})
+        clip = {name: clip[name] for name in ("x", "y", "width", "height", "scale")}
+        answer = self._call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
+        return base64.b64decode(answer["data"])
+
+    def close(self) -> None:
+        """Ask it to end."""
+        self._session = None
+        with suppress(EOFError, OSError):
+            self._call("Browser.close")
+
+    def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        self._count += 1
+        number = self._count
+        command = {"id": number, "method": method, "params": parameters}
+        if self._session is not None:
+            command["sessionId"] = self._session
+        data = json.dumps(command).encode() + b"\0"
+        while data:
+            data = data[os.write(self._commands, data) :]
+        while (message := self._message()).get("id") != number:
+            pass
+        assert "error" not in message, f"{method}: {message['error']}"
+        result: dict[str, Any] = message["result"]
+        return result
+
+    def _message(self) -> dict[str, Any]:
+        """The next answer or event.
+
+        Raises:
+            EOFError: it has ended.
+            TimeoutError: it says nothing.
+        """
+        until = time.monotonic() + PATIENCE_S
+        while b"\0" not in self._read:
+            if not select.select([self._answers], [], [], max(0, until - time.monotonic()))[0]:
+                raise TimeoutError(f"Chromium said nothing for {PATIENCE_S} s")
+            data = os.read(self._answers, 1 << 20)
+            if not data:
+                raise EOFError("Chromium has ended")
+            self._read += data
+        line, _, self._read = self._read.partition(b"\0")
+        message: dict[str, Any] = json.loads(line)
+        if message.get("method") == "Log.entryAdded":
+            self.complaints.append(message["params"]["entry"]["text"])
+        elif message.get("method") == "Runtime.exceptionThrown":
+            self.complaints.append(str(message["params"]["exceptionDetails"]))
+        return message
+
+
+@contextmanager
+def chromium(folder: Path) -> Iterator[Chromium]:
+    """A browser that keeps all it keeps in a folder, and ends with the block."""
+    assert PROGRAM is not None
+    its_commands, commands = os.pipe()
+    answers, its_answers = os.pipe()
+    # It reads from 3 and writes to 4, whatever numbers these have here; other shells know of one digit alone.
+    shell = f'exec "$@" 3<&{its_commands} 4>&{its_answers}'
+    command = ["bash", "-c", shell, "bash", PROGRAM, *ARGUMENTS, f"--user-data-dir={folder / 'profile'}"]
+    with (folder / "chromium.log").open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            pass_fds=(its_commands, its_answers),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=folder,
+            env=os.environ | {"HOME": str(folder)},
+        )
+    os.close(its_commands)
+    os.close(its_answers)
+    try:
+        browser = Chromium(commands, answers, folder)
+        yield browser
+        browser.close()
+        process.wait(PATIENCE_S)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        os.close(commands)
+        os.close(answers)
