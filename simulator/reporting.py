@@ -80,23 +80,23 @@ def report(
 
 def _tell(tables: Tables, text: str, *, as_json: bool) -> int:
     """What became of the messages of a name."""
-    from captures.pipeline.report.messages import named, ways
-    from captures.pipeline.report.summary import story
+    from captures.pipeline.report.gather import told
+    from captures.pipeline.report.messages import named
+    from captures.pipeline.report.summary import story, story_as_json
 
-    rows = list(named(tables, text, NAMED_LIMIT + 1))
-    more = len(rows) > NAMED_LIMIT
-    hops = ways(tables, [row["message"] for row in rows[:NAMED_LIMIT]])
-    told = [(row, hops[row["message"]]) for row in rows[:NAMED_LIMIT]]
+    found = list(named(tables, text, NAMED_LIMIT + 1))
+    rows, more = found[:NAMED_LIMIT], found[NAMED_LIMIT:]
+    stories = told(tables, rows)
     if as_json:
-        print_json([row | {"ways": way} for row, way in told])
-    else:
-        for row, way in told:
-            print("\n".join(story(row, way)))
-        if more:
-            print("and more; name it by more of its label")
-        if not told:
-            print(f"no message in {tables.folder} has this in its label or identifier")
-    return DONE if told else FINDING
+        print_json([story_as_json(row, stories[row["message"]]) for row in rows])
+        return DONE if rows else FINDING
+    for row in rows:
+        print("\n".join(story(row, stories[row["message"]])))
+    if more:
+        print("and more; name it by more of its label")
+    if not rows:
+        print(f"no message in {tables.folder} has this in its label or identifier")
+    return DONE if rows else FINDING
 
 
 def _write(path: Path, text: str) -> None:

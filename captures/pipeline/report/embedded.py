@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any, Final
 
-from captures.pipeline.report.facts import Facts
+from captures.pipeline.report.facts import Facts, Sentence, Step
 from captures.pipeline.report.words import harmless
 
 TEXTS: Final = {
@@ -15,15 +16,17 @@ TEXTS: Final = {
     "queue": "queue",
     "delivery": "delivery",
     "sequence": "sequence",
-    "finalClass": "final_class",
     "outcome": "outcome",
-    "whereabouts": "whereabouts",
     "file": "file",
 }
-NUMBERS: Final = {"number": "sequence_number", "bytes": "body_bytes", "resends": "resends"}
-TIMES: Final = {"first": "first_ns", "arrived": "arrived_ns", "acked": "order_acked_ns", "final": "final_ns"}
-FLAGS: Final = {"ackedAtSource": "order_ack_at_source", "complete": "complete"}
-LISTS: Final = ("route", "administration", "hops", "findings")
+VALUES: Final = {
+    "number": "sequence_number",
+    "bytes": "body_bytes",
+    "resends": "resends",
+    "complete": "complete",
+}
+OTHERS: Final = ("first", "route", "verdict", "steps", "findings")
+Word = Callable[[str | None], int | None]
 
 
 def embedded(facts: Facts) -> str:
@@ -45,45 +48,36 @@ def embedded(facts: Facts) -> str:
                 findings[example.message].append([word(each.code), word(example.text)])
     messages = []
     for row in facts.messages.embedded:
-        said = zip(row["administration"] or (), row["administration_ns"] or (), strict=True)
+        told = facts.messages.stories[row["message"]]
         messages.append(
             [
                 *(word(row[name]) for name in TEXTS.values()),
-                *(row[name] for name in NUMBERS.values()),
-                *(_us(row[name]) for name in TIMES.values()),
-                *(row[name] for name in FLAGS.values()),
+                *(row[name] for name in VALUES.values()),
+                row["first_ns"] // 1_000,
                 [word(label) for label in row["route"]],
-                [[word(name), _us(time_ns)] for name, time_ns in said],
-                [_hop(hop, word) for hop in facts.messages.ways[row["message"]]],
+                _sentence(told.verdict, word),
+                [_step(step, word) for step in told.steps],
                 findings[row["message"]],
             ]
         )
-    partial = any(each.count > len(each.examples) for each in facts.judgments.found)
-    columns = [*TEXTS, *NUMBERS, *TIMES, *FLAGS, *LISTS]
     data = {
-        "columns": columns,
+        "columns": [*TEXTS, *VALUES, *OTHERS],
         "texts": [*TEXTS],
         "words": [*words],
-        "partial": partial,
+        "partial": any(each.count > len(each.examples) for each in facts.judgments.found),
         "messages": messages,
     }
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _hop(hop: dict[str, Any], word: Any) -> list[Any]:
-    return [
-        word(hop["from_label"]),
-        word(hop["to_label"]),
-        _us(hop["first_ns"]),
-        _us(hop["last_ns"]),
-        _us(hop["waited_ns"]),
-        _us(hop["acknowledged_ns"]),
-        hop["copies"],
-        word(hop["file"]),
-        hop["frame"],
-    ]
+def _sentence(said: Sentence, word: Word) -> list[int | None]:
+    """One value, or three if there is a duration in it."""
+    if said.ns is None:
+        return [word(said.before + said.after)]
+    return [word(said.before), said.ns // 1_000, word(said.after)]
 
 
-def _us(time_ns: int | None) -> int | None:
-    return None if time_ns is None else time_ns // 1_000
+def _step(step: Step, word: Word) -> list[Any]:
+    place = [] if step.place is None else [word(step.place.file), step.place.frame]
+    return [step.time_ns // 1_000, _sentence(step.said, word), *place]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from captures.pipeline.report.spread import Spread
 
@@ -76,6 +76,36 @@ class Routes:
     labels: dict[str, str] = field(default_factory=dict)
 
 
+class Place(NamedTuple):
+    """Where a packet is: the frame that ended it, counted from 1 over its file."""
+
+    file: str
+    frame: int
+
+
+class Sentence(NamedTuple):
+    """Words, with a duration between them if there is one."""
+
+    before: str
+    ns: int | None = None
+    after: str = ""
+
+
+class Step(NamedTuple):
+    """One thing that happened to a message. place: None where no one packet shows it, or none was found."""
+
+    time_ns: int
+    said: Sentence
+    place: Place | None = None
+
+
+class Story(NamedTuple):
+    """What became of a message, and how, step by step."""
+
+    verdict: Sentence
+    steps: list[Step]
+
+
 @dataclass(slots=True)
 class Messages:
     """What became of messages. Rows are as HISTORIES has them.
@@ -84,7 +114,7 @@ class Messages:
     confirmed: until an OrderAck for them came, to their source where the captures show that.
     slowest, stuck, failed: the worst of each: the longest first, those that stuck longest first, the earliest first.
     every: whether `embedded` has all there are, or those of the three lists alone.
-    ways: by the message, its hops in order, as HOPS has them; of those embedded.
+    stories: by the message, of those embedded.
     """
 
     count: int = 0
@@ -98,7 +128,7 @@ class Messages:
     failed: list[dict[str, Any]] = field(default_factory=list)
     every: bool = True
     embedded: list[dict[str, Any]] = field(default_factory=list)
-    ways: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    stories: dict[str, Story] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -124,16 +154,18 @@ class Sequences:
 class Example:
     """One finding, and the packet that it is about.
 
-    time_ns, message: None where it is about none, or about what carries no message.
+    number, place, time_ns, message: None where it is about none, or about what carries no message.
+    others: the places of other packets that it rests on, as far as they are looked for; by their numbers.
     """
 
     text: str
     series: str
+    row_id: int | None
     number: int | None
-    file: str | None
-    frame: int | None
+    place: Place | None
     time_ns: int | None = None
     message: str | None = None
+    others: dict[int, Place | None] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from captures.pipeline.report.facts import Captured, Facts
-from captures.pipeline.report.judgments import EXAMPLES, LINKED, judgments
+from captures.pipeline.report.facts import Captured, Facts, Story
+from captures.pipeline.report.judgments import EXAMPLES, LINKED, complete, judgments, look_up
 from captures.pipeline.report.messages import EMBEDDED_LIMIT, messages
+from captures.pipeline.report.places import Places
 from captures.pipeline.report.routes import routes
 from captures.pipeline.report.scanning import rows
 from captures.pipeline.report.sequences import sequences
+from captures.pipeline.report.stories import evidence, stories
 from captures.pipeline.report.traffic import traffic
 from captures.pipeline.tables import Tables, TablesError
 
@@ -44,18 +46,33 @@ def gather(tables: Tables, *, embedded_limit: int = EMBEDDED_LIMIT) -> Facts:
         )
     captured = _captured(tables)
     is_small = tables.manifest.rows("histories") <= embedded_limit
-    found = judgments(tables, LINKED if is_small else EXAMPLES)
-    over_time = traffic(tables, captured, found)
-    ways = routes(tables)
+    judged = judgments(tables, LINKED if is_small else EXAMPLES)
+    went = messages(tables, embedded_limit)
+    hops = routes(tables)
+
+    places = Places()
+    look_up(judged, places)
+    known = evidence(tables, went.embedded, places)
+    places.find(tables)
+    complete(judged, places)
+    went.stories = dict(stories(known, places, captured.last_ns or 0))
     return Facts(
         str(tables.folder),
         captured,
-        over_time,
-        ways,
-        messages(tables, embedded_limit),
-        sequences(tables, ways.labels),
-        found,
+        traffic(tables, captured),
+        hops,
+        went,
+        sequences(tables, hops.labels),
+        judged,
     )
+
+
+def told(tables: Tables, histories: list[dict[str, Any]]) -> dict[str, Story]:
+    """What happened to some messages, whose rows are as HISTORIES has them; by the message."""
+    places = Places()
+    known = evidence(tables, histories, places)
+    places.find(tables)
+    return dict(stories(known, places, _captured(tables).last_ns or 0))
 
 
 def _captured(tables: Tables) -> Captured:

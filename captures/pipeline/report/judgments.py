@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any, Final
 
 from captures.decode.findings import CODES
-from captures.pipeline.report.facts import Example, Found, Judgments
+from captures.pipeline.report.facts import Example, Found, Judgments, Place
+from captures.pipeline.report.places import Places
 from captures.pipeline.report.scanning import batches, grouped, rows
 from captures.pipeline.stages.clocks import CLOCKS
 from captures.pipeline.tables import Tables
@@ -15,8 +17,21 @@ EXAMPLES: Final = 10
 """Of each code, so many are shown."""
 LINKED: Final = 10_000
 """So many at most are told of with the messages that they are about, where all messages can be looked up."""
+OTHERS: Final = 4
+"""Of the packets that a finding rests on, so many are shown beside it."""
 CLOCKS_SHOWN: Final = 64
-_FINDING: Final = ("severity", "code", "section", "text", "series", "number", "file", "frame")
+_FINDING: Final = (
+    "severity",
+    "code",
+    "section",
+    "text",
+    "series",
+    "row_id",
+    "number",
+    "others",
+    "file",
+    "frame",
+)
 
 
 def judgments(tables: Tables, kept: int = EXAMPLES) -> Judgments:
@@ -45,10 +60,41 @@ def _found(tables: Tables, kept: int) -> list[Found]:
             each.count += len(places)
             for place in places[: kept - len(each.examples)].tolist():
                 row = batch.slice(place, 1).to_pylist()[0]
-                each.examples.append(
-                    Example(row["text"], row["series"], row["number"] or None, row["file"], row["frame"])
-                )
+                is_shown = len(each.examples) < EXAMPLES
+                each.examples.append(_example(row, OTHERS if is_shown else 0))
     return sorted(found.values(), key=lambda each: (each.severity != "fault", -each.count, each.code))
+
+
+def _example(row: dict[str, Any], others: int) -> Example:
+    place = None if row["file"] is None else Place(row["file"], row["frame"] or 0)
+    found = Example(row["text"], row["series"], row["row_id"], row["number"] or None, place)
+    found.others = dict.fromkeys(row["others"][:others] if row["others"] else ())
+    return found
+
+
+def look_up(judged: Judgments, places: Places) -> None:
+    """Ask for the packets of examples."""
+    for example in _examples(judged):
+        if example.row_id is not None:
+            places.want_row(example.series, example.row_id)
+        for number in example.others:
+            places.want_packet(example.series, number)
+
+
+def complete(judged: Judgments, places: Places) -> None:
+    """Have what was found for them."""
+    for example in _examples(judged):
+        seen = None if example.row_id is None else places.row(example.series, example.row_id)
+        if seen is not None:
+            example.place, example.time_ns, example.message = seen.place, seen.captured_ns, seen.message
+        for number in example.others:
+            other = places.packet(example.series, number)
+            example.others[number] = None if other is None else other.place
+
+
+def _examples(judged: Judgments) -> Iterator[Example]:
+    for each in judged.found:
+        yield from each.examples
 
 
 def _counts(tables: Tables, table: str, column: str) -> dict[str, int]:

@@ -26,7 +26,7 @@ HOPS_OF_ONE: Final = 64
 _HISTORY: Final = tuple(
     name for name in HISTORIES.names if name not in ("hop_ns", "row_id", "number", "file_offset")
 )
-_HOP: Final = tuple(name for name in HOPS.names if name not in ("row_id", "file_offset", "hop_count"))
+_HOP: Final = tuple(name for name in HOPS.names if name not in ("file_offset", "hop_count"))
 
 
 def messages(tables: Tables, embedded_limit: int = EMBEDDED_LIMIT) -> Messages:
@@ -63,11 +63,10 @@ def messages(tables: Tables, embedded_limit: int = EMBEDDED_LIMIT) -> Messages:
         worst = {row["message"]: row for row in (*found.slowest, *found.stuck, *found.failed)}
         found.embedded = list(worst.values())
     found.embedded.sort(key=lambda row: (row["first_ns"], row["message"]))
-    found.ways = ways(tables, [row["message"] for row in found.embedded])
     return found
 
 
-def ways(tables: Tables, wanted: list[str]) -> dict[str, list[dict[str, Any]]]:
+def ways_of(tables: Tables, wanted: list[str]) -> dict[str, list[dict[str, Any]]]:
     """By the message, its hops in order."""
     found: dict[str, list[dict[str, Any]]] = {message: [] for message in wanted}
     names = pa.array(wanted, pa.string())

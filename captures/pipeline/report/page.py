@@ -18,7 +18,7 @@ from urllib.parse import quote
 from captures.decode.summary import counted
 from captures.pipeline.report.drawing import Figure
 from captures.pipeline.report.embedded import embedded
-from captures.pipeline.report.facts import Example, Facts, Found, Hop
+from captures.pipeline.report.facts import Example, Facts, Found, Hop, Place
 from captures.pipeline.report.figures import hops_figure, latency_figure, sequences_figure, traffic_figure
 from captures.pipeline.report.judgments import EXAMPLES
 from captures.pipeline.report.messages import FAILED, STUCK
@@ -305,12 +305,25 @@ def _example_row(example: Example, shown: set[str]) -> Iterator[str]:
         number = f'<a href="#message={quote(example.message, safe="")}">{number}</a>'
     yield number
     yield escaped(example.text)
-    if example.file is None:
+    if example.place is None:
         yield escaped(example.series)
         return
-    command = decode_command(example.file, message=example.message, time_ns=example.time_ns)
-    frame = f"<code>{frame_filter(example.frame)}</code> in " if example.frame else ""
-    yield f"{frame}{escaped(example.file)}<br><code>{escaped(command, limit=None)}</code>"
+    file, frame = example.place
+    command = decode_command(file, message=example.message, time_ns=example.time_ns)
+    also = "".join(_other(number, place, file) for number, place in example.others.items())
+    yield f"{_frame(frame)}{escaped(file)}<br><code>{escaped(command, limit=None)}</code>{also}"
+
+
+def _frame(frame: int) -> str:
+    return f"<code>{frame_filter(frame)}</code> in " if frame else ""
+
+
+def _other(number: int, place: Place | None, file: str) -> str:
+    """A packet that a finding rests on."""
+    if place is None:
+        return f"<br>with #{number}"
+    named = "the same" if place.file == file else escaped(place.file)
+    return f"<br>with #{number}: {_frame(place.frame)}{named}"
 
 
 def _captures(facts: Facts) -> Iterator[str]:

@@ -43,47 +43,13 @@
   const quoted = (text) => `'${text.replaceAll("'", `'"'"'`)}'`;
   const named = (message) => message.label || "(no label)";
 
-  const story = (message) => {
-    const steps = [];
-    let arrives = false;
-    const add = (us, text, file, frame) => { if (us !== null) steps.push({ us, text, file, frame }); };
-    for (const [from, to, first, last, waited, answered, copies, file, frame] of message.hops) {
-      const hop = `${word(from)} → ${word(to)}`;
-      const after = waited === null ? "" : `, after it waited ${duration(waited)} in ${word(from)}`;
-      const arrived = first === message.arrived && word(to) === message.whereabouts;
-      arrives = arrives || arrived;
-      add(first, `crossed ${hop}${after}${arrived ? ": it is at its destination" : ""}`, word(file), frame);
-      if (copies > 1) add(last, `crossed ${hop} for the last of ${copies} times`);
-      add(answered, `${word(to)} answered for it`);
-    }
-    if (!arrives) add(message.arrived, `was at its destination, ${message.whereabouts}`);
-    add(message.acked, message.ackedAtSource ? "its source got the OrderAck" : "an OrderAck for it was seen");
-    if (message.finalClass) add(message.final, `a FinalAck said ${message.finalClass}`);
-    for (const [what, us] of message.administration) add(us, `an administration acknowledgment said ${word(what)}`);
-    return steps.sort((a, b) => a.us - b.us);
-  };
-
-  const verdict = (message) => {
-    const took = message.arrived === null ? null : message.arrived - message.first;
-    const after = took ? ` after ${duration(took)}` : "";
-    const where = message.whereabouts;
-    const said = message.finalClass || (message.administration.length ? word(message.administration[0][0]) : "");
-    const why = said ? `: an acknowledgment said ${said}` : "";
-    switch (message.outcome) {
-      case "confirmed": return `It came to its destination (${where})${after}, and its source was told so.`;
-      case "reached": return `It came to its destination (${where})${after}. Nothing more was said of it in these captures.`;
-      case "acknowledged": return `Its destination said that it came. The captures do not show it come.`;
-      case "expired": return `It expired${why}. Last seen at ${where}.`;
-      case "refused": return `It was refused${why}. Last seen at ${where}.`;
-      case "in flight": return `It had not come to its destination when the captures ended. It is at, or on, ${where}.`;
-      default: return `Where it went the captures do not show. Last seen at, or on, ${where}.`;
-    }
-  };
+  const sentence = ([before, us, after]) =>
+    us === undefined ? word(before) : `${word(before)} ${duration(us)}${word(after)}`;
 
   const show = (message) => {
     const parts = [element("h3", `${named(message)} `)];
     parts[0].append(tag(message.outcome));
-    parts.push(element("p", verdict(message)));
+    parts.push(element("p", sentence(message.verdict)));
     const route = element("div", null, "route");
     route.setAttribute("aria-label", "route");
     message.route.map(word).forEach((name, place) => {
@@ -93,18 +59,17 @@
     parts.push(route);
     const table = element("table");
     const head = element("tr");
-    const steps = story(message);
-    const days = new Set(steps.map(({ us }) => when(us).slice(0, 10)));
+    const days = new Set(message.steps.map(([us]) => when(us).slice(0, 10)));
     const clock = (us) => (days.size === 1 ? when(us).slice(11) : when(us));
     const day = days.size === 1 ? `${[...days][0]}, UTC` : "time, UTC";
     for (const name of ["since first seen", day, "what happened", "where to see it"]) head.append(element("th", name));
     table.append(head);
-    for (const { us, text, file, frame } of steps) {
+    for (const [us, said, file, frame] of message.steps) {
       const row = element("tr");
       row.append(element("td", us === message.first ? "0" : duration(us - message.first), "right"));
-      row.append(element("td", clock(us), "nowrap"), element("td", text, "text"));
+      row.append(element("td", clock(us), "nowrap"), element("td", sentence(said), "text"));
       const place = element("td", null, "text");
-      if (frame) place.append(element("code", `frame.number == ${frame}`), element("span", ` in ${file}`, "faint"));
+      if (frame) place.append(element("code", `frame.number == ${frame}`), element("span", ` in ${word(file)}`, "faint"));
       row.append(place);
       table.append(row);
     }

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from captures.decode.summary import counted
-from captures.pipeline.report.facts import Facts
+from captures.pipeline.report.facts import Facts, Story
 from captures.pipeline.report.spread import Spread
 from captures.pipeline.report.words import (
     about,
@@ -15,6 +15,7 @@ from captures.pipeline.report.words import (
     frame_filter,
     harmless,
     rate,
+    sentence,
     size,
     when,
 )
@@ -83,39 +84,39 @@ def _one_line(row: dict[str, Any]) -> str:
     return f"{name}: {harmless(row['outcome'])}, {harmless(row['whereabouts'])}{took}"
 
 
-def story(row: dict[str, Any], hops: list[dict[str, Any]]) -> Iterator[str]:
+def story(row: dict[str, Any], told: Story) -> Iterator[str]:
     """What became of one message.
 
     Args:
         row: as HISTORIES has it.
-        hops: as HOPS has them, in order.
     """
+    message, queue, delivery = (harmless(row[name]) for name in ("message", "queue", "delivery"))
     yield f"{harmless(row['label']) or '(no label)'}: {harmless(row['outcome'])}, {harmless(row['whereabouts'])}"
-    texts = (row["message"], row["queue"], row["delivery"])
-    message, queue, delivery = map(harmless, texts)
     yield f"  {message}, to {queue}, {delivery}, {row['body_bytes']:,} bytes"
-    steps: list[tuple[int, str]] = []
-    for hop in hops:
-        name = f"{harmless(hop['from_label'])} > {harmless(hop['to_label'])}"
-        place = f"{frame_filter(hop['frame'])} in {harmless(hop['file'])}"
-        waited = "" if hop["waited_ns"] is None else f", after it waited {duration(hop['waited_ns'])}"
-        steps.append((hop["first_ns"], f"crossed {name}{waited}  ({place})"))
-        if hop["copies"] > 1:
-            steps.append((hop["last_ns"], f"crossed {name} for the last of {hop['copies']:,} times"))
-        if hop["acknowledged_ns"] is not None:
-            steps.append((hop["acknowledged_ns"], f"{harmless(hop['to_label'])} answered for it"))
-    if row["arrived_ns"] is not None:
-        steps.append((row["arrived_ns"], "was at its destination"))
-    if row["order_acked_ns"] is not None:
-        told = "its source got the OrderAck" if row["order_ack_at_source"] else "an OrderAck for it was seen"
-        steps.append((row["order_acked_ns"], told))
-    if row["final_ns"] is not None:
-        steps.append((row["final_ns"], f"a FinalAck said {harmless(row['final_class'])}"))
-    for name, time_ns in zip(row["administration"], row["administration_ns"], strict=True):
-        steps.append((time_ns, f"an administration acknowledgment said {harmless(name)}"))
-    for time_ns, text in sorted(steps, key=lambda step: step[0]):
-        yield f"  {when(time_ns)}  {duration(time_ns - row['first_ns']):>8}  {text}"
+    yield f"  {sentence(told.verdict)}"
+    for step in told.steps:
+        place = (
+            ""
+            if step.place is None
+            else f"  ({frame_filter(step.place.frame)} in {harmless(step.place.file)})"
+        )
+        since = duration(step.time_ns - row["first_ns"])
+        yield f"  {when(step.time_ns)}  {since:>8}  {sentence(step.said)}{place}"
     yield f"  {harmless(decode_command(row['file'], message=row['message']), limit=None)}"
+
+
+def story_as_json(row: dict[str, Any], told: Story) -> dict[str, Any]:
+    """The same for programs."""
+    steps = [
+        {
+            "time_ns": step.time_ns,
+            "what": sentence(step.said),
+            "file": None if step.place is None else step.place.file,
+            "frame": None if step.place is None else step.place.frame,
+        }
+        for step in told.steps
+    ]
+    return row | {"verdict": sentence(told.verdict), "steps": steps}
 
 
 def as_json(facts: Facts) -> dict[str, Any]:

@@ -1,15 +1,14 @@
-"""Packets over time; and, on the way through them, the places of those that findings are about."""
+"""Packets over time."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import pyarrow as pa
 
 from captures.decode.sight import MESSAGES, Kind
-from captures.pipeline.report.facts import Captured, Example, Judgments, Traffic
+from captures.pipeline.report.facts import Captured, Traffic
 from captures.pipeline.report.scanning import batches, integers
 from captures.pipeline.tables import Tables
 
@@ -21,11 +20,11 @@ SORTS: Final = {
     "sessions and pings": {Kind.ESTABLISH_CONNECTION, Kind.CONNECTION_PARAMETERS, Kind.PING},
 }
 MALFORMED: Final = "malformed"
-_COLUMNS: Final = ("series", "number", "time_ns", "kind", "size_bytes", "message")
+_COLUMNS: Final = ("time_ns", "kind", "size_bytes")
 
 
-def traffic(tables: Tables, captured: Captured, judged: Judgments) -> Traffic | None:
-    """Packets over time; completes the examples of findings."""
+def traffic(tables: Tables, captured: Captured) -> Traffic | None:
+    """Packets over time; None if there are none."""
     if captured.first_ns is None or captured.last_ns is None or not tables.manifest.rows("packets"):
         return None
     step_ns = nice_step_ns((captured.last_ns - captured.first_ns) // STEPS + 1)
@@ -36,7 +35,6 @@ def traffic(tables: Tables, captured: Captured, judged: Judgments) -> Traffic | 
     counts = np.zeros((len(names), steps), dtype=np.int64)
     sizes = np.zeros(steps, dtype=np.int64)
     kinds: Counter[str] = Counter()
-    wanted = _wanted(judged)
     for batch in batches(tables, "packets", _COLUMNS):
         times_ns, _ = integers(batch.column("time_ns"))
         step = np.clip((times_ns - first_ns) // step_ns, 0, steps - 1)
@@ -47,8 +45,6 @@ def traffic(tables: Tables, captured: Captured, judged: Judgments) -> Traffic | 
         sorts = np.array([sort_of.get(kind, len(SORTS)) for kind in found], dtype=np.int64)[indices]
         np.add.at(counts, (sorts, step), 1)
         np.add.at(sizes, step, integers(batch.column("size_bytes"))[0])
-        if wanted:
-            _complete(batch, wanted)
     return Traffic(
         first_ns,
         step_ns,
@@ -65,23 +61,3 @@ def nice_step_ns(least_ns: int) -> int:
     below = [each * 10**power for power in range(3, 9) for each in (1, 2, 5)]
     found = next((each for each in [*below, *clocks] if each >= least_ns), None)
     return found or -(-least_ns // clocks[-1]) * clocks[-1]
-
-
-def _wanted(judged: Judgments) -> dict[str, dict[int, list[Example]]]:
-    """Examples by series and packet."""
-    wanted: dict[str, dict[int, list[Example]]] = {}
-    for each in judged.found:
-        for example in each.examples:
-            if example.number:
-                wanted.setdefault(example.series, {}).setdefault(example.number, []).append(example)
-    return wanted
-
-
-def _complete(batch: pa.RecordBatch, wanted: dict[str, dict[int, list[Example]]]) -> None:
-    numbers = integers(batch.column("number"))[0]
-    for series, examples in wanted.items():
-        for place in np.flatnonzero(np.isin(numbers, list(examples))).tolist():
-            row: dict[str, Any] = batch.slice(place, 1).to_pylist()[0]
-            if row["series"] == series:
-                for example in examples[row["number"]]:
-                    example.time_ns, example.message = row["time_ns"], row["message"]

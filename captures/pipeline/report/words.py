@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from captures.decode.names import printable
+from captures.pipeline.report.facts import Sentence
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 TEXT_LIMIT: Final = 300
@@ -46,6 +47,12 @@ def duration(nanoseconds: int | None) -> str:
     return f"{_short(nanoseconds / size)} {unit}"
 
 
+def sentence(said: Sentence) -> str:
+    """Words with a duration between them, as a terminal may show them."""
+    took = "" if said.ns is None else f" {duration(said.ns)}"
+    return harmless(f"{said.before}{took}{said.after}", limit=None)
+
+
 def about(nanoseconds: int) -> str:
     """The same in two digits, for what was read off a `Spread`."""
     digits = len(str(abs(nanoseconds)))
@@ -53,13 +60,7 @@ def about(nanoseconds: int) -> str:
 
 
 def _short(value: float) -> str:
-    return (
-        f"{value:.0f}"
-        if value >= 100 or value == int(value)
-        else f"{value:.2g}"
-        if value < 10
-        else f"{value:.1f}"
-    )
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def when(time_ns: int | None) -> str:

@@ -14,7 +14,9 @@ from captures.pipeline.judging import PLACED_FINDINGS
 from captures.pipeline.rows import PACKETS
 from captures.pipeline.runner import LocalRunner
 from captures.pipeline.stages.clocks import CLOCKS
+from captures.pipeline.stages.duplicates import DUPLICATES
 from captures.pipeline.stages.histories import HISTORIES, HOPS
+from captures.pipeline.stages.schema import RELATIONS
 from captures.pipeline.stages.sequence_schema import GAPS, SEQUENCE_HOPS, SEQUENCES
 from captures.pipeline.tables import Tables, write_part
 from tests.conformance import ROOT
@@ -23,10 +25,12 @@ SAMPLES: Final = ROOT / "captures" / "samples"
 SCHEMAS: Final = {
     "captures": CAPTURES,
     "packets": PACKETS,
+    "relations": RELATIONS,
     "findings": PLACED_FINDINGS,
     "clocks": CLOCKS,
     "histories": HISTORIES,
     "hops": HOPS,
+    "duplicates": DUPLICATES,
     "sequences": SEQUENCES,
     "sequence_hops": SEQUENCE_HOPS,
     "gaps": GAPS,
@@ -114,6 +118,7 @@ def hop(message: str, position: int, ends: str, first_ns: int, **columns: Any) -
         "copies": 1,
         "places": 1,
         "series": "day.pcapng",
+        "number": position,
         "file": "day.pcapng",
         "frame": 10 + position,
         **columns,

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from captures.pipeline.report.gather import gather
+from captures.pipeline.report.judgments import EXAMPLES
 from captures.pipeline.report.messages import named
 from captures.pipeline.report.routes import ranks
 from captures.pipeline.report.traffic import STEPS, nice_step_ns
@@ -23,7 +24,7 @@ def test_messages_that_waited_behind_a_gap_are_told_of_as_they_went(gap_held: Ta
     assert {row["label"] for row in messages.slowest[:3]} == {"lost once"}
     assert messages.slowest[0]["latency_ns"] == messages.arrived.most == 5_812 * MILLISECOND
     assert messages.every
-    assert [[hop["position"] for hop in way] for way in messages.ways.values()] == [[1, 2]] * 9
+    assert messages.stories.keys() == {row["message"] for row in messages.embedded}
 
 
 def test_hops_are_counted_with_how_long_messages_waited(gap_held: Tables) -> None:
@@ -57,11 +58,12 @@ def test_examples_of_findings_name_their_message_and_their_time(gap_held: Tables
     for example in found["resend"].examples:
         assert example.number is not None
         packet = packets[example.number]
-        assert (example.message, example.time_ns, example.frame) == (
-            packet["message"],
-            packet["time_ns"],
-            packet["frame"],
-        )
+        assert (example.message, example.time_ns) == (packet["message"], packet["time_ns"])
+        assert example.place == (packet["file"], packet["frame"])
+        assert example.others or example in found["resend"].examples[EXAMPLES:]
+        for number, place in example.others.items():
+            assert place == (packets[number]["file"], packets[number]["frame"])
+            assert packets[number]["message"] == packet["message"]
 
 
 def test_messages_that_expired_are_told_apart_from_those_that_are_slow(dead_letters: Tables) -> None:
@@ -81,7 +83,7 @@ def test_of_many_messages_the_worst_alone_can_be_looked_up(tmp_path: Path) -> No
     assert not messages.every
     assert [row["message"] for row in messages.stuck] == [rows[7]["message"]]
     assert messages.slowest[0]["message"] == rows[30]["message"]
-    assert len(messages.embedded) == len(messages.ways) == 11
+    assert len(messages.embedded) == len(messages.stories) == 11
     assert gather(tables, embedded_limit=40).messages.every
 
 

@@ -1,0 +1,134 @@
+"""Where packets are: those that messages and findings lead to, all found in one pass over the table of packets."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from captures.decode.row import identifier_text
+from captures.decode.sight import Kind
+from captures.pipeline.report.facts import Place
+from captures.pipeline.report.scanning import batches, grouped, integers, rows
+from captures.pipeline.stages.rows import subject_of
+from captures.pipeline.tables import Tables
+
+ACKNOWLEDGMENTS: Final = pa.array(map(str, (Kind.ORDER_ACK, Kind.FINAL_ACK, Kind.ADMIN_ACK)), pa.string())
+_COLUMNS: Final = (
+    "series",
+    "row_id",
+    "number",
+    "framed",
+    "kind",
+    "time_ns",
+    "interface",
+    "file",
+    "frame_file",
+    "frame",
+    "message",
+    "ack_message",
+    "ack_sequence",
+    "correlation",
+    "class_name",
+)
+
+
+class Seen(NamedTuple):
+    """A packet.
+
+    time_ns: by the reference clock. captured_ns: by that of its capture point.
+    message: the identifier of what it carries, if that is a message.
+    """
+
+    place: Place
+    time_ns: int
+    captured_ns: int
+    message: str | None
+
+
+class Places:
+    """Packets that were asked for, each by what leads to it; first all are asked for, then found, then looked up."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, int], Seen | None] = {}
+        self._numbers: dict[tuple[str, int], Seen | None] = {}
+        self._acknowledgments: dict[tuple[str, str | None, int], Seen | None] = {}
+
+    def want_row(self, series: str, row_id: int) -> None:
+        """A row of the table, which bytes that are no packet have as well."""
+        self._rows[series, row_id] = None
+
+    def want_packet(self, series: str, number: int) -> None:
+        """A packet of a series."""
+        self._numbers[series, number] = None
+
+    def want_acknowledgment(self, about: str, class_name: str | None, time_ns: int) -> None:
+        """An OrderAck of a sequence, or an acknowledgment of a message; by the reference clock."""
+        self._acknowledgments[about, class_name, time_ns] = None
+
+    def row(self, series: str, row_id: int) -> Seen | None:
+        """What was wanted by its row."""
+        return self._rows.get((series, row_id))
+
+    def packet(self, series: str, number: int) -> Seen | None:
+        """What was wanted by its number."""
+        return self._numbers.get((series, number))
+
+    def acknowledgment(self, about: str, class_name: str | None, time_ns: int) -> Seen | None:
+        """What was wanted by what it is about; of several at one time, the first."""
+        return self._acknowledgments.get((about, class_name, time_ns))
+
+    def find(self, tables: Tables) -> None:
+        """Look for all that is wanted."""
+        if not (self._rows or self._numbers or self._acknowledgments):
+            return
+        row_ids, numbers, times_ns = (
+            np.unique(np.fromiter((key[-1] for key in wanted), dtype=np.int64, count=len(wanted)))
+            for wanted in (self._rows, self._numbers, self._acknowledgments)
+        )
+        offsets_ns = {
+            (row["series"], row["interface"]): row["offset_ns"]
+            for row in rows(tables, "clocks", ("series", "interface", "offset_ns"))
+        }
+        for batch in batches(tables, "packets", _COLUMNS):
+            framed = batch.column("framed").to_numpy(zero_copy_only=False)
+            hits = np.isin(integers(batch.column("row_id"))[0], row_ids)
+            hits |= framed & np.isin(integers(batch.column("number"))[0], numbers)
+            if len(times_ns):
+                kinds = pc.is_in(batch.column("kind"), value_set=ACKNOWLEDGMENTS)
+                hits |= kinds.to_numpy(zero_copy_only=False) & np.isin(_times_ns(batch, offsets_ns), times_ns)
+            for row in batch.filter(pa.array(hits)).to_pylist():
+                self._keep(row, offsets_ns)
+
+    def _keep(self, row: dict[str, Any], offsets_ns: dict[tuple[str, int], int]) -> None:
+        series = row["series"]
+        captured_ns = row["time_ns"]
+        time_ns = captured_ns - offsets_ns.get((series, row["interface"]), 0)
+        place = Place(row["frame_file"] or row["file"], row["frame"])
+        seen = Seen(place, time_ns, captured_ns, row["message"])
+        if (series, row["row_id"]) in self._rows:
+            self._rows[series, row["row_id"]] = seen
+        if row["framed"] and (series, row["number"]) in self._numbers:
+            self._numbers[series, row["number"]] = seen
+        acknowledgment = _about(row), row["class_name"], time_ns
+        if self._acknowledgments.get(acknowledgment, seen) is None:
+            self._acknowledgments[acknowledgment] = seen
+
+
+def _about(row: dict[str, Any]) -> str:
+    """What an acknowledgment is about: a sequence, or a message by its identifier; empty for other packets."""
+    if row["kind"] == Kind.ADMIN_ACK and row["correlation"] is not None:
+        return identifier_text(*subject_of(row["correlation"]))
+    return row["ack_sequence" if row["kind"] == Kind.ORDER_ACK else "ack_message"] or ""
+
+
+def _times_ns(batch: pa.RecordBatch, offsets_ns: dict[tuple[str, int], int]) -> Any:
+    """Times by the reference clock."""
+    times_ns = integers(batch.column("time_ns"))[0]
+    if offsets_ns:
+        times_ns = times_ns.copy()
+        for point, places in grouped(batch, ("series", "interface")):
+            times_ns[places] -= offsets_ns.get(point, 0)
+    return times_ns

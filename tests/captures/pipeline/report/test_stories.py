@@ -1,0 +1,207 @@
+"""What is told of a message is what its packets show, and each step leads to the frame that shows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from captures.decode.sight import Kind
+from captures.pipeline.report.facts import Place, Story
+from captures.pipeline.report.gather import gather
+from captures.pipeline.report.stories import COPIES_TOLD
+from captures.pipeline.report.words import sentence
+from captures.pipeline.tables import Tables
+from tests.captures.pipeline.report.tables import (
+    BEGIN_NS,
+    Rows,
+    capture,
+    history,
+    hop,
+    hops_of,
+    made_up,
+    sample,
+)
+
+SECOND = 10**9
+
+
+def told(story: Story) -> list[str]:
+    return [sentence(step.said) for step in story.steps]
+
+
+def packets_by_place(tables: Tables) -> dict[tuple[str, int], list[dict[str, Any]]]:
+    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for row in tables.read("packets").to_pylist():
+        found.setdefault((row["frame_file"] or row["file"], row["frame"]), []).append(row)
+    return found
+
+
+@pytest.mark.parametrize("name", ["gap-held", "final-acks", "administration", "intermediate-killed"])
+def test_each_step_leads_to_the_packet_that_shows_it(name: str, tmp_path: Path) -> None:
+    tables = sample(name, tmp_path)
+    packets = packets_by_place(tables)
+    for message, story in gather(tables).messages.stories.items():
+        assert story.steps == sorted(story.steps, key=lambda step: step.time_ns)
+        crossed = set()
+        for step in story.steps:
+            text = sentence(step.said)
+            if "had to hold it" in text:
+                continue
+            assert step.place is not None, text
+            there = [row for row in packets[step.place] if row["time_ns"] == step.time_ns]
+            kinds = {row["kind"] for row in there}
+            if text.startswith(("went from", "came to")):
+                assert message in {row["message"] for row in there}
+                crossed.add(step.place)
+            elif text.endswith("answered for it"):
+                assert kinds & {Kind.SESSION_ACK, Kind.TRANSACTIONAL, Kind.RECOVERABLE, Kind.EXPRESS}
+            elif "OrderAck" in text:
+                assert Kind.ORDER_ACK in kinds
+            elif "let it go" in text:
+                assert there
+            elif "FinalAck" in text:
+                assert message in {row["ack_message"] for row in there}
+            else:
+                assert any(row["class_name"] and text.endswith(row["class_name"]) for row in there)
+        shown = {place for place, rows in packets.items() if message in {row["message"] for row in rows}}
+        assert crossed == shown
+
+
+def test_messages_behind_a_gap_say_what_they_waited_for(gap_held: Tables) -> None:
+    messages = gather(gap_held).messages
+    held = {
+        row["sequence_number"]: [
+            line for line in told(messages.stories[row["message"]]) if " hold" in line or "let it" in line
+        ]
+        for row in messages.embedded
+    }
+    waited = [number for number, lines in held.items() if lines]
+    assert waited == [6, 7, 8, 9]
+    for number in waited:
+        first, last = held[number]
+        assert first == "127.0.0.3:1801 had to hold it: of its sequence, 3–5 had not come"
+        assert last.startswith("all before it had come, so that 127.0.0.3:1801 could let it go, after 5.")
+
+
+def stuck(number: int, **columns: Any) -> dict[str, Any]:
+    nothing = dict.fromkeys(("arrived_ns", "latency_ns", "order_acked_ns", "order_ack_at_source"))
+    return history(number, outcome="in flight", **nothing, **columns)
+
+
+def test_a_message_that_is_stuck_is_said_to_be_where_it_is(tmp_path: Path) -> None:
+    there, between = stuck(1, whereabouts="b"), stuck(2, whereabouts="b > c")
+    hops = [
+        hop(there["message"], 1, "ab", BEGIN_NS, acknowledged_ns=BEGIN_NS + 2 * SECOND),
+        hop(between["message"], 1, "ab", BEGIN_NS, acknowledged_ns=BEGIN_NS),
+        hop(between["message"], 2, "bc", BEGIN_NS, last_ns=BEGIN_NS + 6 * SECOND, copies=3),
+    ]
+    ended = capture(last_ns=BEGIN_NS + 9 * SECOND)
+    rows: dict[str, Rows] = {"captures": [ended], "histories": [there, between], "hops": hops}
+    stories = gather(made_up(tmp_path / "out", rows)).messages.stories
+    assert [sentence(story.verdict) for story in stories.values()] == [
+        "b has it: it answered for it, and did not send it on before the captures ended, which was 7 s later.",
+        "b sent it to c 3 times and was not answered, until the captures ended 3 s after it had last done so.",
+    ]
+    assert "went from b to c for the last of 3 times" in told(stories[between["message"]])
+
+
+def test_a_message_that_its_destination_holds_for_ever_says_what_it_lacks(tmp_path: Path) -> None:
+    row = history(9, outcome="reached", order_acked_ns=None, source_manager="a-key")
+    gap: dict[str, Any] = {
+        "series": "day.pcapng",
+        "source_manager": "a-key",
+        "sequence": "1:1",
+        "from_key": "b-key",
+        "to_key": "c-key",
+    }
+    gap |= {"opened_by": 1, "opened_ns": row["first_ns"]}
+    gaps = [gap | {"first_number": 3, "last_number": 5}, gap | {"first_number": 7, "last_number": 7}]
+    gaps += [gap | {"first_number": 10, "last_number": 12}]
+    tables = made_up(tmp_path / "out", {"histories": [row], "hops": hops_of(row), "gaps": gaps})
+    [story] = gather(tables).messages.stories.values()
+    assert sentence(story.verdict) == (
+        "It came to its destination, c, which has to hold it: of its sequence, 3–5, 7 never came."
+    )
+    assert "c had to hold it: of its sequence, 3–5, 7 had not come" in told(story)
+
+
+def test_of_a_message_that_crossed_very_often_some_copies_are_told(tmp_path: Path) -> None:
+    row = history(1)
+    copies = 3 * COPIES_TOLD
+    first, second = hops_of(row)
+    second |= {"number": 1_000}
+    first |= {"copies": copies, "last_ns": BEGIN_NS + copies * SECOND}
+    numbers = range(1, copies + 1)
+    place = {"series": "day.pcapng", "file": "day.pcapng", "interface": 0}
+    packets = [
+        place | {"row_id": number, "number": number, "framed": True, "frame": number, "kind": "Transactional"}
+        | {"message": row["message"], "time_ns": BEGIN_NS + number * SECOND}
+        for number in numbers
+    ]  # fmt: skip
+    arrivals = [
+        place | {"message": row["message"], "to_key": "b-key", "row_id": number, "number": number}
+        | {"verdict": "duplicate" if number > 1 else "new", "reason": "why" if number > 1 else ""}
+        for number in numbers
+    ]  # fmt: skip
+    for each in arrivals:
+        del each["interface"]
+    rows: dict[str, Rows] = {
+        "histories": [row],
+        "hops": [first, second],
+        "packets": packets,
+        "duplicates": arrivals,
+    }
+    [story] = gather(made_up(tmp_path / "out", rows)).messages.stories.values()
+    again = [step for step in story.steps if "again" in step.said.before]
+    assert [step.place for step in again] == [
+        Place("day.pcapng", number) for number in range(2, COPIES_TOLD + 1)
+    ]
+    assert sentence(again[0].said) == "came to b again, as a duplicate: why"
+    assert f"went from a to b for the last of {copies} times" in told(story)
+
+
+def test_steps_are_by_the_reference_clock_whatever_clock_saw_them(tmp_path: Path) -> None:
+    row = history(1)
+    first, second = hops_of(row)
+    second |= {"number": 2}
+    packet = {
+        "series": "day.pcapng",
+        "file": "day.pcapng",
+        "framed": True,
+        "kind": "Transactional",
+        "message": row["message"],
+    }
+    packets = [
+        packet | {"row_id": 1, "number": 1, "frame": 1, "interface": 0, "time_ns": row["first_ns"]},
+        packet
+        | {"row_id": 2, "number": 2, "frame": 2, "interface": 1, "time_ns": row["arrived_ns"] + SECOND},
+        packet
+        | {"row_id": 3, "number": 3, "frame": 3, "interface": 1, "time_ns": row["arrived_ns"] + SECOND + 7},
+        packet
+        | {"row_id": 4, "number": 4, "frame": 4, "interface": 1, "time_ns": row["order_acked_ns"] + SECOND}
+        | {"kind": "OrderAck", "class_name": "ORDER_ACK", "message": None, "ack_sequence": row["sequence"]},
+    ]
+    arrivals = [
+        {
+            "message": row["message"],
+            "to_key": "c-key",
+            "series": "day.pcapng",
+            "row_id": number,
+            "number": number,
+        }
+        for number in (2, 3)
+    ]
+    clocks = [{"series": "day.pcapng", "interface": 1, "offset_ns": SECOND, "packets": 1}]
+    rows: dict[str, Rows] = {
+        "histories": [row],
+        "hops": [first, second],
+        "packets": packets,
+        "duplicates": arrivals,
+        "clocks": clocks,
+    }
+    [story] = gather(made_up(tmp_path / "out", rows)).messages.stories.values()
+    times = {step.place: step.time_ns for step in story.steps}
+    assert times[Place("day.pcapng", 3)] == row["arrived_ns"] + 7
+    assert times[Place("day.pcapng", 4)] == row["order_acked_ns"]
