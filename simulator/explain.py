@@ -13,31 +13,13 @@ from mqproto.localqueue import JOURNAL_SUFFIX, SystemQueue
 from mqproto.status import IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.whereabouts import MessageStatus, Spot
 from mqproto.wire import MessageClass, guid_from_text
+from mqproto.wire.classes import REFUSALS
 from simulator.control import Explanation
 from simulator.directory import known_as
 from simulator.topology import Topology
 
 NEARLY_FULL: Final = 0.75
 """From this part of a quota on, it is worth a word."""
-
-DEAD: Final = {
-    MessageClass.NACK_BAD_DST_Q: "its queue does not exist",
-    MessageClass.NACK_DELETED: "it was deleted on its way",
-    MessageClass.NACK_REACH_QUEUE_TIMEOUT: "it did not reach its queue in time",
-    MessageClass.NACK_Q_EXCEED_QUOTA: "its queue was full",
-    MessageClass.NACK_ACCESS_DENIED: "its sender may not send to the queue",
-    MessageClass.NACK_HOP_COUNT_EXCEEDED: "it passed too many queue managers",
-    MessageClass.NACK_BAD_SIGNATURE: "its signature was wrong",
-    MessageClass.NACK_BAD_ENCRYPTION: "it could not be decrypted",
-    MessageClass.NACK_NOT_TRANSACTIONAL_Q: "it was transactional and its queue is not",
-    MessageClass.NACK_NOT_TRANSACTIONAL_MSG: "its queue is transactional and it was not",
-    MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER: "it was encrypted in a way that its destination does not know",
-    MessageClass.NACK_Q_DELETED: "its queue was deleted before it was received",
-    MessageClass.NACK_Q_PURGED: "its queue was purged before it was received",
-    MessageClass.NACK_RECEIVE_TIMEOUT: "nobody received it in time",
-    MessageClass.NACK_RECEIVE_REJECTED: "an application rejected it",
-}
-"""Why a message is a dead letter.  [MS-MQMQ] 2.2.18.1.6"""
 
 
 class Explainer:
@@ -271,9 +253,9 @@ def _kept_because(message: MessageStatus, destination: str) -> str:
     number = message.message_class
     if number == MessageClass.NORMAL:
         return f"a copy of a message to {destination}"
-    if number not in DEAD:
+    if number not in REFUSALS:
         return f"a dead letter to {destination}, class {number:#06x}"
-    return f"a dead letter to {destination}: {DEAD[MessageClass(number)]} ({MessageClass(number).name})"
+    return f"a dead letter to {destination}: {REFUSALS[MessageClass(number)]} ({MessageClass(number).name})"
 
 
 def _outgoing_summary(queue: OutgoingStatus, messages: list[MessageStatus], status: NodeStatus) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -58,6 +57,7 @@ def report(
         from captures.pipeline.report.summary import as_json as facts_as_json
         from captures.pipeline.report.summary import lines
         from captures.pipeline.tables import Tables
+        from captures.pipeline.whole import whole
     except ModuleNotFoundError as missing:
         raise UsageError(f"{missing.name} is not installed: pip install 'mqproto[spark]'") from None
 
@@ -68,7 +68,8 @@ def report(
         return _tell(opened, message, as_json=as_json)
     facts = gather(opened)
     target = tables / PAGE if html is None else html
-    _write(target, page(facts))
+    with whole(target) as file:
+        file.write_text(page(facts), "utf-8")
     if as_json:
         print_json(facts_as_json(facts) | {"page": str(target)})
     else:
@@ -97,13 +98,3 @@ def _tell(tables: Tables, text: str, *, as_json: bool) -> int:
     if not rows:
         print(f"no message in {tables.folder} has this in its label or identifier")
     return DONE if rows else FINDING
-
-
-def _write(path: Path, text: str) -> None:
-    """A page is there as a whole or not at all."""
-    temporary = path.with_name(f".{path.name}.new")
-    try:
-        temporary.write_text(text, "utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

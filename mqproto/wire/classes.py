@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 
 class MessageClass(IntEnum):
@@ -32,3 +33,23 @@ class MessageClass(IntEnum):
     NACK_Q_PURGED = 0xC001
     NACK_RECEIVE_TIMEOUT = 0xC002
     NACK_RECEIVE_REJECTED = 0xC004
+
+
+REFUSALS: Final = {
+    MessageClass.NACK_BAD_DST_Q: "its queue does not exist",
+    MessageClass.NACK_DELETED: "it was deleted on its way",
+    MessageClass.NACK_REACH_QUEUE_TIMEOUT: "it did not reach its queue in time",
+    MessageClass.NACK_Q_EXCEED_QUOTA: "its queue was full",
+    MessageClass.NACK_ACCESS_DENIED: "its sender may not send to the queue",
+    MessageClass.NACK_HOP_COUNT_EXCEEDED: "it passed too many queue managers",
+    MessageClass.NACK_BAD_SIGNATURE: "its signature was wrong",
+    MessageClass.NACK_BAD_ENCRYPTION: "it could not be decrypted",
+    MessageClass.NACK_NOT_TRANSACTIONAL_Q: "it was transactional and its queue is not",
+    MessageClass.NACK_NOT_TRANSACTIONAL_MSG: "its queue is transactional and it was not",
+    MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER: "it was encrypted in a way that its destination does not know",
+    MessageClass.NACK_Q_DELETED: "its queue was deleted before it was received",
+    MessageClass.NACK_Q_PURGED: "its queue was purged before it was received",
+    MessageClass.NACK_RECEIVE_TIMEOUT: "nobody received it in time",
+    MessageClass.NACK_RECEIVE_REJECTED: "an application rejected it",
+}
+"""Why a message was refused, or became a dead letter, in words."""

@@ -19,8 +19,9 @@ from mqproto.status import IncomingStatus, LocalStatus, NodeStatus, OutgoingStat
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.whereabouts import MessageStatus, Spot
 from mqproto.wire import INFINITE, MessageClass, guid_text
+from mqproto.wire.classes import REFUSALS
 from simulator.control import Explanation
-from simulator.explain import DEAD, Explainer, duration
+from simulator.explain import Explainer, duration
 from tests.simulator.statuses import (
     DESTINATION,
     EXPRESS,
@@ -271,7 +272,7 @@ def test_each_class_of_a_dead_letter_is_a_reason_in_words(number: MessageClass) 
     dead = replace(MESSAGE, spot=Spot.IN_QUEUE, queue=SystemQueue.DEADXACT, message_class=number)
     said = words(local=replace(QUEUE, name=SystemQueue.DEADXACT), messages=(dead,))
     [line] = [line for line in said if "a dead letter" in line]
-    assert line.endswith(f"{DEAD[number]} ({number.name})")
+    assert line.endswith(f"{REFUSALS[number]} ({number.name})")
 
 
 @pytest.mark.parametrize(

@@ -112,8 +112,9 @@ class Messages:
 
     arrived: from where they were first seen to their destination, if there was more than one hop.
     confirmed: until an OrderAck for them came, to their source where the captures show that.
-    slowest, stuck, failed: the worst of each: the longest first, those that stuck longest first, the earliest first.
-    every: whether `embedded` has all there are, or those of the three lists alone.
+    stuck, failed: the first of them.
+    slowest, latest, resent: the worst of each: to their destination, until their OrderAck, and sent again.
+    every: whether `embedded` has all there are, or those of the lists alone.
     stories: by the message, of those embedded.
     """
 
@@ -123,9 +124,11 @@ class Messages:
     deliveries: dict[str, int] = field(default_factory=dict)
     arrived: Spread = field(default_factory=Spread)
     confirmed: Spread = field(default_factory=Spread)
-    slowest: list[dict[str, Any]] = field(default_factory=list)
     stuck: list[dict[str, Any]] = field(default_factory=list)
     failed: list[dict[str, Any]] = field(default_factory=list)
+    slowest: list[dict[str, Any]] = field(default_factory=list)
+    latest: list[dict[str, Any]] = field(default_factory=list)
+    resent: list[dict[str, Any]] = field(default_factory=list)
     every: bool = True
     embedded: list[dict[str, Any]] = field(default_factory=list)
     stories: dict[str, Story] = field(default_factory=dict)

@@ -6,19 +6,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from captures.pipeline.report.facts import Messages
-from captures.pipeline.report.scanning import LEAST, Top, batches, integers
+from captures.pipeline.report.scanning import Top, batches, integers
 from captures.pipeline.stages.histories import HISTORIES, HOPS, Outcome
 from captures.pipeline.tables import Tables
 
 EMBEDDED_LIMIT: Final = 5_000
 """So many messages at most can be looked up in the page; some 700 bytes each."""
-WORST: Final = 10
-"""So many of each list are shown."""
+ENDED_BADLY: Final = 10
+"""So many that are stuck are shown, and so many that were refused or expired."""
+WORST: Final = 5
+"""So many of each other list."""
 STUCK: Final = (str(Outcome.IN_FLIGHT), str(Outcome.LOST_FROM_VIEW))
 FAILED: Final = (str(Outcome.REFUSED), str(Outcome.EXPIRED))
 HOPS_OF_ONE: Final = 64
@@ -35,7 +36,8 @@ def messages(tables: Tables, embedded_limit: int = EMBEDDED_LIMIT) -> Messages:
     found.every = found.count <= embedded_limit
     outcomes: Counter[str] = Counter()
     deliveries: Counter[str] = Counter()
-    slowest, stuck, failed = Top(WORST), Top(WORST), Top(WORST)
+    stuck, failed = Top(ENDED_BADLY), Top(ENDED_BADLY)
+    slowest, latest, resent = Top(WORST), Top(WORST), Top(WORST)
     for batch in batches(tables, "histories", _HISTORY):
         first_ns, _ = integers(batch.column("first_ns"))
         latency_ns, arrived = integers(batch.column("latency_ns"))
@@ -44,24 +46,26 @@ def messages(tables: Tables, embedded_limit: int = EMBEDDED_LIMIT) -> Messages:
         outcome = batch.column("outcome")
         outcomes.update(_counted(outcome))
         deliveries.update(_counted(batch.column("delivery")))
-        found.resends += int(integers(batch.column("resends"))[0].sum())
+        resends, _ = integers(batch.column("resends"))
+        found.resends += int(resends.sum())
+        confirmed_ns = acked_ns - first_ns
         found.arrived.add(latency_ns[arrived & (hops > 1)])
-        found.confirmed.add((acked_ns - first_ns)[acked])
+        found.confirmed.add(confirmed_ns[acked])
         is_stuck, is_failed = _is_one_of(outcome, STUCK), _is_one_of(outcome, FAILED)
-        took_ns = np.maximum(
-            np.where(arrived, latency_ns, LEAST), np.where(acked, acked_ns - first_ns, LEAST)
-        )
-        slowest.take(batch, took_ns, (took_ns > 0) & ~is_failed)
         stuck.take(batch, -first_ns, is_stuck)
         failed.take(batch, -first_ns, is_failed)
+        slowest.take(batch, latency_ns, arrived & (latency_ns > 0) & ~is_failed)
+        latest.take(batch, confirmed_ns, acked & (confirmed_ns > 0) & ~is_failed)
+        resent.take(batch, resends, resends > 0)
         if found.every:
             found.embedded += batch.to_pylist()
     found.outcomes = _by_count(outcomes)
     found.deliveries = _by_count(deliveries)
-    found.slowest, found.stuck, found.failed = slowest.rows(), stuck.rows(), failed.rows()
+    found.stuck, found.failed = stuck.rows(), failed.rows()
+    found.slowest, found.latest, found.resent = slowest.rows(), latest.rows(), resent.rows()
     if not found.every:
-        worst = {row["message"]: row for row in (*found.slowest, *found.stuck, *found.failed)}
-        found.embedded = list(worst.values())
+        lists = (found.stuck, found.failed, found.slowest, found.latest, found.resent)
+        found.embedded = list({row["message"]: row for each in lists for row in each}.values())
     found.embedded.sort(key=lambda row: (row["first_ns"], row["message"]))
     return found
 

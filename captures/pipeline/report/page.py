@@ -29,6 +29,7 @@ from captures.pipeline.report.words import (
     duration,
     escaped,
     frame_filter,
+    gaps_text,
     rate,
     share,
     size,
@@ -96,7 +97,7 @@ def _head(facts: Facts) -> Iterator[str]:
     items = "".join(f'<li class="{style}"><b>{number}</b> {what}</li>' for style, number, what in numbers)
     yield f'<ul class="numbers">{items}</ul>'
     links = {
-        "worst": "Slowest and stuck",
+        "worst": "Stuck, failed, slow",
         "routes": "Routes",
         "latency": "Latency",
         "sequences": "Sequences",
@@ -117,8 +118,9 @@ def _search(facts: Facts) -> Iterator[str]:
     else:
         command = shlex.join(["mqproto", "report", facts.folder, "--message", "LABEL"])
         yield (
-            f"<p>This page has the {len(messages.embedded):,} slowest, stuck and failed of {messages.count:,} "
-            f"messages. For any other: <code>{escaped(command, limit=None)}</code></p>"
+            f"<p>This page has {len(messages.embedded):,} of {messages.count:,} messages: some of those that "
+            "are stuck or failed, and the slowest. "
+            f"For any other: <code>{escaped(command, limit=None)}</code></p>"
         )
         yield f'<label for="search">Among these {len(messages.embedded):,}: a part of a label, or an identifier</label>'
     example = next((row["label"] for row in messages.embedded if row["label"]), "")
@@ -130,7 +132,7 @@ def _search(facts: Facts) -> Iterator[str]:
 
 def _worst(facts: Facts) -> Iterator[str]:
     messages = facts.messages
-    yield '<section id="worst"><h2>Slowest, stuck and failed messages</h2>'
+    yield '<section id="worst"><h2>Stuck, failed and slow messages</h2>'
     if not messages.count:
         yield "<p>The captures have no message of an application.</p>"
     failed = sum(messages.outcomes.get(outcome, 0) for outcome in BAD)
@@ -138,7 +140,9 @@ def _worst(facts: Facts) -> Iterator[str]:
     lists = (
         ("Not seen to end", messages.stuck, stuck, "Those first seen longest ago come first.", "whereabouts"),
         ("Refused or expired", messages.failed, failed, "The earliest come first.", "whereabouts"),
-        ("Slowest", messages.slowest, 0, "To their destination, or until their OrderAck came.", "route"),
+        ("Longest to their destination", messages.slowest, 0, "", "route"),
+        ("Longest until their OrderAck", messages.latest, 0, "", "route"),
+        ("Sent again most often", messages.resent, 0, "", "route"),
     )
     for title, rows, count, caption, last in lists:
         if not rows:
@@ -172,16 +176,17 @@ def _worst_row(row: dict[str, Any], last: str) -> Iterator[str]:
 
 
 def _route(labels: Sequence[str]) -> str:
-    """From where to where, with what is between if that is little."""
-    if len(labels) > 3:
-        return f"{labels[0]} → {len(labels) - 2} others → {labels[-1]}"
-    return " → ".join(labels)
+    """From where to where, and over how many hops."""
+    return f"{labels[0]} → {labels[-1]}" + (f", {len(labels) - 1} hops" if len(labels) > 2 else "")
 
 
 def _link(message: str, label: str | None) -> str:
-    manager, _, number = message.partition("\\")
-    name = escaped(label) or f"no label, {escaped(manager[:8])}…\\{escaped(number)}"
-    return f'<a href="#message={quote(message, safe="")}" title="{escaped(message)}">{name}</a>'
+    """A message by its label, and by the number that its queue manager gave it, as labels may be alike."""
+    number = message.rpartition("\\")[-1]
+    return (
+        f'<a href="#message={quote(message, safe="")}" title="{escaped(message)}">{escaped(label) or "no label"}</a> '
+        f'<span class="faint">\\{escaped(number)}</span>'
+    )
 
 
 def _tag(outcome: str) -> str:
@@ -245,8 +250,7 @@ def _sequences(facts: Facts) -> Iterator[str]:
     yield '<section id="sequences"><h2>Sequences and their gaps</h2>'
     gaps = "no number was missing on any hop"
     if sequences.gaps:
-        never = f"{sequences.gaps_open:,}" if sequences.gaps_open else "none"
-        gaps = f"{counted(sequences.gaps, 'gap')} on all hops, {never} never filled"
+        gaps = f"{gaps_text(sequences)} on all hops"
     yield f"<p>{counted(sequences.count, 'transactional sequence')}; {gaps}.</p>"
     if any(each.gaps for each in sequences.shown):
         yield "<p>A pale box is a gap, until its numbers came; a dark one was still open at the end.</p>"

@@ -41,14 +41,16 @@
     return `${us} µs`;
   };
   const quoted = (text) => `'${text.replaceAll("'", `'"'"'`)}'`;
-  const named = (message) => message.label || "(no label)";
+  const named = (message) => message.label || "no label";
+  // Labels may be alike; the number that its queue manager gave it is not.
+  const numbered = (message) => element("span", ` \\${message.id.split("\\").pop()}`, "faint number");
 
   const sentence = ([before, us, after]) =>
     us === undefined ? word(before) : `${word(before)} ${duration(us)}${word(after)}`;
 
   const show = (message) => {
-    const parts = [element("h3", `${named(message)} `)];
-    parts[0].append(tag(message.outcome));
+    const parts = [element("h3", named(message))];
+    parts[0].append(numbered(message), " ", tag(message.outcome));
     parts.push(element("p", sentence(message.verdict)));
     const route = element("div", null, "route");
     route.setAttribute("aria-label", "route");
@@ -59,17 +61,20 @@
     parts.push(route);
     const table = element("table");
     const head = element("tr");
+    const places = new Set(message.steps.filter(([, , file]) => file !== undefined).map(([, , file]) => file));
+    const where = places.size === 1 ? `where, in ${word([...places][0])}` : "where to see it";
     const days = new Set(message.steps.map(([us]) => when(us).slice(0, 10)));
     const clock = (us) => (days.size === 1 ? when(us).slice(11) : when(us));
     const day = days.size === 1 ? `${[...days][0]}, UTC` : "time, UTC";
-    for (const name of ["since first seen", day, "what happened", "where to see it"]) head.append(element("th", name));
+    for (const name of ["since first seen", day, "what happened", where]) head.append(element("th", name));
     table.append(head);
     for (const [us, said, file, frame] of message.steps) {
       const row = element("tr");
       row.append(element("td", us === message.first ? "0" : duration(us - message.first), "right"));
       row.append(element("td", clock(us), "nowrap"), element("td", sentence(said), "text"));
       const place = element("td", null, "text");
-      if (frame) place.append(element("code", `frame.number == ${frame}`), element("span", ` in ${word(file)}`, "faint"));
+      if (frame) place.append(element("code", `frame.number == ${frame}`));
+      if (frame && places.size > 1) place.append(element("span", ` in ${word(file)}`, "faint"));
       row.append(place);
       table.append(row);
     }
@@ -118,7 +123,9 @@
       const button = element("button");
       button.type = "button";
       button.dataset.id = message.id;
-      button.append(element("span", named(message), "what"), element("span", when(message.first), "when"), tag(message.outcome));
+      const what = element("span", named(message), "what");
+      what.append(numbered(message));
+      button.append(what, element("span", when(message.first), "when"), tag(message.outcome));
       button.addEventListener("click", () => { location.hash = `message=${encodeURIComponent(message.id)}`; });
       const item = element("li");
       item.append(button);

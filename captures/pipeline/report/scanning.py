@@ -13,8 +13,6 @@ import pyarrow.parquet as pq
 from captures.pipeline.tables import Tables
 
 BATCH_ROWS: Final = 65_536
-LEAST: Final = np.iinfo(np.int64).min
-"""What stands for null where rows are compared."""
 
 
 def batches(tables: Tables, table: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

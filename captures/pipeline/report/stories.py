@@ -19,6 +19,7 @@ from captures.pipeline.stages.histories import Outcome
 from captures.pipeline.stages.sequence_schema import GAPS
 from captures.pipeline.tables import Tables
 from mqproto.wire import MessageClass
+from mqproto.wire.classes import REFUSALS
 
 COPIES_TOLD: Final = 8
 """Of a message at one queue manager, so many arrivals are told one by one."""
@@ -32,6 +33,7 @@ _AS: Final = {
     str(Verdict.DUPLICATE): "as a duplicate",
     str(Verdict.IN_DOUBT): "in doubt",
 }
+_REFUSALS: Final = {each.name: text for each, text in REFUSALS.items()}
 Row = dict[str, Any]
 
 
@@ -214,13 +216,11 @@ def _verdict(row: Row, hops: list[Row], gaps: list[Row], ended_ns: int) -> Sente
     where, took_ns = row["whereabouts"], row["latency_ns"] or None
     came = f"It came to its destination, {where}"
     after = came if took_ns is None else f"{came}, after"
-    told = row["final_class"] or next(iter(row["administration"] or ()), "")
-    why = f": an acknowledgment said {told}" if told else ""
     match row["outcome"]:
         case Outcome.EXPIRED:
-            return Sentence(f"It expired{why}. Last seen at {where}.")
+            return Sentence(f"It expired{_why(row)}. It was last seen at {where}.")
         case Outcome.REFUSED:
-            return Sentence(f"It was refused{why}. Last seen at {where}.")
+            return Sentence(f"It was refused{_why(row)}. It was last seen at {where}.")
         case Outcome.CONFIRMED:
             return Sentence(after, took_ns, ", and its source was told so.")
         case Outcome.ACKNOWLEDGED:
@@ -238,10 +238,22 @@ def _verdict(row: Row, hops: list[Row], gaps: list[Row], ended_ns: int) -> Sente
         return Sentence(f"It was last seen at, or on, {where}.{lost}")
     last = hops[-1]
     if last["acknowledged_ns"] is not None:
-        text = (
-            f"{where} has it: it answered for it, and did not send it on before the captures ended, which was"
-        )
-        return Sentence(text, max(0, ended_ns - last["acknowledged_ns"]), f" later.{lost}")
+        text = f"{where} answered for it, and has it: it did not send it on"
+        return Sentence(*_until(text, ended_ns - last["acknowledged_ns"], lost))
     times = f"{last['copies']:,} times" if last["copies"] > 1 else "once"
-    text = f"{last['from_label']} sent it to {last['to_label']} {times} and was not answered, until the captures ended"
-    return Sentence(text, max(0, ended_ns - last["last_ns"]), f" after it had last done so.{lost}")
+    text = f"{last['from_label']} sent it to {last['to_label']} {times}, and no answer came"
+    return Sentence(*_until(text, ended_ns - last["last_ns"], lost))
+
+
+def _until(text: str, ns: int, lost: str) -> tuple[str, int | None, str]:
+    if ns < 1_000:
+        return f"{text} before the captures end.{lost}", None, ""
+    return f"{text} in the", ns, f" until the captures end.{lost}"
+
+
+def _why(row: Row) -> str:
+    """What the first refusal said, in words where the class of it is known."""
+    for name in (row["final_class"], *(row["administration"] or ())):
+        if name in _REFUSALS:
+            return f": {_REFUSALS[name]}"
+    return ""

@@ -13,6 +13,7 @@ from captures.pipeline.report.words import (
     decode_command,
     duration,
     frame_filter,
+    gaps_text,
     harmless,
     rate,
     sentence,
@@ -21,7 +22,7 @@ from captures.pipeline.report.words import (
 )
 
 HOPS_LISTED: Final = 10
-LISTED: Final = 5
+LISTED: Final = 3
 
 
 def lines(facts: Facts) -> Iterator[str]:
@@ -48,13 +49,14 @@ def lines(facts: Facts) -> Iterator[str]:
         yield f"and {counted(left_out, 'hop')} more"
     sequences = facts.sequences
     if sequences.gaps:
-        never = f"{sequences.gaps_open:,}" if sequences.gaps_open else "none"
         yield ""
-        yield f"{counted(sequences.gaps, 'gap')} in {counted(sequences.count, 'sequence')}, {never} never filled"
+        yield f"{counted(sequences.count, 'sequence')}, {gaps_text(sequences)}"
     for title, rows in (
         ("not seen to end", messages.stuck),
         ("refused or expired", messages.failed),
-        ("slowest", messages.slowest),
+        ("longest to their destination", messages.slowest),
+        ("longest until their OrderAck", messages.latest),
+        ("sent again most often", messages.resent),
     ):
         if rows:
             yield ""
@@ -75,13 +77,17 @@ def _spread(name: str, spread: Spread) -> Iterator[str]:
 
 
 def _one_line(row: dict[str, Any]) -> str:
-    name = harmless(row["label"]) or harmless(row["message"])
-    took = (
-        ""
-        if row["latency_ns"] is None or row["hops"] < 2
-        else f", {duration(row['latency_ns'])} to its destination"
-    )
-    return f"{name}: {harmless(row['outcome'])}, {harmless(row['whereabouts'])}{took}"
+    number = row["message"].rpartition("\\")[-1]
+    parts = [
+        f"{harmless(row['label'])} \\{harmless(number)}: {harmless(row['outcome'])}, {harmless(row['whereabouts'])}"
+    ]
+    if row["latency_ns"] is not None and row["hops"] > 1:
+        parts.append(f"{duration(row['latency_ns'])} to its destination")
+    if row["order_acked_ns"] is not None:
+        parts.append(f"OrderAck after {duration(row['order_acked_ns'] - row['first_ns'])}")
+    if row["resends"]:
+        parts.append(f"sent again {counted(row['resends'], 'time')}")
+    return ", ".join(parts).lstrip()
 
 
 def story(row: dict[str, Any], told: Story) -> Iterator[str]:
@@ -138,9 +144,11 @@ def as_json(facts: Facts) -> dict[str, Any]:
             "outcomes": messages.outcomes,
             "to_destination": messages.arrived.as_json(),
             "until_order_ack": messages.confirmed.as_json(),
-            "slowest": [_brief(row) for row in messages.slowest],
             "stuck": [_brief(row) for row in messages.stuck],
             "failed": [_brief(row) for row in messages.failed],
+            "slowest": [_brief(row) for row in messages.slowest],
+            "latest": [_brief(row) for row in messages.latest],
+            "resent": [_brief(row) for row in messages.resent],
         },
         "hops": [
             {

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from captures.decode.names import printable
-from captures.pipeline.report.facts import Sentence
+from captures.decode.summary import counted
+from captures.pipeline.report.facts import Sentence, Sequences
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 TEXT_LIMIT: Final = 300
@@ -102,6 +103,12 @@ def share(part: int, whole: int) -> str:
     if 0 < percent < 1:
         return "< 1 %"
     return "> 99 %" if 99 < percent < 100 else f"{percent:.0f} %"
+
+
+def gaps_text(sequences: Sequences) -> str:
+    """`3 gaps, all filled`; `3 gaps, 1 never filled`."""
+    ended = f"{sequences.gaps_open:,} never" if sequences.gaps_open else "all"
+    return f"{counted(sequences.gaps, 'gap')}, {ended} filled"
 
 
 def decode_command(file: str, *, message: str | None = None, time_ns: int | None = None) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from captures.pipeline.report.gather import gather
 from captures.pipeline.report.judgments import EXAMPLES
-from captures.pipeline.report.messages import named
+from captures.pipeline.report.messages import WORST, named
 from captures.pipeline.report.routes import ranks
 from captures.pipeline.report.traffic import STEPS, nice_step_ns
 from captures.pipeline.tables import Tables, TablesError
@@ -77,13 +77,18 @@ def test_of_many_messages_the_worst_alone_can_be_looked_up(tmp_path: Path) -> No
     rows = [history(number) for number in range(40)]
     rows[7] |= {"outcome": "in flight", "arrived_ns": None, "latency_ns": None, "order_acked_ns": None}
     rows[30] |= {"latency_ns": 10**12}
+    rows[31] |= {"order_acked_ns": rows[31]["first_ns"] + 10**12}
+    rows[32] |= {"resends": 3}
     hops = [each for row in rows for each in hops_of(row)]
     tables = made_up(tmp_path / "out", {"histories": rows, "hops": hops}, part_rows=13)
     messages = gather(tables, embedded_limit=39).messages
     assert not messages.every
     assert [row["message"] for row in messages.stuck] == [rows[7]["message"]]
     assert messages.slowest[0]["message"] == rows[30]["message"]
-    assert len(messages.embedded) == len(messages.stories) == 11
+    assert messages.latest[0]["message"] == rows[31]["message"]
+    assert [row["message"] for row in messages.resent] == [rows[32]["message"]]
+    assert messages.stories.keys() == {row["message"] for row in messages.embedded}
+    assert len(messages.embedded) == 1 + WORST + 2
     assert gather(tables, embedded_limit=40).messages.every
 
 
