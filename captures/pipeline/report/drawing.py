@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import matplotlib as mpl
 from matplotlib.figure import Figure as Canvas
+from matplotlib.transforms import Bbox
 
 from captures.pipeline.report.words import harmless
 
@@ -22,6 +23,9 @@ FAINT: Final = "#767676"
 BLUE, SKY, ORANGE, RED = "#00507a", "#56b4e9", "#e69f00", "#a83200"
 WIDTH_IN: Final = 9.2
 LABEL_LIMIT: Final = 28
+CLEARANCE: Final = 3
+"""Dots between texts."""
+WIDER: Final = 1.06
 STYLE: Final[Any] = {
     "svg.hashsalt": "mqproto",
     "svg.fonttype": "none",
@@ -72,6 +76,12 @@ def drawn(draw: Callable[[Any], object], height_in: float, *, is_laid_out: bool 
         draw(canvas)
         canvas.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     return out.getvalue()
+
+
+def enlarged(box: Any) -> Any:
+    """The box of a text, in dots, as large as it may be in a browser, whose letters may be wider; and some room."""
+    wider = (WIDER - 1) * box.width / 2
+    return Bbox.from_extents(box.x0 - wider, box.y0, box.x1 + wider, box.y1).padded(CLEARANCE)
 
 
 def shortened(label: str) -> str:

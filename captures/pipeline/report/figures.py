@@ -6,7 +6,18 @@ from typing import Any, Final
 
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
-from captures.pipeline.report.drawing import BLUE, FAINT, INK, ORANGE, RED, SKY, Figure, drawn, shortened
+from captures.pipeline.report.drawing import (
+    BLUE,
+    FAINT,
+    INK,
+    ORANGE,
+    RED,
+    SKY,
+    Figure,
+    drawn,
+    enlarged,
+    shortened,
+)
 from captures.pipeline.report.facts import Routes, SequenceHop, Sequences, Traffic
 from captures.pipeline.report.spread import Spread
 from captures.pipeline.report.traffic import nice_step_ns
@@ -193,21 +204,37 @@ def sequences_figure(sequences: Sequences, captured_to_ns: int) -> Figure | None
                     row, width_s, 0.5, left=opened_s, color="#fbe3d6" if not is_open else RED,
                     hatch="" if is_open else "///", edgecolor=RED, linewidth=1,
                 )  # fmt: skip
-            for gap in each.gaps[:GAPS_NAMED]:
-                axes.annotate(
-                    _gap_text(gap), (seconds(gap["opened_ns"]), row - 0.27), xytext=(0, 2),
-                    textcoords="offset points", va="bottom", fontsize=9, color=RED,
-                )  # fmt: skip
         axes.set_yticks(range(len(shown)), [_sequence_name(each) for each in shown], fontsize=9)
         axes.set_ylim(len(shown) - 0.4, -0.8)
         axes.set_xlim(-end_s / 100, end_s * 1.02)
         _clock(axes, end_s)
         axes.set_xlabel(f"time since {when(began_ns)} UTC")
         axes.grid(axis="x")
+        canvas.draw_without_rendering()  # Only now is it known how much room there is for what is written above gaps.
+        for row, each in enumerate(shown):
+            starts = [(_gap_text(gap), seconds(gap["opened_ns"])) for gap in each.gaps[:GAPS_NAMED]]
+            _write_above(axes, starts, row - 0.27)
 
     said = "; ".join(f"{_sequence_name(each).replace(chr(10), ', ')}: {_gaps_text(each)}" for each in shown)
     alt = f"Transactional sequences over time, by hop: {said}."
     return Figure("sequences", "Sequences and their gaps", alt, drawn(draw, 0.9 + 0.55 * len(shown)))
+
+
+def _write_above(axes: Any, texts: list[tuple[str, float]], row: float) -> None:
+    """Texts above their places in a row, but for those that have no room beside the ones before them."""
+    taken: list[Any] = []
+    for text, start in texts:
+        note = axes.annotate(
+            text, (start, row), xytext=(0, 2), textcoords="offset points", va="bottom", fontsize=9, color=RED
+        )
+        note.set_in_layout(False)
+        if enlarged(note.get_window_extent()).x1 > axes.bbox.x1:
+            note.set_ha("right")
+        box = enlarged(note.get_window_extent())
+        if box.x0 < axes.bbox.x0 or any(box.overlaps(other) for other in taken):
+            note.remove()
+        else:
+            taken.append(box)
 
 
 def _sequence_name(each: SequenceHop) -> str:

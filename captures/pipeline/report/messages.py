@@ -16,10 +16,8 @@ from captures.pipeline.tables import Tables
 
 EMBEDDED_LIMIT: Final = 5_000
 """So many messages at most can be looked up in the page; some 700 bytes each."""
-ENDED_BADLY: Final = 10
-"""So many that are stuck are shown, and so many that were refused or expired."""
-WORST: Final = 5
-"""So many of each other list."""
+KEPT: Final = 400
+"""So many at most of each list of messages: of more, the page has those alone."""
 STUCK: Final = (str(Outcome.IN_FLIGHT), str(Outcome.LOST_FROM_VIEW))
 FAILED: Final = (str(Outcome.REFUSED), str(Outcome.EXPIRED))
 HOPS_OF_ONE: Final = 64
@@ -36,8 +34,8 @@ def messages(tables: Tables, embedded_limit: int = EMBEDDED_LIMIT) -> Messages:
     found.every = found.count <= embedded_limit
     outcomes: Counter[str] = Counter()
     deliveries: Counter[str] = Counter()
-    stuck, failed = Top(ENDED_BADLY), Top(ENDED_BADLY)
-    slowest, latest, resent = Top(WORST), Top(WORST), Top(WORST)
+    stuck, failed = Top(KEPT), Top(KEPT)
+    slowest, latest, resent = Top(KEPT), Top(KEPT), Top(KEPT)
     for batch in batches(tables, "histories", _HISTORY):
         first_ns, _ = integers(batch.column("first_ns"))
         latency_ns, arrived = integers(batch.column("latency_ns"))
@@ -66,7 +64,7 @@ def messages(tables: Tables, embedded_limit: int = EMBEDDED_LIMIT) -> Messages:
     if not found.every:
         lists = (found.stuck, found.failed, found.slowest, found.latest, found.resent)
         found.embedded = list({row["message"]: row for each in lists for row in each}.values())
-    found.embedded.sort(key=lambda row: (row["first_ns"], row["message"]))
+    found.embedded.sort(key=lambda row: (row["first_ns"], len(row["message"]), row["message"]))
     return found
 
 

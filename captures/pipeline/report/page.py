@@ -21,7 +21,7 @@ from captures.pipeline.report.embedded import embedded
 from captures.pipeline.report.facts import Example, Facts, Found, Hop, Place
 from captures.pipeline.report.figures import hops_figure, latency_figure, sequences_figure, traffic_figure
 from captures.pipeline.report.judgments import EXAMPLES
-from captures.pipeline.report.messages import FAILED, STUCK
+from captures.pipeline.report.messages import FAILED, KEPT, STUCK
 from captures.pipeline.report.routemap import map_figure
 from captures.pipeline.report.words import (
     about,
@@ -36,7 +36,11 @@ from captures.pipeline.report.words import (
     when,
 )
 
-HOPS_LISTED: Final = 50
+HOPS_LISTED: Final = 25
+ENDED_BADLY: Final = 10
+"""So many messages that are stuck are listed, and so many that were refused or expired."""
+WORST: Final = 5
+"""So many of each other list."""
 HERE: Final = files("captures.pipeline.report")
 GOOD: Final = ("confirmed", "reached", "acknowledged")
 BAD: Final = FAILED
@@ -118,8 +122,8 @@ def _search(facts: Facts) -> Iterator[str]:
     else:
         command = shlex.join(["mqproto", "report", facts.folder, "--message", "LABEL"])
         yield (
-            f"<p>This page has {len(messages.embedded):,} of {messages.count:,} messages: some of those that "
-            "are stuck or failed, and the slowest. "
+            f"<p>This page has {len(messages.embedded):,} of {messages.count:,} messages: of all that are stuck, that "
+            f"failed, that were slow, and that were sent again, up to {KEPT} each. "
             f"For any other: <code>{escaped(command, limit=None)}</code></p>"
         )
         yield f'<label for="search">Among these {len(messages.embedded):,}: a part of a label, or an identifier</label>'
@@ -138,11 +142,23 @@ def _worst(facts: Facts) -> Iterator[str]:
     failed = sum(messages.outcomes.get(outcome, 0) for outcome in BAD)
     stuck = sum(messages.outcomes.get(outcome, 0) for outcome in STUCK)
     lists = (
-        ("Not seen to end", messages.stuck, stuck, "Those first seen longest ago come first.", "whereabouts"),
-        ("Refused or expired", messages.failed, failed, "The earliest come first.", "whereabouts"),
-        ("Longest to their destination", messages.slowest, 0, "", "route"),
-        ("Longest until their OrderAck", messages.latest, 0, "", "route"),
-        ("Sent again most often", messages.resent, 0, "", "route"),
+        (
+            "Not seen to end",
+            messages.stuck[:ENDED_BADLY],
+            stuck,
+            "Those first seen longest ago come first.",
+            "whereabouts",
+        ),
+        (
+            "Refused or expired",
+            messages.failed[:ENDED_BADLY],
+            failed,
+            "The earliest come first.",
+            "whereabouts",
+        ),
+        ("Longest to their destination", messages.slowest[:WORST], 0, "", "route"),
+        ("Longest until their OrderAck", messages.latest[:WORST], 0, "", "route"),
+        ("Sent again most often", messages.resent[:WORST], 0, "", "route"),
     )
     for title, rows, count, caption, last in lists:
         if not rows:
@@ -212,7 +228,8 @@ def _routes(facts: Facts) -> Iterator[str]:
         "Waited: in the queue manager they left. Answered: by the one they came to.",
     )
     if left_out or routes.left_out:
-        yield f"<p>{left_out:,} hops with fewer messages are not listed.</p>"
+        more = f"{counted(left_out, 'more hop')}{' at least' if routes.left_out else ''}"
+        yield f"<p>{more} with no more messages than these are not listed.</p>"
     yield "</section>"
 
 
@@ -250,7 +267,7 @@ def _sequences(facts: Facts) -> Iterator[str]:
     yield '<section id="sequences"><h2>Sequences and their gaps</h2>'
     gaps = "no number was missing on any hop"
     if sequences.gaps:
-        gaps = f"{gaps_text(sequences)} on all hops"
+        gaps = f"on all hops together {gaps_text(sequences)}"
     yield f"<p>{counted(sequences.count, 'transactional sequence')}; {gaps}.</p>"
     if any(each.gaps for each in sequences.shown):
         yield "<p>A pale box is a gap, until its numbers came; a dark one was still open at the end.</p>"

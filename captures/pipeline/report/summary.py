@@ -23,6 +23,8 @@ from captures.pipeline.report.words import (
 
 HOPS_LISTED: Final = 10
 LISTED: Final = 3
+BRIEFED: Final = 10
+"""So many of each list programs get."""
 
 
 def lines(facts: Facts) -> Iterator[str]:
@@ -144,11 +146,11 @@ def as_json(facts: Facts) -> dict[str, Any]:
             "outcomes": messages.outcomes,
             "to_destination": messages.arrived.as_json(),
             "until_order_ack": messages.confirmed.as_json(),
-            "stuck": [_brief(row) for row in messages.stuck],
-            "failed": [_brief(row) for row in messages.failed],
-            "slowest": [_brief(row) for row in messages.slowest],
-            "latest": [_brief(row) for row in messages.latest],
-            "resent": [_brief(row) for row in messages.resent],
+            "stuck": [_brief(row) for row in messages.stuck[:BRIEFED]],
+            "failed": [_brief(row) for row in messages.failed[:BRIEFED]],
+            "slowest": [_brief(row) for row in messages.slowest[:BRIEFED]],
+            "latest": [_brief(row) for row in messages.latest[:BRIEFED]],
+            "resent": [_brief(row) for row in messages.resent[:BRIEFED]],
         },
         "hops": [
             {

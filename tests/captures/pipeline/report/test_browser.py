@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import re
 from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,7 +15,7 @@ from captures.pipeline.report.gather import gather
 from captures.pipeline.report.page import page
 from captures.pipeline.tables import Tables
 from tests.captures.pipeline.report.chromium import PROGRAM, Chromium, chromium
-from tests.captures.pipeline.report.tables import history, hops_of, made_up
+from tests.captures.pipeline.report.tables import BEGIN_NS, Rows, capture, history, hop, hops_of, made_up
 from tests.captures.pipeline.report.test_page import HOSTILE
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="Chromium is not installed: apt-get install chromium")
@@ -83,3 +86,94 @@ def test_all_pictures_are_shown_and_the_page_is_no_wider_than_its_window(
     assert sizes == [[True, True]] * 5
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     assert browser.picture().startswith(b"\x89PNG")
+
+
+TEXTS_IN_EACH_OTHERS_WAY = """
+[...document.querySelectorAll("svg")].flatMap((picture) => {
+  const frame = picture.getBoundingClientRect();
+  const texts = [...picture.querySelectorAll("text")].map((text) => [text.textContent, text.getBoundingClientRect()]);
+  return texts.flatMap(([text, box], place) => [
+    ...(box.left < frame.left - 1 || box.right > frame.right + 1 || box.top < frame.top - 1
+      || box.bottom > frame.bottom + 1 ? [`${text} leaves its picture`] : []),
+    ...texts.slice(place + 1)
+      // Lines that follow each other touch.
+      .filter(([_, other]) => Math.min(box.right, other.right) - Math.max(box.left, other.left) > 1
+        && Math.min(box.bottom, other.bottom) - Math.max(box.top, other.top) > 3)
+      .map(([other, _]) => `${text} is over ${other}`),
+  ]);
+})
+"""
+
+
+def shown_pictures(browser: Chromium, text: str) -> int:
+    """Show the pictures of a page, so that what is in them can be measured; how many texts they have."""
+    found = re.findall(r"data:image/svg\+xml;base64,([^\"]+)", text)
+    pictures = [base64.b64decode(data).decode().partition("<svg")[2] for data in found]
+    browser.show(
+        f"<!DOCTYPE html><meta charset=utf-8><main>{''.join(f'<svg{each}' for each in pictures)}</main>"
+    )
+    return int(browser.evaluate("document.querySelectorAll('svg text').length"))
+
+
+def crowded() -> dict[str, Rows]:
+    """Long labels, many hops between few, gaps side by side, and delays from a microsecond to years."""
+    names = [f"{place} headquarters.gateway-{place}.example" for place in "abcdef"]
+    hops = []
+    for number, (one, other) in enumerate(permutations(range(6), 2)):
+        ends = {
+            "from_key": names[one],
+            "to_key": names[other],
+            "from_label": names[one],
+            "to_label": names[other],
+        }
+        times = {"waited_ns": 1_000 * 10 ** (number % 14), "acknowledged_ns": BEGIN_NS + 10 ** (number % 17)}
+        hops += [
+            hop(f"{number}-{copy}", 1, "ab", BEGIN_NS + copy * 10**9) | ends | times
+            for copy in range(number + 1)
+        ]
+    messages = [
+        history(number, latency_ns=1_000 * 10 ** (number % 14), order_acked_ns=BEGIN_NS + 10 ** (number % 17))
+        for number in range(30)
+    ]
+    sequence = {
+        "series": "day.pcapng",
+        "source_manager": names[0],
+        "sequence": "1700000000:4294967295",
+        "interface": 0,
+    }
+    sequence |= {
+        "from_key": names[0],
+        "to_key": names[1],
+        "first_number": 1,
+        "last_number": 2**32 - 1,
+        "messages": 9,
+    }
+    span = {"first_ns": BEGIN_NS, "last_ns": BEGIN_NS + 100 * 10**9}
+    gap = {name: sequence[name] for name in ("series", "source_manager", "sequence", "from_key", "to_key")}
+    gaps = [
+        gap | {"first_number": 10**9 + 7 * number, "last_number": 10**9 + 7 * number + 3, "opened_by": 1}
+        | {"opened_ns": BEGIN_NS + opened_s * 10**9, "filled_ns": filled_s and BEGIN_NS + filled_s * 10**9}
+        for number, (opened_s, filled_s) in enumerate([(1, 2), (2, 4), (5, 30), (31, 32), (90, 95), (99, None)])
+    ]  # fmt: skip
+    packets = [
+        {"series": "day.pcapng", "row_id": place + 1, "number": place + 1, "framed": True, "kind": kind}
+        | {"time_ns": BEGIN_NS + place * 10**9, "size_bytes": 5 * 10**8 * place}
+        for place, kind in enumerate(["Transactional", "SessionAck", "Ping", "???"])
+    ]
+    return {
+        "captures": [capture(frames=4, last_ns=BEGIN_NS + 100 * 10**9)],
+        "packets": packets,
+        "histories": messages,
+        "hops": hops,
+        "sequences": [sequence | span],
+        "sequence_hops": [sequence | span | {"gaps": len(gaps), "gaps_open": 1}] * 3,
+        "gaps": gaps,
+    }
+
+
+def test_no_text_of_a_picture_is_over_another_or_leaves_it(
+    browser: Chromium, gap_held_page: str, tmp_path: Path
+) -> None:
+    for text in (gap_held_page, page(gather(made_up(tmp_path / "out", crowded())))):
+        assert shown_pictures(browser, text) > 50
+        assert browser.evaluate(TEXTS_IN_EACH_OTHERS_WAY) == []

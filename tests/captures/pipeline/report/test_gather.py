@@ -8,7 +8,7 @@ import pytest
 
 from captures.pipeline.report.gather import gather
 from captures.pipeline.report.judgments import EXAMPLES
-from captures.pipeline.report.messages import WORST, named
+from captures.pipeline.report.messages import named
 from captures.pipeline.report.routes import ranks
 from captures.pipeline.report.traffic import STEPS, nice_step_ns
 from captures.pipeline.tables import Tables, TablesError
@@ -73,7 +73,10 @@ def test_messages_that_expired_are_told_apart_from_those_that_are_slow(dead_lett
     assert not {row["message"] for row in messages.failed} & {row["message"] for row in messages.slowest}
 
 
-def test_of_many_messages_the_worst_alone_can_be_looked_up(tmp_path: Path) -> None:
+def test_of_many_messages_the_worst_alone_can_be_looked_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("captures.pipeline.report.messages.KEPT", 5)
     rows = [history(number) for number in range(40)]
     rows[7] |= {"outcome": "in flight", "arrived_ns": None, "latency_ns": None, "order_acked_ns": None}
     rows[30] |= {"latency_ns": 10**12}
@@ -88,7 +91,7 @@ def test_of_many_messages_the_worst_alone_can_be_looked_up(tmp_path: Path) -> No
     assert messages.latest[0]["message"] == rows[31]["message"]
     assert [row["message"] for row in messages.resent] == [rows[32]["message"]]
     assert messages.stories.keys() == {row["message"] for row in messages.embedded}
-    assert len(messages.embedded) == 1 + WORST + 2
+    assert len(messages.embedded) == 1 + 5 + 2
     assert gather(tables, embedded_limit=40).messages.every
 
 
