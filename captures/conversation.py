@@ -94,6 +94,12 @@ class Segments:
             frames.append(self.leave(sender, ACK | PSH if last else ACK, payload))
         return frames
 
+    def pass_over(self, sender: Side, count: int, payload_bytes: int) -> None:
+        """So many segments with so much payload each leave `sender`, whose frames are made elsewhere."""
+        half = self._halves[sender]
+        half.next_sequence = (half.next_sequence + count * payload_bytes) % 2**32
+        half.identification = (half.identification + count) % 2**16
+
     def arrive(self, receiver: Side, count: int | None = None) -> None:
         """So many numbers more of what the other side sent have arrived; all that left it, if it is not said."""
         half, other = self._halves[receiver], self._halves[receiver.other]

@@ -8,15 +8,16 @@ from __future__ import annotations
 import random
 import struct
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from captures.conversation import Segments, Side
 from captures.frame import Frame
+from captures.ip import IPV4_HEADER
 from captures.pcapng import PcapngWriter
-from captures.tcp import ACK, SYN, Endpoint
+from captures.tcp import ACK, ETHERNET_HEADER, SYN, TCP_HEADER, Endpoint
 from mqproto.wire import (
     Guid,
     OrderAckBody,
@@ -45,6 +46,80 @@ ORDER_ACK_EVERY: Final = 4
 
 _MESSAGE_ID: Final = base_header.sizeof() + user_header.offset_of("message_id")
 
+# Where numbers stand in an enhanced packet block with a frame of ours: its time, and those of IP and TCP.
+_TIME: Final = 12
+_IP: Final = 28 + ETHERNET_HEADER.size
+_IDENTIFICATION: Final = _IP + 4
+_IP_CHECKSUM: Final = _IP + 10
+_TCP: Final = _IP + IPV4_HEADER.size
+_SEQUENCE: Final = _TCP + 4
+_TCP_CHECKSUM: Final = _TCP + 16
+_PAYLOAD: Final = _TCP + TCP_HEADER.size
+
+
+class _Capture:
+    """A pcapng file as it grows: frames, and repetitions of the last one with other numbers in it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.frame_count = 0
+        self._file = file
+        self._written = BytesIO()
+        self._writer = PcapngWriter(self._written)
+
+    def write(self, frame: bytes) -> None:
+        """The next frame."""
+        self._flush()
+        self._writer.write(Frame(self._time_ns(), frame))
+        self.frame_count += 1
+
+    def repeat(self, count: int, numbers: tuple[int, ...]) -> None:
+        """The last frame so many times more, as a sender of packets of one size would go on.
+
+        Encoding each of them anew takes ten times as long.
+
+        Args:
+            numbers: where in the payload there are numbers of 32 bits, little-endian, that grow by 1 each time.
+        """
+        block = bytearray(self._written.getbuffer())
+        sequence, identification = _at(">I", block, _SEQUENCE), _at(">H", block, _IDENTIFICATION)
+        size = _at(">H", block, _IP + 2) - IPV4_HEADER.size - TCP_HEADER.size
+        ip_sum, tcp_sum = _at(">H", block, _IP_CHECKSUM), _at(">H", block, _TCP_CHECKSUM)
+        values = [(_PAYLOAD + place, _at("<I", block, _PAYLOAD + place)) for place in numbers]
+        # Checksums are sums modulo 65,535, where 2**16 is 1: a number counts as itself, and 256-fold where its bytes
+        # stand the other way round; that turns once more at an odd place.  [RFC 1071]
+        step = sum(1 if place % 2 else 256 for place in numbers)
+        pack = struct.pack_into
+        for more in range(1, count + 1):
+            time_ns = self._time_ns()
+            pack("<II", block, _TIME, time_ns >> 32, time_ns & 0xFFFF_FFFF)
+            next_identification = (identification + more) % 2**16
+            pack(">H", block, _IDENTIFICATION, next_identification)
+            pack(">H", block, _IP_CHECKSUM, (ip_sum - next_identification + identification) % 0xFFFF)
+            next_sequence = (sequence + more * size) % 2**32
+            pack(">I", block, _SEQUENCE, next_sequence)
+            pack(">H", block, _TCP_CHECKSUM, (tcp_sum - next_sequence + sequence - more * step) % 0xFFFF)
+            for place, value in values:
+                pack("<I", block, place, value + more)
+            self._written.write(block)
+            self.frame_count += 1
+
+    def finish(self) -> None:
+        """Everything is in the file."""
+        self._flush()
+
+    def _flush(self) -> None:
+        self._file.write(self._written.getvalue())
+        self._written.seek(0)
+        self._written.truncate()
+
+    def _time_ns(self) -> int:
+        return BEGAN_NS + self.frame_count * SPACING_NS
+
+
+def _at(form: str, data: bytearray, place: int) -> int:
+    [value] = struct.unpack_from(form, data, place)
+    return int(value)
+
 
 @dataclass(slots=True)
 class _Count:
@@ -57,7 +132,8 @@ class _Count:
 class _Sender:
     """One queue manager that sends orders over one connection, and what comes back on it."""
 
-    def __init__(self, number: int, dice: random.Random) -> None:
+    def __init__(self, number: int, of: int, dice: random.Random, capture: _Capture) -> None:
+        self._number, self._of, self._capture = number, of, capture
         self.guid = Guid(struct.pack("<QQ", 0x5E4DE4, number + 1))
         self.destination = Guid(struct.pack("<QQ", 0xDE57, 1))
         self._sequence = TxSequenceId(time_stamp=BEGAN_NS // 10**9, ordinal=number + 1)
@@ -70,47 +146,42 @@ class _Sender:
         )
         self._dice = dice
         self._count = {Side.CLIENT: _Count(), Side.SERVER: _Count()}
-        self._message = b""
-        self._numbers_at = 0
         self._batches = 0
 
-    def open(self) -> Iterator[bytes]:
+    def open(self) -> None:
         """TCP's handshake, and the session's."""
         for side, flags in ((Side.CLIENT, SYN), (Side.SERVER, SYN | ACK), (Side.CLIENT, ACK)):
-            yield self._segments.leave(side, flags)
+            self._capture.write(self._segments.leave(side, flags))
             self._segments.arrive(side.other)
         ask = establish_connection(client=self.guid, server=self.destination, time_stamp_ms=0)
         offer = connection_parameters(
             recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=2 * BATCH
         )
         for packet in (encode_packet(ask), encode_packet(offer)):
-            yield from self._send(Side.CLIENT, packet)
-            yield from self._send(Side.SERVER, packet)
+            self._send(Side.CLIENT, packet)
+            self._send(Side.SERVER, packet)
 
-    def batch(self) -> Iterator[bytes]:
+    def batch(self) -> None:
         """Some orders, their session acknowledgment, and now and then an OrderAck."""
-        for _ in range(BATCH):
-            self._count[Side.CLIENT].sent += 1
-            yield from self._send(Side.CLIENT, self._order(self._count[Side.CLIENT].sent))
-        self._count[Side.SERVER].received += BATCH
-        yield from self._send(Side.SERVER, self._session_ack(Side.SERVER, BATCH))
+        client, server = self._count[Side.CLIENT], self._count[Side.SERVER]
+        order, numbers_at = self._order(client.sent + 1)
+        self._send(Side.CLIENT, order)
+        # The message's identifier, its own number and that of the one before it.
+        self._capture.repeat(BATCH - 1, (_MESSAGE_ID, numbers_at, numbers_at + 4))
+        self._segments.pass_over(Side.CLIENT, BATCH - 1, len(order))
+        self._segments.arrive(Side.SERVER)
+        client.sent += BATCH
+        server.received += BATCH
+        self._send(Side.SERVER, self._session_ack(Side.SERVER, BATCH))
         self._batches += 1
         if self._batches % ORDER_ACK_EVERY == 0:
-            self._count[Side.SERVER].sent += 1
-            yield from self._send(Side.SERVER, self._order_ack())
-            self._count[Side.CLIENT].received += 1
-            yield from self._send(Side.CLIENT, self._session_ack(Side.CLIENT, 0))
+            server.sent += 1
+            self._send(Side.SERVER, self._order_ack())
+            client.received += 1
+            self._send(Side.CLIENT, self._session_ack(Side.CLIENT, 0))
 
-    def _order(self, number: int) -> bytes:
-        """The next order. One in each batch is encoded; the others differ in their numbers only."""
-        if number % BATCH == 1:
-            self._message, self._numbers_at = self._encoded(number)
-        message = bytearray(self._message)
-        struct.pack_into("<I", message, _MESSAGE_ID, number)
-        struct.pack_into("<II", message, self._numbers_at, number, number - 1)
-        return bytes(message)
-
-    def _encoded(self, number: int) -> tuple[bytes, int]:
+    def _order(self, number: int) -> tuple[bytes, int]:
+        """An order, and where in it the number in its sequence stands; the number before it follows."""
         transaction = TransactionHeader(
             flags=TransactionHeader.first.mask | TransactionHeader.last.mask,
             tx_sequence_id=self._sequence,
@@ -139,7 +210,7 @@ class _Sender:
                 source=self.destination,
                 destination_manager=self.guid,
                 destination=4,
-                message_id=self._batches << 16 | self._sequence.ordinal,
+                message_id=self._batches // ORDER_ACK_EVERY * self._of + self._number,
                 sent_time_s=BEGAN_NS // 10**9,
                 body=body,
             )
@@ -157,8 +228,9 @@ class _Sender:
         )
         return encode_packet(session_ack(header))
 
-    def _send(self, side: Side, data: bytes) -> Iterator[bytes]:
-        yield from self._segments.leave_data(side, data)
+    def _send(self, side: Side, data: bytes) -> None:
+        for frame in self._segments.leave_data(side, data):
+            self._capture.write(frame)
         self._segments.arrive(side.other)
 
 
@@ -169,22 +241,16 @@ def write_capture(path: Path, packets: int, connections: int = 64, seed: int = 1
         connections: that many senders take turns, a batch each; at most 65,536.
     """
     dice = random.Random(seed)
-    senders = [_Sender(number, dice) for number in range(connections)]
-    frames = 0
-    with path.open("wb") as file, PcapngWriter(file) as capture:
-
-        def put(data: Iterator[bytes]) -> None:
-            nonlocal frames
-            for each in data:
-                capture.write(Frame(BEGAN_NS + frames * SPACING_NS, each))
-                frames += 1
-
+    with path.open("wb") as file:
+        capture = _Capture(file)
+        senders = [_Sender(number, connections, dice, capture) for number in range(connections)]
         for sender in senders:
-            put(sender.open())
-        while frames - 3 * connections < packets:
+            sender.open()
+        while capture.frame_count - 3 * connections < packets:
             for sender in senders:
-                put(sender.batch())
-    return frames - 3 * connections
+                sender.batch()
+        capture.finish()
+    return capture.frame_count - 3 * connections
 
 
 if __name__ == "__main__":

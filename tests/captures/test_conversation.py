@@ -260,3 +260,14 @@ def test_a_segment_acknowledges_what_has_arrived_and_not_what_is_on_its_way() ->
     assert (sent.sequence_number, sent.acknowledgment_number) == (101, 901)
     assert (crossing.sequence_number, crossing.acknowledgment_number) == (901, 101)
     assert (after_two.sequence_number, after_two.acknowledgment_number) == (904, 103)
+
+
+def test_segments_whose_frames_are_made_elsewhere_count_as_those_that_left() -> None:
+    left, passed = (Segments(CLIENT, SERVER, client_sequence=2**32 - 7) for _ in range(2))
+    for _ in range(3):
+        left.leave_data(Side.CLIENT, b"12345")
+    passed.pass_over(Side.CLIENT, 3, 5)
+    for wire in (left, passed):
+        wire.arrive(Side.SERVER)
+    assert left.leave(Side.CLIENT, ACK) == passed.leave(Side.CLIENT, ACK)
+    assert left.leave(Side.SERVER, ACK) == passed.leave(Side.SERVER, ACK)

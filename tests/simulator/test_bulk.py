@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from itertools import count, pairwise
 from pathlib import Path
 
 from captures.decode import Analyst
-from captures.packets import PacketReader
+from captures.ip import IpReader
+from captures.packets import PacketReader, content_of
 from captures.pcap import read_capture
+from captures.tcp import Segment, encode_frame
 from simulator.bulk import write_capture
 
 
@@ -30,3 +34,20 @@ def test_the_same_seed_writes_the_same_bytes(tmp_path: Path) -> None:
     write_capture(one, 500, connections=2)
     write_capture(two, 500, connections=2)
     assert one.read_bytes() == two.read_bytes()
+
+
+def test_every_checksum_is_right_also_where_numbers_wrap(tmp_path: Path) -> None:
+    path = tmp_path / "wraps.pcapng"
+    # The first number that is drawn is that of the first client's stream.
+    seed = next(seed for seed in count() if random.Random(seed).getrandbits(32) > 2**32 - 200_000)
+    write_capture(path, 600, connections=1, seed=seed)
+    ip = IpReader()
+    sequences = []
+    for frame in read_capture(path):
+        segment = content_of(frame, ip)
+        assert isinstance(segment, Segment)
+        identification = int.from_bytes(frame.data[18:20], "big")
+        assert encode_frame(segment, identification) == frame.data
+        if segment.destination.port == 1801:
+            sequences.append(segment.sequence_number)
+    assert any(after < before for before, after in pairwise(sequences))
