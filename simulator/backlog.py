@@ -7,12 +7,11 @@ back. A queue manager holds a window of each queue and not the queue, so its mem
 from __future__ import annotations
 
 import hashlib
-import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import trio
 
@@ -29,6 +28,7 @@ from simulator.chain import (
     three_nodes,
 )
 from simulator.client import Client, connect
+from simulator.processes import Memory, memory_of
 from simulator.proof import Received, Sent
 from simulator.supervisor import Supervisor, supervised
 
@@ -39,13 +39,6 @@ LIMIT_BYTES: Final = 150 * 10**6
 LOOK_S: Final = 0.1
 PATIENCE_PER_MESSAGE_S: Final = 0.001
 NUMBER_BYTES: Final = 8
-
-
-class Memory(NamedTuple):
-    """Resident memory of a process, now and at its most; None where the kernel does not tell."""
-
-    resident_bytes: int | None
-    peak_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,19 +188,3 @@ def _patience_s(messages: int) -> float:
 
 def _memory(supervisor: Supervisor) -> dict[str, Memory]:
     return {name: memory_of(node.pid) for name, node in sorted(supervisor.running.items())}
-
-
-def memory_of(pid: int) -> Memory:
-    """The resident memory of a process, from /proc; on a system without it both are None."""
-    try:
-        text = Path(f"/proc/{pid}/status").read_text("utf-8", "replace")
-    except OSError:
-        return Memory(None, None)
-    return memory_in(text)
-
-
-def memory_in(status: str) -> Memory:
-    """The two lines of /proc/PID/status that tell of resident memory; what it calls kB is 1,024 bytes."""
-    found = dict(re.findall(r"^(VmRSS|VmHWM):\s*(\d+) kB$", status, re.MULTILINE))
-    resident, peak = (1_024 * int(found[name]) if name in found else None for name in ("VmRSS", "VmHWM"))
-    return Memory(resident, peak)

@@ -1,17 +1,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from simulator import backlog
-from simulator.backlog import LIMIT_BYTES, BacklogFigures, Memory, bench_backlog, memory_in, memory_of
+from simulator.backlog import LIMIT_BYTES, BacklogFigures, bench_backlog
 from simulator.cli import DONE, FINDING, run_command
 
 FIGURES = BacklogFigures(
@@ -38,33 +33,6 @@ async def test_what_waited_for_the_destination_comes_once_and_in_order_when_it_i
     assert list(figures.resident_bytes) == ["intermediate", "sender"]
     assert list(figures.peak_bytes) == ["destination", "intermediate", "sender"]
     assert figures.over_limit == []
-
-
-@given(
-    resident=st.none() | st.integers(0, 2**32),
-    peak=st.none() | st.integers(0, 2**32),
-    others=st.lists(
-        st.sampled_from(["Name:\tVmRSS", "VmSize:\t  9 kB", "VmRSSx:\t 9 kB", "VmHWM:\t9 MB", ""])
-    ),
-)
-def test_memory_is_read_from_its_two_lines_and_unknown_without_them(
-    resident: int | None, peak: int | None, others: list[str]
-) -> None:
-    told = [
-        f"{name}:\t{kib:8d} kB" for name, kib in (("VmHWM", peak), ("VmRSS", resident)) if kib is not None
-    ]
-    expected = Memory(*(None if kib is None else 1_024 * kib for kib in (resident, peak)))
-    assert memory_in("\n".join([*others, *told, *others])) == expected
-
-
-def test_a_process_has_memory_while_it_runs_and_none_when_it_is_gone() -> None:
-    own = memory_of(os.getpid())
-    if sys.platform == "linux":
-        assert own.resident_bytes is not None
-        assert own.resident_bytes > 1_000_000
-    with subprocess.Popen([sys.executable, "-c", ""]) as process:
-        process.wait()
-    assert memory_of(process.pid) == Memory(None, None)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,152 @@
+"""What processes take: resident memory and processor time, as /proc has them. Elsewhere nothing is known."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NamedTuple
+
+PROC: Final = Path("/proc")
+INTERVAL_S: Final = 0.1
+RESET_PEAK: Final = "5"
+"""Written to /proc/PID/clear_refs, this makes the peak what is resident now.  man 5 proc"""
+
+
+class Memory(NamedTuple):
+    """Resident memory of a process, now and at its most; None where the kernel does not tell."""
+
+    resident_bytes: int | None
+    peak_bytes: int | None
+
+
+class Process(NamedTuple):
+    """A process that runs.
+
+    cpu_s: user and system time of it, and of what it has started and waited for.
+    """
+
+    pid: int
+    parent: int
+    name: str
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What processes took while they were watched.
+
+    cpu_s: of all together; None where the kernel does not tell.
+    peak_bytes: by name, of the one that had most resident.
+    all_bytes: the most that all had at a time, pages that several share counted for each.
+    """
+
+    cpu_s: float | None
+    peak_bytes: dict[str, int]
+    all_bytes: int | None
+
+
+def memory_of(pid: int) -> Memory:
+    """The resident memory of a process, from /proc; on a system without it both are None."""
+    try:
+        text = (PROC / str(pid) / "status").read_text("utf-8", "replace")
+    except OSError:
+        return Memory(None, None)
+    return memory_in(text)
+
+
+def memory_in(status: str) -> Memory:
+    """The two lines of /proc/PID/status that tell of resident memory; what it calls kB is 1,024 bytes."""
+    found = dict(re.findall(r"^(VmRSS|VmHWM):\s*(\d+) kB$", status, re.MULTILINE))
+    resident, peak = (1_024 * int(found[name]) if name in found else None for name in ("VmRSS", "VmHWM"))
+    return Memory(resident, peak)
+
+
+def process_in(stat: str) -> Process:
+    """What /proc/PID/stat tells.  man 5 proc"""
+    # A name may have spaces and parentheses in it, and ends with the last parenthesis.
+    pid, _, rest = stat.partition(" (")
+    name, _, numbers = rest.rpartition(") ")
+    fields = numbers.split()
+    ticks = sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
+    return Process(int(pid), int(fields[1]), name, ticks / os.sysconf("SC_CLK_TCK"))
+
+
+def started_by(pid: int) -> list[Process]:
+    """The processes that one has started, those that these have started, and so on."""
+    below: dict[int, list[Process]] = {}
+    for process in _running():
+        below.setdefault(process.parent, []).append(process)
+    found: list[Process] = []
+    waiting = [pid]
+    while waiting:
+        children = below.pop(waiting.pop(), [])
+        found += children
+        waiting += [child.pid for child in children]
+    return found
+
+
+def _running() -> Iterator[Process]:
+    for folder in PROC.glob("[0-9]*"):
+        with suppress(OSError):  # It has ended by now.
+            yield process_in((folder / "stat").read_text("utf-8", "replace"))
+
+
+class Watch:
+    """Looks every tenth of a second at what all processes take that this one has started.
+
+    The kernel keeps the peak of each, so a short one is not missed, unless its process ends before the next look.
+
+    with Watch() as watch:
+        ...
+    print(watch.taken())
+    """
+
+    def __init__(self) -> None:
+        self._peak_bytes: dict[str, int] = {}
+        self._all_bytes: int | None = None
+        self._cpu_s: list[float] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._keep_looking, name="watch", daemon=True)
+
+    def __enter__(self) -> Watch:
+        for process in started_by(os.getpid()):
+            with suppress(OSError):
+                (PROC / str(process.pid) / "clear_refs").write_text(RESET_PEAK)
+        self._look()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+        self._look()
+
+    def taken(self) -> Taken:
+        """What was seen, once the block has ended."""
+        cpu_s = self._cpu_s[-1] - self._cpu_s[0] if self._peak_bytes else None
+        return Taken(cpu_s, self._peak_bytes, self._all_bytes)
+
+    def _keep_looking(self) -> None:
+        while not self._over.wait(INTERVAL_S):
+            self._look()
+
+    def _look(self) -> None:
+        processes = started_by(os.getpid())
+        resident_bytes = 0
+        for process in processes:
+            memory = memory_of(process.pid)
+            resident_bytes += memory.resident_bytes or 0
+            if memory.peak_bytes is not None:
+                peak_bytes = max(self._peak_bytes.get(process.name, 0), memory.peak_bytes)
+                self._peak_bytes[process.name] = peak_bytes
+        self._cpu_s.append(sum(process.cpu_s for process in processes))
+        if self._peak_bytes:
+            self._all_bytes = max(self._all_bytes or 0, resident_bytes)
