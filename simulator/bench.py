@@ -1,4 +1,4 @@
-"""How fast it is here: `mqproto bench codec`; `chain` and `backlog` have modules of their own.
+"""How fast it is here: `mqproto bench codec`; `chain`, `backlog`, `world` and `analyse` have modules of their own.
 
 The codec's figure is a ratio, taken in one run with the two codecs in turns, so that a busy machine slows both.
 """

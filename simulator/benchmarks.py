@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
 
-from simulator.options import DONE, FINDING, JsonOption, print_json, run_task
+from mqproto.errors import UsageError
+from simulator.options import DONE, FINDING, JsonOption, complain, print_json, run_task
 
 app = typer.Typer(help="How fast it is here.", no_args_is_help=True)
 
@@ -23,7 +26,7 @@ BodyOption = Annotated[int, typer.Option("--body-bytes", min=0, max=1_000_000)]
 @app.command("codec")
 def bench_codec(rounds: RoundsOption = 51, as_json: JsonOption = False) -> int:
     """The generated codec against construct interpreting the same layouts."""
-    return _bench(as_json, rounds=rounds)
+    return _bench(as_json, codec=partial(_codec, rounds))
 
 
 @app.command("chain")
@@ -35,7 +38,7 @@ def bench_chain(
     as_json: JsonOption = False,
 ) -> int:
     """Three node processes, every message on disk before it is acknowledged."""
-    return _bench(as_json, messages=messages, runs=runs, window=window, body_bytes=body_bytes)
+    return _bench(as_json, chain=partial(_chain, messages, window, body_bytes, runs))
 
 
 @app.command("backlog")
@@ -46,7 +49,7 @@ def bench_backlog(
     as_json: JsonOption = False,
 ) -> int:
     """The destination is down, messages pile up, it comes back. Status 1 if a node needs over 150 MB."""
-    return _bench(as_json, backlog=messages)
+    return _bench(as_json, backlog=partial(_backlog, messages))
 
 
 WorldsOption = Annotated[int, typer.Option("--worlds", min=1, help="Simulated worlds; the median counts.")]
@@ -55,7 +58,35 @@ WorldsOption = Annotated[int, typer.Option("--worlds", min=1, help="Simulated wo
 @app.command("world")
 def bench_world(worlds: WorldsOption = 200, as_json: JsonOption = False) -> int:
     """Simulated worlds of three nodes and 100 messages, on one core."""
-    return _bench(as_json, worlds=worlds)
+    return _bench(as_json, world=partial(_world, worlds))
+
+
+PacketsOption = Annotated[int, typer.Option("--packets", min=1, help="How many the capture has, at least.")]
+
+
+@app.command("analyse")
+def bench_analyse(
+    packets: PacketsOption = 300_000,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds; the median counts.")] = 3,
+    connections: Annotated[int, typer.Option(min=1, max=65_536, help="They share the packets.")] = 64,
+    flat: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1, metavar="MB", help="A further capture of this size, to compare costs; repeatable."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Captures into tables on two cores, beside tshark. Status 1 if Spark's executor needs over 2 GB.
+
+    What is written meanwhile goes to the folder for temporary files, TMPDIR: twice the size of the largest capture.
+
+    \b
+    mqproto bench analyse --packets 1500000
+    mqproto bench analyse --flat 100 --flat 1000 --flat 10000
+    mqproto bench analyse --packets 7000000 --connections 1 --rounds 1
+    """
+    return _bench(as_json, analysis=partial(_analysis, packets, rounds, connections, flat or ()))
 
 
 @app.command("all")
@@ -69,47 +100,66 @@ def bench_all(
         int, typer.Option("--backlog", min=1, help="How many wait for the destination.")
     ] = 100_000,
     worlds: WorldsOption = 200,
+    packets: PacketsOption = 300_000,
     as_json: JsonOption = False,
 ) -> int:
-    """All of them: codec, chain, backlog and worlds."""
-    return _bench(
-        as_json,
-        rounds=rounds,
-        messages=messages,
-        runs=runs,
-        window=window,
-        body_bytes=body_bytes,
-        backlog=backlog,
-        worlds=worlds,
-    )
+    """All of them: codec, chain, backlog, worlds and the analysis of captures."""
+    benches: dict[str, Callable[[], Any]] = {
+        "codec": partial(_codec, rounds),
+        "chain": partial(_chain, messages, window, body_bytes, runs),
+        "backlog": partial(_backlog, backlog),
+        "world": partial(_world, worlds),
+    }
+    if find_spec("pyspark") is None:
+        complain("the analysis is left out: pyspark is not installed: pip install 'mqproto[spark]'")
+    else:
+        benches["analysis"] = partial(_analysis, packets)
+    return _bench(as_json, **benches)
 
 
-def _bench(
-    as_json: bool,
-    *,
-    rounds: int = 0,
-    messages: int = 0,
-    runs: int = 3,
-    window: int = 64,
-    body_bytes: int = 1_024,
-    backlog: int = 0,
-    worlds: int = 0,
-) -> int:
-    from simulator import backlog as waiting
-    from simulator import bench, chain, screen
+def _codec(rounds: int) -> Any:
+    from simulator import bench
+
+    return bench.bench_codec(rounds)
+
+
+def _chain(messages: int, window: int, body_bytes: int, runs: int) -> Any:
+    from simulator import chain
+
+    return run_task(partial(chain.bench_chain, messages, window, body_bytes, runs=runs))
+
+
+def _backlog(messages: int) -> Any:
+    from simulator import backlog
+
+    return run_task(partial(backlog.bench_backlog, messages))
+
+
+def _world(worlds: int) -> Any:
     from simulator.world.bench import bench_worlds
 
-    figures: dict[str, Any] = {"machine": bench.machine()}
-    if rounds:
-        figures["codec"] = bench.bench_codec(rounds)
-    if messages:
-        figures["chain"] = run_task(partial(chain.bench_chain, messages, window, body_bytes, runs=runs))
-    if backlog:
-        figures["backlog"] = run_task(partial(waiting.bench_backlog, backlog))
-    if worlds:
-        figures["world"] = bench_worlds(worlds)
+    return bench_worlds(worlds)
+
+
+def _analysis(packets: int, rounds: int = 3, connections: int = 64, flat_mb: Sequence[int] = ()) -> Any:
+    from simulator import throughput
+    from simulator.analysing import ProgressLine
+
+    if find_spec("pyspark") is None:
+        raise UsageError("pyspark is not installed: pip install 'mqproto[spark]'")
+    line = ProgressLine()
+    with line.shown():
+        return throughput.bench_analysis(packets, rounds, connections, flat_mb, line)
+
+
+def _bench(as_json: bool, **benches: Callable[[], Any]) -> int:
+    """Run some, show their figures, and return the exit status."""
+    from simulator import screen
+    from simulator.bench import machine
+
+    figures: dict[str, Any] = {"machine": machine()} | {name: bench() for name, bench in benches.items()}
     if as_json:
         print_json(screen.figures_as_json(figures))
     else:
         screen.show_figures(figures)
-    return FINDING if "backlog" in figures and figures["backlog"].over_limit else DONE
+    return FINDING if any(getattr(each, "over_limit", False) for each in figures.values()) else DONE

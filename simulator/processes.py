@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 
 PROC: Final = Path("/proc")
 INTERVAL_S: Final = 0.1
+GROWTH: Final = 1.05
+"""When resident memory has grown so much, shared pages are sorted out, for which the kernel goes through all pages."""
 RESET_PEAK: Final = "5"
 """Written to /proc/PID/clear_refs, this makes the peak what is resident now.  man 5 proc"""
 
@@ -43,7 +45,7 @@ class Taken:
 
     cpu_s: of all together; None where the kernel does not tell.
     peak_bytes: by name, of the one that had most resident.
-    all_bytes: the most that all had at a time, pages that several share counted for each.
+    all_bytes: the most that all had at a time, pages that several share counted once.
     """
 
     cpu_s: float | None
@@ -65,6 +67,16 @@ def memory_in(status: str) -> Memory:
     found = dict(re.findall(r"^(VmRSS|VmHWM):\s*(\d+) kB$", status, re.MULTILINE))
     resident, peak = (1_024 * int(found[name]) if name in found else None for name in ("VmRSS", "VmHWM"))
     return Memory(resident, peak)
+
+
+def share_of(pid: int) -> int | None:
+    """The resident memory of a process where each page that several share is divided among them; None as for others."""
+    with suppress(OSError):
+        found = re.search(
+            r"^Pss:\s*(\d+) kB$", (PROC / str(pid) / "smaps_rollup").read_text("ascii"), re.MULTILINE
+        )
+        return 1_024 * int(found[1]) if found else None
+    return None
 
 
 def process_in(stat: str) -> Process:
@@ -110,6 +122,7 @@ class Watch:
     def __init__(self) -> None:
         self._peak_bytes: dict[str, int] = {}
         self._all_bytes: int | None = None
+        self._resident_bytes = 0
         self._cpu_s: list[float] = []
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._keep_looking, name="watch", daemon=True)
@@ -148,5 +161,7 @@ class Watch:
                 peak_bytes = max(self._peak_bytes.get(process.name, 0), memory.peak_bytes)
                 self._peak_bytes[process.name] = peak_bytes
         self._cpu_s.append(sum(process.cpu_s for process in processes))
-        if self._peak_bytes:
-            self._all_bytes = max(self._all_bytes or 0, resident_bytes)
+        if resident_bytes > GROWTH * self._resident_bytes:
+            self._resident_bytes = resident_bytes
+            shares = [share_of(process.pid) for process in processes]
+            self._all_bytes = max(self._all_bytes or 0, sum(share or 0 for share in shares))

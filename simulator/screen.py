@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from simulator.backlog import BacklogFigures
     from simulator.bench import CodecFigures
     from simulator.chain import ChainFigures
+    from simulator.throughput import AnalysisFigures
     from simulator.world.bench import WorldFigures
 
 PIPE_COLUMNS: Final = 200
@@ -228,6 +229,8 @@ def show_figures(figures: Mapping[str, Any]) -> None:
         _show_backlog(console, figures["backlog"])
     if "world" in figures:
         _show_worlds(console, figures["world"])
+    if "analysis" in figures:
+        _show_analysis(console, figures["analysis"])
     console.print(
         f"on {', '.join(f'{name} {value}' for name, value in figures['machine'].items())}", markup=False
     )
@@ -299,6 +302,71 @@ def _show_backlog(console: Console, backlog: BacklogFigures) -> None:
         unknown = [name for name, peak_bytes in backlog.peak_bytes.items() if peak_bytes is None]
         told = f"unknown of {', '.join(unknown)}" if unknown else "none"
         console.print(f"nodes over the limit of {limit}: {told}")
+    console.print()
+
+
+def _show_analysis(console: Console, analysis: AnalysisFigures) -> None:
+    console.print(
+        f"analysis of {analysis.packets:,} packets on {analysis.connections:,} connections, "
+        f"{_megabytes(analysis.size_bytes)}, by Spark {analysis.spark} on {analysis.master}: "
+        f"[bold]{analysis.whole.packets_per_s:,.0f} packets a second[/]"
+    )
+    table = plain_table("", "packets/s", "wanted", "MB/s", "s")
+    for name, pace in (
+        ("source to header columns", analysis.source),
+        ("table of packets", analysis.table),
+        ("all tables", analysis.whole),
+        ("tshark with our dissector", analysis.tshark),
+    ):
+        if pace is not None:
+            wanted = "" if pace.wanted_per_s is None else f"{pace.wanted_per_s:,}"
+            rates = f"{pace.packets_per_s:,.0f}", wanted, f"{pace.bytes_per_s / 1e6:.0f}"
+            table.add_row(name, *rates, f"{pace.median_s:.1f}")
+    console.print(table)
+    if analysis.tshark_ratio is None:
+        console.print("tshark is not installed, so nothing was compared with it: apt-get install tshark")
+    else:
+        wanted = f"{analysis.tshark_wanted_ratio} wanted"
+        console.print(f"the table of packets is {analysis.tshark_ratio:.0f}x as fast as tshark; {wanted}")
+    console.print()
+    table = plain_table("stage", "s", "µs a packet")
+    for name, took_s in analysis.stages_s.items():
+        table.add_row(name, f"{took_s:.1f}", f"{1e6 * took_s / analysis.packets:.1f}")
+    console.print(table)
+    console.print()
+    _show_costs(console, analysis)
+
+
+def _show_costs(console: Console, analysis: AnalysisFigures) -> None:
+    programs = sorted({name for cost in analysis.costs for name in cost.peak_bytes})
+    most = (f"{name}, at most" for name in programs)
+    table = plain_table(
+        "capture", "packets", "rounds", "µs a packet", "of processors", *most, "all at a time"
+    )
+    for cost in analysis.costs:
+        cpu = "unknown" if cost.cpu_us_per_packet is None else f"{cost.cpu_us_per_packet:.1f}"
+        table.add_row(
+            _megabytes(cost.size_bytes),
+            f"{cost.packets:,}",
+            f"{len(cost.rounds_s)}",
+            f"{cost.us_per_packet:.1f}",
+            cpu,
+            *(_megabytes(cost.peak_bytes.get(name)) for name in programs),
+            _megabytes(cost.executor_bytes),
+        )
+    console.print(table)
+    if analysis.flat_ratio is not None:
+        wanted = f"{analysis.flat_wanted_ratio} wanted"
+        console.print(
+            f"a packet costs {analysis.flat_ratio:.2f} times as much in one as in another; {wanted}"
+        )
+    limit = _megabytes(analysis.limit_bytes)
+    if analysis.over_limit:
+        console.print(f"[bold red]over the limit of {limit}:[/] Spark's executor")
+    elif any(cost.executor_bytes is None for cost in analysis.costs):
+        console.print("what Spark's executor needs is unknown: this system has no /proc")
+    else:
+        console.print(f"Spark's executor, Java and Python together, is within {limit}")
     console.print()
 
 

@@ -5,12 +5,13 @@ import statistics
 
 import pytest
 
-from simulator import backlog, chain
+from simulator import backlog, benchmarks, chain, screen, throughput
 from simulator.backlog import BacklogFigures
 from simulator.bench import bench_codec, machine
 from simulator.chain import BenchError, ChainFigures, bench_chain, check_delivery
 from simulator.cli import DONE, FINDING, run_command
 from simulator.proof import Received, Sent
+from simulator.throughput import AnalysisFigures, Cost, Pace
 
 
 def test_the_codec_is_measured_against_the_layouts_it_is_generated_from() -> None:
@@ -84,6 +85,21 @@ BACKLOG = BacklogFigures(
     peak_bytes={"sender": 7},
     limit_bytes=6,
 )
+PACE = Pace(70, 50_000, [1.0], 1.0, 70.0, 50_000.0, None)
+ANALYSIS = AnalysisFigures(
+    master="local[2]",
+    spark="4.3.0",
+    packets=70,
+    size_bytes=50_000,
+    connections=64,
+    source=PACE,
+    table=PACE,
+    whole=PACE,
+    stages_s={"reading packets": 1.0},
+    tshark=None,
+    tshark_ratio=None,
+    costs=[Cost(70, 50_000, [1.0], 1e6 / 70, None, {}, None)],
+)
 
 
 @pytest.mark.parametrize("as_json", [True, False])
@@ -100,20 +116,43 @@ def test_all_benchmarks_run_one_after_the_other_and_a_finding_of_one_is_a_findin
         asked.append(messages)
         return BACKLOG
 
+    def measured_analysis(packets: int, *_: object) -> AnalysisFigures:
+        asked.append(packets)
+        return ANALYSIS
+
     monkeypatch.setattr(chain, "bench_chain", measured_chain)
     monkeypatch.setattr(backlog, "bench_backlog", measured_backlog)
+    monkeypatch.setattr(throughput, "bench_analysis", measured_analysis)
     options = ["--rounds", "1", "-m", "300", "--runs", "5", "--backlog", "100", "--worlds", "2"]
+    options += ["--packets", "70"]
     assert run_command(["bench", "all", *options, *(["--json"] if as_json else [])]) == FINDING
-    assert asked == [(300, 64, 1_024, 5), 100]
+    assert asked == [(300, 64, 1_024, 5), 100, 70]
     out = capsys.readouterr().out
     if as_json:
         shown = json.loads(out)
-        assert list(shown) == ["machine", "codec", "chain", "backlog", "world"]
+        assert list(shown) == ["machine", "codec", "chain", "backlog", "world", "analysis"]
         assert shown["chain"]["runs_messages_per_s"] == [3_000, 1_000, 2_000]
         assert (shown["world"]["runs"], shown["world"]["messages"], shown["world"]["nodes"]) == (2, 100, 3)
     else:
         assert "worlds of 3 nodes and 100 messages" in out
+        assert "analysis of 70 packets" in out
         assert "3 runs of 300 messages: min 1,000, median 2,000, max 3,000" in out
+
+
+def test_without_spark_the_analysis_is_left_out_with_a_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def nothing(*_: object, **__: object) -> None:
+        return None
+
+    monkeypatch.setattr(chain, "bench_chain", nothing)
+    monkeypatch.setattr(backlog, "bench_backlog", nothing)
+    monkeypatch.setattr(screen, "figures_as_json", list)
+    monkeypatch.setattr(benchmarks, "find_spec", lambda name: None)
+    assert run_command(["bench", "all", "--rounds", "1", "--worlds", "1", "--json"]) == DONE
+    told = capsys.readouterr()
+    assert json.loads(told.out) == ["machine", "codec", "chain", "backlog", "world"]
+    assert "mqproto: the analysis is left out: pyspark is not installed" in told.err
 
 
 @pytest.mark.parametrize("as_json", [True, False])
