@@ -112,7 +112,8 @@ def _running() -> Iterator[Process]:
 class Watch:
     """Looks every tenth of a second at what all processes take that this one has started.
 
-    The kernel keeps the peak of each, so a short one is not missed, unless its process ends before the next look.
+    The kernel keeps the peak of each, so a short one is not missed, unless its process ends before the next look. Those
+    that do nothing meanwhile are not counted, except as parents of others.
 
     with Watch() as watch:
         ...
@@ -120,6 +121,7 @@ class Watch:
     """
 
     def __init__(self) -> None:
+        self._before_s: dict[int, float] = {}
         self._peak_bytes: dict[str, int] = {}
         self._all_bytes: int | None = None
         self._resident_bytes = 0
@@ -128,9 +130,11 @@ class Watch:
         self._thread = threading.Thread(target=self._keep_looking, name="watch", daemon=True)
 
     def __enter__(self) -> Watch:
-        for process in started_by(os.getpid()):
+        processes = started_by(os.getpid())
+        for process in processes:
             with suppress(OSError):
                 (PROC / str(process.pid) / "clear_refs").write_text(RESET_PEAK)
+        self._before_s = {process.pid: process.cpu_s for process in processes}
         self._look()
         self._thread.start()
         return self
@@ -153,15 +157,28 @@ class Watch:
 
     def _look(self) -> None:
         processes = started_by(os.getpid())
+        self._cpu_s.append(sum(process.cpu_s for process in processes))
+        busy = self._busy(processes)
         resident_bytes = 0
-        for process in processes:
+        for process in busy:
             memory = memory_of(process.pid)
             resident_bytes += memory.resident_bytes or 0
             if memory.peak_bytes is not None:
                 peak_bytes = max(self._peak_bytes.get(process.name, 0), memory.peak_bytes)
                 self._peak_bytes[process.name] = peak_bytes
-        self._cpu_s.append(sum(process.cpu_s for process in processes))
         if resident_bytes > GROWTH * self._resident_bytes:
             self._resident_bytes = resident_bytes
-            shares = [share_of(process.pid) for process in processes]
+            shares = [share_of(process.pid) for process in busy]
             self._all_bytes = max(self._all_bytes or 0, sum(share or 0 for share in shares))
+
+    def _busy(self, processes: list[Process]) -> list[Process]:
+        """Those that have done something since the beginning, and their parents."""
+        by_pid = {process.pid: process for process in processes}
+        busy: dict[int, Process] = {}
+        for process in processes:
+            if process.cpu_s != self._before_s.get(process.pid):
+                above: Process | None = process
+                while above is not None and above.pid not in busy:
+                    busy[above.pid] = above
+                    above = by_pid.get(above.parent)
+        return list(busy.values())

@@ -60,6 +60,11 @@ import os, sys
 if len(sys.argv) > 1:
     held = b"x" * {HELD_BYTES}
     print(os.getpid(), flush=True)
+    sys.stdin.readline()
+    until_s = sum(os.times()[:2]) + 0.1
+    while sum(os.times()[:2]) < until_s:
+        pass
+    print("done", flush=True)
     sys.stdin.read()
 else:
     import subprocess
@@ -77,15 +82,21 @@ def test_the_processes_of_processes_are_watched() -> None:
         below = int(process.stdout.readline())
         found = {each.pid: each for each in started_by(os.getpid())}
         assert (found[below].parent, found[process.pid].parent) == (process.pid, os.getpid())
-        with Watch() as watch:
+        with Watch() as idle:
             pass
+        with Watch() as watch:
+            assert process.stdin is not None
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            process.stdout.readline()
         process.communicate()
+    assert idle.taken() == Taken(None, {}, None)
     taken = watch.taken()
     assert taken.peak_bytes[found[below].name] > HELD_BYTES
     assert taken.all_bytes is not None
     assert taken.all_bytes > HELD_BYTES
     assert taken.cpu_s is not None
-    assert taken.cpu_s >= 0
+    assert taken.cpu_s > 0
 
 
 def test_where_there_is_no_proc_nothing_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
