@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Final, NamedTuple
 
 PROC: Final = Path("/proc")
-INTERVAL_S: Final = 0.1
+INTERVAL_S: Final = 0.25
 GROWTH: Final = 1.05
 """When resident memory has grown so much, shared pages are sorted out, for which the kernel goes through all pages."""
 RESET_PEAK: Final = "5"
@@ -110,7 +110,7 @@ def _running() -> Iterator[Process]:
 
 
 class Watch:
-    """Looks every tenth of a second at what all processes take that this one has started.
+    """Looks every quarter of a second at what all processes take that this one has started.
 
     The kernel keeps the peak of each, so a short one is not missed, unless its process ends before the next look. Those
     that do nothing meanwhile are not counted, except as parents of others.
