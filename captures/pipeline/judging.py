@@ -182,10 +182,9 @@ def judge_sessions(bench: Bench, task: Task, count: Count) -> Done:
             out.done.losses |= losses_of(some)
         out.add(found)
 
-    for batch in bench.exchange("facts").take(task.number, range(len(bench.parts))):
-        for rows in _pieces(batch):
-            add(stage.take(rows))
-            count(rows.num_rows, 0)
+    for rows in _pieces(bench.exchange("facts").take(task.number, range(len(bench.parts)))):
+        add(stage.take(rows))
+        count(rows.num_rows, 0)
     add(stage.finish(bench.lossless))
     return out.finish()
 
@@ -232,10 +231,9 @@ def judge_sequences(bench: Bench, task: Task, count: Count) -> Done:
             confirmations.add(some, by_text(some.column("subject"), bench.message_buckets))
         out.add(found)
 
-    for batch in bench.exchange("sequence-rows").take(task.number, range(len(bench.parts))):
-        for rows in _pieces(batch):
-            add(stage.take(rows))
-            count(rows.num_rows, 0)
+    for rows in _pieces(bench.exchange("sequence-rows").take(task.number, range(len(bench.parts)))):
+        add(stage.take(rows))
+        count(rows.num_rows, 0)
     add(stage.finish(bench.lossless))
     return out.finish()
 
@@ -379,9 +377,20 @@ def _read(part: PacketPart, columns: Iterable[str]) -> Iterator[pa.RecordBatch]:
         yield from file.iter_batches(BATCH_ROWS, columns=list(columns))
 
 
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch some rows at a time, so that what is made of them stays small."""
-    return (batch.slice(start, BATCH_ROWS) for start in range(0, batch.num_rows, BATCH_ROWS))
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows some at a time: so few that what is made of them stays small, and no fewer, as each call takes its time."""
+    kept: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        for start in range(0, batch.num_rows, BATCH_ROWS):
+            some = batch.slice(start, BATCH_ROWS)
+            if count + some.num_rows > BATCH_ROWS:
+                yield pa.concat_batches(kept)
+                kept, count = [], 0
+            kept.append(some)
+            count += some.num_rows
+    if kept:
+        yield pa.concat_batches(kept)
 
 
 def _messages(
