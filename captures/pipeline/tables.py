@@ -226,8 +226,10 @@ def write_part(folder: Path, name: str, table: pa.Table) -> Part:
         folder: `Run.folder`.
         name: `packets/4f5e-000003.parquet`; what a repeated task would choose again.
     """
+    # Texts repeat. To look for what repeats in numbers takes as long as to write them, and most of them do not.
+    texts = [field.name for field in table.schema if field.type == pa.string()]
     with whole(folder / name) as path, path.open("wb") as file:
-        pq.write_table(table, file, compression=COMPRESSION)
+        pq.write_table(table, file, compression=COMPRESSION, use_dictionary=texts)
         file.flush()
         os.fsync(file.fileno())
         size_bytes = file.tell()
