@@ -21,7 +21,6 @@ from captures.pcap import RECORD_HEADER, read_records
 from captures.pcapng import (
     ENHANCED_PACKET,
     INTERFACE_DESCRIPTION,
-    MAX_BLOCK_BYTES,
     OBSOLETE_PACKET,
     SECTION_HEADER,
     SIMPLE_PACKET,
@@ -30,6 +29,7 @@ from captures.pcapng import (
     Section,
     Source,
 )
+from captures.pipeline.chain import chain
 from captures.pipeline.octets import windows
 
 Integers = npt.NDArray[np.int64]
@@ -239,9 +239,8 @@ class _Blocks(NamedTuple):
     length: Integers
 
     @classmethod
-    def at(cls, offsets: array[int], data: Data, order: str) -> _Blocks:
+    def at(cls, offset: Integers, data: Data, order: str) -> _Blocks:
         words = np.frombuffer(data, np.dtype(order + "u4"), len(data) // 4)
-        offset = np.frombuffer(offsets, np.int64)
         kind, length = (words[(offset >> 2) + place].astype(np.int64) for place in (0, 1))
         return cls(order, words, offset, kind, length)
 
@@ -291,8 +290,9 @@ class _BlockWalker:
                     walked.begins_section, self._is_assumed = True, False
                     walked.following += self._length_at(walked.following)
                     continue
-                offsets = self._chain(walked.following)
-                if not offsets:
+                octets = np.frombuffer(self._data, np.uint8)
+                offsets = chain(octets, self._reader.order, walked.following, self._stretch.high)
+                if not len(offsets):
                     # It ends here, or the reader says what is wrong.
                     self._reader.take_block(walked.following)
                     assert walked.following == len(self._data), "the reader takes what the chain does not"
@@ -310,28 +310,11 @@ class _BlockWalker:
         length: int = struct.unpack_from(self._reader.order + "I", self._data, offset + 4)[0]
         return length
 
-    def _chain(self, at: int) -> array[int]:
-        """Where blocks stand that may be whole, from `at` to the next section."""
-        data, high, end = self._data, self._stretch.high, len(self._data)
-        unpack = struct.Struct(self._reader.order + "II").unpack_from
-        offsets = array("q")
-        try:
-            while at < high:
-                kind, length = unpack(data, at)
-                after = at + length
-                if length & 3 or not 12 <= length <= MAX_BLOCK_BYTES or after > end or kind == SECTION_HEADER:
-                    break
-                offsets.append(at)
-                at = after
-        except struct.error:
-            pass
-        return offsets
-
-    def _take_one_by_one(self, offsets: array[int]) -> None:
+    def _take_one_by_one(self, offsets: Integers) -> None:
         frames: list[_Row] = []
         interfaces: dict[int, Interface] = {}
         try:
-            for offset in offsets:
+            for offset in offsets.tolist():
                 frame = self._reader.take_block(offset)
                 self._walked.following = offset + self._length_at(offset)
                 if frame is None:
@@ -347,7 +330,7 @@ class _BlockWalker:
             if frames and self._with_columns:
                 self._walked.columns.append(_frames_of(frames, interfaces))
 
-    def _take_together(self, offsets: array[int]) -> None:
+    def _take_together(self, offsets: Integers) -> None:
         known = self._reader.section
         blocks = _Blocks.at(offsets, self._data, known.order)
         whole_count = _first(blocks.word(blocks.offset + blocks.length - 4) != blocks.length)
@@ -356,7 +339,7 @@ class _BlockWalker:
         fault: CaptureError | None = None
         for at in np.flatnonzero(described).tolist():
             try:
-                self._reader.take_block(offsets[at])
+                self._reader.take_block(int(offsets[at]))
             except CaptureError as error:
                 fault, whole_count = error, at
                 break
@@ -393,15 +376,15 @@ class _BlockWalker:
                 _block_columns(frames.of(some), ids[some], starts[some], sizes[some], sources)
             )
         if good_count < len(offsets):
-            walked.following = offsets[good_count]
+            walked.following = int(offsets[good_count])
         else:
             walked.following = int(blocks.offset[-1] + blocks.length[-1])
         if good_count < whole_count:
-            self._raise_at(offsets[good_count], known, int(described_count[good_count]))
+            self._raise_at(int(offsets[good_count]), known, int(described_count[good_count]))
         if fault is not None:
             raise fault
         if whole_count < len(offsets):
-            self._raise_at(offsets[whole_count], known, len(sources))
+            self._raise_at(int(offsets[whole_count]), known, len(sources))
 
     def _raise_at(self, offset: int, known: Section, source_count: int) -> None:
         """What the reader says of a damaged block, when it knows so many interfaces of the section.
