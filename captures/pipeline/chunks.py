@@ -1,15 +1,15 @@
-"""The bytes of many streams, laid down in order, with columns that say which frame brought what."""
+"""The bytes of many streams in order, with columns that say which frame brought what."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from captures.direction import Chunk
-from captures.pipeline.octets import Octets
+from captures.pipeline.octets import Octets, gathered
 from captures.pipeline.records import Data, Integers
 from captures.pipeline.segments import Segments
 
@@ -41,19 +41,43 @@ class Chunks:
     time_ns: Integers
     offset: Integers
     missing: Integers
-    start: Integers
     size: Integers
-    data: Octets
+    source: Octets
+    at: Integers
+    start: Integers = field(init=False)
+    _data: Octets | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.start = starts_of(self.size)
 
     def __len__(self) -> int:
         return len(self.start)
 
+    @property
+    def is_laid_down(self) -> bool:
+        """Whether somebody has asked for `data`."""
+        return self._data is not None
+
+    @property
+    def data(self) -> Octets:
+        """The bytes of all chunks, one behind the other. They are copied when they are first asked for."""
+        if self._data is None:
+            self._data = gathered(self.source, self.at, self.size)
+        return self._data
+
+    def shorten(self, row: int, size_bytes: int) -> None:
+        """Take so many bytes away from the beginning of a chunk; in `data` they stay."""
+        assert self.is_laid_down, "chunks are laid down as they were"
+        self.start[row] += size_bytes
+        self.at[row] += size_bytes
+        self.size[row] -= size_bytes
+
     def piece(self, row: int) -> Piece:
         """One row by itself."""
-        start = int(self.start[row])
+        at = int(self.at[row])
         chunk = Chunk(
             int(self.time_ns[row]),
-            self.data[start : start + int(self.size[row])].tobytes(),
+            self.source[at : at + int(self.size[row])].tobytes(),
             int(self.missing[row]),
             int(self.frame[row]),
             int(self.offset[row]),
@@ -72,7 +96,7 @@ def from_pieces(pieces: Sequence[Piece]) -> Chunks:
     ).reshape(-1, 7)
     readable, order, frame, time_ns, offset, missing, size = columns.T
     data = np.frombuffer(b"".join(piece.chunk.data for piece in pieces), dtype=np.uint8)
-    return Chunks(readable, order, frame, time_ns, offset, missing, starts_of(size), size, data)
+    return Chunks(readable, order, frame, time_ns, offset, missing, size, data, starts_of(size))
 
 
 def from_segments(segments: Segments, data: Data, first_number: int, rows: Integers) -> Chunks:
@@ -83,7 +107,9 @@ def from_segments(segments: Segments, data: Data, first_number: int, rows: Integ
         rows: those of `segments`, in the order in which their bytes shall lie.
     """
     number = first_number + segments.frame[rows]
-    size = segments.size[rows]
+    size, at, source = segments.size[rows], segments.start[rows], np.frombuffer(data, np.uint8)
+    if (at < 0).any():
+        source, at = np.frombuffer(segments.payloads(data, rows).buffers()[2], np.uint8), starts_of(size)
     return Chunks(
         readable=number,
         order=np.zeros(len(rows), dtype=np.int64),
@@ -91,9 +117,9 @@ def from_segments(segments: Segments, data: Data, first_number: int, rows: Integ
         time_ns=segments.time_ns[rows],
         offset=segments.offset[rows],
         missing=np.zeros(len(rows), dtype=np.int64),
-        start=starts_of(size),
         size=size,
-        data=np.frombuffer(segments.payloads(data, rows).buffers()[2], np.uint8)[: int(size.sum())],
+        source=source,
+        at=at,
     )
 
 
@@ -110,9 +136,9 @@ def joined(parts: Iterable[Chunks]) -> Chunks:
         time_ns=np.concatenate([part.time_ns for part in some]),
         offset=np.concatenate([part.offset for part in some]),
         missing=np.concatenate([part.missing for part in some]),
-        start=starts_of(size),
         size=size,
-        data=np.concatenate([part.data for part in some]),
+        source=np.concatenate([part.data for part in some]),
+        at=starts_of(size),
     )
 
 

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from captures.direction import Chunk, Stream
 from captures.framing import HEAD_BYTES, Framed, Framing
-from captures.pipeline.chunks import Chunks
-from captures.pipeline.octets import Octets
+from captures.pipeline.chunks import Chunks, starts_of
+from captures.pipeline.octets import Octets, gathered
 from captures.pipeline.records import Integers
 from mqproto.errors import WireFormatError
 from mqproto.wire import PacketBuffer
@@ -53,9 +53,9 @@ class Packets:
     The columns mean what the attributes of captures.packets.SeenPacket do, with these of their own:
 
     stream: an index into `streams`.
-    start, size: of its bytes in `data`.
+    start, size: of its bytes in `data`, which may be all of the file.
     readable, order: as of captures.pipeline.chunks.Piece. All packets of a capture are in order by readable, order and
-        start; those with one `readable` are between the same two ends.
+        position; those with one `readable` are between the same two ends.
     """
 
     stream: Integers
@@ -81,20 +81,21 @@ class Packets:
 
 def collected(parts: Sequence[Packets]) -> Packets:
     """The rows of all parts, one part behind the other."""
-    sizes = [len(part.data) for part in parts]
-    counts = [len(part.streams) for part in parts]
-    shifts = {
-        "start": np.cumsum(sizes) - sizes,
-        "stream": np.cumsum(counts) - counts,
+    others = ("stream", "start", "data", "streams")
+    columns = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in (column.name for column in fields(Packets))
+        if name not in others
     }
-    columns = {}
-    for name in (column.name for column in fields(Packets) if column.name not in ("data", "streams")):
-        values = [getattr(part, name) for part in parts]
-        if name in shifts:
-            values = [each + shift for each, shift in zip(values, shifts[name], strict=True)]
-        columns[name] = np.concatenate(values)
-    data = np.concatenate([part.data for part in parts])
-    return Packets(**columns, data=data, streams=[stream for part in parts for stream in part.streams])
+    counts = [len(part.streams) for part in parts]
+    shifts = np.cumsum(counts) - counts
+    return Packets(
+        **columns,
+        stream=np.concatenate([part.stream + shift for part, shift in zip(parts, shifts, strict=True)]),
+        start=starts_of(columns["size"]),
+        data=np.concatenate([gathered(part.data, part.start, part.size) for part in parts]),
+        streams=[stream for part in parts for stream in part.streams],
+    )
 
 
 class Heads:
@@ -207,6 +208,12 @@ class _Cutter:
         position += np.array(self._shift, dtype=np.int64)[run]
         readable, order = chunks.readable[last], chunks.order[last]
         by = np.lexsort((start, order, readable))
+        data = chunks.source
+        if chunks.is_laid_down or (first != last).any():
+            data = chunks.data
+        else:
+            # Each lies in one segment, so it is read where it lies in the file.
+            start += chunks.at[first] - chunks.start[first]
         return Packets(
             stream=run[by],
             position=position[by],
@@ -222,7 +229,7 @@ class _Cutter:
             skipped=skipped[by],
             readable=readable[by],
             order=order[by],
-            data=chunks.data,
+            data=data,
             streams=streams,
         )
 
@@ -299,9 +306,9 @@ def _whole_sizes(chunks: Chunks) -> Integers:
     whole = np.zeros(len(chunks), dtype=np.int64)
     rows = np.flatnonzero(chunks.size >= HEAD_BYTES)
     if len(rows):
-        data = chunks.data
-        windows = np.ndarray((len(data) - HEAD_BYTES + 1,), _HEAD, data, strides=(1,))
-        whole[rows] = _whole_of(windows[chunks.start[rows]])
+        source = chunks.source
+        windows = np.ndarray((len(source) - HEAD_BYTES + 1,), _HEAD, source, strides=(1,))
+        whole[rows] = _whole_of(windows[chunks.at[rows]])
     return whole
 
 

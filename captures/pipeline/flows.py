@@ -234,8 +234,7 @@ def _lead_inside(chunks: Chunks, first: int, row: int, kept_bytes: int) -> Lead:
     if kept_bytes:
         piece = chunks.piece(row)
         pieces.append(piece._replace(chunk=piece.chunk._replace(data=piece.chunk.data[:kept_bytes])))
-        chunks.start[row] += kept_bytes
-        chunks.size[row] -= kept_bytes
+        chunks.shorten(row, kept_bytes)
     else:
         gap_bytes = int(chunks.missing[row])
     chunks.missing[row] = 0

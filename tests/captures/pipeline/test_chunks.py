@@ -58,6 +58,7 @@ def test_payloads_are_gathered_in_any_order(payloads: list[bytes], data: st.Data
     assert pieces_of(chunks) == [
         Piece(row + 5, 0, Chunk(10 * (row + 5), payloads[row], 0, row + 5, 7 * (row + 5))) for row in rows
     ]
+    assert chunks.data.tobytes() == b"".join(payloads[row] for row in rows)
 
 
 def test_a_mapped_file_serves_as_well(tmp_path: Path) -> None:
@@ -66,6 +67,7 @@ def test_a_mapped_file_serves_as_well(tmp_path: Path) -> None:
     )
     path = tmp_path / "capture"
     path.write_bytes(file)
-    with path.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        chunks = from_segments(segments, mapped, first_number, np.array([0]))
-        assert pieces_of(chunks)[0].chunk.data == b"mapped"
+    with path.open("rb") as opened:
+        mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+    chunks = from_segments(segments, mapped, first_number, np.array([0]))
+    assert pieces_of(chunks)[0].chunk.data == chunks.data.tobytes() == b"mapped"

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import random
+from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from captures.direction import Chunk, Stream
 from captures.framing import Framed, Framing
-from captures.pipeline.chunks import Piece, from_pieces
-from captures.pipeline.cutting import Heads, Packets, Run, cut
+from captures.pipeline.chunks import Chunks, Piece, from_pieces
+from captures.pipeline.cutting import Heads, Packets, Run, collected, cut
 from tests.captures.pipeline.worlds import CLIENT, ELSEWHERE, SAID, SERVER
 
 
@@ -69,8 +72,18 @@ def row_of(framed: Framed) -> tuple[object, ...]:
     )
 
 
-@given(st.lists(stories(), max_size=3))
-def test_all_at_once_is_one_by_one(told: list[Told]) -> None:
+def scattered(pieces: list[Piece], dice: int) -> Chunks:
+    """The same chunks, out of a file in which they lie in another order."""
+    chunks = from_pieces(pieces)
+    at, file = [0] * len(pieces), b"ahead"
+    for row in random.Random(dice).sample(range(len(pieces)), len(pieces)):
+        at[row] = len(file)
+        file += pieces[row].chunk.data + b"between"
+    return replace(chunks, source=np.frombuffer(file, np.uint8), at=np.array(at, np.int64))
+
+
+@given(st.lists(stories(), max_size=3), st.none() | st.integers(0, 9))
+def test_all_at_once_is_one_by_one(told: list[Told], dice: int | None) -> None:
     rows: list[Piece] = []
     runs: list[Run] = []
     expected: list[list[tuple[object, ...]]] = []
@@ -88,7 +101,7 @@ def test_all_at_once_is_one_by_one(told: list[Told]) -> None:
             runs.append(Run(stream, framing, first, len(rows), begun is not None))
             expected.append([row_of(framed) for chunk in chunks[before:] for framed in other.take(chunk)])
             slow.append(other)
-    table = from_pieces(rows)
+    table = from_pieces(rows) if dice is None else scattered(rows, dice)
     packets = cut(table, Heads(table), runs)
     assert [rows_of(packets, place) for place in range(len(runs))] == expected
     for run, other in zip(runs, slow, strict=True):
@@ -98,3 +111,14 @@ def test_all_at_once_is_one_by_one(told: list[Told]) -> None:
             other.missing_bytes,
             other.skipped_bytes,
         )
+
+
+@given(stories(), stories(), st.integers(0, 9))
+def test_packets_of_several_parts_are_collected(one: Told, other: Told, dice: int) -> None:
+    parts = []
+    for stream, in_step, chunks, _ in (one, other):
+        table = scattered([Piece(chunk.frame, 0, chunk) for chunk in chunks], dice)
+        parts.append(cut(table, Heads(table), [Run(stream, Framing(stream, in_step), 0, len(chunks))]))
+    together = collected(parts)
+    assert [rows_of(together, place) for place in range(2)] == [rows_of(part, 0) for part in parts]
+    assert together.streams == [one.stream, other.stream]
