@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from pathlib import Path
@@ -34,6 +34,7 @@ from captures.pipeline.stages import (
     journeys,
     sequences,
     sessions,
+    subjects,
 )
 from captures.pipeline.stages.facts import Losses, losses_of
 from captures.pipeline.stages.rows import Batches
@@ -122,11 +123,13 @@ class Done:
 
     parts: that it has written.
     files: by the exchange's name and the bucket, the files of that task.
+    places: the capture points of its packets: series and interface.
     """
 
     parts: list[Part] = field(default_factory=list)
     files: dict[str, dict[int, list[int]]] = field(default_factory=dict)
     handshakes: pa.RecordBatch | None = None
+    places: set[tuple[str, int]] = field(default_factory=set)
     losses: Losses = field(default_factory=dict)
     clock_pairs: pa.RecordBatch | None = None
     codes: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -154,6 +157,7 @@ def share(bench: Bench, task: Task, count: Count) -> Done:
     """Packets of a part to their connections."""
     part = bench.parts[task.number]
     handshakes = []
+    places: set[tuple[str, int]] = set()
     facts: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
     for batch in _read(part, sessions.COLUMNS):
         bucket = by_connection(part.series, batch.column("connection"), bench.connection_buckets)
@@ -161,11 +165,12 @@ def share(bench: Bench, task: Task, count: Count) -> Done:
             facts[number].append(rows)
         asked = pc.equal(batch.column("kind"), str(Kind.ESTABLISH_CONNECTION))
         handshakes.append(batch.filter(asked).select(directory.HANDSHAKE_COLUMNS))
+        places |= {(part.series, number) for number in batch.column("interface").unique().to_pylist()}
         count(batch.num_rows, 0)
     bench.exchange("facts").put(
         task.number, {number: pa.concat_batches(batches) for number, batches in facts.items()}
     )
-    return Done(handshakes=pa.concat_batches(handshakes) if handshakes else None)
+    return Done(handshakes=pa.concat_batches(handshakes) if handshakes else None, places=places)
 
 
 @_collecting_seldom
@@ -208,7 +213,7 @@ def relate(bench: Bench, task: Task, count: Count) -> Done:
         rows = sequences.keyed(batch.select(sequences.COLUMNS))
         for bucket, some in split(rows, by_text(rows.column("identifier"), bench.sequence_buckets)).items():
             of_sequences[bucket].append(some)
-        rows = journeys.keyed(batch.select(grouping.COLUMNS))
+        rows = subjects.keyed(batch.select(grouping.COLUMNS))
         for bucket, some in split(rows, by_text(rows.column("subject"), bench.message_buckets)).items():
             of_messages[bucket].append(some)
         count(batch.num_rows, 0)
@@ -240,34 +245,51 @@ def judge_sequences(bench: Bench, task: Task, count: Count) -> Done:
 
 @_collecting_seldom
 def judge_journeys(bench: Bench, task: Task, count: Count) -> Done:
-    """The messages of a bucket, from hop to hop."""
-    journey, clock = journeys.JourneyStage(bench.losses), clocks.ClockStage()
-    messages = grouping.MessageStages(clock)
-    out = _Out(bench, task.number, OF_JOURNEYS)
-    for rows in _messages(bench, task.number, (*journeys.COLUMNS, *journeys.KEYED)):
-        out.add(journey.take(rows))
-        messages.take(rows)
-        count(rows.num_rows, 0)
-    messages.finish()
-    out.done.clock_pairs = clock.pairs()
-    return out.finish()
+    """The messages of a bucket, from hop to hop, where capture points have clocks of their own."""
+    clock = clocks.ClockStage()
+    messages = grouping.MessageStages(journeys.JourneyStage(bench.losses), clock)
+    done = _messages_to(messages, bench, task, count, OF_JOURNEYS)
+    done.clock_pairs = clock.pairs()
+    return done
 
 
 @_collecting_seldom
 def tell_histories(bench: Bench, task: Task, count: Count) -> Done:
-    """The messages of a bucket, each as a whole."""
+    """The messages of a bucket, each as a whole, by one clock."""
+    return _messages_to(grouping.MessageStages(*_tellers(bench)), bench, task, count, OF_HISTORIES)
+
+
+@_collecting_seldom
+def judge_journeys_and_tell(bench: Bench, task: Task, count: Count) -> Done:
+    """The same both at once, where there is one capture point."""
+    messages = grouping.MessageStages(journeys.JourneyStage(bench.losses), *_tellers(bench))
+    return _messages_to(messages, bench, task, count, OF_JOURNEYS)
+
+
+def _tellers(bench: Bench) -> tuple[grouping.OfMessages, ...]:
     label = directory.labels(bench.names, bench.directory)
-    messages = grouping.MessageStages(
+    return (
         histories.HistoryStage(label, bench.lossless, bench.offsets_ns),
         duplicates.DuplicateStage(bench.lossless, bench.offsets_ns),
     )
-    out = _Out(bench, task.number, OF_HISTORIES)
-    confirmations = bench.exchange("confirmations").take(task.number, task.files["confirmations"])
-    for rows in _messages(
-        bench, task.number, grouping.LOOKED_AT, pa.Table.from_batches(confirmations, CONFIRMATIONS)
-    ):
-        out.add(messages.take(rows))
-        count(rows.num_rows, 0)
+
+
+def _messages_to(
+    messages: grouping.MessageStages, bench: Bench, task: Task, count: Count, stage: str
+) -> Done:
+    """All rows of a bucket of messages, and what OrderAcks say of these; those of one message together."""
+    out = _Out(bench, task.number, stage)
+    batches = list(bench.exchange("message-rows").take(task.number, range(len(bench.parts))))
+    if batches:
+        confirmed = bench.exchange("confirmations").take(task.number, task.files["confirmations"])
+        rows = pa.concat_tables(
+            [pa.Table.from_batches(batches), pa.Table.from_batches(confirmed, CONFIRMATIONS)],
+            promote_options="default",
+        )
+        order = [(name, "ascending") for name in grouping.ORDER]
+        for batch in rows.sort_by(order).to_batches(BATCH_ROWS):
+            out.add(messages.take(batch))
+            count(batch.num_rows, 0)
     out.add(messages.finish())
     return out.finish()
 
@@ -391,21 +413,6 @@ def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             count += some.num_rows
     if kept:
         yield pa.concat_batches(kept)
-
-
-def _messages(
-    bench: Bench, bucket: int, columns: Sequence[str], more: pa.Table | None = None
-) -> Iterator[pa.RecordBatch]:
-    """All rows of a bucket of messages, those of one message together."""
-    batches = list(bench.exchange("message-rows").take(bucket, range(len(bench.parts))))
-    if not batches:
-        return
-    rows = pa.Table.from_batches(batches)
-    rows = rows.select([name for name in columns if name in rows.column_names])
-    if more is not None:
-        rows = pa.concat_tables([rows, more], promote_options="default")
-    order = [(name, "ascending") for name in grouping.ORDER]
-    yield from rows.sort_by(order).to_batches(BATCH_ROWS)
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

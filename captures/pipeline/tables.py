@@ -33,6 +33,7 @@ WORK: Final = "_work"
 HIDDEN: Final = "_"
 """What begins with it is no table, as Spark has it: a log, a lock, what runs keep for later ones."""
 COMPRESSION: Final = "zstd"
+SAMPLE_ROWS: Final = 4_096
 
 
 class TablesError(MqprotoError):
@@ -226,14 +227,27 @@ def write_part(folder: Path, name: str, table: pa.Table) -> Part:
         folder: `Run.folder`.
         name: `packets/4f5e-000003.parquet`; what a repeated task would choose again.
     """
-    # Texts repeat. To look for what repeats in numbers takes as long as to write them, and most of them do not.
-    texts = [field.name for field in table.schema if field.type == pa.string()]
     with whole(folder / name) as path, path.open("wb") as file:
-        pq.write_table(table, file, compression=COMPRESSION, use_dictionary=texts)
+        pq.write_table(
+            table,
+            file,
+            compression=COMPRESSION,
+            use_dictionary=_repeating(table),
+            # Nobody looks for texts by their order, and to compare them costs as much as to write them.
+            write_statistics=[field.name for field in table.schema if pa.types.is_primitive(field.type)],
+        )
         file.flush()
         os.fsync(file.fileno())
         size_bytes = file.tell()
     return Part(name, table.num_rows, size_bytes)
+
+
+def _repeating(table: pa.Table) -> list[str]:
+    """The columns whose values repeat, as far as the first rows show: others make no dictionary worth its time."""
+    some = table.slice(0, SAMPLE_ROWS)
+    nested = [f"{field.name}.list.element" for field in table.schema if pa.types.is_list(field.type)]
+    plain = [field.name for field in table.schema if not pa.types.is_nested(field.type)]
+    return nested + [name for name in plain if len(some[name].unique()) * 2 <= some.num_rows]
 
 
 def _is_ours(folder: Path) -> bool:

@@ -109,18 +109,26 @@ class _Judge:
 
         self._carry_out("relating packets", judging.relate, parts, ("relations",))
         self._carry_out("judging sequences", judging.judge_sequences, sequences)
-        journeys = self._carry_out("following messages", judging.judge_journeys, messages)
-        found = clocks.clocks(done.clock_pairs for done in journeys if done.clock_pairs is not None)
-        self._parts.append(bench.part("clocks", "journeys", 0, pa.Table.from_batches([found])))
-        self._bench = replace(self._bench, offsets_ns=clocks.offsets_ns(found))
-
-        self._carry_out("telling histories", judging.tell_histories, messages, ("confirmations",))
+        if len(set().union(*(done.places for done in shared))) > 1:
+            self._compare_clocks(messages)
+            self._carry_out("telling histories", judging.tell_histories, messages, ("confirmations",))
+        else:
+            follow = judging.judge_journeys_and_tell
+            self._carry_out("following messages", follow, messages, ("confirmations",))
         codes: Counter[tuple[str, str]] = Counter()
         # Behind the parts comes what is about no packet.
         about = range(len(bench.parts) + 1)
         for done in self._carry_out("placing findings", judging.place_findings, about, judging.FINDERS):
             codes.update(done.codes)
         return Verdicts(self._parts, codes)
+
+    def _compare_clocks(self, messages: range) -> None:
+        """Follow messages first, as they tell how far the clocks of capture points are apart."""
+        bench = self._bench
+        journeys = self._carry_out("following messages", judging.judge_journeys, messages, ("confirmations",))
+        found = clocks.clocks(done.clock_pairs for done in journeys if done.clock_pairs is not None)
+        self._parts.append(bench.part("clocks", "journeys", 0, pa.Table.from_batches([found])))
+        self._bench = replace(bench, offsets_ns=clocks.offsets_ns(found))
 
     def _carry_out(
         self, stage: str, function: judging.Stage, numbers: range, reads: Sequence[str] = ()

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from captures.pipeline.stages.grouping import COLUMNS, KEY, ORDER, Event
+from captures.pipeline.stages.grouping import COLUMNS, KEY, ORDER, Event, Messages
 from captures.pipeline.stages.rows import Batches, batch_of, values
 from captures.pipeline.stages.schema import INTEGER, SHORT, TEXT
 
@@ -61,25 +61,26 @@ Hop = tuple[str, str]
 
 
 class ClockStage:
-    """A stage of `grouping.MessageStages`, for rows of `journeys.keyed`: nothing comes out but `pairs`, at the end."""
-
-    least = 2
+    """A stage of `grouping.MessageStages`, for rows of `subjects.keyed`: nothing comes out but `pairs`, at the end."""
 
     def __init__(self) -> None:
         self._pairs: dict[tuple[Place, Place, Hop], tuple[int, int, int]] = {}
-
-    def taken(self, rows: pa.RecordBatch) -> Batches:
-        """Nothing."""
-        return {}
 
     def pairs(self) -> pa.RecordBatch:
         """What pairs of capture points saw, as CLOCK_PAIRS, as far as this part of the rows goes."""
         rows = ((*a, *b, *hop, *seen) for (a, b, hop), seen in self._pairs.items())
         return batch_of(CLOCK_PAIRS, rows)
 
-    def close(self, events: Sequence[Event], *, is_complete: bool) -> None:
+    def take(self, messages: Messages) -> Batches:
+        """The next messages. One that went straight was seen on each hop by one point."""
+        for events, is_complete in messages.odd:
+            if is_complete:
+                self._compare(events)
+        return {}
+
+    def _compare(self, events: Sequence[Event]) -> None:
         """Where two points saw a packet equally often, each copy at the one is that at the other."""
-        if not is_complete or len({event.place for event in events if not event.about}) < 2:
+        if len({event.place for event in events if not event.about}) < 2:
             return
         seen: dict[tuple[Hop, int], dict[Place, list[int]]] = defaultdict(lambda: defaultdict(list))
         for event in events:

@@ -14,10 +14,20 @@ from enum import StrEnum
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from captures.pipeline.stages.grouping import COLUMNS, KEY, ORDER, Event, batch_about
-from captures.pipeline.stages.rows import Batches
+from captures.pipeline.stages.grouping import (
+    COLUMNS,
+    KEY,
+    ORDER,
+    Event,
+    Messages,
+    about_packets,
+    rows_about,
+)
+from captures.pipeline.stages.rows import Batches, mapped_flags
 from captures.pipeline.stages.schema import INTEGER, TEXT
+from captures.pipeline.stages.straight import Straight, clock_offsets_ns, integers
 
 __all__ = ["ARRIVALS", "COLUMNS", "DUPLICATES", "KEY", "ORDER", "DuplicateStage", "Verdict", "remembered"]
 
@@ -98,7 +108,7 @@ class _Known:
 
 
 def remembered(arrivals: pa.RecordBatch) -> pa.RecordBatch:
-    """ARRIVALS of earlier runs as rows to be put beside those of `journeys.keyed`, with their columns."""
+    """ARRIVALS of earlier runs as rows to be put beside those of `subjects.keyed`, with their columns."""
     count = arrivals.num_rows
     last_ns = arrivals.column("last_ns")
     columns = {
@@ -115,7 +125,7 @@ def remembered(arrivals: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class DuplicateStage:
-    """A stage of `grouping.MessageStages`, for rows of `journeys.keyed` and `remembered`; tables by SCHEMAS come out.
+    """A stage of `grouping.MessageStages`, for rows of `subjects.keyed` and `remembered`; tables by SCHEMAS come out.
 
     ARRIVALS come out whole, with what was remembered; they take the place of the earlier ones.
 
@@ -125,8 +135,6 @@ class DuplicateStage:
         resolver: asked about arrivals that are in doubt, if there is one.
         window_s: for how long an identifier is remembered.
     """
-
-    least = 1
 
     def __init__(
         self,
@@ -141,24 +149,48 @@ class DuplicateStage:
         self._window_ns = window_s * SECOND_NS
         self._out: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
 
-    def taken(self, rows: pa.RecordBatch) -> Batches:
-        """What has come out since it was last asked."""
-        batches = {
-            name: batch_about(SCHEMAS[name], TOLD[name], found, rows) for name, found in self._out.items()
-        }
+    def take(self, messages: Messages) -> Batches:
+        """The next messages."""
+        for events, _ in messages.odd:
+            self._close(events)
+        batches: dict[str, list[pa.RecordBatch]] = defaultdict(list)
+        for name, found in self._out.items():
+            batches[name].append(rows_about(SCHEMAS[name], TOLD[name], found, messages.rows))
         self._out.clear()
-        return batches
+        if len(messages.straight):
+            for name, batch in self._straight(messages.straight, messages.rows).items():
+                batches[name].append(batch)
+        return {name: pa.concat_batches(some) for name, some in batches.items()}
 
-    def close(self, events: Sequence[Event], *, is_complete: bool) -> None:
+    def _straight(self, messages: Straight, rows: pa.RecordBatch) -> Batches:
+        """Messages that came once to each queue manager: they were new there."""
+        at = messages.crossings
+        offset_ns = clock_offsets_ns(rows, self._offsets_ns)[at]
+        time_ns = pa.array(integers(rows, "time_ns")[at] - offset_ns)
+        count = len(at)
+        lossless = mapped_flags(rows.column("series").take(pa.array(at)), self._lossless)
+        once = pa.repeat(pa.scalar(1, INTEGER), count)
+        told = {
+            "duplicates": {
+                "delivery_count": pc.if_else(lossless, once, pa.scalar(None, INTEGER)),
+                "verdict": pa.repeat(str(Verdict.NEW), count),
+                "reason": pa.repeat("", count),
+            },
+            "arrivals": {
+                "arrivals": once,
+                "first_ns": time_ns,
+                "last_ns": time_ns,
+                "completed_ns": pc.subtract(
+                    rows.column("acknowledged_ns").take(pa.array(at)), pa.array(offset_ns)
+                ),
+            },
+        }
+        return {name: about_packets(SCHEMAS[name], columns, at, rows) for name, columns in told.items()}
+
+    def _close(self, events: Sequence[Event]) -> None:
         """All that there is of a message."""
         arrivals = [event for event in events if not event.about]
         earlier = [event for event in events if event.kind == REMEMBERED]
-        if len(arrivals) == 1 and not earlier:
-            [event] = arrivals  # Nearly always.
-            known = _Known()
-            self._arrive(known, event.time_ns - self._offset_ns(event), event)
-            self._remember(known)
-            return
         by_manager = {
             event.to_key: _Known(
                 event.at,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -10,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.pipeline.stages import journeys
+from captures.pipeline.records import Integers
+from captures.pipeline.stages import straight, subjects
 from captures.pipeline.stages.rows import Batches, records, values
 
 EVENT_LIMIT: Final = 10_000
@@ -18,7 +20,7 @@ EVENT_LIMIT: Final = 10_000
 
 
 class Event(NamedTuple):
-    """A row of `journeys.keyed`: a packet that carries a message, or one that is about it.
+    """A row of `subjects.keyed`: a packet that carries a message, or one that is about it.
 
     What is about it has its own kind, place, time and hop; the rest is for the message. arrivals, first_ns and
     completed_ns are of ARRIVALS, of an earlier run. Here is what decides something; all else that a table has of the
@@ -72,41 +74,55 @@ COPIED: Final = (
 COLUMNS: Final = tuple(
     dict.fromkeys(
         [
-            *journeys.COLUMNS,
-            *(name for name in Event._fields if name not in ("at", *journeys.KEYED, *OF_RUNS)),
+            *subjects.COLUMNS,
+            *(name for name in Event._fields if name not in ("at", *subjects.KEYED, *OF_RUNS)),
             *COPIED,
         ]
     )
 )
-"""What `journeys.keyed` takes for this: of packets, joined with their relations."""
+"""What `subjects.keyed` takes for this: of packets, joined with their relations."""
 LOOKED_AT: Final = tuple(dict.fromkeys([*Event._fields[1:], *COPIED]))
 """What is read of the rows that it gives."""
-KEY: Final = journeys.KEY
-ORDER: Final = journeys.ORDER
+KEY: Final = subjects.KEY
+ORDER: Final = subjects.ORDER
 
 
-class PerMessage(Protocol):
-    """A stage that looks at one message after the other.
+class Messages:
+    """Whole messages: those that went straight, and the others one by one.
 
     Attributes:
-        least: messages with fewer events are nothing to it.
+        rows: of all of them, one behind the other; events find their rows there by `at`.
+        straight: messages that need not be looked at one by one.
+
+    Args:
+        sizes: how many rows each has.
+        is_complete: whether the first has not had more events already, which were passed over.
     """
 
-    least: int
+    def __init__(self, rows: pa.RecordBatch, sizes: Integers, *, is_complete: bool) -> None:
+        self.rows = rows
+        whole = sizes <= EVENT_LIMIT
+        whole[0] &= is_complete
+        is_straight, self.straight = straight.find(rows, sizes, whole)
+        self.odd_rows = np.flatnonzero(np.repeat(~is_straight, sizes))
+        self._odd_sizes = sizes[~is_straight].tolist()
+        self._whole = whole[~is_straight].tolist()
 
-    def close(self, events: Sequence[Event], *, is_complete: bool) -> None:
-        """All that there is of a message.
+    @cached_property
+    def odd(self) -> list[tuple[list[Event], bool]]:
+        """The others: the events of each, and whether these are all."""
+        each = events(self.rows.take(pa.array(self.odd_rows)), self.odd_rows.tolist())
+        return [
+            (list(islice(each, size))[:EVENT_LIMIT], is_whole)
+            for size, is_whole in zip(self._odd_sizes, self._whole, strict=True)
+        ]
 
-        Args:
-            is_complete: false of one with more events than are looked at.
-        """
 
-    def taken(self, rows: pa.RecordBatch) -> Batches:
-        """What has come out since it was last asked.
+class OfMessages(Protocol):
+    """A stage that looks at whole messages."""
 
-        Args:
-            rows: those that the events since then were.
-        """
+    def take(self, messages: Messages) -> Batches:
+        """The next messages, and what comes out."""
 
 
 class MessageStages:
@@ -116,7 +132,7 @@ class MessageStages:
         stages: those that look at the same rows; what comes out are the tables of all of them.
     """
 
-    def __init__(self, *stages: PerMessage) -> None:
+    def __init__(self, *stages: OfMessages) -> None:
         self._stages = stages
         self._begun: pa.RecordBatch | None = None
         self._is_complete = True
@@ -131,40 +147,26 @@ class MessageStages:
         # More may come of the last message; of what is too much none is kept.
         last, size = bounds[-2], bounds[-1] - bounds[-2]
         self._begun = batch.slice(last, min(size, EVENT_LIMIT))
-        found = self._close(batch, bounds[:-1])
+        found = self._close(batch.slice(0, last), np.diff(bounds[:-1]))
         self._is_complete = size <= EVENT_LIMIT and (self._is_complete or last > 0)
         return found
 
     def finish(self) -> Batches:
         """No more is to come of the last message."""
         rows, self._begun = self._begun, None
-        found = {} if rows is None else self._close(rows, [0, rows.num_rows])
+        found = {} if rows is None else self._close(rows, np.array([rows.num_rows]))
         self._is_complete = True
         return found
 
-    def _close(self, rows: pa.RecordBatch, bounds: list[int]) -> Batches:
-        """Whole messages, each from one bound to the next."""
-        sizes = np.diff(bounds)
-        least = min(stage.least for stage in self._stages)
-        if least > 1:
-            wanted = sizes >= least
-            rows = rows.slice(0, bounds[-1]).filter(pa.array(np.repeat(wanted, sizes)))
-            sizes = sizes[wanted]
-        each = events(rows)
-        # Only the first can be one of which some was passed over before.
-        is_complete = self._is_complete
-        for size in sizes.tolist():
-            found = list(islice(each, size))
-            if size > EVENT_LIMIT:
-                is_complete = False
-                del found[EVENT_LIMIT:]
-            for stage in self._stages:
-                stage.close(found, is_complete=is_complete)
-            is_complete = True
-        taken: Batches = {}
+    def _close(self, rows: pa.RecordBatch, sizes: Integers) -> Batches:
+        """Whole messages."""
+        if not len(sizes):
+            return {}
+        messages = Messages(rows, sizes, is_complete=self._is_complete)
+        found: Batches = {}
         for stage in self._stages:
-            taken |= stage.taken(rows)
-        return taken
+            found |= stage.take(messages)
+        return found
 
 
 def _bounds(subjects: pa.Array) -> list[int]:
@@ -178,33 +180,44 @@ def _bounds(subjects: pa.Array) -> list[int]:
     return [0, *inner.tolist(), count]
 
 
-def events(batch: pa.RecordBatch) -> Iterator[Event]:
-    """Rows as events; a column that is not there has nothing."""
+def events(batch: pa.RecordBatch, at: Iterable[int]) -> Iterator[Event]:
+    """Rows as events; a column that is not there has nothing.
+
+    Args:
+        at: the number of each row in the batch that they were taken from.
+    """
     there = set(batch.schema.names)
     columns = (
         values(batch, name) if name in there else [None] * batch.num_rows for name in Event._fields[1:]
     )
-    return records(Event, range(batch.num_rows), *columns)
+    return records(Event, at, *columns)
 
 
-def batch_about(
-    schema: pa.Schema, told: Sequence[str], rows: Iterable[tuple[Any, ...]], packets: pa.RecordBatch
+def about_packets(
+    schema: pa.Schema, told: Mapping[str, pa.Array], at: Integers, packets: pa.RecordBatch
 ) -> pa.RecordBatch:
-    """Rows that say something of packets; what packets say themselves is copied as it is.
+    """A table that says something of packets; what packets say themselves is copied as it is.
 
     Args:
         schema: the message is the packet's subject.
-        told: the columns that rows have; all others are the packet's.
-        rows: each has first the packet's place in `packets`, then what is told.
+        told: columns; all others are the packet's.
+        at: of each row, the packet's place in `packets`.
     """
-    places, *columns = zip(*rows, strict=True)
-    found = dict(zip(told, columns, strict=True))
-    at = pa.array(places, pa.int64())
+    place = pa.array(at, pa.int64())
     arrays = []
     for field in schema:
-        if field.name in found:
-            arrays.append(pa.array(found[field.name], field.type))
+        if field.name in told:
+            arrays.append(told[field.name])
         else:
             column = packets.column("subject" if field.name == "message" else field.name)
-            arrays.append(column.take(at).cast(field.type))
+            arrays.append(column.take(place).cast(field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def rows_about(
+    schema: pa.Schema, told: Sequence[str], rows: Iterable[tuple[Any, ...]], packets: pa.RecordBatch
+) -> pa.RecordBatch:
+    """The same from rows: each has first the packet's place, then what is told."""
+    places, *columns = zip(*rows, strict=True)
+    arrays = (pa.array(column, schema.field(name).type) for name, column in zip(told, columns, strict=True))
+    return about_packets(schema, dict(zip(told, arrays, strict=True)), np.array(places), packets)

@@ -7,13 +7,30 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from captures.decode.sight import MESSAGES, Kind
-from captures.pipeline.stages.grouping import COLUMNS, KEY, ORDER, Event, batch_about
+from captures.pipeline.stages.grouping import (
+    COLUMNS,
+    KEY,
+    ORDER,
+    Event,
+    Messages,
+    about_packets,
+    rows_about,
+)
 from captures.pipeline.stages.rows import GUID_CHARACTERS, Batches, mapped_texts
 from captures.pipeline.stages.schema import FLAG, INTEGER, INTEGERS, SHORT, TEXT, TEXTS
-from mqproto.wire import NULL_GUID, MessageClass, guid_text
+from captures.pipeline.stages.straight import (
+    NULL_TEXT,
+    Straight,
+    clock_offsets_ns,
+    integers,
+    least,
+)
+from mqproto.wire import MessageClass
 
 __all__ = ["COLUMNS", "KEY", "ORDER", "SCHEMAS", "HistoryStage", "Outcome"]
 
@@ -121,7 +138,6 @@ TOLD: Final = {
     ),
 }
 """The columns that this stage makes; all others are the first packet's."""
-NOBODY: Final = guid_text(NULL_GUID)
 FOLLOWED: Final = {*map(str, MESSAGES), str(Kind.REPORT)}
 """Acknowledgments are messages too, but belong to the histories of others."""
 ORDER_ACK, FINAL_ACK, ADMIN_ACK = str(Kind.ORDER_ACK), str(Kind.FINAL_ACK), str(Kind.ADMIN_ACK)
@@ -176,19 +192,14 @@ class _Said(NamedTuple):
     administration: list[tuple[int, Event]]
 
 
-_NOTHING: Final = _Said(None, None, [], [])
-
-
 class HistoryStage:
-    """A stage of `grouping.MessageStages`, for rows of `journeys.keyed` and CONFIRMATIONS; tables by SCHEMAS come out.
+    """A stage of `grouping.MessageStages`, for rows of `subjects.keyed` and CONFIRMATIONS; tables by SCHEMAS come out.
 
     Args:
         label: what a queue manager is called, by `directory.labels`.
         lossless: whether a series has no gap at all.
         offsets_ns: how far the clocks of capture points are ahead, by `clocks.offsets_ns`.
     """
-
-    least = 1
 
     def __init__(
         self,
@@ -201,23 +212,82 @@ class HistoryStage:
         self._offsets_ns = offsets_ns or {}
         self._out: dict[str, list[Row]] = defaultdict(list)
 
-    def taken(self, rows: pa.RecordBatch) -> Batches:
-        """What has come out since it was last asked."""
-        if not self._out:
-            return {}
+    def take(self, messages: Messages) -> Batches:
+        """The next messages."""
+        for events, is_complete in messages.odd:
+            self._close(events, is_complete=is_complete)
+        rows = messages.rows
         for end in ("from", "to"):
             rows = rows.append_column(f"{end}_label", mapped_texts(rows.column(f"{end}_key"), self._label))
-        batches = {
-            name: batch_about(SCHEMAS[name], TOLD[name], found, rows) for name, found in self._out.items()
-        }
+        batches: dict[str, list[pa.RecordBatch]] = defaultdict(list)
+        for name, found in self._out.items():
+            batches[name].append(rows_about(SCHEMAS[name], TOLD[name], found, rows))
         self._out.clear()
-        return batches
+        if len(messages.straight):
+            for name, batch in self._straight(messages.straight, rows).items():
+                batches[name].append(batch)
+        return {name: pa.concat_batches(some) for name, some in batches.items()}
+
+    def _straight(self, every: Straight, rows: pa.RecordBatch) -> Batches:
+        """Messages that came once over each hop, to their destination, and of which OrderAcks alone were said."""
+        kinds = rows.column("kind").take(pa.array(every.crossings[every.first]))
+        followed = pc.is_in(kinds, pa.array(FOLLOWED)).to_numpy(zero_copy_only=False)
+        messages = every.only(followed)
+        count = len(messages)
+        offset_ns = clock_offsets_ns(rows, self._offsets_ns)
+        time_ns = integers(rows, "time_ns") - offset_ns
+        at, first = messages.crossings, messages.first
+        hop_ns = time_ns[at]
+        position = np.arange(len(at)) - first[messages.message]
+        waited_ns = np.diff(hop_ns, prepend=0)
+        hops = {
+            "position": pa.array(position + 1, SHORT),
+            "first_ns": pa.array(hop_ns),
+            "last_ns": pa.array(hop_ns),
+            "waited_ns": pa.array(waited_ns, mask=position == 0),
+            "acknowledged_ns": pc.subtract(
+                rows.column("acknowledged_ns").take(pa.array(at)), pa.array(offset_ns[at])
+            ),
+            "copies": pa.repeat(pa.scalar(1, INTEGER), len(at)),
+            "places": pa.repeat(pa.scalar(1, SHORT), len(at)),
+        }
+        first_ns = np.minimum.reduceat(hop_ns, first) if count else hop_ns
+        arrived_ns = hop_ns[messages.arrival]
+        said_ns = time_ns[messages.acks]
+        home_ns, not_home = least(count, messages.acked[messages.at_source], said_ns[messages.at_source])
+        acked_ns, not_acked = least(count, messages.acked, said_ns)
+        ends = np.append(first, len(at))
+        outcomes = pa.array([Outcome.CONFIRMED, Outcome.REACHED], TEXT)
+        nothing = pa.array(np.zeros(count + 1), pa.int32())
+        histories = {
+            "first_ns": pa.array(first_ns),
+            "last_ns": pa.array(np.maximum.reduceat(hop_ns, first) if count else hop_ns),
+            "route": _routes(messages, rows),
+            "hops": pa.array(messages.hops, SHORT),
+            "hop_ns": pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(hop_ns)),
+            "resends": pa.repeat(pa.scalar(0, INTEGER), count),
+            "arrived_ns": pa.array(arrived_ns),
+            "latency_ns": pa.array(arrived_ns - first_ns),
+            "order_acked_ns": pa.array(np.where(not_home, acked_ns, home_ns), mask=not_acked),
+            "order_ack_at_source": pa.array(~not_home, mask=not_acked),
+            "final_class": pa.nulls(count, TEXT),
+            "final_ns": pa.nulls(count, INTEGER),
+            "administration": pa.ListArray.from_arrays(nothing, pa.array([], TEXT)),
+            "administration_ns": pa.ListArray.from_arrays(nothing, pa.array([], INTEGER)),
+            "outcome": outcomes.take(pa.array(not_acked.astype(np.int8))),
+            "whereabouts": rows.column("to_label").take(pa.array(at[messages.arrival])),
+            "complete": pa.repeat(pa.scalar(True), count),
+        }
+        return {
+            "hops": about_packets(HOPS, hops, at, rows),
+            "histories": about_packets(HISTORIES, histories, at[first], rows),
+        }
 
     def _time_ns(self, event: Event, time_ns: int) -> int:
         """A time by the reference clock."""
         return time_ns - self._offsets_ns.get(event.place, 0) if self._offsets_ns else time_ns
 
-    def close(self, events: Sequence[Event], *, is_complete: bool) -> None:
+    def _close(self, events: Sequence[Event], *, is_complete: bool) -> None:
         """All that there is of a message."""
         carriers = [event for event in events if not event.about]
         if not carriers or carriers[0].kind not in FOLLOWED:
@@ -225,7 +295,7 @@ class HistoryStage:
         hops = self._hops(carriers)
         first = hops[0].first
         destination = first.destination_manager
-        if destination == NOBODY:
+        if destination == NULL_TEXT:
             destination = first.to_key  # A direct name goes straight to its host.
         hop_ns, last_ns, resends, arrived_ns = [], hops[0].last_ns, 0, None
         for hop in hops:
@@ -236,8 +306,7 @@ class HistoryStage:
             if hop.first.to_key == destination and (arrived_ns is None or hop.first_ns < arrived_ns):
                 arrived_ns = hop.first_ns
         first_ns = min(hop_ns)
-        about = [event for event in events if event.about]
-        said = self._said(first, about) if about else _NOTHING
+        said = self._said(first, [event for event in events if event.about])
         self._out["hops"] += _hop_rows(hops)
         self._out["histories"].append(
             (
@@ -264,8 +333,6 @@ class HistoryStage:
 
     def _hops(self, carriers: list[Event]) -> list[_Hop]:
         """The hops in the order in which the message went."""
-        if len(carriers) == 1:
-            return [self._hop(carriers)]  # Nearly always.
         by_hop: dict[tuple[str, str], list[Event]] = {}
         for event in carriers:
             by_hop.setdefault((event.from_key, event.to_key), []).append(event)
@@ -274,13 +341,6 @@ class HistoryStage:
         return hops
 
     def _hop(self, crossed: list[Event]) -> _Hop:
-        if len(crossed) == 1:
-            [event] = crossed
-            time_ns = self._time_ns(event, event.time_ns)
-            answered_ns = event.acknowledged_ns
-            if answered_ns is not None:
-                answered_ns = self._time_ns(event, answered_ns)
-            return _Hop(event, time_ns, time_ns, answered_ns, 1, 1)
         timed = sorted(((self._time_ns(event, event.time_ns), event) for event in crossed), key=_by_time)
         places = Counter(event.place for event in crossed)
         answers_ns = [
@@ -298,14 +358,11 @@ class HistoryStage:
         timed = [
             (self._time_ns(event, event.time_ns), event) for event in about if not _is_foreign(event, first)
         ]
-        if len(timed) > 1:
-            timed.sort(key=_by_time)
+        timed.sort(key=_by_time)
         order_acks = [each for each in timed if each[1].kind == ORDER_ACK]
         home = [each for each in order_acks if each[1].to_key == first.source_manager]
         order_acked_ns = (home or order_acks)[0][0] if order_acks else None
         at_source = bool(home) if order_acks else None
-        if len(order_acks) == len(timed):
-            return _Said(order_acked_ns, at_source, [], [])  # Nearly always.
         final = _once(each for each in timed if each[1].kind == FINAL_ACK)
         administration = _once(each for each in timed if each[1].kind == ADMIN_ACK)
         return _Said(order_acked_ns, at_source, final, administration)
@@ -350,6 +407,18 @@ def _hop_rows(hops: list[_Hop]) -> Iterator[Row]:
         )
 
 
+def _routes(messages: Straight, rows: pa.RecordBatch) -> pa.Array:
+    """What the queue managers are called that messages crossed: from where they came, then where each hop led."""
+    at, first = messages.crossings, messages.first
+    begins = first + np.arange(len(first))
+    place = np.empty(len(at) + len(first), dtype=np.int64)
+    place[begins] = at[first]
+    place[np.arange(len(at)) + messages.message + 1] = rows.num_rows + at
+    labels = pa.concat_arrays([rows.column("from_label"), rows.column("to_label")])
+    ends = pa.array(np.append(begins, len(place)), pa.int32())
+    return pa.ListArray.from_arrays(ends, labels.take(pa.array(place)))
+
+
 def _by_time(timed: tuple[int, Event]) -> int:
     return timed[0]
 
@@ -366,7 +435,7 @@ def _is_foreign(final: Event, message: Event) -> bool:
     """Whether a positive FinalAck is not from where the message went.  [MS-MQQB] 3.1.1.6.2"""
     if final.kind != FINAL_ACK or final.message_class & NEGATIVE:
         return False
-    return message.destination_manager not in (NOBODY, final.source_manager)
+    return message.destination_manager not in (NULL_TEXT, final.source_manager)
 
 
 def _route(hops: list[_Hop]) -> list[str]:

@@ -9,65 +9,28 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.decode.journeys import JourneyChecker
-from captures.decode.row import identifier_text
+from captures.decode.journeys import SECOND_NS, JourneyChecker
 from captures.decode.sight import Kind
-from captures.pipeline.stages.facts import CROSSING_COLUMNS, Losses, crossings
+from captures.pipeline.records import Integers
+from captures.pipeline.stages.facts import Losses, crossings
 from captures.pipeline.stages.findings import finding_row
-from captures.pipeline.stages.rows import Batches, batches_of, mapped, message_of, subject_of, values
+from captures.pipeline.stages.grouping import Messages
+from captures.pipeline.stages.rows import Batches, batches_of, message_of, values
 from captures.pipeline.stages.schema import ENDINGS, FINDINGS
+from captures.pipeline.stages.straight import integers
+from mqproto.wire.base import INFINITE
 
-COLUMNS: Final = (*CROSSING_COLUMNS, "kind", "message", "correlation", "ack_message")
-"""What `keyed` takes: of packets, joined with their relations."""
-KEYED: Final = ("subject", "about")
-"""What it adds to them."""
-KEY: Final = ("subject",)
-"""Rows of `keyed` that are alike in this come to one stage, and there in this order."""
-ORDER: Final = (*KEY, "series", "row_id", "about")
 SCHEMAS: Final = {"findings": FINDINGS, "endings": ENDINGS}
 RANK: Final = 1_000_000
 """Findings about journeys come after those about the session."""
 
 
-def keyed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The UserMessages among packets, with two columns more, by which they find their stage.
-
-    subject: the message, as `captures.decode.row.PacketRow.message` has it. A FinalAck or an administration
-        acknowledgment comes twice: for itself, and for the message that it is about.
-    about: whether it comes for the message that it is about.
-    """
-    messages = batch.filter(pc.is_valid(batch.column("message")))
-    messages = _with(messages, messages.column("message"), about=False)
-    kinds = messages.column("kind")
-    administrative = messages.filter(pc.equal(kinds, str(Kind.ADMIN_ACK)))
-    final = messages.filter(
-        pc.and_(pc.equal(kinds, str(Kind.FINAL_ACK)), pc.is_valid(messages.column("ack_message")))
-    )
-    subjects = pa.array(mapped(administrative, "correlation", _subject), pa.string())
-    parts = [
-        messages,
-        _with(administrative, subjects, about=True),
-        _with(final, final.column("ack_message"), about=True),
-    ]
-    every: pa.RecordBatch = pa.concat_batches([part for part in parts if part.num_rows] or [messages])
-    return every
-
-
-def _with(batch: pa.RecordBatch, subjects: pa.Array, *, about: bool) -> pa.RecordBatch:
-    flags = pa.array([about] * batch.num_rows, pa.bool_())
-    kept = batch.drop_columns([name for name in KEYED if name in batch.schema.names])
-    return kept.append_column("subject", subjects).append_column("about", flags)
-
-
-def _subject(correlation: str) -> str:
-    return identifier_text(*subject_of(correlation))
-
-
 class JourneyStage:
-    """Rows of `keyed` in; out come tables by SCHEMAS.
+    """A stage of `grouping.MessageStages`, for rows of `keyed`; tables by SCHEMAS come out.
 
     Args:
         losses: what the capture lacks of connections, by `facts.losses_of`.
@@ -77,24 +40,39 @@ class JourneyStage:
         self._losses = losses
         self._checkers: dict[str, JourneyChecker] = defaultdict(JourneyChecker)
 
-    def take(self, batch: pa.RecordBatch) -> Batches:
-        """The next rows."""
+    def take(self, messages: Messages) -> Batches:
+        """The next messages. Of one that went straight there is to say only that it was late."""
         found: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+        batch = messages.rows.take(pa.array(np.union1d(messages.odd_rows, _late(messages))))
+        kinds = batch.column("kind")
+        batch = batch.filter(pc.or_(pc.invert(batch.column("about")), pc.equal(kinds, str(Kind.ADMIN_ACK))))
         rows = zip(
             values(batch, "series"),
             values(batch, "row_id"),
             values(batch, "about"),
             values(batch, "subject"),
-            values(batch, "kind"),
             crossings(batch, self._losses),
             strict=True,
         )
-        for series, row_id, about, subject, kind, crossing in rows:
+        for series, row_id, about, subject, crossing in rows:
             checker = self._checkers[series]
             if not about:
                 for rank, finding in enumerate(checker.take(crossing)):
                     found["findings"].append(finding_row(series, row_id, RANK + rank, finding))
-            elif kind == Kind.ADMIN_ACK and (ended := checker.packets_of(message_of(subject))) is not None:
+            elif (ended := checker.packets_of(message_of(subject))) is not None:
                 packets = ended.packets
                 found["endings"].append((series, row_id, [packets[0], packets[-1]], len(packets)))
         return batches_of(SCHEMAS, found)
+
+
+def _late(messages: Messages) -> Integers:
+    """The crossings of straight messages at which their time to reach their queues may have been over."""
+    every = messages.straight.crossings
+    rows = messages.rows.select(("time_ns", "sent_time_s", "time_to_reach_queue_s", "delivery"))
+    rows = rows.take(pa.array(every))
+    time_ns, sent_s, limit_s = (integers(rows, name) for name in rows.schema.names[:3])
+    transactional = pc.equal(rows.column("delivery"), "transactional").to_numpy(zero_copy_only=False)
+    late: Integers = every[
+        ~transactional & (limit_s != INFINITE) & (time_ns > (sent_s + limit_s) * SECOND_NS)
+    ]
+    return late

@@ -69,6 +69,12 @@ def mapped_texts(column: pa.Array, read: Callable[[str], str]) -> pa.Array:
     return pa.array(map(read, coded.dictionary.to_pylist()), pa.string()).take(coded.indices)
 
 
+def mapped_flags(column: pa.Array, read: Callable[[str], bool]) -> pa.Array:
+    """A column of texts as truth values, each different one read once."""
+    coded = column.dictionary_encode()
+    return pa.array(map(read, coded.dictionary.to_pylist()), pa.bool_()).take(coded.indices)
+
+
 def _plain(column: pa.Array) -> list[Any]:
     found: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
     return found

@@ -120,4 +120,4 @@ CONFIRMATIONS: Final = pa.schema(
         ("to_key", TEXT),
     ]
 )
-"""An OrderAck for one message: rows to be put beside those of `journeys.keyed`, with their columns."""
+"""An OrderAck for one message: rows to be put beside those of `subjects.keyed`, with their columns."""

@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from captures.decode import Kind, Names
+from captures.pipeline.octets import Mask
+from captures.pipeline.records import Integers
 from captures.pipeline.stages import (
     clocks,
     directory,
@@ -19,12 +22,14 @@ from captures.pipeline.stages import (
     journeys,
     sequences,
     sessions,
+    subjects,
 )
 from captures.pipeline.stages.facts import losses_of
 from captures.pipeline.stages.findings import packet_findings
 from captures.pipeline.stages.rows import Batches
 from captures.pipeline.stages.schema import RELATIONS
 from captures.pipeline.stages.sequence_schema import CONFIRMATIONS
+from captures.pipeline.stages.straight import Straight
 from tests.captures.pipeline.stages.table import batches
 
 JOINED: Final = tuple(
@@ -104,13 +109,12 @@ def analyse(
             add(sequence_stage.take(batch))
         add(sequence_stage.finish(lossless))
 
-    rows = _mapped(joined.select(grouping.COLUMNS), journeys.keyed)
+    rows = _mapped(joined.select(grouping.COLUMNS), subjects.keyed)
     pairs = []
-    for part in cluster.parted(rows, journeys.KEY, journeys.ORDER):
-        journey_stage, clock_stage = journeys.JourneyStage(losses), clocks.ClockStage()
-        messages = grouping.MessageStages(clock_stage)
+    for part in cluster.parted(rows, subjects.KEY, subjects.ORDER):
+        clock_stage = clocks.ClockStage()
+        messages = grouping.MessageStages(journeys.JourneyStage(losses), clock_stage)
         for batch in part:
-            add(journey_stage.take(batch))
             add(messages.take(batch))
         add(messages.finish())
         pairs.append(clock_stage.pairs())
@@ -134,6 +138,13 @@ def analyse(
 
     add({"findings": packet_findings(whole(packets))})
     return Analysed({name: pa.Table.from_batches(parts) for name, parts in found.items()}, learnt)
+
+
+def none_straight(rows: pa.RecordBatch, sizes: Integers, whole: Mask) -> tuple[Mask, Straight]:
+    """In the place of `straight.find`: every message is looked at by itself."""
+    chosen = np.zeros(len(sizes), dtype=bool)
+    nobody = np.zeros(0, dtype=np.int64)
+    return chosen, Straight(nobody, nobody, nobody, nobody, nobody, nobody, nobody.astype(bool))
 
 
 def _table(found: dict[str, list[pa.RecordBatch]], name: str, schema: pa.Schema) -> pa.Table:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from captures.pipeline.stages.journeys import keyed
+from captures.pipeline.stages.subjects import keyed
 from tests.captures.decode.scene import Scene, express, final, guid, transactional
 from tests.captures.pipeline.stages.local import whole
 from tests.captures.pipeline.stages.table import packet_table
