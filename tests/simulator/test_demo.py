@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from captures.pipeline.job import analyse
+from captures.pipeline.runner import LocalRunner
+from captures.pipeline.stages.histories import Outcome
+from captures.pipeline.tables import Tables
 from simulator import workload
+from simulator.captured import names_of
 from simulator.cli import DONE, FINDING, run_command
 from simulator.demo import run_demo
 from simulator.proof import Comparison, WireCount
@@ -16,6 +23,7 @@ from simulator.report import DemoReport, NodeCount, Outage
 from simulator.topology import Action, Fault, Topology, load
 from tests.captures.whole import streams
 
+HOSTS = {"127.0.0.1": "sender", "127.0.0.2": "intermediate", "127.0.0.3": "destination"}
 FAULTS = (
     Fault(at_s=0.4, action=Action.CUT, between=("sender", "intermediate"), for_s=0.3),
     Fault(at_s=1.0, action=Action.KILL, node="intermediate", for_s=0.2),
@@ -60,6 +68,29 @@ async def test_every_file_arrives_once_and_in_order_though_nodes_are_killed_and_
     # What is connected bypasses no proxy: nobody talks to whom no link joins him with.
     pairs = {frozenset((stream.source.host, stream.destination.host)) for stream in streams(report.capture)}
     assert pairs == {frozenset(("127.0.0.1", "127.0.0.2")), frozenset(("127.0.0.2", "127.0.0.3"))}
+    assert_tables_say_the_same(report, tmp_path / "tables")
+
+
+def assert_tables_say_the_same(report: DemoReport, folder: Path) -> None:
+    """What `mqproto analyse` makes of the capture is what the demo's own proof has seen in it."""
+    tables = Tables(folder)
+    result = analyse([report.capture], tables, LocalRunner(), names=names_of(short()))
+    assert {severity for severity, _ in result.codes} <= {"note"}
+    assert result.series[0].totals.packets == report.wire.packets
+    histories = tables.read("histories").to_pylist()
+    assert len(histories) == report.comparison.delivered
+    assert {row["outcome"] for row in histories} <= {Outcome.CONFIRMED, Outcome.REACHED}
+    assert {tuple(row["route"]) for row in histories} == {("sender", "intermediate", "destination")}
+    order_acks = tables.read("order_acks").to_pylist()
+    assert sum(row["at_source"] for row in order_acks) == report.wire.order_acks
+    crossed: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in tables.read("hops").to_pylist():
+        crossed[row["from_label"]].append(row)
+    assert len(report.wire.crossings) == len(crossed) == 2
+    for (source, _), times_ns in report.wire.crossings.items():
+        hops = crossed[HOSTS[source]]
+        assert sum(hop["copies"] for hop in hops) == len(times_ns)
+        assert {hop["first_ns"] for hop in hops} | {hop["last_ns"] for hop in hops} <= set(times_ns)
 
 
 def report_of(
