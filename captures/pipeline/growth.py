@@ -22,6 +22,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from captures.frame import NANOSECONDS
 from captures.packets import Totals
 from captures.pipeline.files import CaptureFile
 from captures.pipeline.reading import Place
@@ -35,6 +36,9 @@ FOLDER: Final = f"{HIDDEN}state"
 SAVED: Final = pa.schema([("bucket", pa.int64()), ("object", pa.large_binary())])
 """bucket: the hash of what the object is about, for those who want some of them only."""
 CONNECTIONS: Final = pa.schema([("first_frame", pa.int64())])
+SILENT_NS: Final = 24 * 3600 * NANOSECONDS
+"""Two ends that have said nothing for so long are taken to have parted, so that what is saved of a capture that never
+ends does not grow with it. If they speak again, that is another connection."""
 OTHER_CLASSES: Final = frozenset(
     {("collections", "Counter"), ("collections", "OrderedDict"), ("collections", "deque")}
 )
@@ -46,7 +50,7 @@ class Growth:
     """A series at the end of its last file; without arguments, one that has none.
 
     files: all of them. frames_before: of each, in those before it.
-    places: of the last ranges, as many as may be read again.
+    places: of the last ranges, as many as may be read again. last_ns: of each, when its last frame was caught.
     range_count: how many there were. frames, rows, framed: in them, without what only the end lets be read.
     totals: of what is over.
     fragments_of: by range, as in ReadTask, of `places`.
@@ -57,6 +61,7 @@ class Growth:
     files: tuple[CaptureFile, ...] = ()
     frames_before: tuple[int, ...] = ()
     places: tuple[Place, ...] = ()
+    last_ns: tuple[int, ...] = ()
     range_count: int = 0
     frames: int = 0
     rows: int = 0

@@ -52,6 +52,7 @@ class ReadSeries:
     places: of its ranges, and before them those of earlier runs that may have to be read again.
     first: the number of the first that is new.
     end: a number behind all of them, for what only the end of the series lets be read.
+    silent: the number of a range; pairs that do not occur behind it are taken to be over.
     fragments_of: by range, as in ReadTask.
     open_pairs: files with what was open before the first.
     saved: how the name begins of the parts that this run saves of it, in `run_folder`.
@@ -61,6 +62,7 @@ class ReadSeries:
     places: tuple[Place, ...]
     first: int
     end: int
+    silent: int
     fragments_of: dict[int, int]
     open_pairs: tuple[str, ...]
     run_folder: Path
@@ -147,6 +149,10 @@ class _Joiner:
         """The series is over for now: what is open is saved, and what only the end lets be read stands behind it."""
         series, joined = self._series, self._joined
         folder, bucket = series.folder, self._bucket
+        for ends, stitcher in list(self._stitchers.items()):
+            if stitcher.pair.last_place <= series.silent:
+                self._add(series.end - 1, stitcher.finish(), joined.totals)
+                del self._stitchers[ends]
         pairs = [stitcher.pair for stitcher in self._stitchers.values()]
         joined.saved = save(
             series.run_folder,

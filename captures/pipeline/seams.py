@@ -87,10 +87,12 @@ class PairState:
 class OpenPair:
     """All that is known of a pair at the end of a range, to go on from there.
 
+    last_place: the last range in which it occurred.
     look_back: as far as may have to be remembered.
     """
 
     ends: Ends
+    last_place: int = -1
     state: PairState | None = None
     look_back: LookBack = field(default_factory=LookBack)
 
@@ -127,6 +129,7 @@ class Stitcher:
                 # All that is remembered at the end of this range is from this range.
                 pair.look_back.clear()
         pair.look_back.add(place, before)
+        pair.last_place = place
         return seam
 
     def finish(self) -> Seam:

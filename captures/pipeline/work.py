@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from captures.frame import CaptureError
 from captures.packets import Totals
 from captures.pipeline.files import RANGE_BYTES, CaptureFile
-from captures.pipeline.growth import CONNECTIONS, FOLDER, FORM, Growth, save
+from captures.pipeline.growth import CONNECTIONS, FOLDER, FORM, SILENT_NS, Growth, save
 from captures.pipeline.joining import Joined, ReadSeries
 from captures.pipeline.known import Known, ToRead
 from captures.pipeline.lookback import LIMIT_COUNT
@@ -109,11 +109,25 @@ class Work:
             (*self.growth.places, *self.places),
             self.growth.range_count,
             self.end,
+            self._silent(),
             self._fragments_of,
             tuple(str(self._tables_folder / name) for name in known.open_pairs) if known else (),
             self._run.folder,
             f"{self.key}-{self._run.name}",
         )
+
+    def _last_ns(self) -> list[tuple[int, int]]:
+        """The numbers of ranges, and when the last frame up to the end of each was caught."""
+        found = list(zip((place.number for place in self.growth.places), self.growth.last_ns, strict=True))
+        for read in self.reads:
+            before_ns = found[-1][1] if found else 0
+            found.append((read.place, max(before_ns, read.totals.last_ns or 0)))
+        return found
+
+    def _silent(self) -> int:
+        """The last range that ends so long ago that who has said nothing since is taken to be gone; -1 if none does."""
+        found = self._last_ns()
+        return max((number for number, last_ns in found if last_ns <= found[-1][1] - SILENT_NS), default=-1)
 
     def take_joined(self, joined: Joined) -> None:
         """One bucket is joined."""
@@ -221,6 +235,7 @@ class Work:
     def _grown(self) -> Growth:
         before, waiting = self.growth, self._waiting()
         places = (*before.places, *self.places)[-2 * LIMIT_COUNT :]
+        last_ns = tuple(last_ns for _, last_ns in self._last_ns())[-2 * LIMIT_COUNT :]
         numbers = {place.number for place in places}
         fragments_of = {number: source for number, source in self._fragments_of.items() if number in numbers}
         needed = {*fragments_of.values(), *([] if waiting is None else [waiting[0]])}
@@ -228,6 +243,7 @@ class Work:
             files=self.series.files,
             frames_before=tuple(self._frames_before),
             places=places,
+            last_ns=last_ns,
             range_count=self.end,
             frames=before.frames + sum(place.reading.frame_count for place in self.places),
             rows=self._rows_before()[-1],

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from captures import spoil
+from captures.conversation import Side, TcpConversation
 from captures.decode import Analyst, row_of
 from captures.decode.analyst import sights
 from captures.decode.row import KEYS
@@ -22,12 +23,14 @@ from captures.frame import CaptureError, Frame
 from captures.packets import PacketReader
 from captures.pcap import read_capture
 from captures.pcapng import PcapngWriter
+from captures.pipeline import work
 from captures.pipeline.job import analyse
 from captures.pipeline.runner import LocalRunner
 from captures.pipeline.tables import Tables
 from captures.pipeline.work import SeriesResult
+from captures.tcp import Endpoint
 from tests.captures.frames import fragments_of
-from tests.captures.pipeline.worlds import worlds
+from tests.captures.pipeline.worlds import SMALL, worlds
 
 SAMPLES = Path(__file__).parents[3] / "captures" / "samples"
 FINDING_KEYS = ("severity", "code", "packet", "text", "section")
@@ -257,6 +260,26 @@ def test_so_is_one_with_late_repeated_and_lost_frames_and_fragments(
     late = spoil.delayed(frames, 5, seed)
     frames = list(spoil.lost(spoil.repeated(late, 5, seed), 2, seed))
     assert_read_as_one(frames, cuts, range_bytes, run_by_run=True)
+
+
+def test_of_connections_that_have_long_been_silent_nothing_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "SILENT_NS", 5_000)
+    frames = []
+    for number in range(12):
+        talk = TcpConversation(Endpoint("10.0.0.1", 50_000 + number), Endpoint("10.0.0.2", 1801))
+        line = [*talk.open(), *talk.send(Side.CLIENT, SMALL)]
+        frames += [Frame(1_000_000 * number + 1_000 * at, frame) for at, frame in enumerate(line, 1)]
+    paths = in_files(tmp_path, frames, range(5, len(frames), 5))
+    at_once, tables = Tables(tmp_path / "at once"), Tables(tmp_path / "out")
+    analyse([str(path) for path in paths], at_once, LocalRunner())
+    for path in paths:
+        analyse([str(path)], tables, LocalRunner())
+        saved = [part for part in tables.manifest.of("_state") if "-open-" in part.name]
+        assert sum(part.rows for part in saved) <= 2
+    assert len(tables.read("sessions")) == 12
+    assert rows_of(tables) == rows_of(at_once)
 
 
 def test_files_whose_earlier_ones_are_gone_go_on_from_them_all_the_same(tmp_path: Path) -> None:
