@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,7 +39,14 @@ class ProgressLine:
             yield
             return
         # Time passes also while nothing else is said, as when Spark starts.
-        with Live(console=self._console, get_renderable=self._drawn, refresh_per_second=4, transient=True):
+        with Live(
+            console=self._console,
+            get_renderable=self._drawn,
+            refresh_per_second=4,
+            transient=True,
+            # What is printed meanwhile goes above the line, but into a file if it was to go there.
+            redirect_stdout=sys.stdout.isatty(),
+        ):
             yield
 
     def __call__(self, progress: Progress) -> None:

@@ -70,3 +70,12 @@ def test_in_a_pipe_it_says_nothing() -> None:
     with shown.shown():
         shown(Progress("reading", 1, 2, 3, 4))
     assert output.getvalue() == ""
+
+
+def test_what_is_printed_meanwhile_goes_where_it_was_to_go(capsys: pytest.CaptureFixture[str]) -> None:
+    """As with `mqproto analyse --watch > file` on a terminal, where only the line is for the terminal."""
+    output = io.StringIO()
+    with ProgressLine(Console(file=output, force_terminal=True, width=40), Clock()).shown():
+        print("a batch")
+    assert capsys.readouterr().out == "a batch\n"
+    assert "a batch" not in output.getvalue()
