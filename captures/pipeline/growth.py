@@ -27,7 +27,7 @@ from captures.packets import Totals
 from captures.pipeline.files import CaptureFile
 from captures.pipeline.reading import Place
 from captures.pipeline.seams import OpenPair
-from captures.pipeline.tables import HIDDEN, Part, write_part
+from captures.pipeline.tables import HIDDEN, Part, TablesError, write_part
 
 FORM: Final = 1
 """To be raised when a class changes of which objects are saved. Of another form nothing is used: then a series that
@@ -95,11 +95,15 @@ def saved_growth(path: Path) -> Growth:
     """What a run has saved of a series.
 
     Raises:
-        OSError: the file cannot be read.
-        pickle.UnpicklingError: it holds something else.
+        TablesError: the file cannot be read, or holds something else.
     """
-    (pickled,) = pq.read_table(path, partitioning=None)["object"]
-    growth: Growth = loads(pickled.as_buffer())
+    try:
+        (pickled,) = pq.read_table(path, partitioning=None)["object"]
+        growth = loads(pickled.as_buffer())
+    except Exception as error:  # Whatever Parquet or pickle make of other bytes.
+        raise TablesError(f"{path} is damaged, analyse the captures into another folder: {error}") from None
+    if not isinstance(growth, Growth):
+        raise TablesError(f"{path} holds no series: analyse the captures into another folder")
     return growth
 
 

@@ -24,7 +24,7 @@ from captures.pipeline.reading import Place, hash_of
 from captures.pipeline.runner import LocalRunner
 from captures.pipeline.scan import Reading
 from captures.pipeline.seams import OpenPair, PairState
-from captures.pipeline.tables import Tables
+from captures.pipeline.tables import Tables, TablesError
 from captures.streams import Connection
 from captures.tcp import Endpoint, Segment
 from mqproto.wire import PacketBuffer
@@ -95,6 +95,20 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
         pair for bucket in range(3) for pair in saved_pairs([str(tmp_path / pairs_part.name)], bucket, 3)
     ]
     assert sorted(pair.ends for pair in found) == sorted(pair.ends for pair in pairs)
+
+
+def test_what_is_damaged_is_said_in_one_line(tmp_path: Path) -> None:
+    part = save(tmp_path, "series.parquet", [(0, pickle.dumps(Command()))])
+    path = tmp_path / part.name
+    with pytest.raises(TablesError, match="is nothing that is saved here"):
+        saved_growth(path)
+    save(tmp_path, "series.parquet", [(0, pickle.dumps(ENDS))])
+    with pytest.raises(TablesError, match="holds no series"):
+        saved_growth(path)
+    path.write_bytes(b"PAR1 and nothing else")
+    with pytest.raises(TablesError, match="is damaged, analyse the captures into another folder") as told:
+        saved_growth(path)
+    assert "\n" not in str(told.value)
 
 
 def test_tables_of_another_form_are_read_again_as_a_whole(
