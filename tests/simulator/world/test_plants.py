@@ -12,8 +12,8 @@ from simulator.world.shrink import shrink
 
 SEEDS = 1_000
 """Within so many worlds each fault has to be found."""
-LIKELY = (0, 2, 5, 1, 3, 7, 8, 11, 14, 17, 21, 37, 47, 81, 172)
-"""Seeds that found some of them when this was written; they are tried first, to save time."""
+LIKELY = (5, 7, 21, 47, 3, 8, 172, 14, 37, 17, 2)
+"""Seeds that found all of them when this was written, in the order that took least time; they are tried first."""
 
 
 @pytest.mark.parametrize("name", PLANTS)
