@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 from matplotlib.patches import FancyArrowPatch
+from matplotlib.transforms import Bbox
 
 from captures.pipeline.report.drawing import BLUE, WIDTH_IN, Figure, drawn, enlarged, shortened
 from captures.pipeline.report.facts import Hop, Routes
@@ -138,16 +139,21 @@ def _write_beside(axes: Any, arrow: _Arrow, others: Any, taken: list[Any]) -> An
     )  # fmt: skip
     for text in _texts(arrow.hop):
         note.set_text(text)
+        size = note.get_window_extent()  # Measured once: it is slow.
         for apart in (NEAR, OVER_BOXES):
             free = []
             for rank, (point, away) in enumerate(_sides(arrow, apart)):
-                box = _moved(note, point, away)
+                box = _box(size, point, away)
                 if _is_within(box, axes.bbox) and not any(box.overlaps(other) for other in taken):
                     covered = 2 * _count_in(box, others) + _count_in(box, arrow.curve)
                     free.append((covered, rank, point, away))
             if free:
                 _, _, point, away = min(free)
-                return _moved(note, point, away)
+                note.xy = point
+                note.set_position(away)
+                note.set_ha(("right", "center", "left")[1 + _sign(away[0])])
+                note.set_va(("top", "center", "bottom")[1 + _sign(away[1])])
+                return _box(size, point, away)
     note.remove()
     return None
 
@@ -157,13 +163,17 @@ def _count_in(box: Any, points: Any) -> int:
     return int(inside.all(axis=1).sum())
 
 
-def _moved(note: Any, point: Place, away: tuple[int, int]) -> Any:
-    """Put a text so far away from a point; the box that it has there, somewhat enlarged."""
-    note.xy = point
-    note.set_position(away)
-    note.set_ha("center" if away[0] == 0 else "left" if away[0] > 0 else "right")
-    note.set_va("center" if away[1] == 0 else "bottom" if away[1] > 0 else "top")
-    return enlarged(note.get_window_extent())
+def _box(size: Any, point: Place, away: tuple[int, int]) -> Any:
+    """Where a text of that size is, if it stands so far away from a point."""
+    left, bottom = (
+        INCH * middle + apart + (_sign(apart) - 1) * length / 2
+        for middle, apart, length in zip(point, away, (size.width, size.height), strict=True)
+    )
+    return enlarged(Bbox.from_bounds(left, bottom, size.width, size.height))
+
+
+def _sign(value: float) -> int:
+    return (value > 0) - (value < 0)
 
 
 def _is_within(box: Any, frame: Any) -> bool:
