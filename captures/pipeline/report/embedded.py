@@ -26,6 +26,8 @@ VALUES: Final = {
     "complete": "complete",
 }
 OTHERS: Final = ("first", "route", "verdict", "steps", "findings")
+FINDINGS_OF_ONE: Final = 12
+"""So many of one message at most."""
 Word = Callable[[str | None], int | None]
 
 
@@ -42,10 +44,13 @@ def embedded(facts: Facts) -> str:
         return None if text is None else words.setdefault(harmless(text), len(words))
 
     findings: defaultdict[str, list[list[int | None]]] = defaultdict(list)
+    partial = any(each.count > len(each.examples) for each in facts.judgments.found)
     for each in facts.judgments.found:
         for example in each.examples:
-            if example.message is not None:
+            if example.message is not None and len(findings[example.message]) < FINDINGS_OF_ONE:
                 findings[example.message].append([word(each.code), word(example.text)])
+            elif example.message is not None:
+                partial = True
     messages = []
     for row in facts.messages.embedded:
         told = facts.messages.stories[row["message"]]
@@ -64,7 +69,7 @@ def embedded(facts: Facts) -> str:
         "columns": [*TEXTS, *VALUES, *OTHERS],
         "texts": [*TEXTS],
         "words": [*words],
-        "partial": any(each.count > len(each.examples) for each in facts.judgments.found),
+        "partial": partial,
         "messages": messages,
     }
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from captures.pipeline.report.facts import Captured, Facts, Story
 from captures.pipeline.report.judgments import EXAMPLES, LINKED, complete, judgments, look_up
-from captures.pipeline.report.messages import EMBEDDED_LIMIT, messages
+from captures.pipeline.report.messages import EMBEDDED_LIMIT, has_room, messages
 from captures.pipeline.report.places import Places
 from captures.pipeline.report.routes import routes
 from captures.pipeline.report.scanning import rows
@@ -45,8 +45,7 @@ def gather(tables: Tables, *, embedded_limit: int = EMBEDDED_LIMIT) -> Facts:
             f"{tables.folder} has no tables: run mqproto analyse CAPTURES --out {tables.folder}"
         )
     captured = _captured(tables)
-    is_small = tables.manifest.rows("histories") <= embedded_limit
-    judged = judgments(tables, LINKED if is_small else EXAMPLES)
+    judged = judgments(tables, LINKED if has_room(tables, embedded_limit) else EXAMPLES)
     went = messages(tables, embedded_limit)
     hops = routes(tables)
 

@@ -15,7 +15,7 @@ from captures.pipeline.tables import Tables
 
 EXAMPLES: Final = 10
 """Of each code, so many are shown."""
-LINKED: Final = 10_000
+LINKED: Final = 5_000
 """So many at most are told of with the messages that they are about, where all messages can be looked up."""
 OTHERS: Final = 4
 """Of the packets that a finding rests on, so many are shown beside it."""

@@ -15,7 +15,11 @@ from captures.pipeline.stages.histories import HISTORIES, HOPS, Outcome
 from captures.pipeline.tables import Tables
 
 EMBEDDED_LIMIT: Final = 5_000
-"""So many messages at most can be looked up in the page; some 700 bytes each."""
+"""So many messages at most can be looked up in the page; some 500 bytes each."""
+HOPS_EACH: Final = 8
+ARRIVALS_EACH: Final = 20
+"""Nor does the page have them all if they have more hops than so many each, or more arrivals: what it says of each has
+no other bound that is small."""
 KEPT: Final = 400
 """So many at most of each list of messages: of more, the page has those alone."""
 STUCK: Final = (str(Outcome.IN_FLIGHT), str(Outcome.LOST_FROM_VIEW))
@@ -31,7 +35,7 @@ _HOP: Final = tuple(name for name in HOPS.names if name not in ("file_offset", "
 def messages(tables: Tables, embedded_limit: int = EMBEDDED_LIMIT) -> Messages:
     """Everything about messages."""
     found = Messages(count=tables.manifest.rows("histories"))
-    found.every = found.count <= embedded_limit
+    found.every = has_room(tables, embedded_limit)
     outcomes: Counter[str] = Counter()
     deliveries: Counter[str] = Counter()
     stuck, failed = Top(KEPT), Top(KEPT)
@@ -66,6 +70,12 @@ def messages(tables: Tables, embedded_limit: int = EMBEDDED_LIMIT) -> Messages:
         found.embedded = list({row["message"]: row for each in lists for row in each}.values())
     found.embedded.sort(key=lambda row: (row["first_ns"], len(row["message"]), row["message"]))
     return found
+
+
+def has_room(tables: Tables, embedded_limit: int) -> bool:
+    """Whether the page has all messages."""
+    limits = {"histories": 1, "hops": HOPS_EACH, "duplicates": ARRIVALS_EACH}
+    return all(tables.manifest.rows(name) <= each * embedded_limit for name, each in limits.items())
 
 
 def ways_of(tables: Tables, wanted: list[str]) -> dict[str, list[dict[str, Any]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -42,33 +41,37 @@ class Evidence:
     """What else tables have of some messages.
 
     histories, ways: as HISTORIES has them, and HOPS, by the message.
-    arrivals: by message and receiver, as DUPLICATES has them.
+    arrivals: by message and receiver, as DUPLICATES has them; of those on its way alone, as of gaps.
     answers: by series and row, the number of the packet that first answered for it.
     gaps: by _GAP, as GAPS has them.
     """
 
     histories: list[Row]
     ways: dict[str, list[Row]]
-    arrivals: defaultdict[tuple[str, str], list[Row]] = field(default_factory=lambda: defaultdict(list))
+    arrivals: dict[tuple[str, str], list[Row]] = field(default_factory=dict)
     answers: dict[tuple[str, int], int | None] = field(default_factory=dict)
-    gaps: defaultdict[tuple[str, ...], list[Row]] = field(default_factory=lambda: defaultdict(list))
+    gaps: dict[tuple[str, ...], list[Row]] = field(default_factory=dict)
 
 
 def evidence(tables: Tables, histories: list[Row], places: Places) -> Evidence:
     """Look for it, and ask for the packets that it leads to."""
     ways = ways_of(tables, [row["message"] for row in histories])
     found = Evidence(histories, ways)
+    for row in histories:
+        for hop in ways[row["message"]]:
+            found.arrivals[row["message"], hop["to_key"]] = []
+            found.gaps[hop["series"], row["source_manager"], row["sequence"], hop["to_key"]] = []
     for row in _rows_of(tables, "duplicates", "message", ways, _ARRIVAL):
-        arrivals = found.arrivals[row["message"], row["to_key"]]
-        if len(arrivals) < COPIES_TOLD:
+        arrivals = found.arrivals.get((row["message"], row["to_key"]))
+        if arrivals is not None and len(arrivals) < COPIES_TOLD:
             arrivals.append(row)
             found.answers[row["series"], row["row_id"]] = None
             places.want_packet(row["series"], row["number"])
     _answers(tables, found.answers, places)
     sequences = {row["sequence"] for row in histories if row["sequence"]}
     for row in _rows_of(tables, "gaps", "sequence", sequences, GAPS.names):
-        gaps = found.gaps[tuple(row[name] for name in _GAP)]
-        if len(gaps) < GAPS_KEPT:
+        gaps = found.gaps.get(tuple(row[name] for name in _GAP))
+        if gaps is not None and len(gaps) < GAPS_KEPT:
             gaps.append(row)
             if row["filled_by"] is not None:
                 places.want_packet(row["series"], row["filled_by"])

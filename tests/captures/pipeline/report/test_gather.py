@@ -8,11 +8,11 @@ import pytest
 
 from captures.pipeline.report.gather import gather
 from captures.pipeline.report.judgments import EXAMPLES
-from captures.pipeline.report.messages import named
+from captures.pipeline.report.messages import ARRIVALS_EACH, named
 from captures.pipeline.report.routes import ranks
 from captures.pipeline.report.traffic import STEPS, nice_step_ns
 from captures.pipeline.tables import Tables, TablesError
-from tests.captures.pipeline.report.tables import BEGIN_NS, capture, history, hop, hops_of, made_up
+from tests.captures.pipeline.report.tables import BEGIN_NS, Rows, capture, history, hop, hops_of, made_up
 
 MILLISECOND = 10**6
 
@@ -93,6 +93,16 @@ def test_of_many_messages_the_worst_alone_can_be_looked_up(
     assert messages.stories.keys() == {row["message"] for row in messages.embedded}
     assert len(messages.embedded) == 1 + 5 + 2
     assert gather(tables, embedded_limit=40).messages.every
+
+
+def test_few_messages_with_very_many_arrivals_are_not_all_in_the_page_either(tmp_path: Path) -> None:
+    rows = [history(number) for number in range(3)]
+    arrival = {"message": rows[0]["message"], "to_key": "b-key", "series": "day.pcapng"}
+    arrivals = [arrival | {"row_id": number, "number": number} for number in range(3 * ARRIVALS_EACH)]
+    few: dict[str, Rows] = {"histories": rows, "duplicates": arrivals}
+    many = few | {"duplicates": [*arrivals, arrival | {"row_id": 99, "number": 99}]}
+    assert gather(made_up(tmp_path / "few", few), embedded_limit=3).messages.every
+    assert not gather(made_up(tmp_path / "many", many), embedded_limit=3).messages.every
 
 
 def test_more_hops_than_anybody_has_are_counted_together(

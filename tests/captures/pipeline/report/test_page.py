@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from captures.pipeline.report.embedded import FINDINGS_OF_ONE
 from captures.pipeline.report.gather import gather
 from captures.pipeline.report.page import page
 from captures.pipeline.report.summary import as_json, lines, story, story_as_json
@@ -314,3 +315,34 @@ def test_every_message_has_its_findings_where_all_can_be_looked_up(
     assert found == gap_held.manifest.rows("findings") == 13
     assert not data["partial"]
     assert "The first 10 of 11." in reader.text
+
+
+def test_of_a_message_with_very_many_findings_some_are_told_and_the_page_says_so(tmp_path: Path) -> None:
+    row = history(1)
+    packet = {
+        "series": "day.pcapng",
+        "row_id": 1,
+        "number": 1,
+        "framed": True,
+        "time_ns": BEGIN_NS,
+        "size_bytes": 9,
+    }
+    finding = {
+        "severity": "note",
+        "code": "resend",
+        "text": "again",
+        "series": "day.pcapng",
+        "row_id": 1,
+        "number": 1,
+    }
+    for count, is_partial in ((FINDINGS_OF_ONE, False), (FINDINGS_OF_ONE + 1, True)):
+        rows: dict[str, Rows] = {
+            "captures": [capture()],
+            "histories": [row],
+            "packets": [packet | {"message": row["message"], "kind": "Transactional"}],
+            "findings": [finding] * count,
+        }
+        reader = read(page(gather(made_up(tmp_path / str(count), rows))))
+        [message] = embedded_messages(reader)
+        assert len(message["findings"]) == FINDINGS_OF_ONE
+        assert json.loads(reader.scripts[0])["partial"] == is_partial
