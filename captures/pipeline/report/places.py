@@ -32,6 +32,7 @@ _COLUMNS: Final = (
     "ack_sequence",
     "correlation",
     "class_name",
+    "journal_negative",
 )
 
 
@@ -40,12 +41,14 @@ class Seen(NamedTuple):
 
     time_ns: by the reference clock. captured_ns: by that of its capture point.
     message: the identifier of what it carries, if that is a message.
+    journal_negative: whether that is to be kept as a dead letter if it fails.  [MS-MQMQ] 2.2.19.2
     """
 
     place: Place
     time_ns: int
     captured_ns: int
     message: str | None
+    journal_negative: bool
 
 
 class Places:
@@ -107,7 +110,7 @@ class Places:
         captured_ns = row["time_ns"]
         time_ns = captured_ns - offsets_ns.get((series, row["interface"]), 0)
         place = Place(row["frame_file"] or row["file"], row["frame"])
-        seen = Seen(place, time_ns, captured_ns, row["message"])
+        seen = Seen(place, time_ns, captured_ns, row["message"], bool(row["journal_negative"]))
         if (series, row["row_id"]) in self._rows:
             self._rows[series, row["row_id"]] = seen
         if row["framed"] and (series, row["number"]) in self._numbers:

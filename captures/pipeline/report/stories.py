@@ -98,7 +98,7 @@ def stories(found: Evidence, places: Places, ended_ns: int) -> Iterator[tuple[st
             seen = places.acknowledgment(*acknowledgment)
             steps.append(Step(acknowledgment[-1], Sentence(text), _place(seen)))
         steps.sort(key=lambda step: step.time_ns)
-        yield row["message"], Story(_verdict(row, hops, gaps, ended_ns), steps)
+        yield row["message"], Story(_verdict(row, hops, gaps, places, ended_ns), steps)
 
 
 def _rows_of(
@@ -214,16 +214,20 @@ def _place(seen: Seen | None) -> Place | None:
     return None if seen is None else seen.place
 
 
-def _verdict(row: Row, hops: list[Row], gaps: list[Row], ended_ns: int) -> Sentence:
+def _verdict(row: Row, hops: list[Row], gaps: list[Row], places: Places, ended_ns: int) -> Sentence:
     """What became of it."""
     where, took_ns = row["whereabouts"], row["latency_ns"] or None
     came = f"It came to its destination, {where}"
     after = came if took_ns is None else f"{came}, after"
     match row["outcome"]:
         case Outcome.EXPIRED:
-            return Sentence(f"It expired{_why(row)}. It was last seen at {where}.")
+            return Sentence(
+                f"It expired{_why(row)}. It was last seen at {where}. {_grave(row, hops, places)}"
+            )
         case Outcome.REFUSED:
-            return Sentence(f"It was refused{_why(row)}. It was last seen at {where}.")
+            return Sentence(
+                f"It was refused{_why(row)}. It was last seen at {where}. {_grave(row, hops, places)}"
+            )
         case Outcome.CONFIRMED:
             return Sentence(after, took_ns, ", and its source was told so.")
         case Outcome.ACKNOWLEDGED:
@@ -260,3 +264,16 @@ def _why(row: Row) -> str:
         if name in _REFUSALS:
             return f": {_REFUSALS[name]}"
     return ""
+
+
+def _grave(row: Row, hops: list[Row], places: Places) -> str:
+    """Where a message that failed is, by what it asked for.  [MS-MQMQ] 2.2.19.2"""
+    seen = places.packet(hops[0]["series"], hops[0]["number"]) if hops else None
+    if seen is None:
+        return ""
+    if not seen.journal_negative:
+        return "It did not ask to be kept as a dead letter."
+    first = hops[0]
+    source = first["from_label"] if first["from_key"] == row["source_manager"] else "its source"
+    kind = "transactional dead-letter" if row["sequence"] else "dead-letter"
+    return f"It asked to be kept as a dead letter: look into the {kind} queue of {source}."

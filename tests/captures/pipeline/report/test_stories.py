@@ -85,6 +85,39 @@ def test_messages_behind_a_gap_say_what_they_waited_for(gap_held: Tables) -> Non
         assert last.startswith("all before it had come, so that 127.0.0.3:1801 could let it go, after 5.")
 
 
+@pytest.mark.parametrize(
+    ("journal_negative", "sequence", "told"),
+    [
+        (
+            True,
+            "1:1",
+            "It asked to be kept as a dead letter: look into the transactional dead-letter queue of a.",
+        ),
+        (True, None, "It asked to be kept as a dead letter: look into the dead-letter queue of a."),
+        (False, "1:1", "It did not ask to be kept as a dead letter."),
+    ],
+)
+def test_a_message_that_failed_says_why_and_where_it_is_now(
+    journal_negative: bool, sequence: str | None, told: str, tmp_path: Path
+) -> None:
+    row = history(
+        1, outcome="refused", final_class="NACK_Q_EXCEED_QUOTA", final_ns=BEGIN_NS, sequence=sequence
+    )
+    row |= {"source_manager": "a-key", "order_acked_ns": None}
+    packet = {
+        "series": "day.pcapng",
+        "row_id": 1,
+        "number": 1,
+        "framed": True,
+        "time_ns": BEGIN_NS,
+        "frame": 1,
+    }
+    packet |= {"file": "day.pcapng", "journal_negative": journal_negative}
+    rows: dict[str, Rows] = {"histories": [row], "hops": hops_of(row), "packets": [packet]}
+    [story] = gather(made_up(tmp_path / "out", rows)).messages.stories.values()
+    assert sentence(story.verdict) == f"It was refused: its queue was full. It was last seen at c. {told}"
+
+
 def stuck(number: int, **columns: Any) -> dict[str, Any]:
     nothing = dict.fromkeys(("arrived_ns", "latency_ns", "order_acked_ns", "order_ack_at_source"))
     return history(number, outcome="in flight", **nothing, **columns)
