@@ -77,14 +77,14 @@ def bench_analyse(
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Captures into tables on two cores, beside tshark. Status 1 if Spark's executor needs over 2 GB.
+    """Captures into tables on two cores, beside tshark. Status 1 if Spark's executor needs over 2 GiB.
 
     What is written meanwhile goes to the folder for temporary files, TMPDIR: twice the size of the largest capture.
 
     \b
     mqproto bench analyse --packets 1500000
     mqproto bench analyse --flat 100 --flat 1000 --flat 10000
-    mqproto bench analyse --packets 7000000 --connections 1 --rounds 1
+    mqproto bench analyse --packets 8000000 --connections 1 --rounds 1
     """
     return _bench(as_json, analysis=partial(_analysis, packets, rounds, connections, flat or ()))
 

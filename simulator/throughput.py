@@ -52,8 +52,8 @@ TABLE_WANTED_PER_S: Final = 200_000
 WHOLE_WANTED_PER_S: Final = 50_000
 TSHARK_WANTED_RATIO: Final = 20
 FLAT_WANTED_RATIO: Final = 1.5
-LIMIT_BYTES: Final = 2_000 * MEGABYTE
-"""The resident memory that an executor may need: Java and its Python workers together."""
+LIMIT_BYTES: Final = 2 << 30
+"""The resident memory that an executor may need: Java and its Python workers together, as Spark's `2g` has it."""
 
 LAST_OF_TABLE: Final = "writing packets"
 """The stage that has written the table of packets when it ends."""

@@ -138,7 +138,7 @@ def test_the_log_stays_only_if_an_error_names_it(
 @pytest.mark.parametrize(
     ("figures", "is_finding", "words"),
     [
-        (FIGURES, False, ["25x as fast as tshark", "is within 2000 MB", "64 connections, 1 MB"]),
+        (FIGURES, False, ["25x as fast as tshark", "is within 2147 MB", "64 connections, 1 MB"]),
         (replace(FIGURES, tshark=None, tshark_ratio=None), False, ["tshark is not installed"]),
         (
             replace(FIGURES, costs=[COST, replace(COST, us_per_packet=25.0, peak_bytes={"java": 9_000_000})]),
@@ -146,9 +146,9 @@ def test_the_log_stays_only_if_an_error_names_it(
             ["a packet costs 1.25 times as much in one as in another", "  9 MB  ", "  unknown  "],
         ),
         (
-            replace(FIGURES, costs=[COST, replace(COST, executor_bytes=2_000_000_001)]),
+            replace(FIGURES, costs=[COST, replace(COST, executor_bytes=2**31 + 1)]),
             True,
-            ["over the limit of 2000 MB: Spark's executor"],
+            ["over the limit of 2147 MB: Spark's executor"],
         ),
         (
             replace(FIGURES, costs=[replace(COST, executor_bytes=None, cpu_us_per_packet=None)]),
