@@ -111,6 +111,29 @@ class NumberedMessage(NamedTuple):
     previous_number: int
 
 
+class InOrder(NamedTuple):
+    """Transactional messages of one sequence that followed one another, on each hop that they crossed.
+
+    Between them came nothing else of the sequence. The number of each is one more than that of the one before it on its
+    hop, and is told to be.
+
+    source, identifier: of the sequence. towards: as of a NumberedMessage.
+    hops: each hop with the first and the last number that crossed it.
+    lossy: of each hop, whether the capture lacks bytes of a connection that some of them came by.
+    numbers, packets, message_ids: of each message, in the order of the capture: its number, the packet's, and its
+        MessageID.
+    """
+
+    source: Guid
+    identifier: TxSequenceId
+    towards: tuple[Guid, QueueName]
+    hops: list[tuple[Hop, int, int]]
+    lossy: list[bool]
+    numbers: list[int]
+    packets: list[int]
+    message_ids: list[int]
+
+
 class Acknowledgment(NamedTuple):
     """An OrderAck or a FinalAck on one hop.  [MS-MQQB] 2.2.4.1, 2.2.5.1
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from captures.decode.facts import Acknowledgment, Hop, MessageKey, NodeKey, NumberedMessage
+from captures.decode.facts import Acknowledgment, Hop, InOrder, MessageKey, NodeKey, NumberedMessage
 from captures.decode.findings import Finding, Severity
 from captures.decode.journeys import ago
 from captures.decode.ranges import BoundedRanges, first_missing
@@ -157,15 +157,58 @@ class SequenceChecker:
         known = sequence.packets.get(number)
         if known is None:
             self._remembered.append((sequence, number))
-            if len(self._remembered) > NUMBER_LIMIT:
-                earlier, forgotten = self._remembered.popleft()
-                earlier.packets.pop(forgotten, None)
+            self._forget()
         elif known[1] != message_id and not sequence.ambiguous:
             text = f"it is number {number:,} of sequence {shown(identifier)}; #{known[0]} is another message with it"
             section = "[MS-MQMQ] 2.2.20.5"
             view.findings.append(Finding(FAULT, "number-reused", message.number, text, section, (known[0],)))
         sequence.packets[number] = (message.number, message_id)
         return view
+
+    def take_in_order(self, messages: InOrder) -> Sequence | None:
+        """Many messages at once, as if each had been taken by itself and there were nothing to say of any.
+
+        Returns:
+            their sequence; None if they are to be taken one by one, and then nothing has been done.
+        """
+        identifier = messages.identifier
+        key = (messages.source, identifier.time_stamp, identifier.ordinal)
+        sequence = self._sequences.get(key)
+        if sequence is None or sequence.ambiguous or sequence.claims or sequence.towards != messages.towards:
+            return None
+        hops: dict[Hop, HopProgress] = {}
+        for hop, first, _ in messages.hops:
+            progress = sequence.hops.get(hop)
+            if progress is None or max(progress.covered.highest, progress.base) != first - 1 or hop in hops:
+                return None
+            hops[hop] = progress
+        known = sequence.packets
+        packets = dict(
+            zip(messages.numbers, zip(messages.packets, messages.message_ids, strict=True), strict=True)
+        )
+        again = known.keys() & packets.keys()
+        if any(known[number][1] != packets[number][1] for number in again):
+            return None
+        if len(packets) < len(messages.numbers):
+            for number, message_id in zip(messages.numbers, messages.message_ids, strict=True):
+                if packets[number][1] != message_id:
+                    return None
+
+        self._sequences.move_to_end(key)
+        for (hop, first, last), lossy in zip(messages.hops, messages.lossy, strict=True):
+            progress = hops[hop]
+            progress.covered.add(first, last)
+            progress.lossy = progress.lossy or lossy
+        known.update(packets)
+        self._remembered.extend((sequence, number) for number in packets if number not in again)
+        self._forget()
+        return sequence
+
+    def _forget(self) -> None:
+        """Remember the packets of the last messages only."""
+        while len(self._remembered) > NUMBER_LIMIT:
+            earlier, forgotten = self._remembered.popleft()
+            earlier.packets.pop(forgotten, None)
 
     def take_order_ack(self, ack: Acknowledgment) -> SequenceView:
         """An OrderAck crosses a hop: which messages it is about, and whether it may be.  [MS-MQQB] 2.2.4.1, 3.1.5.6"""

@@ -169,19 +169,14 @@ ACKNOWLEDGMENT_COLUMNS: Final = (
 
 def numbered_messages(batch: pa.RecordBatch, losses: Losses) -> Iterator[NumberedMessage]:
     """Transactional messages on one hop."""
-    numbers = values(batch, "number")
-    lossy = (
-        since is not None and since <= number
-        for since, number in zip(lossy_since(batch, losses), numbers, strict=True)
-    )
     towards = zip(mapped(batch, "destination_manager", guid_from_text), values(batch, "queue"), strict=True)
     return records(
         NumberedMessage,
         message_keys(batch),
         hops(batch),
-        numbers,
+        values(batch, "number"),
         values(batch, "time_ns"),
-        lossy,
+        lossy(batch, losses),
         towards,
         mapped(batch, "sequence", identifier_of),
         values(batch, "sequence_number"),
@@ -236,6 +231,12 @@ def lossy_since(batch: pa.RecordBatch, losses: Losses) -> list[int | None]:
         return [None] * batch.num_rows
     columns = ("series", "connection", "interface", "from_client")
     return [losses.get(key) for key in zip(*(values(batch, name) for name in columns), strict=True)]
+
+
+def lossy(batch: pa.RecordBatch, losses: Losses) -> list[bool]:
+    """Of each packet, whether the capture lacks bytes of that direction of its connection before it."""
+    pairs = zip(lossy_since(batch, losses), values(batch, "number"), strict=True)
+    return [since is not None and since <= number for since, number in pairs]
 
 
 def _expiries_s(batch: pa.RecordBatch, deliveries: list[str]) -> Iterator[int | None]:

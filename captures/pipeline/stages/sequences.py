@@ -6,17 +6,18 @@ The rules are `captures.decode.sequences`'. All packets of a sequence come to on
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import chain, islice, repeat
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.decode.facts import Acknowledgment, Hop, MessageKey, NumberedMessage
+from captures.decode.facts import Acknowledgment, Hop, InOrder, MessageKey, NumberedMessage
 from captures.decode.ranges import BoundedRanges
-from captures.decode.row import identifier_text
 from captures.decode.sequences import (
     HOP_LIMIT,
     NUMBER_LIMIT,
@@ -28,14 +29,25 @@ from captures.decode.sequences import (
     shown,
 )
 from captures.decode.sight import Kind
+from captures.pipeline.records import Integers
 from captures.pipeline.stages.facts import (
     ACKNOWLEDGMENT_COLUMNS,
     Losses,
     acknowledgments,
+    lossy,
     numbered_messages,
 )
 from captures.pipeline.stages.findings import finding_row
-from captures.pipeline.stages.rows import Batches, batches_of, key_text, message_of, values
+from captures.pipeline.stages.rows import (
+    Batches,
+    batch_of,
+    batches_of,
+    identifier_of,
+    key_of,
+    key_text,
+    message_of,
+    values,
+)
 from captures.pipeline.stages.schema import ENDINGS, FINDINGS
 from captures.pipeline.stages.sequence_schema import (
     CONFIRMATIONS,
@@ -44,13 +56,17 @@ from captures.pipeline.stages.sequence_schema import (
     SEQUENCE_HOPS,
     SEQUENCES,
 )
-from mqproto.wire import guid_text
+from captures.pipeline.stages.straight import integers
+from captures.pipeline.stages.stretches import Piece, pieces
+from mqproto.wire import guid_from_text, guid_text
 
 COLUMNS: Final = (*ACKNOWLEDGMENT_COLUMNS, "file", "frame", "file_offset")
 """What `keyed` takes: of packets, joined with their relations."""
 KEY: Final = ("series", "identifier")
 """Rows of `keyed` that are alike in these come to one stage."""
 ORDER: Final = ("series", "row_id")
+PLACE: Final = ("row_id", "file", "frame", "file_offset")
+NUMBERS: Final = ("number", "sequence_number", "message_id", "time_ns")
 SCHEMAS: Final = {
     "findings": FINDINGS,
     "endings": ENDINGS,
@@ -80,23 +96,48 @@ class _Unconfirmed:
 
     def __init__(self) -> None:
         self._numbers: list[int] = []
+        self._highest = 0
         self._values: dict[int, tuple[int, int | None]] = {}
 
     def add(self, number: int, message_id: int, arrived_ns: int | None) -> None:
         known = self._values.get(number)
         if known is None:
             heappush(self._numbers, number)
+            self._highest = max(self._highest, number)
         elif known[1] is not None:
             arrived_ns = known[1]
         self._values[number] = (message_id, arrived_ns)
-        if len(self._numbers) > NUMBER_LIMIT:
+        self._bound()
+
+    def extend(self, first: int, message_ids: list[int], arrived_ns: Iterable[int | None]) -> None:
+        """Numbers that follow one another."""
+        numbers = range(first, first + len(message_ids))
+        if not numbers:
+            return
+        if first <= self._highest:
+            for number, message_id, each_ns in zip(numbers, message_ids, arrived_ns, strict=False):
+                self.add(number, message_id, each_ns)
+            return
+        # What is higher than all keeps a heap one.
+        self._numbers.extend(numbers)
+        self._highest = numbers[-1]
+        self._values.update(zip(numbers, zip(message_ids, arrived_ns, strict=False), strict=True))
+        self._bound()
+
+    def _bound(self) -> None:
+        while len(self._numbers) > NUMBER_LIMIT:
             del self._values[heappop(self._numbers)]
 
-    def through(self, number: int) -> Iterator[tuple[int, int, int | None]]:
+    def through(self, number: int) -> list[tuple[int, int, int | None]]:
         """Take those up to a number: each with its MessageID, and when it came to its destination."""
-        while self._numbers and self._numbers[0] <= number:
-            lowest = heappop(self._numbers)
-            yield lowest, *self._values.pop(lowest)
+        if number >= self._highest:
+            numbers = sorted(self._numbers)
+            self._numbers.clear()
+        else:
+            numbers = []
+            while self._numbers and self._numbers[0] <= number:
+                numbers.append(heappop(self._numbers))
+        return [(each, *self._values.pop(each)) for each in numbers]
 
 
 @dataclass(slots=True)
@@ -132,6 +173,13 @@ class _Count:
     returning: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=NUMBER_LIMIT))
     hops: dict[tuple[Hop, int], _HopCount] = field(default_factory=dict)
 
+    def crossed(self, hop: Hop, interface: int, time_ns: int) -> _HopCount | None:
+        """What crossed a hop at an interface, counted from now on if it was not; None of one hop too many."""
+        found = self.hops.get((hop, interface))
+        if found is None and len(self.hops) < HOP_LIMIT:
+            found = self.hops[hop, interface] = _HopCount(time_ns)
+        return found
+
 
 class SequenceStage:
     """Rows of `keyed` in; out come tables by SCHEMAS.
@@ -144,43 +192,109 @@ class SequenceStage:
         self._losses = losses
         self._checkers: dict[str, SequenceChecker] = defaultdict(SequenceChecker)
         self._counts: OrderedDict[tuple[str, int], _Count] = OrderedDict()
+        self._confirmed: list[tuple[Row, list[int]]] = []
         self._out: dict[str, list[Row]] = defaultdict(list)
 
     def take(self, batch: pa.RecordBatch) -> Batches:
         """The next rows."""
+        every = list(pieces(batch))
+        odd = [piece.rows for piece in every if not piece.hops]
+        one_by_one = self._one_by_one(batch.take(pa.array(np.concatenate(odd)))) if odd else iter(())
+        columns = {name: integers(batch, name) for name in NUMBERS}
+        columns["lossy"] = np.array(lossy(batch, self._losses), dtype=bool)
+        for piece in every:
+            if not piece.hops:
+                for row in islice(one_by_one, len(piece.rows)):
+                    self._take(*row)
+            elif not self._take_in_order(batch, columns, piece):
+                for row in self._one_by_one(batch.take(pa.array(piece.rows))):
+                    self._take(*row)
+        return self._taken()
+
+    def _one_by_one(self, batch: pa.RecordBatch) -> Iterator[Row]:
+        """Rows as `_take` takes them."""
         is_message = pc.is_valid(batch.column("sequence"))
         messages = numbered_messages(batch.filter(is_message), self._losses)
         acks = acknowledgments(batch.filter(pc.invert(is_message)))
-        rows = zip(
-            zip(*(values(batch, name) for name in ("row_id", "file", "frame", "file_offset")), strict=True),
+        return zip(
+            zip(*(values(batch, name) for name in PLACE), strict=True),
             values(batch, "series"),
             values(batch, "interface"),
             values(batch, "time_ns"),
             values(batch, "queue"),
-            values(batch, "sequence"),
             values(batch, "ack_message"),
+            (next(messages if each else acks) for each in is_message.to_pylist()),
             strict=True,
         )
-        for place, series, interface, time_ns, queue, sequence, about in rows:
-            checker = self._checkers[series]
-            if sequence is not None:
-                message = next(messages)
-                view = checker.take_message(message)
-                self._add_message(series, place, interface, queue, message, view)
-            elif about is not None:
-                ack = next(acks)
-                view = checker.take_final_ack(ack, message_of(about))
-                self._add_final_ack(series, ack, view)
-            else:
-                ack = next(acks)
-                view = checker.take_order_ack(ack)
-                self._add_order_ack(series, place[0], interface, time_ns, ack, view)
-            for rank, finding in enumerate(view.findings):
-                self._out["findings"].append(finding_row(series, place[0], RANK + rank, finding))
-            if view.ended is not None:
-                packets = view.ended.packets
-                self._out["endings"].append((series, place[0], [packets[0], packets[-1]], len(packets)))
-        return self._taken()
+
+    def _take(
+        self,
+        place: Row,
+        series: str,
+        interface: int,
+        time_ns: int,
+        queue: str | None,
+        about: str | None,
+        fact: NumberedMessage | Acknowledgment,
+    ) -> None:
+        """The next row."""
+        checker = self._checkers[series]
+        if isinstance(fact, NumberedMessage):
+            view = checker.take_message(fact)
+            self._add_message(series, place, interface, queue, fact, view)
+        elif about is not None:
+            view = checker.take_final_ack(fact, message_of(about))
+            self._add_final_ack(series, fact, view)
+        else:
+            view = checker.take_order_ack(fact)
+            self._add_order_ack(series, place[0], interface, time_ns, fact, view)
+        for rank, finding in enumerate(view.findings):
+            self._out["findings"].append(finding_row(series, place[0], RANK + rank, finding))
+        if view.ended is not None:
+            packets = view.ended.packets
+            self._out["endings"].append((series, place[0], [packets[0], packets[-1]], len(packets)))
+
+    def _take_in_order(self, batch: pa.RecordBatch, columns: dict[str, Integers], piece: Piece) -> bool:
+        """A stretch of messages in order; false if they have to be taken one by one."""
+
+        def of(name: str, row: int) -> Any:
+            return batch.column(name)[row].as_py()
+
+        rows, begins = piece.rows, int(piece.rows[0])
+        series = of("series", begins)
+        number = columns["sequence_number"]
+        hops = [
+            ((key_of(of("from_key", row)), key_of(of("to_key", row))), int(number[row]), int(number[last]))
+            for row, last in ((int(some[0]), int(some[-1])) for some in piece.hops)
+        ]
+        queue, manager = of("queue", begins), guid_from_text(of("destination_manager", begins))
+        messages = InOrder(
+            guid_from_text(of("source_manager", begins)),
+            identifier_of(of("sequence", begins)),
+            (manager, queue),
+            hops,
+            [bool(columns["lossy"][some].any()) for some in piece.hops],
+            number[rows].tolist(),
+            columns["number"][rows].tolist(),
+            columns["message_id"][rows].tolist(),
+        )
+        sequence = self._checkers[series].take_in_order(messages)
+        if sequence is None:
+            return False
+        time_ns = columns["time_ns"]
+        place = tuple(of(name, begins) for name in PLACE)
+        count = self._count(series, sequence, place, queue, int(time_ns[begins]))
+        count.last_ns = int(time_ns[rows[-1]])
+        for (hop, first, last), some in zip(hops, piece.hops, strict=True):
+            new = some[max(0, sequence.order_acked + 1 - first) :]
+            arrived = hop[1] == manager
+            arrived_ns = time_ns[new].tolist() if arrived else repeat(None)
+            count.unseen.extend(last + 1 - len(new), columns["message_id"][new].tolist(), arrived_ns)
+            crossed = count.crossed(hop, of("interface", int(some[0])), int(time_ns[some[0]]))
+            if crossed is not None:
+                crossed.last_ns = int(time_ns[some[-1]])
+                crossed.received.add(first, last)
+        return True
 
     def finish(self, lossless: Callable[[str], bool]) -> Batches:
         """What there is to say at the end.
@@ -200,6 +314,9 @@ class SequenceStage:
     def _taken(self) -> Batches:
         batches = batches_of(SCHEMAS, self._out)
         self._out.clear()
+        if self._confirmed:
+            batches["confirmations"] = _confirmations(self._confirmed)
+            self._confirmed.clear()
         return batches
 
     def _add_message(
@@ -217,11 +334,9 @@ class SequenceStage:
         if number > view.sequence.order_acked:
             arrived = hop[1] == message.towards[0]
             count.unseen.add(number, message_id, message.time_ns if arrived else None)
-        crossed = count.hops.get((hop, interface))
+        crossed = count.crossed(hop, interface, message.time_ns)
         if crossed is None:
-            if len(count.hops) >= HOP_LIMIT:
-                return
-            crossed = count.hops[hop, interface] = _HopCount(message.time_ns)
+            return
         crossed.last_ns = message.time_ns
         if number > crossed.received.highest or number not in crossed.received:
             crossed.received.add(number, number)
@@ -249,40 +364,37 @@ class SequenceStage:
         count = self._counts.get((series, id(sequence)))
         if count is None:
             return
-        covered, delay_ns = 0, None
+        covered: list[tuple[int, int, int | None]] = []
         at_source = ack.hop[1] == sequence.origin
         is_first = sequence.order_ack_packet == ack.number
         confirmed = []
         if is_first:
             count.order_acks += 1
-            for number, message_id, arrived_ns in count.unseen.through(ack.sequence_number):
-                covered += 1
-                delay_ns = None if arrived_ns is None else time_ns - arrived_ns
-                confirmed.append(message_id)
-                if not at_source:
-                    count.returning.append((number, message_id))
+            covered = count.unseen.through(ack.sequence_number)
+            confirmed = [message_id for _, message_id, _ in covered]
+            if not at_source:
+                count.returning.extend((number, message_id) for number, message_id, _ in covered)
         if at_source:
             while count.returning and count.returning[0][0] <= ack.sequence_number:
                 confirmed.append(count.returning.popleft()[1])
-        origin, hop = sequence.origin, tuple(map(key_text, ack.hop))
-        for message_id in confirmed:
-            subject = identifier_text(origin, message_id)
-            self._out["confirmations"].append(
-                (series, row_id, ack.number, interface, time_ns, ORDER_ACK, subject, True, *hop)
-            )
+        arrived_ns = covered[-1][2] if covered else None
+        origin, hop = guid_text(sequence.origin), tuple(map(key_text, ack.hop))
+        if confirmed:
+            row = (series, row_id, ack.number, interface, time_ns, ORDER_ACK, origin, True, *hop)
+            self._confirmed.append((row, confirmed))
         self._out["order_acks"].append(
             (
                 series,
                 row_id,
                 ack.number,
                 time_ns,
-                guid_text(origin),
+                origin,
                 shown(sequence.key[1]),
                 ack.sequence_number,
                 guid_text(ack.key[0]),
                 *hop,
-                covered if is_first else None,
-                delay_ns,
+                len(covered) if is_first else None,
+                None if arrived_ns is None else time_ns - arrived_ns,
                 at_source,
             )
         )
@@ -355,6 +467,23 @@ class SequenceStage:
                 not sequence.ambiguous,
             )
         )
+
+
+def _confirmations(confirmed: list[tuple[Row, list[int]]]) -> pa.RecordBatch:
+    """A row for each message that an OrderAck covers.
+
+    Args:
+        confirmed: of each OrderAck its row, with the source queue manager in the place of the message, and the
+            MessageIDs.
+    """
+    rows = batch_of(CONFIRMATIONS, (row for row, _ in confirmed))
+    each = np.repeat(np.arange(len(confirmed)), [len(message_ids) for _, message_ids in confirmed])
+    rows = rows.take(pa.array(each))
+    ordinals = pa.array(list(chain.from_iterable(message_ids for _, message_ids in confirmed))).cast(
+        pa.string()
+    )
+    subjects = pc.binary_join_element_wise(rows.column("subject"), ordinals, "\\")
+    return rows.set_column(rows.schema.get_field_index("subject"), CONFIRMATIONS.field("subject"), subjects)
 
 
 def _gap_row(series: str, sequence: Sequence, hop: Hop, gap: Gap) -> Row:
