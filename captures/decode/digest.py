@@ -58,8 +58,10 @@ def digests(messages: Iterable[tuple[bytes, bytes | memoryview]]) -> bytes:
         messages: of each the first bytes, as HEAD_MASK leaves them, and all others but the SessionHeader's.
     """
     found = []
+    begun = blake2b(digest_size=DIGEST_BYTES)  # a copy of it is made sooner than another one
     for head, rest in messages:
-        hashed = blake2b(head, digest_size=DIGEST_BYTES)
+        hashed = begun.copy()
+        hashed.update(head)
         hashed.update(rest)
         found.append(hashed.digest())
     return b"".join(found)

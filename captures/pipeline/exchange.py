@@ -42,11 +42,17 @@ class Exchange:
         filled = {bucket: batch for bucket, batch in sorted(batches.items()) if batch.num_rows}
         schema = next(iter(filled.values())).schema if filled else pa.schema([])
         told = {_BUCKETS: ",".join(map(str, filled)).encode()}
-        with (
-            whole(self._path(task)) as path,
-            pa.ipc.new_file(path, schema.with_metadata(told)) as writer,
-        ):
-            for batch in filled.values():
+        self.put_all(task, schema.with_metadata(told), filled.values())
+
+    def put_all(self, task: int, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        """Write what one task has for the one task that reads it all, whole or not at all.
+
+        Args:
+            task: as for `put`.
+            batches: made one by one, as each is in the file before the next is asked for.
+        """
+        with whole(self._path(task)) as path, pa.ipc.new_file(path, schema) as writer:
+            for batch in batches:
                 writer.write_batch(batch)
 
     def take(self, bucket: int, tasks: Iterable[int]) -> Iterator[pa.RecordBatch]:
@@ -59,7 +65,7 @@ class Exchange:
                     yield reader.get_batch(buckets.index(bucket))
 
     def everything(self, task: int) -> list[pa.RecordBatch]:
-        """What one task has put, in the order of the buckets."""
+        """What one task has put, in its order or that of the buckets."""
         with pa.memory_map(os.fspath(self._path(task))) as file:
             reader = pa.ipc.open_file(file)
             return [reader.get_batch(index) for index in range(reader.num_record_batches)]

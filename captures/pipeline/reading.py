@@ -6,6 +6,7 @@ import pickle
 import zlib
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ from captures.pipeline.exchange import Exchange
 from captures.pipeline.files import mapped
 from captures.pipeline.flows import Flows, PairSummary, read_flows
 from captures.pipeline.records import Data
-from captures.pipeline.rows import packet_rows, ping_rows
+from captures.pipeline.rows import FOUND, packet_rows, ping_rows
 from captures.pipeline.runner import Count
 from captures.pipeline.scan import Reading
 from captures.pipeline.segments import segments
@@ -171,10 +172,10 @@ def _read(task: ReadTask, place: Place, data: Data) -> RangeRead:
             path.write_bytes(pickle.dumps(found.ip, pickle.HIGHEST_PROTOCOL))
     flows = read_flows(found, data, place.first_number)
     packets = flows.packets
-    rows = list(packet_rows(packets))
+    rows = packet_rows(packets)
     if found.pings:
-        rows.append(ping_rows(found.pings, place.frames_before))
-    folder.found.put(place.number, dict(enumerate(rows)))
+        rows = chain(rows, [ping_rows(found.pings, place.frames_before)])
+    folder.found.put_all(place.number, FOUND, rows)
     folder.summaries.put(place.number, _by_bucket(folder, flows))
     totals = Totals(
         frames=found.frame_count,

@@ -23,7 +23,7 @@ from mqproto.wire.parts import wide_size
 from mqproto.wire.properties import message_properties_header
 
 AT_A_TIME: Final = 1_024
-"""So many packets are records at a time."""
+"""Of so many packets Python has objects at a time: of more, it would have to ask for memory again and again."""
 
 _NOWHERE: Final = Endpoint("", 0)
 _SAID: Final = [field for field in PACKET_SCHEMA if field.name in KEYS]

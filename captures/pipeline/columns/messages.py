@@ -19,7 +19,7 @@ from captures.decode.row import CLASS_NAMES
 from captures.decode.sequences import shown
 from captures.decode.sight import Kind, sight_of
 from captures.packets import SeenPacket
-from captures.pipeline.columns.codec import add_findings, seen_packet
+from captures.pipeline.columns.codec import AT_A_TIME, add_findings, seen_packet
 from captures.pipeline.columns.schema import Table
 from captures.pipeline.columns.walk import Fields, Walk
 from captures.pipeline.octets import (
@@ -225,11 +225,15 @@ class Messages:
         """The digest of each, as `captures.decode.digest.digest_of` gives it."""
         size = len(HEAD_MASK)
         heads = windows(self.data, self.starts, size) & np.frombuffer(HEAD_MASK, np.uint8)
-        rests = map(slice, (self.starts + size).tolist(), self.record_ends.tolist())
-        head_bytes = heads.view(f"V{size}").ravel().tolist()
-        return np.frombuffer(
-            digests(zip(head_bytes, map(self.data.data.__getitem__, rests), strict=True)), "<i8"
-        )
+        heads = heads.view(f"V{size}").ravel()
+        found = []
+        for low in range(0, len(heads), AT_A_TIME):
+            some = slice(low, low + AT_A_TIME)
+            rests = map(slice, (self.starts[some] + size).tolist(), self.record_ends[some].tolist())
+            found.append(
+                digests(zip(heads[some].tolist(), map(self.data.data.__getitem__, rests), strict=True))
+            )
+        return np.frombuffer(b"".join(found), "<i8")
 
     def _is_transactional(self) -> Mask:
         flags = self.fields.inside("user").numbers("flags")

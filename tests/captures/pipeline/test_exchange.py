@@ -47,3 +47,11 @@ def test_batches_outlive_the_mapping_that_they_were_read_by(tmp_path: Path) -> N
     batches = list(exchange.take(0, [0]))
     (tmp_path / "facts" / "000000.arrow").unlink()
     assert sum(batches[0]["value"].to_pylist()) == sum(range(10_000))
+
+
+@given(st.lists(st.lists(st.integers(0, 1_000), max_size=4), max_size=5))
+def test_a_task_takes_all_that_another_has_put_for_it(batches: list[list[int]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        exchange = Exchange(Path(folder), "facts")
+        exchange.put_all(3, rows([]).schema, map(rows, batches))
+        assert [batch["value"].to_pylist() for batch in exchange.everything(3)] == batches
