@@ -6,8 +6,8 @@ shown of them is a fixed number of rows, however large they are.
 1. `scanning` reads columns of a table, and finds the rows that come first by something; `spread` counts durations.
 2. `facts` says what is known at the end; `gather` finds it out, with `traffic`, `routes`, `messages`, `sequences` and
    `judgments`. `stories` tells what happened to a message, and `places` finds the packets that show it.
-3. `figures` and `routemap` draw facts, by `drawing`; `page` makes one HTML file of it all, with `embedded` for what can
-   be looked up there by `report.js`; `summary` has lines for a terminal.
+3. `figures` and `routemap` draw facts, by `drawing`; `page` makes one HTML file of it all, out of `markup`, with
+   `embedded` for what can be looked up there by `report.js`; `summary` has lines for a terminal.
 
 All texts in the tables were written by strangers: `words` makes them harmless.
 """

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import quote
 
 from captures.decode.summary import counted
-from captures.pipeline.report.drawing import Figure
 from captures.pipeline.report.embedded import embedded
 from captures.pipeline.report.facts import Example, Facts, Found, Hop, Place
 from captures.pipeline.report.figures import hops_figure, latency_figure, sequences_figure, traffic_figure
 from captures.pipeline.report.judgments import EXAMPLES
-from captures.pipeline.report.messages import FAILED, KEPT, STUCK
-from captures.pipeline.report.routemap import map_figure
+from captures.pipeline.report.markup import BAD, GOOD, link, picture, table, tag
+from captures.pipeline.report.messages import KEPT, STUCK
+from captures.pipeline.report.routemap import drawn_hops, map_figure
 from captures.pipeline.report.words import (
     about,
     decode_command,
@@ -42,8 +41,6 @@ ENDED_BADLY: Final = 10
 WORST: Final = 5
 """So many of each other list."""
 HERE: Final = files("captures.pipeline.report")
-GOOD: Final = ("confirmed", "reached", "acknowledged")
-BAD: Final = FAILED
 
 
 def page(facts: Facts) -> str:
@@ -174,7 +171,7 @@ def _worst(facts: Facts) -> Iterator[str]:
         )
         of_all = "" if count <= len(rows) else f", {len(rows)} of {count:,}"
         yield f"<h3>{title}{of_all}</h3>"
-        yield from _table(heads, (_worst_row(row, last) for row in rows), caption)
+        yield from table(heads, (_worst_row(row, last) for row in rows), caption)
     if messages.count and not any(rows for _, rows, *_ in lists):
         yield "<p>None: every message came where it should at once.</p>"
     yield "</section>"
@@ -182,32 +179,18 @@ def _worst(facts: Facts) -> Iterator[str]:
 
 def _worst_row(row: dict[str, Any], last: str) -> Iterator[str]:
     acked_ns = row["order_acked_ns"]
-    yield _link(row["message"], row["label"])
+    yield link(row["message"], row["label"])
     yield when(row["first_ns"])
     yield duration(row["latency_ns"] if row["hops"] > 1 else None)
     yield duration(None if acked_ns is None else acked_ns - row["first_ns"])
     yield f"{row['resends']:,}"
-    yield _tag(row["outcome"])
+    yield tag(row["outcome"])
     yield escaped(row["whereabouts"] if last == "whereabouts" else _route(row["route"]))
 
 
 def _route(labels: Sequence[str]) -> str:
     """From where to where, and over how many hops."""
     return f"{labels[0]} → {labels[-1]}" + (f", {len(labels) - 1} hops" if len(labels) > 2 else "")
-
-
-def _link(message: str, label: str | None) -> str:
-    """A message by its label, and by the number that its queue manager gave it, as labels may be alike."""
-    number = message.rpartition("\\")[-1]
-    return (
-        f'<a href="#message={quote(message, safe="")}" title="{escaped(message)}">{escaped(label) or "no label"}</a> '
-        f'<span class="faint">\\{escaped(number)}</span>'
-    )
-
-
-def _tag(outcome: str) -> str:
-    style = "good" if outcome in GOOD else "bad" if outcome in BAD else "open"
-    return f'<span class="tag {style}">{escaped(outcome)}</span>'
 
 
 def _routes(facts: Facts) -> Iterator[str]:
@@ -217,12 +200,15 @@ def _routes(facts: Facts) -> Iterator[str]:
         yield "<p>No message crossed a hop.</p></section>"
         return
     yield "<p>An arrow is a hop. Times are medians; thicker arrows carried more messages.</p>"
-    yield from _figure(map_figure(routes))
+    yield from picture(map_figure(routes))
+    count, in_all = len(drawn_hops(routes)), len(routes.hops)
+    if count < in_all:
+        yield f"<p>The map has {count:,} of {in_all:,} hops: those that most messages crossed.</p>"
     heads = (
         "from", "to", ">messages", ">a second", ">copies each", ">waited: 50 %", ">95 %", ">answered: 50 %", ">95 %",
     )  # fmt: skip
     left_out = len(routes.hops[HOPS_LISTED:])
-    yield from _table(
+    yield from table(
         heads,
         map(_hop_row, routes.hops[:HOPS_LISTED]),
         "Waited: in the queue manager they left. Answered: by the one they came to.",
@@ -248,10 +234,10 @@ def _latency(facts: Facts) -> Iterator[str]:
     messages = facts.messages
     yield '<section id="latency"><h2>Latency</h2>'
     shown = [latency_figure(messages.arrived, messages.confirmed), hops_figure(facts.routes)]
-    for figure in shown:
-        if figure is not None:
-            yield f"<h3>{figure.title}</h3>"
-        yield from _figure(figure)
+    for each in shown:
+        if each is not None:
+            yield f"<h3>{each.title}</h3>"
+        yield from picture(each)
     if not any(shown):
         yield "<p>Nothing was seen at two places, and nothing was answered.</p>"
     elif not messages.arrived.count:
@@ -271,7 +257,7 @@ def _sequences(facts: Facts) -> Iterator[str]:
     yield f"<p>{counted(sequences.count, 'transactional sequence')}; {gaps}.</p>"
     if any(each.gaps for each in sequences.shown):
         yield "<p>A pale box is a gap, until its numbers came; a dark one was still open at the end.</p>"
-    yield from _figure(sequences_figure(sequences, facts.captured.last_ns or 0))
+    yield from picture(sequences_figure(sequences, facts.captured.last_ns or 0))
     yield "</section>"
 
 
@@ -280,9 +266,9 @@ def _traffic(facts: Facts) -> Iterator[str]:
     if facts.traffic is None:
         yield "<p>The captures have no packets of message queuing.</p></section>"
         return
-    yield from _figure(traffic_figure(facts.traffic))
+    yield from picture(traffic_figure(facts.traffic))
     kinds = facts.traffic.kinds
-    yield from _table(
+    yield from table(
         ("kind", ">packets", ">share"),
         ((escaped(kind), f"{count:,}", share(count, sum(kinds.values()))) for kind, count in kinds.items()),
     )
@@ -304,7 +290,7 @@ def _findings(facts: Facts, shown: set[str]) -> Iterator[str]:
             f"<b>{escaped(each.code)}</b> {each.count:,}: {escaped(each.meaning)}"
             f"{f' <span class=faint>{escaped(each.section)}</span>' if each.section else ''}</summary>"
         )
-        yield from _table(
+        yield from table(
             ("~packet", "what", "where to see it"),
             (_example_row(example, shown) for example in each.examples[:EXAMPLES]),
             _of_all(each),
@@ -332,19 +318,16 @@ def _example_row(example: Example, shown: set[str]) -> Iterator[str]:
     file, frame = example.place
     command = decode_command(file, message=example.message, time_ns=example.time_ns)
     also = "".join(_other(number, place, file) for number, place in example.others.items())
-    yield f"{_frame(frame)}{escaped(file)}<br><code>{escaped(command, limit=None)}</code>{also}"
-
-
-def _frame(frame: int) -> str:
-    return f"<code>{frame_filter(frame)}</code> in " if frame else ""
+    where = f"<code>{frame_filter(frame)}</code> in " if frame else ""
+    yield f"{where}{escaped(file)}<br><code>{escaped(command, limit=None)}</code>{also}"
 
 
 def _other(number: int, place: Place | None, file: str) -> str:
     """A packet that a finding rests on."""
     if place is None:
         return f"<br>with #{number}"
-    named = "the same" if place.file == file else escaped(place.file)
-    return f"<br>with #{number}: {_frame(place.frame)}{named}"
+    elsewhere = "" if place.file == file else f" in {escaped(place.file)}"
+    return f"<br>with #{number}: <code>{frame_filter(place.frame)}</code>{elsewhere}"
 
 
 def _captures(facts: Facts) -> Iterator[str]:
@@ -359,13 +342,13 @@ def _captures(facts: Facts) -> Iterator[str]:
         said = ", ".join(f"{count:,} {escaped(state)}" for state, count in judged.sessions.items())
         yield f"<p>Sessions by their state at the end: {said}.</p>"
     heads = ("file", ">size", ">frames", "~first frame, UTC", ">length", "damage")
-    yield from _table(heads, map(_file_row, captured.shown))
+    yield from table(heads, map(_file_row, captured.shown))
     if captured.files > len(captured.shown):
         yield f"<p>And {captured.files - len(captured.shown):,} more.</p>"
     if judged.clocks:
         yield "<h3>Clocks</h3>"
         points = ("capture point", ">ahead by", ">within", ">packets seen at both")
-        yield from _table(
+        yield from table(
             points, map(_clock_row, judged.clocks), "All times in this report are by the reference clock."
         )
     yield "</section>"
@@ -386,34 +369,3 @@ def _clock_row(row: dict[str, Any]) -> Iterator[str]:
     yield duration(row["offset_ns"])
     yield "unknown" if row["uncertainty_ns"] is None else duration(row["uncertainty_ns"])
     yield f"{row['packets']:,}"
-
-
-def _figure(figure: Figure | None) -> Iterator[str]:
-    if figure is not None:
-        data = base64.b64encode(figure.svg).decode()
-        yield (
-            f'<figure tabindex="0" role="group" aria-label="{figure.title}"><img id="figure-{figure.name}" '
-            f'alt="{html.escape(figure.alt)}" src="data:image/svg+xml;base64,{data}"></figure>'
-        )
-
-
-def _table(heads: Sequence[str], rows: Iterable[Iterable[str]], caption: str = "") -> Iterator[str]:
-    """A table of cells that are HTML. By its head's first letter > a column is to the right, by ~ it is not broken."""
-    marks = {">": ' class="right"', "~": ' class="nowrap"'}
-    styles = [marks.get(head[0], ' class="text"') for head in heads]
-    yield '<div class="wide"><table>'
-    if caption:
-        yield f"<caption>{caption}</caption>"
-    columns = zip(styles, heads, strict=True)
-    yield (
-        "<tr>"
-        + "".join(f'<th scope="col"{style}>{head.lstrip(">~")}</th>' for style, head in columns)
-        + "</tr>"
-    )
-    for row in rows:
-        yield (
-            "<tr>"
-            + "".join(f"<td{style}>{cell}</td>" for style, cell in zip(styles, row, strict=True))
-            + "</tr>"
-        )
-    yield "</table></div>"

@@ -34,17 +34,24 @@ OVER_BOXES: Final = 24
 Place = tuple[float, float]
 
 
+def drawn_hops(routes: Routes) -> list[Hop]:
+    """Those that the map has: most messages crossed them, and their ends are few."""
+    ends: set[str] = set()
+    found = []
+    for hop in [hop for hop in routes.hops if hop.from_key != hop.to_key][:HOPS_DRAWN]:
+        both = ends | {hop.from_key, hop.to_key}
+        if len(both) <= NODES_DRAWN:
+            ends = both
+            found.append(hop)
+    return found
+
+
 def map_figure(routes: Routes) -> Figure | None:
     """Each hop with how many messages crossed it, how fast, and how long they waited, or how soon it was answered."""
-    shown: dict[str, str] = {}
-    hops = [hop for hop in routes.hops if hop.from_key != hop.to_key][:HOPS_DRAWN]
-    for hop in hops:
-        for key, label in ((hop.from_key, hop.from_label), (hop.to_key, hop.to_label)):
-            if key in shown or len(shown) < NODES_DRAWN:
-                shown[key] = label
-    hops = [hop for hop in hops if hop.from_key in shown and hop.to_key in shown]
+    hops = drawn_hops(routes)
     if not hops:
         return None
+    shown = {hop.from_key: hop.from_label for hop in hops} | {hop.to_key: hop.to_label for hop in hops}
     places, height_in = _places(hops)
 
     def draw(canvas: Any) -> None:

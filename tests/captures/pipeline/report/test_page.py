@@ -297,6 +297,7 @@ def test_a_map_of_many_queue_managers_keeps_within_its_picture(tmp_path: Path) -
     reader = read(page(gather(made_up(tmp_path / "out", {"hops": hops}))))
     [(alt, picture)] = [each for each in pictures(reader) if each[0].startswith("Route map")]
     assert alt.startswith("Route map: a to b, 1 message; ")
+    assert "The map has 14 of 25 hops" in reader.text
     _, _, width, height = map(float, picture.attrib["viewBox"].split())
     labels = [element for element in picture.iter() if element.tag.endswith("}text")]
     assert {"a", "b", "c"} <= {element.text for element in labels}
@@ -315,6 +316,7 @@ def test_every_message_has_its_findings_where_all_can_be_looked_up(
     assert found == gap_held.manifest.rows("findings") == 13
     assert not data["partial"]
     assert "The first 10 of 11." in reader.text
+    assert "with #15: frame.number == 31" in reader.text
 
 
 def test_of_a_message_with_very_many_findings_some_are_told_and_the_page_says_so(tmp_path: Path) -> None:
