@@ -46,6 +46,7 @@ class Chromium:
         self._page = folder / "page.html"
         self._read = b""
         self._count = 0
+        self._loaded = 0
         self._session: str | None = None
         tab = self._call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._call("Target.attachToTarget", targetId=tab, flatten=True)["sessionId"]
@@ -60,9 +61,10 @@ class Chromium:
         # What differs in the fragment alone would not be loaded again.
         for address in ("about:blank", f"{self._page.as_uri()}#{fragment}"):
             self.complaints.clear()
+            before = self._loaded
             self._call("Page.navigate", url=address)
-            while self._message().get("method") != "Page.loadEventFired":
-                pass
+            while self._loaded == before:
+                self._message()
 
     def evaluate(self, expression: str) -> Any:
         """What an expression of JavaScript is, as JSON has it; a promise is waited for."""
@@ -127,7 +129,9 @@ class Chromium:
             self._read += data
         line, _, self._read = self._read.partition(b"\0")
         message: dict[str, Any] = json.loads(line)
-        if message.get("method") == "Log.entryAdded":
+        if message.get("method") == "Page.loadEventFired":
+            self._loaded += 1
+        elif message.get("method") == "Log.entryAdded":
             self.complaints.append(message["params"]["entry"]["text"])
         elif message.get("method") == "Runtime.exceptionThrown":
             self.complaints.append(str(message["params"]["exceptionDetails"]))
