@@ -224,6 +224,10 @@ class Connections:
                 forgotten.release()
         return connection
 
+    def known(self, number: tuple[int, int]) -> Connection | None:
+        """A connection by its number and its interface, if it is remembered."""
+        return self._connections.get(number)
+
     def everyone(self) -> list[Connection]:
         """All that are remembered."""
         return list(self._connections.values())

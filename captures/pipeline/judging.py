@@ -42,7 +42,7 @@ from captures.pipeline.stages.schema import FINDINGS, RELATIONS
 from captures.pipeline.stages.sequence_schema import CONFIRMATIONS
 from captures.pipeline.tables import Part, write_part
 
-BATCH_ROWS: Final = 16_384
+BATCH_ROWS: Final = 65_536
 COLLECTED_OBJECTS: Final = 1_000_000
 """So many objects the tasks here make before Python looks for garbage among them, in the place of 700."""
 OF_SESSIONS: Final = "sessions"

@@ -19,15 +19,16 @@ from captures.pipeline import judging
 from captures.pipeline.buckets import PacketPart
 from captures.pipeline.judging import Bench, Done, Task
 from captures.pipeline.runner import Runner
-from captures.pipeline.stages import clocks, directory, duplicates, histories, sessions
+from captures.pipeline.stages import clocks, directory, duplicates, histories
 from captures.pipeline.stages.facts import Losses
 from captures.pipeline.stages.schema import ENDINGS, RELATIONS
 from captures.pipeline.stages.sequence_schema import GAPS, ORDER_ACKS, SEQUENCE_HOPS, SEQUENCES
+from captures.pipeline.stages.session_schema import SESSIONS
 from captures.pipeline.tables import Part, Run
 
 SCHEMAS: Final = {
     "relations": RELATIONS,
-    "sessions": sessions.SESSIONS,
+    "sessions": SESSIONS,
     "sequences": SEQUENCES,
     "sequence_hops": SEQUENCE_HOPS,
     "gaps": GAPS,

@@ -25,9 +25,9 @@ from captures.pipeline.stages.grouping import (
     about_packets,
     rows_about,
 )
-from captures.pipeline.stages.rows import Batches, mapped_flags
+from captures.pipeline.stages.rows import Batches, integers, mapped_flags
 from captures.pipeline.stages.schema import INTEGER, TEXT
-from captures.pipeline.stages.straight import Straight, clock_offsets_ns, integers
+from captures.pipeline.stages.straight import Straight, clock_offsets_ns
 
 __all__ = ["ARRIVALS", "COLUMNS", "DUPLICATES", "KEY", "ORDER", "DuplicateStage", "Verdict", "remembered"]
 

@@ -21,13 +21,12 @@ from captures.pipeline.stages.grouping import (
     about_packets,
     rows_about,
 )
-from captures.pipeline.stages.rows import GUID_CHARACTERS, Batches, mapped_texts
+from captures.pipeline.stages.rows import GUID_CHARACTERS, Batches, integers, mapped_texts
 from captures.pipeline.stages.schema import FLAG, INTEGER, INTEGERS, SHORT, TEXT, TEXTS
 from captures.pipeline.stages.straight import (
     NULL_TEXT,
     Straight,
     clock_offsets_ns,
-    integers,
     least,
 )
 from mqproto.wire import MessageClass

@@ -19,9 +19,8 @@ from captures.pipeline.records import Integers
 from captures.pipeline.stages.facts import Losses, crossings
 from captures.pipeline.stages.findings import finding_row
 from captures.pipeline.stages.grouping import Messages
-from captures.pipeline.stages.rows import Batches, batches_of, message_of, values
+from captures.pipeline.stages.rows import Batches, batches_of, integers, message_of, values
 from captures.pipeline.stages.schema import ENDINGS, FINDINGS
-from captures.pipeline.stages.straight import integers
 from mqproto.wire.base import INFINITE
 
 SCHEMAS: Final = {"findings": FINDINGS, "endings": ENDINGS}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from captures.decode.facts import NodeKey
+from captures.pipeline.records import Integers
 from mqproto.errors import FormatNameError
 from mqproto.formatname import DirectName, PrivateName, PublicName, parse_format_name
 from mqproto.wire import (
@@ -73,6 +75,23 @@ def mapped_flags(column: pa.Array, read: Callable[[str], bool]) -> pa.Array:
     """A column of texts as truth values, each different one read once."""
     coded = column.dictionary_encode()
     return pa.array(map(read, coded.dictionary.to_pylist()), pa.bool_()).take(coded.indices)
+
+
+def integers(rows: pa.RecordBatch, name: str) -> Integers:
+    """A column of numbers, with 0 for null."""
+    found: Integers = pc.fill_null(rows.column(name), 0).to_numpy(zero_copy_only=False)
+    return found
+
+
+def codes(batch: pa.RecordBatch, names: Sequence[str]) -> Integers:
+    """Rows by a number, from 0, that is equal where these columns are."""
+    found = np.zeros(batch.num_rows, dtype=np.int64)
+    for name in names:
+        coded = batch.column(name).dictionary_encode()
+        codes = pc.fill_null(coded.indices, -1).to_numpy(zero_copy_only=False)
+        # Numbered anew each time, so that they stay small.
+        found = np.unique(found * (len(coded.dictionary) + 1) + codes + 1, return_inverse=True)[1]
+    return found
 
 
 def _plain(column: pa.Array) -> list[Any]:

@@ -43,6 +43,7 @@ from captures.pipeline.stages.rows import (
     batch_of,
     batches_of,
     identifier_of,
+    integers,
     key_of,
     key_text,
     message_of,
@@ -56,7 +57,6 @@ from captures.pipeline.stages.sequence_schema import (
     SEQUENCE_HOPS,
     SEQUENCES,
 )
-from captures.pipeline.stages.straight import integers
 from captures.pipeline.stages.stretches import Piece, pieces
 from mqproto.wire import guid_from_text, guid_text
 

@@ -6,10 +6,12 @@ The rules are `captures.decode.sessions`'. All packets of a connection come to o
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,11 +21,15 @@ from captures.decode.findings import Severity
 from captures.decode.names import Names
 from captures.decode.sessions import SessionChecker, SessionView
 from captures.decode.sight import Kind
+from captures.pipeline.stages import steady
 from captures.pipeline.stages.directory import Directory, Remembered
 from captures.pipeline.stages.facts import SESSION_COLUMNS, endpoints, session_facts
 from captures.pipeline.stages.findings import finding_row
-from captures.pipeline.stages.rows import Batches, batches_of, key_text, mapped, queue_of, values
-from captures.pipeline.stages.schema import FINDINGS, INTEGER, RELATIONS, SHORT, TEXT
+from captures.pipeline.stages.relations import is_from, relations_of
+from captures.pipeline.stages.rows import Batches, batches_of, codes, key_text, queue_of, values
+from captures.pipeline.stages.schema import FINDINGS, RELATIONS, TEXT
+from captures.pipeline.stages.session_schema import SESSIONS
+from captures.pipeline.stages.steady import Packets
 from mqproto.wire import guid_from_text
 
 COLUMNS: Final = (
@@ -38,64 +44,18 @@ COLUMNS: Final = (
 """What this stage reads of packets."""
 KEY: Final = ("series", "connection")
 """Packets that are alike in these come to one stage."""
+PLACE: Final = ("row_id", "file", "frame", "file_offset")
+TOGETHER: Final = (
+    "series",
+    "connection",
+    "interface",
+    "row_id",
+    "source_address",
+    "source_port",
+    "queue_name",
+)
 WAITING_LIMIT: Final = 262_144
 """Of so many messages at a time the acknowledgments are waited for; with more, their rows go out without."""
-SESSIONS: Final = pa.schema(
-    [
-        ("series", TEXT),
-        ("row_id", INTEGER),
-        ("file", TEXT),
-        ("frame", INTEGER),
-        ("file_offset", INTEGER),
-        ("connection", INTEGER),
-        ("interface", SHORT),
-        ("client_address", TEXT),
-        ("client_port", SHORT),
-        ("server_address", TEXT),
-        ("server_port", SHORT),
-        ("client_key", TEXT),
-        ("server_key", TEXT),
-        ("client", TEXT),
-        ("server", TEXT),
-        ("first_ns", INTEGER),
-        ("opened_ns", INTEGER),
-        ("last_ns", INTEGER),
-        ("handshake", TEXT),
-        ("state", TEXT),
-        ("recoverable_ack_timeout_ms", INTEGER),
-        ("ack_timeout_ms", INTEGER),
-        *(
-            (f"{end}_{name}", INTEGER)
-            for end in ("client", "server")
-            for name in (
-                "window",
-                "packets",
-                "bytes",
-                "messages",
-                "session_acks",
-                "unacknowledged",
-                "unsaved",
-                "missing_bytes",
-                "lossy_since",
-            )
-        ),
-        ("faults", INTEGER),
-        ("notes", INTEGER),
-    ]
-)
-"""A connection as one interface saw it, and its session; row_id, file, frame and file_offset are of its first packet.
-
-    client_key, server_key: as from_key of RELATIONS; client, server: names, as PacketRow's source and destination.
-    first_ns, last_ns: of its first and last packet.
-    opened_ns: when the handshake was complete, if the capture shows that.
-    handshake: how far it came: nothing, asked, granted, proposed, open, refused.
-    state: at the end: as handshake, or `unknown` where the capture lacks something or somebody was out of turn.
-    *_window: the largest that the end has announced. *_session_acks: SessionHeaders, alone or riding.
-    *_unacknowledged, *_unsaved: its messages that had no answer at the end.
-    *_lossy_since: the number of its first packet before which the capture lacks bytes.
-    faults, notes: findings about the session itself.
-"""
-
 SCHEMAS: Final = {"relations": RELATIONS, "sessions": SESSIONS, "findings": FINDINGS}
 RANK: Final = 0
 """Findings about the session come first among those of a packet."""
@@ -158,6 +118,7 @@ class SessionStage:
         self._directory = directory
         self._series: dict[str, _Series] = {}
         self._waiting_count = 0
+        self._steady: list[pa.RecordBatch] = []
         self._out: dict[str, list[Row]] = defaultdict(list)
 
     def take(self, batch: pa.RecordBatch) -> Batches:
@@ -165,28 +126,71 @@ class SessionStage:
         has_session = pc.is_valid(batch.column("connection"))
         self._add_pings(batch.filter(pc.invert(has_session)))
         batch = batch.filter(has_session)
-        rows = zip(
+        batch = batch.append_column("queue_name", self._queue_names(batch))
+        packets = Packets.of(batch)
+        single, together = steady.divide(batch, packets)
+        one_by_one = self._one_by_one(batch.take(pa.array(single)))
+        # Who is at an address is known as far as it was by then, so connections begin in the order of all rows.
+        done = 0
+        for rows in together:
+            before = int(np.searchsorted(single, rows[0]))
+            for row in islice(one_by_one, before - done):
+                self._take(*row)
+            done = before
+            if not self._take_together(batch.select(TOGETHER).take(pa.array(rows)), packets.take(rows)):
+                for place, row in enumerate(self._one_by_one(batch.take(pa.array(rows)))):
+                    self._take(*row, is_next=not place)
+        for row in one_by_one:
+            self._take(*row)
+        return self._taken()
+
+    def _queue_names(self, batch: pa.RecordBatch) -> pa.Array:
+        """What the destination queue of each message is called."""
+        pair = codes(batch, ("queue", "destination_manager"))
+        _, rows, which = np.unique(pair, return_index=True, return_inverse=True)
+        some = batch.select(("queue", "destination_manager")).take(pa.array(rows))
+        found = (
+            None if manager is None else self._names.queue(queue_of(queue), guid_from_text(manager))
+            for queue, manager in zip(*(values(some, name) for name in some.schema.names), strict=True)
+        )
+        return pa.array(found, TEXT).take(pa.array(which))
+
+    def _one_by_one(self, batch: pa.RecordBatch) -> Iterator[Row]:
+        """Rows as `_take` takes them."""
+        return zip(
             session_facts(batch),
             values(batch, "series"),
-            values(batch, "row_id"),
-            values(batch, "file"),
-            values(batch, "frame"),
-            values(batch, "file_offset"),
+            zip(*(values(batch, name) for name in PLACE), strict=True),
             values(batch, "size_bytes"),
-            mapped(batch, "queue", queue_of),
-            mapped(batch, "destination_manager", guid_from_text),
+            values(batch, "queue_name"),
             strict=True,
         )
-        for facts, name, row_id, *place, size_bytes, queue, manager in rows:
-            series = self._series.get(name)
-            if series is None:
-                remembered = Remembered(self._directory.of(name))
-                series = self._series[name] = _Series(self._names, remembered)
+
+    def _take(
+        self,
+        facts: SessionFacts,
+        name: str,
+        place: Row,
+        size_bytes: int,
+        queue_name: str | None,
+        *,
+        is_next: bool = True,
+    ) -> None:
+        """A packet. Others may have been taken before it that are behind it, but none that begins a connection.
+
+        Args:
+            is_next: whether all before it have been taken.
+        """
+        series = self._series_of(name)
+        if is_next:
             series.addresses.advance(facts.number)
-            view = series.checker.take(facts)
-            queue_name = None if manager is None else self._names.queue(queue, manager)
-            self._add(name, series, row_id, place, size_bytes, facts, view, queue_name)
-        return self._taken()
+        self._add(name, series, place, size_bytes, facts, series.checker.take(facts), queue_name)
+
+    def _series_of(self, name: str) -> _Series:
+        series = self._series.get(name)
+        if series is None:
+            series = self._series[name] = _Series(self._names, Remembered(self._directory.of(name)))
+        return series
 
     def finish(self, lossless: Callable[[str], bool]) -> Batches:
         """What there is to say at the end.
@@ -205,6 +209,10 @@ class SessionStage:
     def _taken(self) -> Batches:
         batches = batches_of(SCHEMAS, self._out)
         self._out.clear()
+        if self._steady:
+            single = [batches["relations"]] if "relations" in batches else []
+            batches["relations"] = pa.concat_batches([*single, *self._steady])
+            self._steady.clear()
         return batches
 
     def _add_pings(self, batch: pa.RecordBatch) -> None:
@@ -221,8 +229,7 @@ class SessionStage:
         self,
         name: str,
         series: _Series,
-        row_id: int,
-        place: Sequence[Any],
+        place: Row,
         size_bytes: int,
         facts: SessionFacts,
         view: SessionView,
@@ -234,7 +241,7 @@ class SessionStage:
         if session is None or session.connection is not connection:
             if session is not None:
                 self._close(name, session)
-            session = _Session(connection, *key, (row_id, *place), facts.time_ns)
+            session = _Session(connection, *key, place, facts.time_ns)
             series.sessions[key] = session
             if len(series.sessions) > CONNECTION_LIMIT:
                 self._close(name, series.sessions.popitem(last=False)[1])
@@ -249,11 +256,11 @@ class SessionStage:
         count.missing_bytes += facts.missing_bytes
         for rank, finding in enumerate(view.findings):
             session.severities[finding.severity] += 1
-            self._out["findings"].append(finding_row(name, row_id, RANK + rank, finding))
+            self._out["findings"].append(finding_row(name, place[0], RANK + rank, finding))
         sent = view.sent
         row = (
             name,
-            row_id,
+            place[0],
             view.half.label,
             view.other.label,
             *map(key_text, view.half.hop),
@@ -266,15 +273,55 @@ class SessionStage:
         if sent is None or sent.count is None:
             self._out["relations"].append((*row, None, None, None, queue_name))
         else:
-            count.waiting.append((row, sent, queue_name))
-            self._waiting_count += 1
-            if self._waiting_count > WAITING_LIMIT:
-                for each in self._series.values():
-                    for waiting in each.sessions.values():
-                        self._release(waiting.client, everything=True)
-                        self._release(waiting.server, everything=True)
+            self._wait(count, row, sent, queue_name)
         if facts.header is not None:
             self._release(other)
+
+    def _wait(self, count: _Count, row: Row, sent: Sent, queue_name: str | None) -> None:
+        """A message's row goes out when it has had its acknowledgments, or there are too many of them."""
+        count.waiting.append((row, sent, queue_name))
+        self._waiting_count += 1
+        if self._waiting_count > WAITING_LIMIT:
+            for each in self._series.values():
+                for waiting in each.sessions.values():
+                    self._release(waiting.client, everything=True)
+                    self._release(waiting.server, everything=True)
+
+    def _take_together(self, batch: pa.RecordBatch, packets: Packets) -> bool:
+        """Messages and SessionAcks of one connection; false if they have to be taken one by one.
+
+        Args:
+            batch: with TOGETHER.
+        """
+        name, connection, interface = (batch.column(each)[0].as_py() for each in (*KEY, "interface"))
+        series = self._series_of(name)
+        session = series.sessions.get((connection, interface))
+        if session is None or session.connection is not series.connections.known((connection, interface)):
+            return False
+        from_client = is_from(batch, session.connection.client.endpoint)
+        found = steady.take(session.connection, from_client, packets)
+        if found is None:
+            return False
+        said, still = found
+        session.last_ns = int(packets.time_ns[-1])
+        for count, mine in ((session.client, from_client), (session.server, ~from_client)):
+            count.packets += int(mine.sum())
+            count.size_bytes += int(packets.size_bytes[mine].sum())
+            count.messages += int((packets.is_message & mine).sum())
+            count.session_acks += int((packets.has_header & mine).sum())
+            self._release(count)
+        relations = relations_of(batch, session.connection, from_client, said)
+        waits = np.isin(np.arange(batch.num_rows), list(still))
+        self._steady.append(relations.filter(pa.array(~waits)))
+        for row, sent in zip(
+            relations.filter(pa.array(waits)).to_pylist(),
+            (still[each] for each in sorted(still)),
+            strict=True,
+        ):
+            count = session.client if row["from_client"] else session.server
+            *told, _, _, _, queue_name = row.values()
+            self._wait(count, tuple(told), sent, queue_name)
+        return True
 
     def _release(self, count: _Count, *, everything: bool = False) -> None:
         """Rows of messages of which nothing more will be said."""

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from captures.decode.sight import Kind
 from captures.pipeline.octets import Mask
 from captures.pipeline.records import Integers
+from captures.pipeline.stages.rows import integers
 from mqproto.wire import NULL_GUID, guid_text
 
 HOP_LIMIT: Final = 8
@@ -125,12 +126,6 @@ def _codes(rows: pa.RecordBatch, names: Sequence[str]) -> list[Integers]:
     codes = pc.fill_null(coded.indices, NO_KEY).to_numpy(zero_copy_only=False).astype(np.int64)
     codes[codes == pc.index(coded.dictionary, NULL_TEXT).as_py()] = NOBODY
     return np.split(codes, len(names))
-
-
-def integers(rows: pa.RecordBatch, name: str) -> Integers:
-    """A column of numbers, with 0 for null."""
-    found: Integers = pc.fill_null(rows.column(name), 0).to_numpy(zero_copy_only=False)
-    return found
 
 
 def least(count: int, of: Integers, values: Integers) -> tuple[Integers, Mask]:

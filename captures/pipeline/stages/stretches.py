@@ -7,7 +7,7 @@ all come in order needs no more than its ends to be looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from captures.pipeline.records import Integers
-from captures.pipeline.stages.straight import integers
+from captures.pipeline.stages.rows import codes, integers
 
 LEAST: Final = 16
 """Stretches of fewer messages are not worth it."""
@@ -37,7 +37,7 @@ def pieces(batch: pa.RecordBatch) -> Iterator[Piece]:
     """All rows of a batch of `sequences.keyed`; those of one TxSequenceID follow one another as they did."""
     if not batch.num_rows:
         return
-    sequence = _codes(batch, ("series", "identifier"))
+    sequence = codes(batch, ("series", "identifier"))
     is_ack = pc.is_null(batch.column("sequence")).to_numpy(zero_copy_only=False)
     order = np.argsort(sequence, kind="stable")
     # An acknowledgment is a stretch of its own.
@@ -47,8 +47,8 @@ def pieces(batch: pa.RecordBatch) -> Iterator[Piece]:
     stretch = np.empty_like(order)
     stretch[order] = np.cumsum(begins) - 1
 
-    of = _codes(batch, OF_SEQUENCE)
-    hop = _codes(batch, OF_HOP)
+    of = codes(batch, OF_SEQUENCE)
+    hop = codes(batch, OF_HOP)
     by_hop = np.lexsort((hop, stretch))
     stretch, of, hop = stretch[by_hop], of[by_hop], hop[by_hop]
     number, previous = (integers(batch, name)[by_hop] for name in ("sequence_number", "previous_number"))
@@ -70,14 +70,3 @@ def pieces(batch: pa.RecordBatch) -> Iterator[Piece]:
             yield Piece(order[low:high], tuple(np.split(by_hop[low:high], inner)))
         else:
             yield Piece(order[low:high], ())
-
-
-def _codes(batch: pa.RecordBatch, names: Sequence[str]) -> Integers:
-    """Rows by a number that is equal where these columns are."""
-    found = np.zeros(batch.num_rows, dtype=np.int64)
-    for name in names:
-        coded = batch.column(name).dictionary_encode()
-        codes = pc.fill_null(coded.indices, -1).to_numpy(zero_copy_only=False)
-        # Numbered anew each time, so that they stay small.
-        found = np.unique(found * (len(coded.dictionary) + 1) + codes + 1, return_inverse=True)[1]
-    return found

@@ -29,6 +29,7 @@ from captures.pipeline.stages.findings import packet_findings
 from captures.pipeline.stages.rows import Batches
 from captures.pipeline.stages.schema import RELATIONS
 from captures.pipeline.stages.sequence_schema import CONFIRMATIONS
+from captures.pipeline.stages.session_schema import SESSIONS
 from captures.pipeline.stages.straight import Straight
 from tests.captures.pipeline.stages.table import batches
 
@@ -99,7 +100,7 @@ def analyse(
         for batch in part:
             add(session_stage.take(batch))
         add(session_stage.finish(lossless))
-    losses = losses_of(whole(_table(found, "sessions", sessions.SESSIONS)))
+    losses = losses_of(whole(_table(found, "sessions", SESSIONS)))
     joined = joined_with(packets, _table(found, "relations", RELATIONS))
 
     rows = _mapped(joined.select(sequences.COLUMNS), sequences.keyed)

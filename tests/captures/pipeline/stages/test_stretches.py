@@ -78,7 +78,7 @@ def traffic(draw: st.DrawFn) -> Scene:
     return scene
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(traffic(), st.integers(1, 3), st.integers(1, 100))
 def test_whatever_crosses_in_order_or_not_the_verdict_is_that_of_one_by_one(
     scene: Scene, least: int, batch_rows: int
@@ -87,7 +87,7 @@ def test_whatever_crosses_in_order_or_not_the_verdict_is_that_of_one_by_one(
     assert judged(scene.packets, cluster, least) == judged(scene.packets, cluster, ENDLESS)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(conversations(), st.sets(st.integers(0, 60), max_size=3))
 def test_so_it_is_where_the_capture_lacks_something(scene: Scene, lost: set[int]) -> None:
     kept = [packet for place, packet in enumerate(scene.packets) if place not in lost]

@@ -1,0 +1,65 @@
+"""The table of sessions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from captures.pipeline.stages.schema import INTEGER, SHORT, TEXT
+
+SESSIONS: Final = pa.schema(
+    [
+        ("series", TEXT),
+        ("row_id", INTEGER),
+        ("file", TEXT),
+        ("frame", INTEGER),
+        ("file_offset", INTEGER),
+        ("connection", INTEGER),
+        ("interface", SHORT),
+        ("client_address", TEXT),
+        ("client_port", SHORT),
+        ("server_address", TEXT),
+        ("server_port", SHORT),
+        ("client_key", TEXT),
+        ("server_key", TEXT),
+        ("client", TEXT),
+        ("server", TEXT),
+        ("first_ns", INTEGER),
+        ("opened_ns", INTEGER),
+        ("last_ns", INTEGER),
+        ("handshake", TEXT),
+        ("state", TEXT),
+        ("recoverable_ack_timeout_ms", INTEGER),
+        ("ack_timeout_ms", INTEGER),
+        *(
+            (f"{end}_{name}", INTEGER)
+            for end in ("client", "server")
+            for name in (
+                "window",
+                "packets",
+                "bytes",
+                "messages",
+                "session_acks",
+                "unacknowledged",
+                "unsaved",
+                "missing_bytes",
+                "lossy_since",
+            )
+        ),
+        ("faults", INTEGER),
+        ("notes", INTEGER),
+    ]
+)
+"""A connection as one interface saw it, and its session; row_id, file, frame and file_offset are of its first packet.
+
+    client_key, server_key: as from_key of RELATIONS; client, server: names, as PacketRow's source and destination.
+    first_ns, last_ns: of its first and last packet.
+    opened_ns: when the handshake was complete, if the capture shows that.
+    handshake: how far it came: nothing, asked, granted, proposed, open, refused.
+    state: at the end: as handshake, or `unknown` where the capture lacks something or somebody was out of turn.
+    *_window: the largest that the end has announced. *_session_acks: SessionHeaders, alone or riding.
+    *_unacknowledged, *_unsaved: its messages that had no answer at the end.
+    *_lossy_since: the number of its first packet before which the capture lacks bytes.
+    faults, notes: findings about the session itself.
+"""
