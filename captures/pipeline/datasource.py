@@ -30,6 +30,7 @@ from pyspark.sql.types import StructType
 
 from captures.pipeline.files import RANGE_BYTES, inventory, mapped
 from captures.pipeline.records import Data
+from captures.pipeline.runner import spare_modules
 from captures.pipeline.scan import Reading, read_plan
 from captures.pipeline.segments import Segments, segments
 from mqproto.errors import UsageError
@@ -109,6 +110,7 @@ class _Reader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Part)
+        spare_modules()
         for file, readings in groupby(partition.readings, lambda reading: reading.file):
             with mapped(file) as source:
                 for reading in readings:
