@@ -23,6 +23,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling, Scheduling
 
 from tests import conformance
+from tests.memory import memory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,6 +48,11 @@ def profile_name(environment: Mapping[str, str]) -> str:
 
 
 settings.load_profile(profile_name(os.environ))
+
+# Stores and tables are flushed some ten thousand times, and no test asks what that takes. Here pytest has its folders,
+# and keeps those of tests that failed.
+if place := memory():
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", place)
 
 # What collecting makes, a quarter of a million objects, stays to the end. To look through it again and again took a
 # tenth of the processor's time: with the usual thresholds after every 700 objects, some of them, or all.

@@ -20,9 +20,9 @@ from mqproto.effects import ReadBy, ReadExpired, ReadPage, StoredState
 from simulator.disk import Disk
 from simulator.randomness import chance
 from simulator.storage import Store
+from tests.memory import memory_folder
 from tests.simulator.filetrace import Said, needs_strace, traced
 from tests.simulator.lossydisk import LossyDisk
-from tests.simulator.memory import memory_folder
 from tests.simulator.series import NODE, series
 
 PERCENT: Final = float(os.environ.get("MQPROTO_POWERLOSS_PERCENT", "4"))

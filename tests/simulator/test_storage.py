@@ -39,7 +39,7 @@ from simulator.storage import Store, joined
 from simulator.storeerrors import StoreError
 from simulator.tables import LAST_POSITION, LAYOUT
 from tests.conformance import ROOT
-from tests.simulator.memory import memory_folder
+from tests.memory import memory_folder
 
 NODE = Guid(bytes(range(16)))
 NEIGHBOUR = Guid(bytes(range(16, 32)))

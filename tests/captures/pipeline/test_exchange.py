@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from captures.pipeline.exchange import Exchange
+from tests.memory import memory_folder
 
 
 def rows(values: list[int]) -> pa.RecordBatch:
@@ -23,7 +23,7 @@ handed = st.lists(
 
 @given(handed)
 def test_what_tasks_put_into_a_bucket_is_taken_from_it_in_order(tasks: list[dict[int, list[int]]]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with memory_folder() as folder:
         exchange = Exchange(Path(folder), "facts")
         for number, batches in enumerate(tasks):
             exchange.put(number, {bucket: rows(values) for bucket, values in batches.items()})

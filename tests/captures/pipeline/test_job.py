@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
@@ -31,6 +30,7 @@ from captures.pipeline.work import SeriesResult
 from captures.tcp import Endpoint
 from tests.captures.frames import fragments_of
 from tests.captures.pipeline.worlds import SMALL, worlds
+from tests.memory import memory_folder
 
 SAMPLES = Path(__file__).parents[3] / "captures" / "samples"
 FINDING_KEYS = ("severity", "code", "packet", "text", "section")
@@ -119,7 +119,7 @@ def assert_read_as_one(
     frames: Sequence[Frame], cuts: Sequence[int], range_bytes: int, *, run_by_run: bool = False
 ) -> None:
     """One reader of all files, one behind the other, finds the same. Frames are counted over all of them."""
-    with tempfile.TemporaryDirectory() as name:
+    with memory_folder() as name:
         folder = Path(name)
         paths = in_files(folder, [frame._replace(number=0, offset=0) for frame in frames], cuts)
         paths.sort(key=first_ns)
