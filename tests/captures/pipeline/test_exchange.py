@@ -51,7 +51,7 @@ def test_batches_outlive_the_mapping_that_they_were_read_by(tmp_path: Path) -> N
 
 @given(st.lists(st.lists(st.integers(0, 1_000), max_size=4), max_size=5))
 def test_a_task_takes_all_that_another_has_put_for_it(batches: list[list[int]]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with memory_folder() as folder:
         exchange = Exchange(Path(folder), "facts")
         exchange.put_all(3, rows([]).schema, map(rows, batches))
         assert [batch["value"].to_pylist() for batch in exchange.everything(3)] == batches
