@@ -125,9 +125,14 @@ class SequenceView:
 
 
 class SequenceChecker:
-    """Follows every sequence of a capture, in bounded memory."""
+    """Follows every sequence of a capture, in bounded memory.
 
-    def __init__(self) -> None:
+    Args:
+        limit: of so many messages the packets are remembered.
+    """
+
+    def __init__(self, limit: int = NUMBER_LIMIT) -> None:
+        self._limit = limit
         self._sequences: OrderedDict[tuple[Guid, int, int], Sequence] = OrderedDict()
         self._by_identifier: dict[TxSequenceId, list[Sequence]] = {}
         self._remembered: deque[tuple[Sequence, int]] = deque()
@@ -206,7 +211,7 @@ class SequenceChecker:
 
     def _forget(self) -> None:
         """Remember the packets of the last messages only."""
-        while len(self._remembered) > NUMBER_LIMIT:
+        while len(self._remembered) > self._limit:
             earlier, forgotten = self._remembered.popleft()
             earlier.packets.pop(forgotten, None)
 

@@ -36,8 +36,10 @@ def split(batch: pa.RecordBatch, bucket: Integers) -> dict[int, pa.RecordBatch]:
 
 def by_text(column: pa.Array, buckets: int) -> Integers:
     """Buckets by a column of texts, the same in every process."""
-    hashed = pd.util.hash_array(column.to_numpy(zero_copy_only=False), categorize=True)
-    bucket: Integers = (hashed % np.uint64(buckets)).astype(np.int64)
+    coded = column.dictionary_encode()
+    texts = coded.dictionary.to_numpy(zero_copy_only=False)
+    hashed = pd.util.hash_array(texts, categorize=False) % np.uint64(buckets)
+    bucket: Integers = hashed.astype(np.int64)[coded.indices.to_numpy(zero_copy_only=False)]
     return bucket
 
 

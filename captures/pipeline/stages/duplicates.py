@@ -25,7 +25,7 @@ from captures.pipeline.stages.grouping import (
     about_packets,
     rows_about,
 )
-from captures.pipeline.stages.rows import Batches, integers, mapped_flags
+from captures.pipeline.stages.rows import Batches, integers, joined, mapped_flags
 from captures.pipeline.stages.schema import INTEGER, TEXT
 from captures.pipeline.stages.straight import Straight, clock_offsets_ns
 
@@ -160,7 +160,7 @@ class DuplicateStage:
         if len(messages.straight):
             for name, batch in self._straight(messages.straight, messages.rows).items():
                 batches[name].append(batch)
-        return {name: pa.concat_batches(some) for name, some in batches.items()}
+        return joined(batches)
 
     def _straight(self, messages: Straight, rows: pa.RecordBatch) -> Batches:
         """Messages that came once to each queue manager: they were new there."""

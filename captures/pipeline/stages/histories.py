@@ -21,7 +21,7 @@ from captures.pipeline.stages.grouping import (
     about_packets,
     rows_about,
 )
-from captures.pipeline.stages.rows import GUID_CHARACTERS, Batches, integers, mapped_texts
+from captures.pipeline.stages.rows import GUID_CHARACTERS, Batches, integers, joined, mapped_texts
 from captures.pipeline.stages.schema import FLAG, INTEGER, INTEGERS, SHORT, TEXT, TEXTS
 from captures.pipeline.stages.straight import (
     NULL_TEXT,
@@ -225,7 +225,7 @@ class HistoryStage:
         if len(messages.straight):
             for name, batch in self._straight(messages.straight, rows).items():
                 batches[name].append(batch)
-        return {name: pa.concat_batches(some) for name, some in batches.items()}
+        return joined(batches)
 
     def _straight(self, every: Straight, rows: pa.RecordBatch) -> Batches:
         """Messages that came once over each hop, to their destination, and of which OrderAcks alone were said."""

@@ -111,6 +111,11 @@ def batches_of(schemas: Mapping[str, pa.Schema], rows: Mapping[str, list[tuple[A
     return {name: batch_of(schemas[name], found) for name, found in rows.items() if found}
 
 
+def joined(batches: Mapping[str, list[pa.RecordBatch]]) -> Batches:
+    """Of each table all its rows in one batch; a single one is not copied."""
+    return {name: some[0] if len(some) == 1 else pa.concat_batches(some) for name, some in batches.items()}
+
+
 @lru_cache(KEY_LIMIT)
 def key_text(key: NodeKey) -> str:
     """A queue manager's key in a table: its GUID, or its address."""

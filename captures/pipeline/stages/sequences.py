@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from itertools import chain, islice, repeat
 from typing import Any, Final
@@ -76,6 +77,10 @@ SCHEMAS: Final = {
     "order_acks": ORDER_ACKS,
     "confirmations": CONFIRMATIONS,
 }
+REMEMBERED_LIMIT: Final = 2 * NUMBER_LIMIT
+"""Rows of a batch come sequence by sequence, so some messages are forgotten later than in `captures.decode`. None is
+forgotten sooner, as a batch has no more than NUMBER_LIMIT rows.
+"""
 ORDER_ACK: Final = str(Kind.ORDER_ACK)
 RANK: Final = 2_000_000
 """Findings about sequences come after those about journeys."""
@@ -190,7 +195,7 @@ class SequenceStage:
 
     def __init__(self, losses: Losses) -> None:
         self._losses = losses
-        self._checkers: dict[str, SequenceChecker] = defaultdict(SequenceChecker)
+        self._checkers: dict[str, SequenceChecker] = defaultdict(partial(SequenceChecker, REMEMBERED_LIMIT))
         self._counts: OrderedDict[tuple[str, int], _Count] = OrderedDict()
         self._confirmed: list[tuple[Row, list[int]]] = []
         self._out: dict[str, list[Row]] = defaultdict(list)

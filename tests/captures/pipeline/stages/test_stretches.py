@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from captures.frame import Interface
 from captures.packets import SeenPacket
-from captures.pipeline.stages import stretches
+from captures.pipeline.stages import sequences, stretches
 from captures.pipeline.stages.sequences import keyed
 from captures.pipeline.stages.stretches import pieces
-from tests.captures.decode.scene import Scene, final, ordered, passed_on, transactional
+from mqproto.wire import TransactionHeader, TxSequenceId
+from tests.captures.decode.scene import Scene, express, final, ordered, passed_on, transactional
 from tests.captures.decode.test_analyst import conversations
 from tests.captures.pipeline.stages.local import Cluster, analyse, joined_with, whole
 from tests.captures.pipeline.stages.table import SAMPLES, packet_table, sample
@@ -119,3 +120,28 @@ def test_a_stretch_ends_with_an_acknowledgment_and_what_is_not_in_order_stays_to
         found = list(pieces(rows))
     assert [[len(hop) for hop in piece.hops] for piece in found] == [[3, 3], []]
     assert list(chain.from_iterable(piece.rows.tolist() for piece in found)) == list(range(rows.num_rows))
+
+
+def test_no_message_is_forgotten_for_those_of_other_sequences_that_came_behind_its_acknowledgment() -> None:
+    """`captures.decode` remembers eight messages here, and so do batches of eight rows."""
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    for number in range(1, 9):
+        wire.send("a", transactional(number))
+    for number in range(1, 9):
+        header = TransactionHeader(
+            tx_sequence_id=TxSequenceId(time_stamp=1, ordinal=2),
+            tx_sequence_number=number,
+            previous_tx_sequence_number=number - 1,
+        )
+        wire.send("a", express(message_id=100 + number, transaction=header))
+        if number == 1:
+            wire.send("c", ordered(7))
+    packets = packet_table(scene.packets)
+    rows = keyed(whole(joined_with(packets, analyse(packets).tables["relations"]).sort_by("row_id")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sequences, "REMEMBERED_LIMIT", 2 * 8)
+        stage = sequences.SequenceStage({})
+        found = [stage.take(rows.slice(start, 8)) for start in range(0, rows.num_rows, 8)]
+    [ending] = [row for each in found if "endings" in each for row in each["endings"].to_pylist()]
+    assert ending["ended_count"] == 7
