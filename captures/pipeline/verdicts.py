@@ -19,8 +19,9 @@ from captures.pipeline import judging
 from captures.pipeline.buckets import PacketPart
 from captures.pipeline.judging import Bench, Done, Task
 from captures.pipeline.runner import Runner
-from captures.pipeline.stages import clocks, directory, duplicates, histories
+from captures.pipeline.stages import clocks, directory, duplicates
 from captures.pipeline.stages.facts import Losses
+from captures.pipeline.stages.history_schema import HISTORIES, HOPS
 from captures.pipeline.stages.schema import ENDINGS, RELATIONS
 from captures.pipeline.stages.sequence_schema import GAPS, ORDER_ACKS, SEQUENCE_HOPS, SEQUENCES
 from captures.pipeline.stages.session_schema import SESSIONS
@@ -34,8 +35,8 @@ SCHEMAS: Final = {
     "gaps": GAPS,
     "order_acks": ORDER_ACKS,
     "endings": ENDINGS,
-    "histories": histories.HISTORIES,
-    "hops": histories.HOPS,
+    "histories": HISTORIES,
+    "hops": HOPS,
     "duplicates": duplicates.DUPLICATES,
     "arrivals": duplicates.ARRIVALS,
     "clocks": clocks.CLOCKS,

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from captures.pipeline.report.facts import Messages
 from captures.pipeline.report.scanning import Top, batches, integers
-from captures.pipeline.stages.histories import HISTORIES, HOPS, Outcome
+from captures.pipeline.stages.histories import Outcome
+from captures.pipeline.stages.history_schema import HISTORIES, HOPS
 from captures.pipeline.tables import Tables
 
 EMBEDDED_LIMIT: Final = 5_000

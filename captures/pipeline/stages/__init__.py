@@ -12,5 +12,13 @@ batches, bounded as that of `captures.decode`, whose rules they use.
    message; and for `duplicates`, which of its arrivals was new.
 5. `findings` has what packets say by themselves.
 
+Most packets are as they should be, and the rules find nothing in them. Three modules show by columns, of many packets
+at once, that it is so, and then say what follows. All others go through the rules one by one; tests send all of them
+that way, and compare.
+
+- `steady`: packets of a session that count rightly, and acknowledge what was sent;
+- `stretches`: messages of a sequence that follow one another on each hop;
+- `straight`: messages that crossed each hop once, as they came, to their destinations.
+
 Packets, relations, endings and findings together are the rows of `mqproto decode --json`.
 """

@@ -21,8 +21,9 @@ from captures.pipeline.stages.grouping import (
     about_packets,
     rows_about,
 )
+from captures.pipeline.stages.history_schema import HISTORIES, HOPS, SCHEMAS, TOLD
 from captures.pipeline.stages.rows import GUID_CHARACTERS, Batches, integers, joined, mapped_texts
-from captures.pipeline.stages.schema import FLAG, INTEGER, INTEGERS, SHORT, TEXT, TEXTS
+from captures.pipeline.stages.schema import INTEGER, SHORT, TEXT
 from captures.pipeline.stages.straight import (
     NULL_TEXT,
     Straight,
@@ -33,110 +34,6 @@ from mqproto.wire import MessageClass
 
 __all__ = ["COLUMNS", "KEY", "ORDER", "SCHEMAS", "HistoryStage", "Outcome"]
 
-HOPS: Final = pa.schema(
-    [
-        ("message", TEXT),
-        ("position", SHORT),
-        ("from_key", TEXT),
-        ("to_key", TEXT),
-        ("from_label", TEXT),
-        ("to_label", TEXT),
-        ("first_ns", INTEGER),
-        ("last_ns", INTEGER),
-        ("waited_ns", INTEGER),
-        ("acknowledged_ns", INTEGER),
-        ("hop_count", SHORT),
-        ("copies", INTEGER),
-        ("places", SHORT),
-        ("series", TEXT),
-        ("row_id", INTEGER),
-        ("number", INTEGER),
-        ("file", TEXT),
-        ("frame", INTEGER),
-        ("file_offset", INTEGER),
-    ]
-)
-"""A message of an application on one hop. Times are by the reference clock; the place is its first packet's.
-
-    position: 1 for the first hop, by hop count and time.
-    first_ns, last_ns: when it first crossed, and last. acknowledged_ns: when its receiver first answered for it.
-    waited_ns: since it had first come to the queue manager that it leaves by this hop; null of the first hop.
-    copies: how often it crossed, as the capture point that saw most has it. places: how many capture points saw it.
-"""
-
-HISTORIES: Final = pa.schema(
-    [
-        ("message", TEXT),
-        ("source_manager", TEXT),
-        ("destination_manager", TEXT),
-        ("queue", TEXT),
-        ("delivery", TEXT),
-        ("sequence", TEXT),
-        ("sequence_number", INTEGER),
-        ("label", TEXT),
-        ("body_bytes", INTEGER),
-        ("sent_time_s", INTEGER),
-        ("first_ns", INTEGER),
-        ("last_ns", INTEGER),
-        ("route", TEXTS),
-        ("hops", SHORT),
-        ("hop_ns", INTEGERS),
-        ("resends", INTEGER),
-        ("arrived_ns", INTEGER),
-        ("latency_ns", INTEGER),
-        ("order_acked_ns", INTEGER),
-        ("order_ack_at_source", FLAG),
-        ("final_class", TEXT),
-        ("final_ns", INTEGER),
-        ("administration", TEXTS),
-        ("administration_ns", INTEGERS),
-        ("outcome", TEXT),
-        ("whereabouts", TEXT),
-        ("complete", FLAG),
-        ("series", TEXT),
-        ("row_id", INTEGER),
-        ("number", INTEGER),
-        ("file", TEXT),
-        ("frame", INTEGER),
-        ("file_offset", INTEGER),
-    ]
-)
-"""What became of a message of an application. Times are by the reference clock; the place is its first packet's.
-
-    route: the queue managers that it crossed, from the first one seen.
-    hops: how many. hop_ns: when it first crossed each.
-    resends: copies beyond the first, over all hops.
-    arrived_ns: when it first crossed to its destination; latency_ns: since it was first seen.
-    order_acked_ns: when an OrderAck for it was first seen, at its source if captures show that: order_ack_at_source.
-    final_class, final_ns: of the first FinalAck for it. administration: the classes of administration acknowledgments.
-    outcome: one of `histories.Outcome`. whereabouts: the queue manager that has it, or the hop that it is on.
-    complete: false of a message with more packets than are looked at.
-"""
-
-SCHEMAS: Final = {"hops": HOPS, "histories": HISTORIES}
-TOLD: Final = {
-    "hops": ("position", "first_ns", "last_ns", "waited_ns", "acknowledged_ns", "copies", "places"),
-    "histories": (
-        "first_ns",
-        "last_ns",
-        "route",
-        "hops",
-        "hop_ns",
-        "resends",
-        "arrived_ns",
-        "latency_ns",
-        "order_acked_ns",
-        "order_ack_at_source",
-        "final_class",
-        "final_ns",
-        "administration",
-        "administration_ns",
-        "outcome",
-        "whereabouts",
-        "complete",
-    ),
-}
-"""The columns that this stage makes; all others are the first packet's."""
 FOLLOWED: Final = {*map(str, MESSAGES), str(Kind.REPORT)}
 """Acknowledgments are messages too, but belong to the histories of others."""
 ORDER_ACK, FINAL_ACK, ADMIN_ACK = str(Kind.ORDER_ACK), str(Kind.FINAL_ACK), str(Kind.ADMIN_ACK)

@@ -5,11 +5,9 @@ The rules are `captures.decode.sequences`'. All packets of a sequence come to on
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterator
 from functools import partial
-from heapq import heappop, heappush
 from itertools import chain, islice, repeat
 from typing import Any, Final
 
@@ -17,10 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.decode.facts import Acknowledgment, Hop, InOrder, MessageKey, NumberedMessage
+from captures.decode.facts import Acknowledgment, Hop, InOrder, NumberedMessage
 from captures.decode.ranges import BoundedRanges
 from captures.decode.sequences import (
-    HOP_LIMIT,
     NUMBER_LIMIT,
     SEQUENCE_LIMIT,
     Gap,
@@ -51,6 +48,7 @@ from captures.pipeline.stages.rows import (
     values,
 )
 from captures.pipeline.stages.schema import ENDINGS, FINDINGS
+from captures.pipeline.stages.sequence_counts import SequenceCount
 from captures.pipeline.stages.sequence_schema import (
     CONFIRMATIONS,
     GAPS,
@@ -96,96 +94,6 @@ def keyed(batch: pa.RecordBatch) -> pa.RecordBatch:
     return found
 
 
-class _Unconfirmed:
-    """Numbers that no OrderAck covers yet, the lowest first; beyond a limit the lowest are given up."""
-
-    def __init__(self) -> None:
-        self._numbers: list[int] = []
-        self._highest = 0
-        self._values: dict[int, tuple[int, int | None]] = {}
-
-    def add(self, number: int, message_id: int, arrived_ns: int | None) -> None:
-        known = self._values.get(number)
-        if known is None:
-            heappush(self._numbers, number)
-            self._highest = max(self._highest, number)
-        elif known[1] is not None:
-            arrived_ns = known[1]
-        self._values[number] = (message_id, arrived_ns)
-        self._bound()
-
-    def extend(self, first: int, message_ids: list[int], arrived_ns: Iterable[int | None]) -> None:
-        """Numbers that follow one another."""
-        numbers = range(first, first + len(message_ids))
-        if not numbers:
-            return
-        if first <= self._highest:
-            for number, message_id, each_ns in zip(numbers, message_ids, arrived_ns, strict=False):
-                self.add(number, message_id, each_ns)
-            return
-        # What is higher than all keeps a heap one.
-        self._numbers.extend(numbers)
-        self._highest = numbers[-1]
-        self._values.update(zip(numbers, zip(message_ids, arrived_ns, strict=False), strict=True))
-        self._bound()
-
-    def _bound(self) -> None:
-        while len(self._numbers) > NUMBER_LIMIT:
-            del self._values[heappop(self._numbers)]
-
-    def through(self, number: int) -> list[tuple[int, int, int | None]]:
-        """Take those up to a number: each with its MessageID, and when it came to its destination."""
-        if number >= self._highest:
-            numbers = sorted(self._numbers)
-            self._numbers.clear()
-        else:
-            numbers = []
-            while self._numbers and self._numbers[0] <= number:
-                numbers.append(heappop(self._numbers))
-        return [(each, *self._values.pop(each)) for each in numbers]
-
-
-@dataclass(slots=True)
-class _HopCount:
-    """What crossed one hop at one interface."""
-
-    first_ns: int
-    last_ns: int = 0
-    received: BoundedRanges = field(default_factory=lambda: BoundedRanges(NUMBER_LIMIT))
-    resends: int = 0
-    gaps: int = 0
-
-
-@dataclass(slots=True)
-class _Count:
-    """What a sequence had.
-
-    place: row_id, file, frame and file_offset of its first packet.
-    unseen: numbers that no OrderAck covers yet.
-    returning: numbers with their MessageIDs, the lowest first, that one covers that has not reached its source yet.
-    """
-
-    sequence: Sequence
-    place: Row
-    first_ns: int
-    queue: str | None
-    last_ns: int = 0
-    order_acks: int = 0
-    positive: int = 0
-    negative: int = 0
-    last_final: MessageKey | None = None
-    unseen: _Unconfirmed = field(default_factory=_Unconfirmed)
-    returning: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=NUMBER_LIMIT))
-    hops: dict[tuple[Hop, int], _HopCount] = field(default_factory=dict)
-
-    def crossed(self, hop: Hop, interface: int, time_ns: int) -> _HopCount | None:
-        """What crossed a hop at an interface, counted from now on if it was not; None of one hop too many."""
-        found = self.hops.get((hop, interface))
-        if found is None and len(self.hops) < HOP_LIMIT:
-            found = self.hops[hop, interface] = _HopCount(time_ns)
-        return found
-
-
 class SequenceStage:
     """Rows of `keyed` in; out come tables by SCHEMAS.
 
@@ -196,7 +104,7 @@ class SequenceStage:
     def __init__(self, losses: Losses) -> None:
         self._losses = losses
         self._checkers: dict[str, SequenceChecker] = defaultdict(partial(SequenceChecker, REMEMBERED_LIMIT))
-        self._counts: OrderedDict[tuple[str, int], _Count] = OrderedDict()
+        self._counts: OrderedDict[tuple[str, int], SequenceCount] = OrderedDict()
         self._confirmed: list[tuple[Row, list[int]]] = []
         self._out: dict[str, list[Row]] = defaultdict(list)
 
@@ -411,11 +319,13 @@ class SequenceStage:
             count.positive += ack.positive
             count.negative += not ack.positive
 
-    def _count(self, series: str, sequence: Sequence, place: Row, queue: str | None, time_ns: int) -> _Count:
+    def _count(
+        self, series: str, sequence: Sequence, place: Row, queue: str | None, time_ns: int
+    ) -> SequenceCount:
         key = (series, id(sequence))
         count = self._counts.get(key)
         if count is None:
-            count = self._counts[key] = _Count(sequence, place, time_ns, queue)
+            count = self._counts[key] = SequenceCount(sequence, place, time_ns, queue)
             if len(self._counts) > SEQUENCE_LIMIT:
                 (oldest, _), forgotten = self._counts.popitem(last=False)
                 self._close(oldest, forgotten)
@@ -423,7 +333,7 @@ class SequenceStage:
         count.last_ns = time_ns
         return count
 
-    def _close(self, series: str, count: _Count) -> None:
+    def _close(self, series: str, count: SequenceCount) -> None:
         """Nothing more is to come of a sequence."""
         sequence = count.sequence
         origin, name = guid_text(sequence.origin), shown(sequence.key[1])

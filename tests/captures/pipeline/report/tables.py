@@ -15,7 +15,7 @@ from captures.pipeline.rows import PACKETS
 from captures.pipeline.runner import LocalRunner
 from captures.pipeline.stages.clocks import CLOCKS
 from captures.pipeline.stages.duplicates import DUPLICATES
-from captures.pipeline.stages.histories import HISTORIES, HOPS
+from captures.pipeline.stages.history_schema import HISTORIES, HOPS
 from captures.pipeline.stages.schema import RELATIONS
 from captures.pipeline.stages.sequence_schema import GAPS, SEQUENCE_HOPS, SEQUENCES
 from captures.pipeline.tables import Tables, write_part

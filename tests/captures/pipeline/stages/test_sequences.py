@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from captures.decode.sequences import HOP_LIMIT, NUMBER_LIMIT
-from captures.pipeline.stages.sequences import _Unconfirmed
+from captures.pipeline.stages.sequence_counts import Unconfirmed
 from captures.tcp import Endpoint
 from tests.captures.decode.scene import MILLISECOND, Scene, final, ordered, passed_on, transactional
 from tests.captures.decode.test_sequences import direct, through
@@ -68,7 +68,7 @@ def test_an_order_ack_that_nobody_should_have_sent_confirms_nothing() -> None:
 
 
 def test_numbers_without_an_order_ack_are_remembered_within_bounds() -> None:
-    waiting = _Unconfirmed()
+    waiting = Unconfirmed()
     for number in range(NUMBER_LIMIT + 10, 0, -1):
         waiting.add(number, number, None)
         waiting.add(number, number + 1, 7)

@@ -1,0 +1,105 @@
+"""What is counted of sequences, and remembered until an OrderAck covers it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Any, TypeAlias
+
+from captures.decode.facts import Hop, MessageKey
+from captures.decode.ranges import BoundedRanges
+from captures.decode.sequences import HOP_LIMIT, NUMBER_LIMIT, Sequence
+
+Row: TypeAlias = tuple[Any, ...]
+
+
+class Unconfirmed:
+    """Numbers that no OrderAck covers yet, the lowest first; beyond a limit the lowest are given up."""
+
+    def __init__(self) -> None:
+        self._numbers: list[int] = []
+        self._highest = 0
+        self._values: dict[int, tuple[int, int | None]] = {}
+
+    def add(self, number: int, message_id: int, arrived_ns: int | None) -> None:
+        known = self._values.get(number)
+        if known is None:
+            heappush(self._numbers, number)
+            self._highest = max(self._highest, number)
+        elif known[1] is not None:
+            arrived_ns = known[1]
+        self._values[number] = (message_id, arrived_ns)
+        self._bound()
+
+    def extend(self, first: int, message_ids: list[int], arrived_ns: Iterable[int | None]) -> None:
+        """Numbers that follow one another."""
+        numbers = range(first, first + len(message_ids))
+        if not numbers:
+            return
+        if first <= self._highest:
+            for number, message_id, each_ns in zip(numbers, message_ids, arrived_ns, strict=False):
+                self.add(number, message_id, each_ns)
+            return
+        # What is higher than all keeps a heap one.
+        self._numbers.extend(numbers)
+        self._highest = numbers[-1]
+        self._values.update(zip(numbers, zip(message_ids, arrived_ns, strict=False), strict=True))
+        self._bound()
+
+    def _bound(self) -> None:
+        while len(self._numbers) > NUMBER_LIMIT:
+            del self._values[heappop(self._numbers)]
+
+    def through(self, number: int) -> list[tuple[int, int, int | None]]:
+        """Take those up to a number: each with its MessageID, and when it came to its destination."""
+        if number >= self._highest:
+            numbers = sorted(self._numbers)
+            self._numbers.clear()
+        else:
+            numbers = []
+            while self._numbers and self._numbers[0] <= number:
+                numbers.append(heappop(self._numbers))
+        return [(each, *self._values.pop(each)) for each in numbers]
+
+
+@dataclass(slots=True)
+class HopCount:
+    """What crossed one hop at one interface."""
+
+    first_ns: int
+    last_ns: int = 0
+    received: BoundedRanges = field(default_factory=lambda: BoundedRanges(NUMBER_LIMIT))
+    resends: int = 0
+    gaps: int = 0
+
+
+@dataclass(slots=True)
+class SequenceCount:
+    """What a sequence had.
+
+    place: row_id, file, frame and file_offset of its first packet.
+    unseen: numbers that no OrderAck covers yet.
+    returning: numbers with their MessageIDs, the lowest first, that one covers that has not reached its source yet.
+    """
+
+    sequence: Sequence
+    place: Row
+    first_ns: int
+    queue: str | None
+    last_ns: int = 0
+    order_acks: int = 0
+    positive: int = 0
+    negative: int = 0
+    last_final: MessageKey | None = None
+    unseen: Unconfirmed = field(default_factory=Unconfirmed)
+    returning: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=NUMBER_LIMIT))
+    hops: dict[tuple[Hop, int], HopCount] = field(default_factory=dict)
+
+    def crossed(self, hop: Hop, interface: int, time_ns: int) -> HopCount | None:
+        """What crossed a hop at an interface, counted from now on if it was not; None of one hop too many."""
+        found = self.hops.get((hop, interface))
+        if found is None and len(self.hops) < HOP_LIMIT:
+            found = self.hops[hop, interface] = HopCount(time_ns)
+        return found
