@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
+from captures.decode.digest import digest_of
 from captures.decode.row import identifier_text
 from captures.packets import SeenPacket
 from captures.pipeline.columns import codec, packet_columns
@@ -72,6 +73,13 @@ def test_what_nearly_is_an_acknowledgment_is_told_from_what_is_one() -> None:
     rows = packet_columns(*laid_out(data)).to_pylist()
     assert rows == [decoded(each) for each in data]
     assert {row["kind"] for row in rows} >= {"OrderAck", "FinalAck", "AdminAck", "Report", "Transactional"}
+
+
+def test_digests_of_many_messages_are_those_of_each() -> None:
+    packets = [encode_packet(a_user_message(message_id=number)) for number in range(codec.AT_A_TIME + 3)]
+    digests = packet_columns(*laid_out(packets, gap=b"between"))["digest"].to_pylist()
+    assert digests == [digest_of(packet) for packet in packets]
+    assert len(set(digests)) == len(packets)
 
 
 def test_one_of_many_messages_alike_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
