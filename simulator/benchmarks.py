@@ -79,7 +79,8 @@ def bench_analyse(
 ) -> int:
     """Captures into tables on two cores, beside tshark. Status 1 if Spark's executor needs over 2 GiB.
 
-    What is written meanwhile goes to the folder for temporary files, TMPDIR: twice the size of the largest capture.
+    What is written meanwhile goes to the folder for temporary files, TMPDIR: some three times the size of the largest
+    capture.
 
     \b
     mqproto bench analyse --packets 1500000

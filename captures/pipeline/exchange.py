@@ -8,6 +8,7 @@ done is still there. All executors see the folder; that is where the tables go, 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +70,10 @@ class Exchange:
         with pa.memory_map(os.fspath(self._path(task))) as file:
             reader = pa.ipc.open_file(file)
             return [reader.get_batch(index) for index in range(reader.num_record_batches)]
+
+    def drop(self) -> None:
+        """Delete it: all stages that take from it are over. A large capture has many times its size on the way."""
+        shutil.rmtree(self.folder / self.name, ignore_errors=True)
 
     def _path(self, task: int) -> Path:
         return self.folder / self.name / f"{task:06d}.arrow"

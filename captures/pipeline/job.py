@@ -232,6 +232,7 @@ class _Job:
             lambda work, part: work.parts.append(part),
         )
         for work in self._works:
+            work.folder.found.drop()
             name = f"captures/{work.key}-{self._run.name}.parquet"
             table = captures_table(work.series.name, work.files, work.places, work.reads)
             work.parts.append(write_part(self._run.folder, name, table))

@@ -107,22 +107,31 @@ class _Judge:
         losses: Losses = {}
         for done in self._carry_out("judging sessions", judging.judge_sessions, connections):
             losses |= done.losses
+        self._drop("facts")
         self._bench = replace(self._bench, losses=losses)
 
         self._carry_out("relating packets", judging.relate, parts, ("relations",))
+        self._drop("relations")
         self._carry_out("judging sequences", judging.judge_sequences, sequences)
+        self._drop("sequence-rows")
         if len(set().union(*(done.places for done in shared))) > 1:
             self._compare_clocks(messages)
             self._carry_out("telling histories", judging.tell_histories, messages, ("confirmations",))
         else:
             follow = judging.judge_journeys_and_tell
             self._carry_out("following messages", follow, messages, ("confirmations",))
+        self._drop("message-rows", "confirmations")
         codes: Counter[tuple[str, str]] = Counter()
         # Behind the parts comes what is about no packet.
         about = range(len(bench.parts) + 1)
         for done in self._carry_out("placing findings", judging.place_findings, about, judging.FINDERS):
             codes.update(done.codes)
         return Verdicts(self._parts, codes)
+
+    def _drop(self, *names: str) -> None:
+        """Delete exchanges that no later stage takes from."""
+        for name in names:
+            self._bench.exchange(name).drop()
 
     def _compare_clocks(self, messages: range) -> None:
         """Follow messages first, as they tell how far the clocks of capture points are apart."""

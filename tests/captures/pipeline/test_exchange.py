@@ -55,3 +55,13 @@ def test_a_task_takes_all_that_another_has_put_for_it(batches: list[list[int]]) 
         exchange = Exchange(Path(folder), "facts")
         exchange.put_all(3, rows([]).schema, map(rows, batches))
         assert [batch["value"].to_pylist() for batch in exchange.everything(3)] == batches
+
+
+def test_what_is_dropped_takes_no_room_and_others_stay(tmp_path: Path) -> None:
+    exchange, other = Exchange(tmp_path, "facts"), Exchange(tmp_path, "relations")
+    for each in (exchange, other):
+        each.put(0, {1: rows([1, 2, 3])})
+    exchange.drop()
+    exchange.drop()
+    assert [path.name for path in tmp_path.iterdir()] == ["relations"]
+    assert [batch["value"].to_pylist() for batch in other.take(1, [0])] == [[1, 2, 3]]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given, settings
@@ -24,13 +24,16 @@ from captures.pcap import read_capture
 from captures.pcapng import PcapngWriter
 from captures.pipeline import work
 from captures.pipeline.job import analyse
-from captures.pipeline.runner import LocalRunner
+from captures.pipeline.runner import Count, LocalRunner
 from captures.pipeline.tables import Tables
 from captures.pipeline.work import SeriesResult
 from captures.tcp import Endpoint
 from tests.captures.frames import fragments_of
 from tests.captures.pipeline.worlds import SMALL, worlds
 from tests.memory import memory_folder
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 SAMPLES = Path(__file__).parents[3] / "captures" / "samples"
 FINDING_KEYS = ("severity", "code", "packet", "text", "section")
@@ -391,6 +394,31 @@ def test_a_run_that_fails_in_any_stage_leaves_the_tables_as_they_were(tmp_path: 
         assert rows_of(Tables(tmp_path / "out")) == before
     analyse([second], tables, LocalRunner())
     assert rows_of(tables) == rows_of(Tables(tmp_path / "whole"))
+
+
+class Looking(LocalRunner):
+    """Sees which exchanges there are when a stage begins."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.there: dict[str, set[str]] = {}
+
+    def __call__(self, stage: str, function: Callable[[T, Count], R], tasks: Sequence[T]) -> list[R]:
+        self.there[stage] = {path.parent.name for path in self._folder.rglob("_stages/*/*/*.arrow")}
+        return super().__call__(stage, function, tasks)
+
+
+def test_what_no_later_stage_takes_is_gone_when_the_next_one_begins(tmp_path: Path) -> None:
+    looking = Looking(tmp_path)
+    analyse([str(SAMPLES / "three-hop.pcapng")], Tables(tmp_path), looking)
+    large = {"found", "facts", "relations", "sequence-rows", "message-rows", "confirmations"}
+    there = {stage: names & large for stage, names in looking.there.items()}
+    assert there["writing packets"] == {"found"}
+    assert there["sharing out packets"] == set()
+    assert there["relating packets"] == {"relations"}
+    assert there["judging sequences"] == {"sequence-rows", "message-rows"}
+    assert there["following messages"] == {"message-rows", "confirmations"}
+    assert there["placing findings"] == set()
 
 
 def test_bad_files_are_findings_and_the_rest_is_read(tmp_path: Path) -> None:
