@@ -30,7 +30,7 @@ class Memory(NamedTuple):
 class Process(NamedTuple):
     """A process that runs.
 
-    cpu_s: user and system time of it, and of what it has started and waited for.
+    cpu_s: user and system time, of this process alone.
     """
 
     pid: int
@@ -85,7 +85,7 @@ def process_in(stat: str) -> Process:
     pid, _, rest = stat.partition(" (")
     name, _, numbers = rest.rpartition(") ")
     fields = numbers.split()
-    ticks = sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
+    ticks = int(fields[11]) + int(fields[12])  # utime, stime
     return Process(int(pid), int(fields[1]), name, ticks / os.sysconf("SC_CLK_TCK"))
 
 
@@ -122,10 +122,10 @@ class Watch:
 
     def __init__(self) -> None:
         self._before_s: dict[int, float] = {}
+        self._cpu_s: dict[int, float] = {}
         self._peak_bytes: dict[str, int] = {}
         self._all_bytes: int | None = None
         self._resident_bytes = 0
-        self._cpu_s: list[float] = []
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._keep_looking, name="watch", daemon=True)
 
@@ -135,6 +135,7 @@ class Watch:
             with suppress(OSError):
                 (PROC / str(process.pid) / "clear_refs").write_text(RESET_PEAK)
         self._before_s = {process.pid: process.cpu_s for process in processes}
+        self._cpu_s = dict(self._before_s)
         self._look()
         self._thread.start()
         return self
@@ -148,8 +149,10 @@ class Watch:
 
     def taken(self) -> Taken:
         """What was seen, once the block has ended."""
-        cpu_s = self._cpu_s[-1] - self._cpu_s[0] if self._peak_bytes else None
-        return Taken(cpu_s, self._peak_bytes, self._all_bytes)
+        # What has ended is counted as it was last seen: not all parents wait for their children, as the kernel's own
+        # sums need it.
+        cpu_s = sum(self._cpu_s.values()) - sum(self._before_s.values())
+        return Taken(cpu_s if self._peak_bytes else None, self._peak_bytes, self._all_bytes)
 
     def _keep_looking(self) -> None:
         while not self._over.wait(INTERVAL_S):
@@ -157,7 +160,7 @@ class Watch:
 
     def _look(self) -> None:
         processes = started_by(os.getpid())
-        self._cpu_s.append(sum(process.cpu_s for process in processes))
+        self._cpu_s |= {process.pid: process.cpu_s for process in processes}
         busy = self._busy(processes)
         resident_bytes = 0
         for process in busy:

@@ -46,11 +46,11 @@ def test_a_process_has_memory_while_it_runs_and_none_when_it_is_gone() -> None:
 
 @given(
     name=st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=15),
-    times=st.tuples(*[st.integers(0, 2**40)] * 4),
+    times=st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)),
 )
 def test_a_process_is_read_whatever_its_name(name: str, times: tuple[int, ...]) -> None:
     before = "S 40 41 41 34816 41 4194304 1 2 3 4"
-    told = process_in(f"42 ({name}) {before} {' '.join(map(str, times))} 20 0 1 0 5 6 7\n")
+    told = process_in(f"42 ({name}) {before} {' '.join(map(str, times))} 8 9 20 0 1 0 5 6 7\n")
     assert told == Process(42, 40, name, sum(times) / os.sysconf("SC_CLK_TCK"))
 
 
@@ -96,7 +96,7 @@ def test_the_processes_of_processes_are_watched() -> None:
     assert taken.all_bytes is not None
     assert taken.all_bytes > HELD_BYTES
     assert taken.cpu_s is not None
-    assert taken.cpu_s > 0
+    assert taken.cpu_s >= 0.09
 
 
 def test_where_there_is_no_proc_nothing_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
