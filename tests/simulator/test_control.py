@@ -20,6 +20,7 @@ from simulator import control, places
 from simulator.client import connect
 from simulator.control import ControlError, Frame, FrameBuffer, Operation, Settlement
 from simulator.topology import Topology, TopologyError, load
+from tests.memory import memory_folder
 from tests.simulator.running import running
 
 frames = st.builds(Frame, st.integers(0, 255), st.integers(0, 2**32 - 1), st.binary(max_size=40))
@@ -240,16 +241,18 @@ async def test_only_its_user_reaches_a_control_socket(pair: Topology, tmp_path: 
 def test_a_folder_for_sockets_that_others_may_enter_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    folder = places.runtime_directory()
-    folder.mkdir()
-    folder.chmod(0o755)
-    with pytest.raises(UsageError, match="only you can enter"):
-        places.prepared(places.socket_path(tmp_path, "a"))
-    folder.rmdir()
-    folder.symlink_to(tmp_path)
-    with pytest.raises(UsageError, match="only you can enter"):
-        places.prepared(places.socket_path(tmp_path, "a"))
+    # The path of a socket has to be short, and tmp_path is not wherever pytest has it.
+    with memory_folder() as runtime:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+        folder = places.runtime_directory()
+        folder.mkdir()
+        folder.chmod(0o755)
+        with pytest.raises(UsageError, match="only you can enter"):
+            places.prepared(places.socket_path(tmp_path, "a"))
+        folder.rmdir()
+        folder.symlink_to(tmp_path)
+        with pytest.raises(UsageError, match="only you can enter"):
+            places.prepared(places.socket_path(tmp_path, "a"))
 
 
 def test_a_socket_path_too_long_for_the_kernel_is_refused(
