@@ -95,7 +95,8 @@ async def exchange(topology: Topology, directory: Path, count: int) -> None:
 async def tcpdump(path: Path, topology: Topology) -> AsyncIterator[None]:
     """A sniffer on the loopback while the block runs; all that crossed in it is in the file when it ends."""
     ports = " or ".join(f"port {node.port}" for node in topology.nodes.values())
-    command = ["tcpdump", "-p", "--immediate-mode", "-U", "-n", "-i", "lo", "-w", "-", ports]
+    # Each frame that waits has a place of the largest size, and the 2 MiB of the usual buffer have few places.
+    command = ["tcpdump", "-p", "--immediate-mode", "-B", "65536", "-U", "-n", "-i", "lo", "-w", "-", ports]
     process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stderr is not None
