@@ -147,19 +147,13 @@ def take(connection: Connection, from_client: Mask, packets: Packets) -> tuple[S
     window = max(client.window, server.window)
     if not window and packets.window_size.any():
         return None
-    found = [
-        (half, mine, _look(half, mine, packets, window))
-        for half, mine in ((client, from_client), (server, ~from_client))
-    ]
+    of_client = _look(client, from_client, packets, window)
+    of_server = _look(server, ~from_client, packets, window)
+    if of_client is None or of_server is None:
+        return None
     said = Said(len(packets.number))
-    waiting: dict[int, Sent] = {}
-    for _, _, steady in found:
-        if steady is None:
-            return None
-    for half, mine, steady in found:
-        assert steady is not None
-        waiting |= _settle(half, mine, steady, packets, said)
-    return said, waiting
+    waiting = _settle(client, from_client, of_client, packets, said)
+    return said, waiting | _settle(server, ~from_client, of_server, packets, said)
 
 
 def _look(half: Half, mine: Mask, packets: Packets, window: int) -> Steady | None:
@@ -169,9 +163,7 @@ def _look(half: Half, mine: Mask, packets: Packets, window: int) -> Steady | Non
         mine: the packets that it has sent.
         window: the largest of both ends, before these packets.
     """
-    if half.sent is None or half.recoverable_sent is None or half.acknowledged is None:
-        return None
-    if half.suspicions or half.uncounted:
+    if half.sent is None or half.recoverable_sent is None or half.suspicions or half.uncounted:
         return None
     sent = np.flatnonzero(packets.is_message & mine)
     recoverable = np.flatnonzero(packets.recoverable & mine)
@@ -183,39 +175,50 @@ def _look(half: Half, mine: Mask, packets: Packets, window: int) -> Steady | Non
         if ((before + np.searchsorted(rows, own, "right")) & 0xFFFF != counted[own]).any():
             return None
 
-    waiting, unsaved = list(half.unacknowledged), list(half.unsaved)
-    if max(len(waiting) + len(sent), len(unsaved) + len(recoverable)) >= OUTSTANDING_LIMIT:
-        return None
-    if ahead(half.sent, half.acknowledged) != len(waiting) or not _follow(
-        [each.count for each in waiting], half.sent
-    ):
-        return None
-    steps = np.diff(packets.ack_number[theirs], prepend=half.acknowledged) & 0xFFFF
-    covered = np.cumsum(steps) - len(waiting)
-    if (steps >= 0x8000).any() or (covered > np.searchsorted(sent, theirs)).any():
-        return None
-    received = Answers(waiting, sent, theirs, covered)
-    outstanding = (
-        np.arange(1, len(sent) + 1) - np.append(-len(waiting), covered)[np.searchsorted(theirs, sent)]
-    )
-    if window and (outstanding > window).any():
-        return None
+    received = _received(half, sent, theirs, packets, window)
+    saved = _saved(half, recoverable, theirs, packets)
+    return None if received is None or saved is None else Steady(received, saved)
 
-    if not _follow([each.recoverable_count for each in unsaved], half.recoverable_sent):
+
+def _received(half: Half, sent: Integers, headers: Integers, packets: Packets, window: int) -> Answers | None:
+    """What is said to be received goes forward, and is no more than was sent; what is not stays within the window."""
+    waiting = list(half.unacknowledged)
+    if half.sent is None or half.acknowledged is None or len(waiting) + len(sent) >= OUTSTANDING_LIMIT:
         return None
-    headers = theirs[packets.saved_flags[theirs] != 0]
+    counts = [each.count for each in waiting]
+    if ahead(half.sent, half.acknowledged) != len(waiting) or not _follow(counts, half.sent):
+        return None
+    steps = np.diff(packets.ack_number[headers], prepend=half.acknowledged) & 0xFFFF
+    covered = np.cumsum(steps) - len(waiting)
+    if (steps >= 0x8000).any() or (covered > np.searchsorted(sent, headers)).any():
+        return None
+    by_then = np.append(-len(waiting), covered)[np.searchsorted(headers, sent)]
+    if window and (np.arange(1, len(sent) + 1) - by_then > window).any():
+        return None
+    return Answers(waiting, sent, headers, covered)
+
+
+def _saved(half: Half, recoverable: Integers, headers: Integers, packets: Packets) -> Answers | None:
+    """What is said to be saved leaves nothing out, and is no more than was sent."""
+    waiting = list(half.unsaved)
+    if half.recoverable_sent is None or len(waiting) + len(recoverable) >= OUTSTANDING_LIMIT:
+        return None
+    if not _follow([each.recoverable_count for each in waiting], half.recoverable_sent):
+        return None
+    headers = headers[packets.saved_flags[headers] != 0]
     flags = packets.saved_flags[headers]
     if (flags & (flags + 1)).any():
-        return None  # It leaves out some.
+        return None
     last = packets.saved_first[headers] + np.rint(np.log2(flags + 1)).astype(np.int64) - 1
-    steps = (np.diff(last, prepend=half.recoverable_sent - len(unsaved)) + 0x8000 & 0xFFFF) - 0x8000
-    reached = np.cumsum(steps) - len(unsaved)
-    covered = np.maximum.accumulate(np.append(-len(unsaved), reached))[1:]
+    # Unlike what is received, this may go back: it says again what has been said.
+    steps = (np.diff(last, prepend=half.recoverable_sent - len(waiting)) + 0x8000 & 0xFFFF) - 0x8000
+    reached = np.cumsum(steps) - len(waiting)
+    covered = np.maximum.accumulate(np.append(-len(waiting), reached))[1:]
     if (np.abs(steps) >= FAR).any() or (covered - reached >= FAR).any():
         return None
     if (reached > np.searchsorted(recoverable, headers)).any():
         return None
-    return Steady(received, Answers(unsaved, recoverable, headers, covered))
+    return Answers(waiting, recoverable, headers, covered)
 
 
 def _follow(counts: list[int | None], last: int) -> bool:
