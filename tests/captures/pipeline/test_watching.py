@@ -22,6 +22,7 @@ from captures import spoil
 from captures.frame import NANOSECONDS
 from captures.pcap import read_capture
 from captures.pcapng import PcapngWriter
+from captures.pipeline.arrivals import arrivals
 from captures.pipeline.job import Result, analyse
 from captures.pipeline.runner import LocalRunner, SparkRunner
 from captures.pipeline.tables import Tables
@@ -74,6 +75,11 @@ def captures_in(out: Path) -> int:
     return Tables(out).manifest.rows("captures") if out.exists() else 0
 
 
+def runs(out: Path) -> set[str]:
+    """The changes of the tables that are under way, or were when a program was killed."""
+    return {path.name for path in (out / "_work").glob("*")}
+
+
 class UnluckyError(MqprotoError):
     """What a test raises in the middle of a batch."""
 
@@ -105,6 +111,8 @@ def test_a_batch_that_fails_is_done_again_and_counts_once(spark: SparkSession, t
 
     for _ in range(2):
         shutil.move(later.pop(0), folder)
+    while not all(each.is_complete for each in arrivals([str(folder)], time.time_ns(), NANOSECONDS)):
+        time.sleep(0.05)  # So that the first batch has both.
     with pytest.raises(UnluckyError, match="judging sessions"):
         watching(FailingRunner(spark))
     assert captures_in(tables.folder) == 0
@@ -123,14 +131,14 @@ def test_a_program_that_is_killed_again_and_again_comes_to_the_tables_of_one_run
     dice = random.Random(FILES)
     environ = processes.marked_environment()
     for turn in range(KILLS + 1):
-        log = tmp_path / f"watched-{turn}.log"
+        log, before = tmp_path / f"watched-{turn}.log", runs(out)
         with log.open("wb") as file, watcher(folder, out, environ, file.fileno()) as process:
             count = len(later) if turn == KILLS else FILES // (KILLS + 1)
             for path in later[:count]:
                 shutil.move(path, folder)
             del later[:count]
             if turn < KILLS:
-                wait(lambda: (out / "_work").exists(), process, log)
+                wait(lambda before=before: not runs(out) <= before, process, log)  # type: ignore[misc]
                 # Anywhere in it, or behind it.
                 time.sleep(dice.uniform(0, 3))
                 process.kill()
