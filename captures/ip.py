@@ -41,6 +41,22 @@ class Datagram(NamedTuple):
     missing_bytes: int
 
 
+class Fragment(NamedTuple):
+    """One fragment of a packet.
+
+    key: source, destination, protocol and identification, by which fragments of one packet know one another.
+    offset: of its first byte in the packet's payload.
+    more: whether another one follows it.
+    missing_bytes: as of a Datagram.
+    """
+
+    key: tuple[bytes, bytes, int, int]
+    offset: int
+    more: bool
+    payload: bytes
+    missing_bytes: int
+
+
 @dataclass(slots=True)
 class _Partial:
     """A packet of which some fragments have come."""
@@ -54,12 +70,10 @@ class IpReader:
     """IP packets in, what they carry out; fragments wait for one another.
 
     Attributes:
-        fragment_count: fragments seen.
         given_up_count: packets that were never whole, or whose fragments contradicted one another.
     """
 
     def __init__(self) -> None:
-        self.fragment_count = 0
         self.given_up_count = 0
         self._partial: OrderedDict[tuple[bytes, bytes, int, int], _Partial] = OrderedDict()
 
@@ -93,7 +107,7 @@ class IpReader:
         if fragment & (MORE_FRAGMENTS | FRAGMENT_OFFSET):
             more, offset = bool(fragment & MORE_FRAGMENTS), (fragment & FRAGMENT_OFFSET) * 8
             key = (source, destination, protocol, identification)
-            return self._fragment(key, offset, more, payload, missing_bytes)
+            return self.add(Fragment(key, offset, more, payload, missing_bytes))
         return Datagram(source, destination, protocol, payload, missing_bytes)
 
     def _read_6(self, frame: bytes, start: int) -> Datagram | None:
@@ -115,7 +129,7 @@ class IpReader:
                 payload = frame[at + 8 : end]
                 missing_bytes = max(0, end - len(frame))
                 if offset & ~0b110:
-                    return self._fragment(key, offset & ~0b111, bool(offset & 1), payload, missing_bytes)
+                    return self.add(Fragment(key, offset & ~0b111, bool(offset & 1), payload, missing_bytes))
                 at += 8
             elif protocol == AUTHENTICATION:
                 at += (frame[at + 1] + 2) * 4  # [RFC 4302] 2.2
@@ -126,19 +140,12 @@ class IpReader:
             protocol = following
         return None
 
-    def _fragment(
-        self,
-        key: tuple[bytes, bytes, int, int],
-        offset: int,
-        more: bool,
-        payload: bytes,
-        missing_bytes: int,
-    ) -> Datagram | None:
-        """Add a fragment; the datagram, if it was the last one that was missing.
+    def add(self, fragment: Fragment) -> Datagram | None:
+        """The datagram, if this was the last fragment of it that was missing.
 
         An overlap makes the whole packet void, as [RFC 5722] has it: nobody sends one in good faith.
         """
-        self.fragment_count += 1
+        key, offset, more, payload, missing_bytes = fragment
         partial = self._partial.get(key)
         if partial is None:
             partial = self._partial[key] = _Partial()

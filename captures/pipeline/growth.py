@@ -29,7 +29,7 @@ from captures.pipeline.reading import Place
 from captures.pipeline.seams import OpenPair
 from captures.pipeline.tables import HIDDEN, Part, TablesError, write_part
 
-FORM: Final = 1
+FORM: Final = 2
 """To be raised when a class changes of which objects are saved. Of another form nothing is used: then a series that
 has grown is read again as a whole."""
 FOLDER: Final = f"{HIDDEN}state"
@@ -53,9 +53,7 @@ class Growth:
     places: of the last ranges, as many as may be read again. last_ns: of each, when its last frame was caught.
     range_count: how many there were. frames, rows, framed: in them, without what only the end lets be read.
     totals: of what is over.
-    fragments_of: by range, as in ReadTask, of `places`.
-    fragments: what waited for fragments at the ends of ranges, pickled; of those that others need.
-    waiting: the range at whose end packets wait for fragments that may be in the next, and how many do.
+    waiting: what waits for fragments before some of `places`, and before the next one; pickled, by their numbers.
     """
 
     files: tuple[CaptureFile, ...] = ()
@@ -67,9 +65,7 @@ class Growth:
     rows: int = 0
     framed: int = 0
     totals: Totals = field(default_factory=Totals)
-    fragments_of: dict[int, int] = field(default_factory=dict)
-    fragments: dict[int, bytes] = field(default_factory=dict)
-    waiting: tuple[int, int] | None = None
+    waiting: dict[int, bytes] = field(default_factory=dict)
 
     def pickled(self) -> bytes:
         """As it is saved."""

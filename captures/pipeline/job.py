@@ -19,17 +19,18 @@ from captures.pipeline.files import (
     inventory,
     ranges,
 )
+from captures.pipeline.fragments import join_fragments
 from captures.pipeline.inputs import CAPTURES, captures_table
 from captures.pipeline.joining import JoinTask, join_ranges
 from captures.pipeline.judging import damage_rows
 from captures.pipeline.known import Known, is_known, to_read
-from captures.pipeline.reading import Place, RangeRead, ReadTask, read_ranges
+from captures.pipeline.reading import Place, ReadTask, read_ranges
 from captures.pipeline.rows import PACKETS
 from captures.pipeline.runner import Count, Runner
 from captures.pipeline.scan import Scanned, replaced, scan, unproved
 from captures.pipeline.tables import Part, Run, Tables, write_part
 from captures.pipeline.verdicts import SCHEMAS, judge
-from captures.pipeline.work import FragmentRounds, SeriesResult, Work
+from captures.pipeline.work import SeriesResult, Work
 from captures.pipeline.writing import write_packets
 
 T = TypeVar("T")
@@ -178,7 +179,7 @@ class _Job:
     ) -> None:
         """One job for all series: their tasks, and who takes the results."""
         tasks = [(work, task) for work in self._works for task in tasks_of(work)]
-        results = self._runner(stage, function, [task for _, task in tasks])
+        results = self._runner(stage, function, [task for _, task in tasks]) if tasks else []
         for (work, _), result in zip(tasks, results, strict=True):
             take(work, result)
 
@@ -201,19 +202,15 @@ class _Job:
             work.place(scans)
 
     def _read(self) -> None:
-        """Read every range; those with fragments again, until all is known that they need of others."""
-        reads: dict[str, dict[int, RangeRead]] = {work.key: {} for work in self._works}
-
-        def take(work: Work, results: list[RangeRead]) -> None:
-            reads[work.key] |= {read.place: read for read in results}
-
-        self._of_all("reading packets", read_ranges, _read_tasks, take)
-        rounds = {work.key: FragmentRounds(work) for work in self._works}
-        while any(rounds[work.key].wanted(reads[work.key]) for work in self._works):
-            self._of_all("reading fragments", read_ranges, lambda work: rounds[work.key].tasks(), take)
-        for work in self._works:
-            work.reads = [reads[work.key][place.number] for place in work.places]
-            work.take_fragments(rounds[work.key].sources)
+        """Read every range; and once more, if fragments that it has belong to packets that began before it."""
+        self._of_all("reading packets", read_ranges, _read_tasks, Work.take_reads)
+        self._of_all("joining fragments", join_fragments, Work.fragment_tasks, Work.take_fragments)
+        self._of_all(
+            "reading fragments",
+            read_ranges,
+            lambda work: (ReadTask(work.folder, (place,)) for place in work.wanting),
+            Work.take_reads,
+        )
 
     def _join(self) -> None:
         def tasks(work: Work) -> Iterable[JoinTask]:

@@ -19,8 +19,10 @@ from captures.frame import CaptureError
 from captures.packets import Totals
 from captures.pipeline.cutting import Packets, collected
 from captures.pipeline.files import CaptureFile, look_at, mapped
+from captures.pipeline.folders import SeriesFolder, hash_of
+from captures.pipeline.fragments import waiting_before
 from captures.pipeline.growth import save, saved_pairs
-from captures.pipeline.reading import CountedPair, Place, SeriesFolder, hash_of, waiting_fragments
+from captures.pipeline.reading import CountedPair, Place
 from captures.pipeline.reassembly import RangeSegments
 from captures.pipeline.rows import NO_STREAM, packet_rows
 from captures.pipeline.runner import Count
@@ -53,7 +55,6 @@ class ReadSeries:
     first: the number of the first that is new.
     end: a number behind all of them, for what only the end of the series lets be read.
     silent: the number of a range; pairs that do not occur behind it are taken to be over.
-    fragments_of: by range, as in ReadTask.
     open_pairs: files with what was open before the first.
     saved: how the name begins of the parts that this run saves of it, in `run_folder`.
     """
@@ -63,7 +64,6 @@ class ReadSeries:
     first: int
     end: int
     silent: int
-    fragments_of: dict[int, int]
     open_pairs: tuple[str, ...]
     run_folder: Path
     saved: str
@@ -197,8 +197,7 @@ class _Joiner:
                 del self._again[next(iter(self._again))]
             place = self._series.place(number)
             source = self._stack.enter_context(mapped(place.reading.file))
-            ip = waiting_fragments(self._series.folder, self._series.fragments_of.get(number))
-            found = segments(place.reading, source.data, ip)
+            found = segments(place.reading, source.data, waiting_before(self._series.folder, number))
             self._again[number] = RangeSegments(found, source.data, place.first_number)
         return self._again[number]
 

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import pickle
-import zlib
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from captures.frame import CaptureError
-from captures.ip import IpReader
 from captures.packets import Totals
-from captures.pipeline.exchange import Exchange
 from captures.pipeline.files import mapped
 from captures.pipeline.flows import Flows, PairSummary, read_flows
+from captures.pipeline.folders import SeriesFolder
+from captures.pipeline.fragments import FragmentLog, waiting_before
 from captures.pipeline.records import Data
 from captures.pipeline.rows import FOUND, packet_rows, ping_rows
 from captures.pipeline.runner import Count
 from captures.pipeline.scan import Reading
 from captures.pipeline.segments import segments
-from captures.pipeline.whole import whole
-from captures.streams import Ends
 
 SUMMARY: Final = pa.schema([("summary", pa.large_binary())])
 
@@ -52,60 +48,11 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class SeriesFolder:
-    """Where the stages leave what they have found in a series.
-
-    path: in the folder of the run.
-    buckets: into so many parts the pairs of ends are put.
-    """
-
-    path: Path
-    buckets: int
-
-    @property
-    def found(self) -> Exchange:
-        """Packets as ranges show them, by range."""
-        return Exchange(self.path, "found")
-
-    @property
-    def summaries(self) -> Exchange:
-        """From ranges to pairs: what each range says of each pair."""
-        return Exchange(self.path, "summaries")
-
-    @property
-    def corrections(self) -> Exchange:
-        """From pairs to ranges: what becomes of the streams that a range has."""
-        return Exchange(self.path, "corrections")
-
-    @property
-    def joined(self) -> Exchange:
-        """From pairs to ranges: packets that no range has by itself."""
-        return Exchange(self.path, "joined")
-
-    def bucket_of(self, ends: Ends) -> int:
-        """Where a pair of ends goes; the same in every process."""
-        return hash_of(ends) % self.buckets
-
-    def fragments(self, place: int) -> Path:
-        """What waits for fragments at the end of a range, if anything does."""
-        return self.path / "fragments" / f"{place:06d}"
-
-
-def hash_of(ends: Ends) -> int:
-    """A number for a pair of ends, by which it goes to its bucket."""
-    return zlib.crc32(repr(ends).encode())
-
-
-@dataclass(frozen=True, slots=True)
 class ReadTask:
-    """Ranges of one file, several only if it is packed.
-
-    fragments_of: the range by whose end packets wait for fragments that may be in this one.
-    """
+    """Ranges of one file, several only if it is packed."""
 
     folder: SeriesFolder
     places: tuple[Place, ...]
-    fragments_of: int | None = None
 
     def __str__(self) -> str:
         return str(self.places[0])
@@ -126,16 +73,14 @@ class RangeRead:
 
     totals: of its frames; what becomes of streams is known later.
     rows, framed: of its packets, Pings among them, if all that it assumed is right.
-    fragment_count: frames of it that hold fragments.
-    waiting_fragments: packets that wait for more of them at its end.
+    has_fragments: whether IP packets in it came in fragments.
     """
 
     place: int
     totals: Totals
     rows: int
     framed: int
-    fragment_count: int
-    waiting_fragments: int
+    has_fragments: bool
     damage: CaptureError | None
 
 
@@ -154,22 +99,12 @@ def read_ranges(task: ReadTask, count: Count) -> list[RangeRead]:
     return results
 
 
-def waiting_fragments(folder: SeriesFolder, fragments_of: int | None) -> IpReader:
-    """What waited for fragments at the end of a range; nothing, if that is None."""
-    if fragments_of is None:
-        return IpReader()
-    ip: IpReader = pickle.loads(folder.fragments(fragments_of).read_bytes())
-    return ip
-
-
 def _read(task: ReadTask, place: Place, data: Data) -> RangeRead:
     folder = task.folder
-    ip = waiting_fragments(folder, task.fragments_of)
+    ip = FragmentLog(waiting_before(folder, place.number))
     given_up_before = ip.given_up_count
     found = segments(place.reading, data, ip)
-    if found.open_fragments:
-        with whole(folder.fragments(place.number)) as path:
-            path.write_bytes(pickle.dumps(found.ip, pickle.HIGHEST_PROTOCOL))
+    ip.save(folder.fragments(place.number))
     flows = read_flows(found, data, place.first_number)
     packets = flows.packets
     rows = packet_rows(packets)
@@ -186,15 +121,14 @@ def _read(task: ReadTask, place: Place, data: Data) -> RangeRead:
         untimed_frames=found.untimed_frames,
         first_ns=found.first_ns,
         last_ns=found.last_ns,
-        given_up_fragments=found.ip.given_up_count - given_up_before,
+        given_up_fragments=ip.given_up_count - given_up_before,
     )
     return RangeRead(
         place=place.number,
         totals=totals,
         rows=len(packets) + len(found.pings),
         framed=int(packets.framed.sum()) + len(found.pings),
-        fragment_count=found.ip.fragment_count,
-        waiting_fragments=found.ip.waiting_count,
+        has_fragments=bool(ip.fragments),
         damage=place.reading.damage,
     )
 

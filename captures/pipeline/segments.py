@@ -65,8 +65,6 @@ class Segments:
         extension headers); then `odd_payloads` has it by its row.
     pings: as captures.packets makes them; their `number` is 0.
     other_frames, cut_frames, untimed_frames, first_ns, last_ns: as in captures.packets.Totals.
-    ip: what waits for more fragments at the end; its counts go on from those of the one that was handed in. Where
-        `ip.waiting_count` is not 0 and the next range with fragments was read without it, that one is read again.
     """
 
     frame: Integers
@@ -90,15 +88,9 @@ class Segments:
     untimed_frames: int
     first_ns: int | None
     last_ns: int | None
-    ip: IpReader
 
     def __len__(self) -> int:
         return len(self.frame)
-
-    @property
-    def open_fragments(self) -> bool:
-        """Whether packets still wait for fragments at the end of the range."""
-        return self.ip.waiting_count > 0
 
     def payload(self, data: Data, row: int) -> bytes:
         """The payload of one segment."""
@@ -124,7 +116,7 @@ def segments(reading: Reading, data: Data, ip: IpReader | None = None) -> Segmen
 
     Args:
         data: the whole file, as `files.mapped` gives it.
-        ip: what waited for fragments at the end of the range before; None if nothing did.
+        ip: what waited for fragments at the end of the range before, and takes those of this one; None if nothing did.
 
     Raises:
         CaptureError: the file is not what was scanned.
@@ -173,7 +165,6 @@ def segments(reading: Reading, data: Data, ip: IpReader | None = None) -> Segmen
         untimed_frames=len(found) - len(timed_ns),
         first_ns=int(timed_ns.min()) if len(timed_ns) else None,
         last_ns=max(0, int(timed_ns.max())) if len(timed_ns) else None,
-        ip=single.ip,
     )
 
 
@@ -280,7 +271,7 @@ class _OneByOne:
         ends: _Ends,
         other: Counter[str],
     ) -> None:
-        self.ip = ip
+        self._ip = ip
         self.pings: list[SeenPacket] = []
         self.payloads: dict[int, bytes] = {}
         self._reading = reading
@@ -302,7 +293,7 @@ class _OneByOne:
                 number=self._reading.first_number + row,
                 offset=int(found.offset[row]),
             ),
-            self.ip,
+            self._ip,
         )
         if isinstance(content, Segment):
             self._segments.append((row, content))

@@ -19,11 +19,13 @@ import pyarrow.parquet as pq
 from captures.frame import CaptureError
 from captures.packets import Totals
 from captures.pipeline.files import RANGE_BYTES, CaptureFile
+from captures.pipeline.folders import SeriesFolder
+from captures.pipeline.fragments import FragmentsJoined, FragmentTask
 from captures.pipeline.growth import CONNECTIONS, FOLDER, FORM, SILENT_NS, Growth, save
 from captures.pipeline.joining import Joined, ReadSeries
 from captures.pipeline.known import Known, ToRead
 from captures.pipeline.lookback import LIMIT_COUNT
-from captures.pipeline.reading import Place, RangeRead, ReadTask, SeriesFolder
+from captures.pipeline.reading import Place, RangeRead
 from captures.pipeline.scan import Scanned, readings
 from captures.pipeline.tables import Part, Run, write_part
 from captures.pipeline.whole import whole
@@ -54,7 +56,7 @@ class Work:
 
     Attributes:
         places: its new ranges, once it is known where they are.
-        reads: what became of each.
+        wanting: those that were read without what waits for fragments before them.
         joined: by bucket, what joining has changed.
         parts: that were written.
     """
@@ -69,15 +71,16 @@ class Work:
         buckets = min(BUCKETS, 1 + size_bytes // RANGE_BYTES)
         self.folder = SeriesFolder(run.folder / "_stages" / self.key, buckets)
         self.places: tuple[Place, ...] = ()
-        self.reads: list[RangeRead] = []
+        self.wanting: list[Place] = []
         self.joined: list[Joined] = []
         self.parts: list[Part] = []
         self._run = run
         self._tables_folder = tables_folder
         self._frames_before = list(self.growth.frames_before)
-        self._fragments_of = dict(self.growth.fragments_of)
-        for place, pickled in self.growth.fragments.items():
-            with whole(self.folder.fragments(place)) as path:
+        self._reads: dict[int, RangeRead] = {}
+        self._waiting_count = 0
+        for number, pickled in self.growth.waiting.items():
+            with whole(self.folder.waiting(number)) as path:
                 path.write_bytes(pickled)
 
     @property
@@ -97,9 +100,26 @@ class Work:
                 frames += reading.frame_count
         self.places = tuple(places)
 
-    def take_fragments(self, sources: dict[int, int]) -> None:
-        """It is known which ranges need what others have of their fragments."""
-        self._fragments_of |= sources
+    @property
+    def reads(self) -> list[RangeRead]:
+        """What became of each new range."""
+        return [self._reads[place.number] for place in self.places]
+
+    def take_reads(self, reads: Iterable[RangeRead]) -> None:
+        """Some ranges are read, perhaps once more."""
+        self._reads |= {read.place: read for read in reads}
+
+    def fragment_tasks(self) -> Iterator[FragmentTask]:
+        """One, if there are fragments anywhere, or something waits for some."""
+        ranges = tuple(read.place for read in self.reads if read.has_fragments)
+        first = self.growth.range_count
+        if ranges or first in self.growth.waiting:
+            yield FragmentTask(self.folder, first, ranges, self.end)
+
+    def take_fragments(self, joined: FragmentsJoined) -> None:
+        """It is known what waits for fragments where."""
+        self._waiting_count = joined.waiting_count
+        self.wanting = [self.places[number - self.growth.range_count] for number in joined.again]
 
     def read_series(self) -> ReadSeries:
         """What the tasks that join have to know."""
@@ -110,7 +130,6 @@ class Work:
             self.growth.range_count,
             self.end,
             self._silent(),
-            self._fragments_of,
             tuple(str(self._tables_folder / name) for name in known.open_pairs) if known else (),
             self._run.folder,
             f"{self.key}-{self._run.name}",
@@ -162,7 +181,7 @@ class Work:
         rows, framed = self._rows_before(), self._framed_before()
         ranges: list[tuple[int, Place | None, str]] = []
         ranges += ((place.number, place, f"{place.number:06d}") for place in self.places)
-        if any(each.rows[self.end] for each in self.joined):
+        if rows[-1] > rows[-2]:
             ranges.append((self.end, None, "end"))
         for index, (number, place, label) in enumerate(ranges):
             name = f"packets/{self.key}-{self._run.name}-{label}.parquet"
@@ -171,21 +190,19 @@ class Work:
             )
 
     def _rows_before(self) -> list[int]:
-        """How many rows stand before each range, and before what only the end lets be read."""
-        return self._counted(
-            self.growth.rows, (read.rows for read in self.reads), [each.rows for each in self.joined]
-        )
+        """How many rows stand before each range, before what only the end lets be read, and in all."""
+        found = (read.rows for read in self.reads)
+        return self._counted(self.growth.rows, found, [each.rows for each in self.joined])
 
     def _framed_before(self) -> list[int]:
         """Of these, how many are packets."""
-        return self._counted(
-            self.growth.framed, (read.framed for read in self.reads), [each.framed for each in self.joined]
-        )
+        found = (read.framed for read in self.reads)
+        return self._counted(self.growth.framed, found, [each.framed for each in self.joined])
 
     def _counted(self, before: int, found: Iterable[int], changes: Sequence[Counter[int]]) -> list[int]:
         counts = (
             count + sum(change[number] for change in changes)
-            for number, count in enumerate(found, self.growth.range_count)
+            for number, count in enumerate((*found, 0), self.growth.range_count)
         )
         return list(accumulate(counts, initial=before))
 
@@ -199,16 +216,9 @@ class Work:
         self.parts += [saved, connections]
 
         result = self.result()
-        rows, framed = self._rows_before(), self._framed_before()
         parts = [part for part in self.parts if part.table == "packets"]
-        edges = [*zip(rows, framed, strict=True)]
-        end_rows = sum(each.rows[self.end] for each in self.joined)
-        end_framed = sum(each.framed[self.end] for each in self.joined)
-        edges.append((rows[-1] + end_rows, framed[-1] + end_framed))
-        packets = [
-            (part.name, after[0] - before[0], after[1] - before[1])
-            for part, before, after in zip(parts, edges, edges[1:], strict=False)
-        ]
+        framed = np.diff(self._framed_before()).tolist()
+        packets = [(part.name, part.rows, count) for part, count in zip(parts, framed, strict=False)]
         known = self.known
         earlier = [] if known is None else [part for part in known.packets if part[0] != known.end]
         return Known(
@@ -233,12 +243,12 @@ class Work:
         )
 
     def _grown(self) -> Growth:
-        before, waiting = self.growth, self._waiting()
+        before = self.growth
         places = (*before.places, *self.places)[-2 * LIMIT_COUNT :]
         last_ns = tuple(last_ns for _, last_ns in self._last_ns())[-2 * LIMIT_COUNT :]
-        numbers = {place.number for place in places}
-        fragments_of = {number: source for number, source in self._fragments_of.items() if number in numbers}
-        needed = {*fragments_of.values(), *([] if waiting is None else [waiting[0]])}
+        waiting = {
+            number: self.folder.waiting(number) for number in (*(place.number for place in places), self.end)
+        }
         return Growth(
             files=self.series.files,
             frames_before=tuple(self._frames_before),
@@ -246,21 +256,11 @@ class Work:
             last_ns=last_ns,
             range_count=self.end,
             frames=before.frames + sum(place.reading.frame_count for place in self.places),
-            rows=self._rows_before()[-1],
-            framed=self._framed_before()[-1],
+            rows=self._rows_before()[-2],
+            framed=self._framed_before()[-2],
             totals=self._totals(),
-            fragments_of=fragments_of,
-            fragments={number: self.folder.fragments(number).read_bytes() for number in needed},
-            waiting=waiting,
+            waiting={number: path.read_bytes() for number, path in waiting.items() if path.exists()},
         )
-
-    def _waiting(self) -> tuple[int, int] | None:
-        """The range at whose end packets wait for fragments, and how many do; None if none do."""
-        waiting = self.growth.waiting
-        for read in self.reads:
-            if read.fragment_count:
-                waiting = (read.place, read.waiting_fragments) if read.waiting_fragments else None
-        return waiting
 
     def _totals(self) -> Totals:
         """Of what is over."""
@@ -277,48 +277,8 @@ class Work:
         totals = self._totals()
         for each in self.joined:
             totals.add(each.open_totals)
-        totals.packets = self._framed_before()[-1] + sum(each.framed[self.end] for each in self.joined)
+        totals.packets = self._framed_before()[-1]
         totals.connections = len(self._connections)
-        waiting = self._waiting()
-        totals.given_up_fragments += 0 if waiting is None else waiting[1]
+        totals.given_up_fragments += self._waiting_count
         damage = [read.damage for read in self.reads if read.damage is not None]
         return SeriesResult(self.series.name, list(self.series.files), len(self.files), totals, damage)
-
-
-class FragmentRounds:
-    """Which ranges of a series are to be read again because packets wait for fragments that they may have."""
-
-    def __init__(self, work: Work) -> None:
-        self._work = work
-        self._reads: Counter[int] = Counter()
-        self._used: dict[int, tuple[int, int] | None] = {}
-        self._wanted: dict[int, tuple[int, int] | None] = {}
-
-    @property
-    def sources(self) -> dict[int, int]:
-        """By range: the one by whose end packets wait for what it has."""
-        return {number: used[0] for number, used in self._used.items() if used is not None}
-
-    def wanted(self, reads: dict[int, RangeRead]) -> bool:
-        """Whether there are any; what waits at the end of a range changes whenever that is read again."""
-        self._wanted.clear()
-        before = self._work.growth.waiting
-        waiting = None if before is None else (before[0], 0)
-        for place in self._work.places:
-            read = reads[place.number]
-            if not read.fragment_count:
-                continue
-            if self._used.get(place.number) != waiting:
-                self._wanted[place.number] = waiting
-            waiting = (place.number, self._reads[place.number]) if read.waiting_fragments else None
-        return bool(self._wanted)
-
-    def tasks(self) -> list[ReadTask]:
-        """Read them again."""
-        self._used |= self._wanted
-        self._reads.update(self._wanted.keys())
-        places = {place.number: place for place in self._work.places}
-        return [
-            ReadTask(self._work.folder, (places[number],), None if wanted is None else wanted[0])
-            for number, wanted in self._wanted.items()
-        ]

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from captures.pipeline.folders import SeriesFolder
 from captures.pipeline.joining import corrections_of
-from captures.pipeline.reading import Place, SeriesFolder
+from captures.pipeline.reading import Place
 from captures.pipeline.records import Integers
 from captures.pipeline.rows import FOUND, NO_STREAM, PACKETS
 from captures.pipeline.runner import Count

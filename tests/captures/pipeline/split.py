@@ -109,7 +109,6 @@ def segments_of(
         untimed_frames=0,
         first_ns=None,
         last_ns=None,
-        ip=IpReader(),
     )
     return RangeSegments(segments, bytes(data), first_number)
 

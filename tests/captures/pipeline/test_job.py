@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -212,7 +212,7 @@ def in_fragments(frames: Sequence[Frame]) -> list[Frame]:
 
 
 def test_what_waited_for_a_fragment_waits_no_more_when_it_has_come() -> None:
-    """The third range is read with what waits at the end of the second, and that again with what waits before it."""
+    """Not even for a fragment that comes once more."""
     *before, sent = FRAMES["express-pair"][:4]
     first, second = (sent._replace(data=data) for data in fragments_of(sent.data))
     assert_read_as_one([*before, first, second, first, *FRAMES["express-pair"][4:]], [], range_bytes=100)
@@ -364,6 +364,26 @@ def test_two_captures_that_are_added_one_after_the_other_make_the_tables_of_both
     for path in paths:
         analyse([path], one_by_one, LocalRunner())
     assert rows_of(one_by_one) == rows_of(at_once)
+
+
+class CountingRunner(LocalRunner):
+    """Counts the tasks of each stage."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def __call__(self, stage: str, function: Any, tasks: Any) -> Any:
+        self.counts[stage] += len(tasks)
+        return super().__call__(stage, function, tasks)
+
+
+def test_however_many_fragments_there_are_no_range_is_read_more_than_twice(tmp_path: Path) -> None:
+    [path] = in_files(tmp_path, in_fragments(FRAMES["gap-held"]), [])
+    runner = CountingRunner()
+    (series,) = analyse([str(path)], Tables(tmp_path / "out"), runner, range_bytes=100).series
+    assert series.totals.segment_frames == len(FRAMES["gap-held"])
+    assert 20 < runner.counts["reading fragments"] < runner.counts["reading packets"]
+    assert runner.counts["joining fragments"] == 1
 
 
 class FailingRunner(LocalRunner):

@@ -231,7 +231,6 @@ def in_columns(path: Path, range_bytes: int) -> Account:
     for reading in read_plan(file, range_bytes):
         with mapped(file) as source:
             found = segments(reading, source.data, ip)
-            ip = found.ip
             assert found.frame_count == len(found) + len(found.pings) + found.other_frames.total()
             assert len({*found.ends}) == len(found.ends)
             assert [*found.frame] == sorted({*found.frame})
