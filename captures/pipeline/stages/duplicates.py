@@ -26,7 +26,7 @@ from captures.pipeline.stages.grouping import (
     rows_about,
 )
 from captures.pipeline.stages.rows import Batches, integers, joined, mapped_flags
-from captures.pipeline.stages.schema import INTEGER, TEXT
+from captures.pipeline.stages.schema import INTEGER, PLACE, TEXT
 from captures.pipeline.stages.straight import Straight, clock_offsets_ns
 
 __all__ = ["ARRIVALS", "COLUMNS", "DUPLICATES", "KEY", "ORDER", "DuplicateStage", "Verdict", "remembered"]
@@ -41,12 +41,7 @@ DUPLICATES: Final = pa.schema(
     [
         ("message", TEXT),
         ("to_key", TEXT),
-        ("series", TEXT),
-        ("row_id", INTEGER),
-        ("number", INTEGER),
-        ("file", TEXT),
-        ("frame", INTEGER),
-        ("file_offset", INTEGER),
+        *PLACE,
         ("time_ns", INTEGER),
         ("delivery_count", INTEGER),
         ("verdict", TEXT),

@@ -18,6 +18,15 @@ Losses: TypeAlias = dict[tuple[str, int, int, bool], int]
 """By series, connection, interface and whether the client sent it: the first packet of that direction before which the
 capture lacks bytes. Captures that lack nothing have none."""
 
+HEADER: Final = (
+    "ack_number",
+    "saved_first",
+    "saved_flags",
+    "sent_count",
+    "recoverable_sent_count",
+    "window_size",
+)
+"""What a SessionHeader or a SessionAck says."""
 SESSION_COLUMNS: Final = (
     "series",
     "row_id",
@@ -33,12 +42,7 @@ SESSION_COLUMNS: Final = (
     "missing_bytes",
     "skipped_bytes",
     "delivery",
-    "ack_number",
-    "saved_first",
-    "saved_flags",
-    "sent_count",
-    "recoverable_sent_count",
-    "window_size",
+    *HEADER,
     "client",
     "server",
     "refused",

@@ -6,7 +6,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from captures.pipeline.stages.schema import FLAG, INTEGER, INTEGERS, SHORT, TEXT, TEXTS
+from captures.pipeline.stages.schema import FLAG, INTEGER, INTEGERS, PLACE, SHORT, TEXT, TEXTS
 
 HOPS: Final = pa.schema(
     [
@@ -23,12 +23,7 @@ HOPS: Final = pa.schema(
         ("hop_count", SHORT),
         ("copies", INTEGER),
         ("places", SHORT),
-        ("series", TEXT),
-        ("row_id", INTEGER),
-        ("number", INTEGER),
-        ("file", TEXT),
-        ("frame", INTEGER),
-        ("file_offset", INTEGER),
+        *PLACE,
     ]
 )
 """A message of an application on one hop. Times are by the reference clock; the place is its first packet's.
@@ -68,12 +63,7 @@ HISTORIES: Final = pa.schema(
         ("outcome", TEXT),
         ("whereabouts", TEXT),
         ("complete", FLAG),
-        ("series", TEXT),
-        ("row_id", INTEGER),
-        ("number", INTEGER),
-        ("file", TEXT),
-        ("frame", INTEGER),
-        ("file_offset", INTEGER),
+        *PLACE,
     ]
 )
 """What became of a message of an application. Times are by the reference clock; the place is its first packet's.

@@ -13,28 +13,24 @@ import pyarrow as pa
 TEXT, INTEGER, SHORT, FLAG = pa.string(), pa.int64(), pa.int32(), pa.bool_()
 INTEGERS, TEXTS = pa.list_(INTEGER), pa.list_(TEXT)
 
-PLACE: Final = pa.schema(
-    [
-        ("series", TEXT),
-        ("row_id", INTEGER),
-        ("number", INTEGER),
-        ("file", TEXT),
-        ("frame", INTEGER),
-        ("file_offset", INTEGER),
-        ("time_ns", INTEGER),
-        ("interface", SHORT),
-        ("connection", INTEGER),
-    ]
+PLACE: Final = (
+    ("series", TEXT),
+    ("row_id", INTEGER),
+    ("number", INTEGER),
+    ("file", TEXT),
+    ("frame", INTEGER),
+    ("file_offset", INTEGER),
 )
-"""Of the columns of packets, those that say where one is.
+"""Where a packet is.
 
     series: which captures belong together; numbers of packets and connections are counted over a series.
     row_id: of a packet in its series; ascends as packets could be read; bytes that begin no packet have one too.
     number: as `captures.packets.SeenPacket.number`: of bytes that begin no packet, that of the packet before them.
-    connection: null for a Ping.
 
 The others are `captures.decode.row.PacketRow`'s.
 """
+BEGUN: Final = ("row_id", "file", "frame", "file_offset")
+"""What tables of sessions and sequences have of the packet that each began with, beside its series."""
 
 RELATIONS: Final = pa.schema(
     [

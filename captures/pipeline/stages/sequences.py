@@ -47,7 +47,7 @@ from captures.pipeline.stages.rows import (
     message_of,
     values,
 )
-from captures.pipeline.stages.schema import ENDINGS, FINDINGS
+from captures.pipeline.stages.schema import BEGUN, ENDINGS, FINDINGS
 from captures.pipeline.stages.sequence_counts import SequenceCount
 from captures.pipeline.stages.sequence_schema import (
     CONFIRMATIONS,
@@ -64,7 +64,6 @@ COLUMNS: Final = (*ACKNOWLEDGMENT_COLUMNS, "file", "frame", "file_offset")
 KEY: Final = ("series", "identifier")
 """Rows of `keyed` that are alike in these come to one stage."""
 ORDER: Final = ("series", "row_id")
-PLACE: Final = ("row_id", "file", "frame", "file_offset")
 NUMBERS: Final = ("number", "sequence_number", "message_id", "time_ns")
 SCHEMAS: Final = {
     "findings": FINDINGS,
@@ -130,7 +129,7 @@ class SequenceStage:
         messages = numbered_messages(batch.filter(is_message), self._losses)
         acks = acknowledgments(batch.filter(pc.invert(is_message)))
         return zip(
-            zip(*(values(batch, name) for name in PLACE), strict=True),
+            zip(*(values(batch, name) for name in BEGUN), strict=True),
             values(batch, "series"),
             values(batch, "interface"),
             values(batch, "time_ns"),
@@ -195,7 +194,7 @@ class SequenceStage:
         if sequence is None:
             return False
         time_ns = columns["time_ns"]
-        place = tuple(of(name, begins) for name in PLACE)
+        place = tuple(of(name, begins) for name in BEGUN)
         count = self._count(series, sequence, place, queue, int(time_ns[begins]))
         count.last_ns = int(time_ns[rows[-1]])
         for (hop, first, last), some in zip(hops, piece.hops, strict=True):

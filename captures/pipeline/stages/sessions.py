@@ -27,7 +27,7 @@ from captures.pipeline.stages.facts import SESSION_COLUMNS, endpoints, session_f
 from captures.pipeline.stages.findings import finding_row
 from captures.pipeline.stages.relations import is_from, relations_of
 from captures.pipeline.stages.rows import Batches, batches_of, codes, key_text, queue_of, values
-from captures.pipeline.stages.schema import FINDINGS, RELATIONS, TEXT
+from captures.pipeline.stages.schema import BEGUN, FINDINGS, RELATIONS, TEXT
 from captures.pipeline.stages.session_schema import SESSIONS
 from captures.pipeline.stages.steady import Packets
 from mqproto.wire import guid_from_text
@@ -44,7 +44,6 @@ COLUMNS: Final = (
 """What this stage reads of packets."""
 KEY: Final = ("series", "connection")
 """Packets that are alike in these come to one stage."""
-PLACE: Final = ("row_id", "file", "frame", "file_offset")
 TOGETHER: Final = (
     "series",
     "connection",
@@ -160,7 +159,7 @@ class SessionStage:
         return zip(
             session_facts(batch),
             values(batch, "series"),
-            zip(*(values(batch, name) for name in PLACE), strict=True),
+            zip(*(values(batch, name) for name in BEGUN), strict=True),
             values(batch, "size_bytes"),
             values(batch, "queue_name"),
             strict=True,

@@ -21,17 +21,10 @@ from captures.decode.connections import OUTSTANDING_LIMIT, Connection, Half, Sen
 from captures.decode.sight import Kind
 from captures.pipeline.octets import Mask
 from captures.pipeline.records import Integers
+from captures.pipeline.stages.facts import HEADER
 from captures.pipeline.stages.rows import codes, integers
 
 NOBODY: Final = -1
-HEADER: Final = (
-    "ack_number",
-    "saved_first",
-    "saved_flags",
-    "sent_count",
-    "recoverable_sent_count",
-    "window_size",
-)
 LEAST: Final = 128
 """So many packets of a connection, one behind the other, are worth it."""
 FAR: Final = 0x4000
