@@ -29,6 +29,7 @@ from captures.pipeline.tables import Tables
 from captures.pipeline.work import SeriesResult
 from captures.tcp import Endpoint
 from tests.captures.frames import fragments_of
+from tests.captures.pipeline.contents import rows_of
 from tests.captures.pipeline.worlds import SMALL, worlds
 from tests.memory import memory_folder
 
@@ -216,11 +217,6 @@ def test_what_waited_for_a_fragment_waits_no_more_when_it_has_come() -> None:
     *before, sent = FRAMES["express-pair"][:4]
     first, second = (sent._replace(data=data) for data in fragments_of(sent.data))
     assert_read_as_one([*before, first, second, first, *FRAMES["express-pair"][4:]], [], range_bytes=100)
-
-
-def rows_of(tables: Tables) -> dict[str, list[str]]:
-    """All rows of all tables, in an order of their own."""
-    return {name: sorted(map(repr, tables.read(name).to_pylist())) for name in tables.manifest.tables}
 
 
 def test_a_capture_that_is_in_the_tables_already_is_not_read_again(tmp_path: Path) -> None:

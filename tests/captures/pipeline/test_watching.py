@@ -30,6 +30,7 @@ from captures.pipeline.watching import watch
 from mqproto.errors import MqprotoError, UsageError
 from simulator.bulk import write_capture
 from tests.captures.pipeline import processes
+from tests.captures.pipeline.contents import rows_of
 from tests.conformance import ROOT
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
@@ -57,11 +58,6 @@ def rotation(folder: Path, count: int) -> list[Path]:
                 capture.write(frame._replace(time_ns=began_ns + at * 60 * NANOSECONDS // size))
         paths.append(path)
     return paths
-
-
-def rows_of(tables: Tables) -> dict[str, list[str]]:
-    """All rows of all tables, in an order of their own."""
-    return {name: sorted(map(repr, tables.read(name).to_pylist())) for name in tables.manifest.tables}
 
 
 def read_at_once(folder: Path, out: Path) -> dict[str, list[str]]:
