@@ -18,6 +18,9 @@ import pyarrow as pa
 
 from captures.pipeline.whole import whole
 
+PACKED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
+"""A packet leaves 2.3 kB on its way through all stages, and a sixth of that so: of large captures it goes to the disk
+and back, which takes longer than to unpack it."""
 _BUCKETS: Final = b"buckets"
 
 
@@ -52,7 +55,7 @@ class Exchange:
             task: as for `put`.
             batches: made one by one, as each is in the file before the next is asked for.
         """
-        with whole(self._path(task)) as path, pa.ipc.new_file(path, schema) as writer:
+        with whole(self._path(task)) as path, pa.ipc.new_file(path, schema, options=PACKED) as writer:
             for batch in batches:
                 writer.write_batch(batch)
 
