@@ -13,12 +13,7 @@ from typing import Final, TypeVar
 
 from captures.decode.names import Names
 from captures.frame import CaptureError
-from captures.pipeline.files import (
-    RANGE_BYTES,
-    Range,
-    inventory,
-    ranges,
-)
+from captures.pipeline.files import RANGE_BYTES, Range, inventory, ranges
 from captures.pipeline.fragments import join_fragments
 from captures.pipeline.inputs import CAPTURES, captures_table
 from captures.pipeline.joining import JoinTask, join_ranges
@@ -101,10 +96,10 @@ def analyse(
         known_files = [file.path for series in found.series if series not in new for file in series.files]
         _Job(works, run, runner, range_bytes).carry_out()
 
-        replaced = set()
+        replaced: set[str] = set()
         for work in works:
             if (before := known.get(work.series.name)) is not None:
-                replaced |= set(before.part_names if work.known is None else before.saved)
+                replaced |= before.part_names if work.known is None else before.saved
             known[work.series.name] = work.save()
         folders = {part.name: run.folder for work in works for part in work.parts}
         verdicts = judge(

@@ -39,14 +39,14 @@ class Known:
     open_pairs: list[str]
 
     @property
-    def saved(self) -> list[str]:
+    def saved(self) -> set[str]:
         """All that is replaced when the series grows."""
-        return [self.growth, self.connections, *self.open_pairs, *([self.end] if self.end else [])]
+        return {self.growth, self.connections, *self.open_pairs, *([self.end] if self.end else [])}
 
     @property
-    def part_names(self) -> list[str]:
+    def part_names(self) -> set[str]:
         """Everything."""
-        return list({*self.captures, *self.saved, *(name for name, _, _ in self.packets)})
+        return {*self.captures, *self.saved, *(name for name, _, _ in self.packets)}
 
     def packet_parts(self, series: str, folders: Mapping[str, Path], folder: Path) -> Iterator[PacketPart]:
         """The parts of packets in their order.

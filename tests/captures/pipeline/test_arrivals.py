@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
 
 from captures.frame import NANOSECONDS
 from captures.pcapng import PcapngWriter
@@ -101,17 +103,17 @@ def test_the_stream_says_the_same_of_the_same_offsets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = capture(tmp_path, "one.pcapng")
-    reader = ArrivalSource({"path": str(tmp_path), "settleSeconds": "60"}).streamReader(None)  # type: ignore[arg-type]
+    reader = ArrivalSource({"path": str(tmp_path), "settleSeconds": "60"}).streamReader(StructType())
     start = reader.initialOffset()
     now_ns = first.stat().st_ctime_ns + SETTLE_NS
     monkeypatch.setattr(time, "time_ns", lambda: now_ns)
-    end = reader.latestOffset(start, None)  # type: ignore[arg-type]
+    end = reader.latestOffset(start, ReadAllAvailable())
     assert end == {CHANGED: first.stat().st_ctime_ns}
     for _ in range(2):
         [files] = reader.partitions(start, end)
         assert list(reader.read(files)) == [(str(first),)]
     assert reader.partitions(end, end) == []
-    assert reader.latestOffset(end, None) == end  # type: ignore[arg-type]
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
 
 
 @pytest.mark.parametrize(
@@ -120,4 +122,4 @@ def test_the_stream_says_the_same_of_the_same_offsets(
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        ArrivalSource(options).streamReader(None)  # type: ignore[arg-type]
+        ArrivalSource(options).streamReader(StructType())
