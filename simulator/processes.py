@@ -89,6 +89,13 @@ def process_in(stat: str) -> Process:
     return Process(int(pid), int(fields[1]), name, ticks / os.sysconf("SC_CLK_TCK"))
 
 
+def process_of(pid: int) -> Process | None:
+    """A process, if it still is; None as for others."""
+    with suppress(OSError):
+        return process_in((PROC / str(pid) / "stat").read_text("utf-8", "replace"))
+    return None
+
+
 def started_by(pid: int) -> list[Process]:
     """The processes that one has started, those that these have started, and so on."""
     below: dict[int, list[Process]] = {}
@@ -105,8 +112,8 @@ def started_by(pid: int) -> list[Process]:
 
 def _running() -> Iterator[Process]:
     for folder in PROC.glob("[0-9]*"):
-        with suppress(OSError):  # It has ended by now.
-            yield process_in((folder / "stat").read_text("utf-8", "replace"))
+        if (process := process_of(int(folder.name))) is not None:
+            yield process
 
 
 class Watch:

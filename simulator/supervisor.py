@@ -22,6 +22,7 @@ import trio
 
 from mqproto.errors import MqprotoError
 from simulator import places
+from simulator.processes import process_of
 from simulator.topology import Topology
 from simulator.views import Address, as_toml, seen_by
 
@@ -30,7 +31,6 @@ READY: Final = b"ready"
 """The words with which the lines begin that a supervised node prints: before it opens its store, when it listens."""
 READY_TIMEOUT_S: Final = 30
 STOP_TIMEOUT_S: Final = 10
-CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 class NodeError(MqprotoError):
@@ -95,11 +95,8 @@ class NodeProcess:
 
     def cpu_s(self) -> float | None:
         """User and system time it has taken so far, or None where the kernel does not tell."""
-        try:
-            fields = Path(f"/proc/{self.pid}/stat").read_text("ascii").rpartition(")")[2].split()
-        except OSError:
-            return None
-        return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+        process = process_of(self.pid)
+        return None if process is None else process.cpu_s
 
 
 class Supervisor:
