@@ -55,6 +55,7 @@ class PacketPart:
     """A part of the table of packets: rows of one series that follow one another.
 
     rows_before, framed_before: of the series, before it.
+    is_new: whether no run has judged it. is_end: whether the next run of its series replaces it.
     """
 
     path: str
@@ -63,6 +64,8 @@ class PacketPart:
     framed: int
     rows_before: int
     framed_before: int
+    is_new: bool
+    is_end: bool
 
     def __str__(self) -> str:
         return self.path

@@ -6,7 +6,7 @@ Each stage is one job for all series together, as there may be many small ones.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Final, TypeVar
@@ -17,6 +17,7 @@ from captures.pipeline.files import RANGE_BYTES, Range, inventory, ranges
 from captures.pipeline.fragments import join_fragments
 from captures.pipeline.inputs import CAPTURES, captures_table
 from captures.pipeline.joining import JoinTask, join_ranges
+from captures.pipeline.judged import FOLDER, Judged, horizon, judged
 from captures.pipeline.judging import damage_rows
 from captures.pipeline.known import Known, is_known, to_read
 from captures.pipeline.reading import Place, ReadTask, read_ranges
@@ -33,7 +34,9 @@ R = TypeVar("R")
 
 SERIES: Final = "series"
 REFUSED: Final = "refused"
-"""In the manifest's state: what is known of each series by its name, and why files were refused, by their paths."""
+JUDGED: Final = "judged"
+"""In the manifest's state: what is known of each series by its name, why files were refused, by their paths, and how
+far packets are judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +99,13 @@ def analyse(
         known_files = [file.path for series in found.series if series not in new for file in series.files]
         _Job(works, run, runner, range_bytes).carry_out()
 
+        before = judged(state.get(JUDGED))
+        if before is not None and any(_is_out_of_order(work, known, before) for work in works):
+            before = None
         replaced: set[str] = set()
         for work in works:
-            if (before := known.get(work.series.name)) is not None:
-                replaced |= before.part_names if work.known is None else before.saved
+            if (earlier := known.get(work.series.name)) is not None:
+                replaced |= earlier.part_names if work.known is None else earlier.saved
             known[work.series.name] = work.save()
         folders = {part.name: run.folder for work in works for part in work.parts}
         verdicts = judge(
@@ -110,8 +116,11 @@ def analyse(
                 for name, each in sorted(known.items())
                 for part in each.packet_parts(name, folders, tables.folder)
             ],
+            tables.folder,
+            before,
             lossy=(name for name, each in known.items() if each.is_lossy),
             names=names or Names(),
+            newest_ns=min((work.last_ns for work in works), default=None),
         )
         read = {file.path for series in found.series for file in series.files}
         refused = {path: why for path, why in state.get(REFUSED, {}).items() if path not in read}
@@ -122,15 +131,23 @@ def analyse(
         parts = [part for work in works for part in work.parts] + verdicts.parts
         if damage:
             parts.append(write_part(run.folder, f"findings/{run.name}-captures.parquet", damage_rows(damage)))
+            verdicts.judged.open.append(parts[-1].name)
             verdicts.codes["note", "damaged-capture"] += len(damage)
+        if before is not None and not verdicts.is_anew:
+            replaced |= before.replaced
+        else:
+            replaced |= {part.name for part in tables.manifest.parts if part.table in (*SCHEMAS, FOLDER)}
         dropped = [part for part in tables.manifest.parts if part.name in replaced]
-        kept = {part.table for part in tables.manifest.parts if part not in dropped} - SCHEMAS.keys()
+        kept = {part.table for part in tables.manifest.parts if part not in dropped}
         parts += _empty(run, kept | {part.table for part in parts})
         run.commit(
             added=parts,
-            replaced=SCHEMAS,
             dropped=dropped,
-            state={SERIES: {name: asdict(each) for name, each in known.items()}, REFUSED: refused},
+            state={
+                SERIES: {name: asdict(each) for name, each in known.items()},
+                REFUSED: refused,
+                JUDGED: asdict(verdicts.judged),
+            },
         )
     return Result(
         [work.result() for work in works],
@@ -139,6 +156,16 @@ def analyse(
         list(found.passed_over),
         known_files,
         verdicts.codes,
+    )
+
+
+def _is_out_of_order(work: Work, known: Mapping[str, Known], before: Judged) -> bool:
+    """Whether a series has packets that were judged and are read again, or came before what was taken to be over."""
+    if work.known is not None:
+        return False
+    first_ns = work.files[0].first_ns
+    return work.series.name in known or (
+        first_ns is not None and first_ns < horizon(before.newest_ns).quiet_ns
     )
 
 

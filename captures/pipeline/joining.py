@@ -21,11 +21,12 @@ from captures.pipeline.cutting import Packets, collected
 from captures.pipeline.files import CaptureFile, look_at, mapped
 from captures.pipeline.folders import SeriesFolder, hash_of
 from captures.pipeline.fragments import waiting_before
-from captures.pipeline.growth import save, saved_pairs
+from captures.pipeline.growth import FOLDER, saved_pairs
 from captures.pipeline.reading import CountedPair, Place
 from captures.pipeline.reassembly import RangeSegments
 from captures.pipeline.rows import NO_STREAM, packet_rows
 from captures.pipeline.runner import Count
+from captures.pipeline.saving import pickled, save
 from captures.pipeline.seams import OpenPair, Seam, Stitcher
 from captures.pipeline.segments import segments
 from captures.pipeline.tables import Part
@@ -110,8 +111,8 @@ def join_ranges(all_series: Mapping[str, ReadSeries], task: JoinTask, count: Cou
         for place in series.places:
             if place.number >= series.first:
                 for batch in series.folder.summaries.take(task.bucket, [place.number]):
-                    for pickled in batch.column("summary"):
-                        joiner.take(place.number, pickle.loads(pickled.as_buffer()))
+                    for summary in batch.column("summary"):
+                        joiner.take(place.number, pickle.loads(summary.as_buffer()))
         return joiner.finish()
 
 
@@ -156,8 +157,8 @@ class _Joiner:
         pairs = [stitcher.pair for stitcher in self._stitchers.values()]
         joined.saved = save(
             series.run_folder,
-            f"{series.saved}-open-{bucket:02d}.parquet",
-            ((hash_of(pair.ends), pickle.dumps(pair, pickle.HIGHEST_PROTOCOL)) for pair in pairs),
+            f"{FOLDER}/{series.saved}-open-{bucket:02d}.parquet",
+            ((hash_of(pair.ends), pickled(pair)) for pair in pairs),
         )
         for stitcher in self._stitchers.values():
             self._add(series.end, stitcher.finish(), joined.open_totals)

@@ -1,7 +1,8 @@
 """The stages that judge packets, as tasks: who brings which rows to which stage, and where its tables go.
 
 What a stage does stands in captures/pipeline/stages. Packets come from the table of packets, part by part; rows go from
-task to task in buckets, of which each has all that one connection, one sequence or one message needs.
+task to task in buckets, of which each has all that one connection, one sequence or one message needs. Each stage first
+takes what is new, and is saved as it stands then; what it says further is open. See captures.pipeline.judged.
 """
 
 from __future__ import annotations
@@ -9,21 +10,21 @@ from __future__ import annotations
 import gc
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property, wraps
-from pathlib import Path
-from typing import Any, Final
+from functools import wraps
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from captures.decode.findings import Severity
-from captures.decode.names import Names
 from captures.decode.sight import Kind
-from captures.pipeline.buckets import Outbox, PacketPart, PartIndex, by_connection, by_text, split
-from captures.pipeline.exchange import Exchange
+from captures.pipeline.buckets import PacketPart, by_connection, by_text, split
+from captures.pipeline.judged import FOLDER
+from captures.pipeline.records import Integers
 from captures.pipeline.runner import Count
+from captures.pipeline.saving import pickled, save, saved
 from captures.pipeline.stages import (
     clocks,
     directory,
@@ -34,13 +35,17 @@ from captures.pipeline.stages import (
     journeys,
     sequences,
     sessions,
+    settling,
     subjects,
 )
-from captures.pipeline.stages.facts import Losses, losses_of
+from captures.pipeline.stages.facts import losses_of
 from captures.pipeline.stages.rows import Batches
 from captures.pipeline.stages.schema import FINDINGS, RELATIONS
 from captures.pipeline.stages.sequence_schema import CONFIRMATIONS
 from captures.pipeline.tables import Part, write_part
+from captures.pipeline.workbench import OPEN, Bench, Done, Out, Route, Task
+
+T = TypeVar("T")
 
 BATCH_ROWS: Final = 65_536
 COLLECTED_OBJECTS: Final = 1_000_000
@@ -60,80 +65,11 @@ JOINED: Final = tuple(name for name in RELATIONS.names if name not in ("series",
 _READ: Final = tuple(
     dict.fromkeys(name for name in (*grouping.COLUMNS, *sequences.COLUMNS) if name not in JOINED)
 )
-
-
-@dataclass(frozen=True)
-class Bench:
-    """All that the tasks of one stage share.
-
-    run_folder: of the run, for its parts. run: its name.
-    parts: of the table of packets.
-    lossy: the series that the captures lack some of.
-    directory, losses, offsets_ns: what the stages before have found.
-    """
-
-    run_folder: Path
-    run: str
-    parts: tuple[PacketPart, ...]
-    lossy: frozenset[str]
-    names: Names
-    connection_buckets: int
-    sequence_buckets: int
-    message_buckets: int
-    directory: directory.Directory = field(default_factory=lambda: directory.Directory([], {}))
-    losses: Losses = field(default_factory=dict)
-    offsets_ns: Mapping[tuple[str, int], int] = field(default_factory=dict)
-
-    def exchange(self, name: str) -> Exchange:
-        """Rows on their way."""
-        return Exchange(self.run_folder / "_stages" / "judging", name)
-
-    @cached_property
-    def index(self) -> PartIndex:
-        """Where the rows of packets are."""
-        return PartIndex(self.parts)
-
-    def lossless(self, series: str) -> bool:
-        """Whether the captures lack nothing of a series."""
-        return series not in self.lossy
-
-    def part(self, table: str, stage: str, number: int, rows: pa.Table) -> Part:
-        """Write what one task of a stage has for a table."""
-        return write_part(self.run_folder, f"{table}/{self.run}-{stage}-{number:06d}.parquet", rows)
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """What one task is given.
-
-    number: of the part, or of the bucket.
-    files: of the exchanges that it reads, by name, where these were written by several tasks.
-    """
-
-    number: int
-    files: Mapping[str, tuple[int, ...]]
-
-    def __str__(self) -> str:
-        return f"part {self.number} of the packets"
-
-
-@dataclass(slots=True)
-class Done:
-    """What one task says.
-
-    parts: that it has written.
-    files: by the exchange's name and the bucket, the files of that task.
-    places: the capture points of its packets: series and interface.
-    """
-
-    parts: list[Part] = field(default_factory=list)
-    files: dict[str, dict[int, list[int]]] = field(default_factory=dict)
-    handshakes: pa.RecordBatch | None = None
-    places: set[tuple[str, int]] = field(default_factory=set)
-    losses: Losses = field(default_factory=dict)
-    clock_pairs: pa.RecordBatch | None = None
-    codes: dict[tuple[str, str], int] = field(default_factory=dict)
-
+FACTS, RELATED = "facts", "relations"
+SEQUENCE_ROWS, MESSAGE_ROWS, CONFIRMED = "sequence-rows", "message-rows", "confirmations"
+AGAIN: Final = f"{MESSAGE_ROWS} again"
+"""Rows on their way: what connections need, what packets are to them, what sequences and messages need. AGAIN has rows
+of packets of earlier runs of which more is known now."""
 
 Stage = Callable[[Bench, Task, Count], Done]
 
@@ -156,114 +92,176 @@ def _collecting_seldom(function: Stage) -> Stage:
 def share(bench: Bench, task: Task, count: Count) -> Done:
     """Packets of a part to their connections."""
     part = bench.parts[task.number]
-    handshakes = []
-    places: set[tuple[str, int]] = set()
+    done = Done()
+    found = done.open if task.number in bench.ends else done.settled
     facts: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
     for batch in _read(part, sessions.COLUMNS):
-        bucket = by_connection(part.series, batch.column("connection"), bench.connection_buckets)
+        bucket = by_connection(part.series, batch.column("connection"), bench.buckets.connections)
         for number, rows in split(batch, bucket).items():
             facts[number].append(rows)
         asked = pc.equal(batch.column("kind"), str(Kind.ESTABLISH_CONNECTION))
-        handshakes.append(batch.filter(asked).select(directory.HANDSHAKE_COLUMNS))
-        places |= {(part.series, number) for number in batch.column("interface").unique().to_pylist()}
+        found.handshakes.append(batch.filter(asked).select(directory.HANDSHAKE_COLUMNS))
+        found.places |= {(part.series, number) for number in batch.column("interface").unique().to_pylist()}
         count(batch.num_rows, 0)
-    bench.exchange("facts").put(
+    bench.exchange(FACTS).put(
         task.number, {number: pa.concat_batches(batches) for number, batches in facts.items()}
     )
-    return Done(handshakes=pa.concat_batches(handshakes) if handshakes else None, places=places)
+    return done
 
 
 @_collecting_seldom
 def judge_sessions(bench: Bench, task: Task, count: Count) -> Done:
     """The connections of a bucket."""
-    stage = sessions.SessionStage(bench.names, bench.directory)
-    relations = Outbox(bench.exchange("relations"), task.number)
-    out = _Out(bench, task.number, OF_SESSIONS, {"relations": relations})
+    done = Done()
+    routes = {
+        "relations": (RELATED, bench.index.of_rows),
+        "findings": (f"findings of {OF_SESSIONS}", bench.index.of_numbers),
+    }
+    settled, opened = _outs(bench, task, done, OF_SESSIONS, routes)
 
-    def add(found: Batches) -> None:
-        if (rows := found.pop("relations", None)) is not None:
-            relations.add(rows, bench.index.of_rows(rows))
-        if (some := found.get("sessions")) is not None:
-            out.done.losses |= losses_of(some)
+    def add(out: Out, found: Batches) -> None:
+        if (rows := found.get("sessions")) is not None:
+            out.found.losses |= losses_of(rows)
         out.add(found)
 
-    for rows in _pieces(bench.exchange("facts").take(task.number, range(len(bench.parts)))):
-        add(stage.take(rows))
-        count(rows.num_rows, 0)
-    add(stage.finish(bench.lossless))
-    return out.finish()
+    def take(out: Out, parts: Iterable[int]) -> None:
+        for rows in _pieces(bench.exchange(FACTS).take(task.number, parts)):
+            add(out, stage.take(rows))
+            count(rows.num_rows, 0)
+
+    stage = _resumed(bench, task, OF_SESSIONS, sessions.SessionStage) or sessions.SessionStage(bench.names)
+    stage.know(bench.directory)
+    take(settled, bench.new)
+    add(settled, stage.part(bench.parted_ns))
+    stage.know(directory.Directory({}))
+    done.saved = _saved(bench, task, OF_SESSIONS, stage)
+    stage.know(bench.directory)
+    take(opened, bench.ends)
+    add(opened, stage.finish(bench.lossless))
+    settled.finish()
+    opened.finish()
+    return done
 
 
 def relate(bench: Bench, task: Task, count: Count) -> Done:
-    """Packets of a part, and what they are to their sessions, to their sequences and their messages."""
+    """Packets of a part, and what they are to their sessions, to their sequences and their messages.
+
+    Of a part that an earlier run has judged come those packets of which a session says more by now.
+    """
     part = bench.parts[task.number]
-    relations = pa.Table.from_batches(
-        bench.exchange("relations").take(task.number, task.files["relations"]), RELATIONS
-    ).sort_by("row_id")
-    done = Done([bench.part("relations", "packets", task.number, relations)])
+    done = Done()
+    every = []
+    for name, stage, found in (
+        (RELATED, "packets", done.settled),
+        (f"{OPEN} {RELATED}", f"{OPEN}-packets", done.open),
+    ):
+        batches = bench.exchange(name).take(task.number, task.files[name])
+        relations = pa.Table.from_batches(batches, RELATIONS)
+        if relations.num_rows:
+            found.parts.append(bench.part("relations", stage, task.number, relations.sort_by("row_id")))
+        every.append(relations)
+    relations = pa.concat_tables(every).sort_by("row_id")
+    is_new, is_end = task.number in bench.new, task.number in bench.ends
     of_sequences: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
     of_messages: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
     at = 0
     for batch in _read(part, _READ):
+        if not (is_new or is_end):
+            batch = batch.filter(pc.is_in(batch.column("row_id"), _whole(relations["row_id"])))
         own = relations.slice(at, batch.num_rows)
         at += batch.num_rows
         assert own["row_id"].combine_chunks().equals(batch.column("row_id")), "a relation for each packet"
         for name in JOINED:
             batch = batch.append_column(name, _whole(own[name]))
-        rows = sequences.keyed(batch.select(sequences.COLUMNS))
-        for bucket, some in split(rows, by_text(rows.column("identifier"), bench.sequence_buckets)).items():
-            of_sequences[bucket].append(some)
+        if is_new or is_end:
+            rows = sequences.keyed(batch.select(sequences.COLUMNS))
+            bucket = by_text(rows.column("identifier"), bench.buckets.connections)
+            for number, some in split(rows, bucket).items():
+                of_sequences[number].append(some)
         rows = subjects.keyed(batch.select(grouping.COLUMNS))
-        for bucket, some in split(rows, by_text(rows.column("subject"), bench.message_buckets)).items():
-            of_messages[bucket].append(some)
+        for number, some in split(rows, by_text(rows.column("subject"), bench.buckets.messages)).items():
+            of_messages[number].append(some)
         count(batch.num_rows, 0)
-    for name, buckets in (("sequence-rows", of_sequences), ("message-rows", of_messages)):
+    messages = MESSAGE_ROWS if is_new or is_end else AGAIN
+    for name, buckets in ((SEQUENCE_ROWS, of_sequences), (messages, of_messages)):
         bench.exchange(name).put(
             task.number, {bucket: pa.concat_batches(some) for bucket, some in buckets.items()}
         )
+    done.files[messages] = {bucket: [task.number] for bucket in of_messages}
     return done
 
 
 @_collecting_seldom
 def judge_sequences(bench: Bench, task: Task, count: Count) -> Done:
     """The sequences of a bucket."""
-    stage = sequences.SequenceStage(bench.losses)
-    confirmations = Outbox(bench.exchange("confirmations"), task.number)
-    out = _Out(bench, task.number, OF_SEQUENCES, {"confirmations": confirmations})
+    done = Done()
 
-    def add(found: Batches) -> None:
-        if (some := found.pop("confirmations", None)) is not None:
-            confirmations.add(some, by_text(some.column("subject"), bench.message_buckets))
-        out.add(found)
+    def to_messages(rows: pa.RecordBatch) -> Integers:
+        return by_text(rows.column("subject"), bench.buckets.messages)
 
-    for rows in _pieces(bench.exchange("sequence-rows").take(task.number, range(len(bench.parts)))):
-        add(stage.take(rows))
-        count(rows.num_rows, 0)
-    add(stage.finish(bench.lossless))
-    return out.finish()
+    routes = {
+        "confirmations": (CONFIRMED, to_messages),
+        "findings": (f"findings of {OF_SEQUENCES}", bench.index.of_numbers),
+    }
+    settled, opened = _outs(bench, task, done, OF_SEQUENCES, routes)
+
+    def take(out: Out, parts: Iterable[int]) -> None:
+        for rows in _pieces(bench.exchange(SEQUENCE_ROWS).take(task.number, parts)):
+            out.add(stage.take(rows))
+            count(rows.num_rows, 0)
+
+    stage = _resumed(bench, task, OF_SEQUENCES, sequences.SequenceStage) or sequences.SequenceStage()
+    stage.know(bench.losses)
+    take(settled, bench.new)
+    stage.know({})
+    done.saved = _saved(bench, task, OF_SEQUENCES, stage)
+    stage.know(bench.losses)
+    take(opened, bench.ends)
+    opened.add(stage.finish(bench.lossless))
+    settled.finish()
+    opened.finish()
+    return done
 
 
 @_collecting_seldom
 def judge_journeys(bench: Bench, task: Task, count: Count) -> Done:
     """The messages of a bucket, from hop to hop, where capture points have clocks of their own."""
-    clock = clocks.ClockStage()
-    messages = grouping.MessageStages(journeys.JourneyStage(bench.losses), clock)
-    done = _messages_to(messages, bench, task, count, OF_JOURNEYS)
-    done.clock_pairs = clock.pairs()
+    done = Done()
+    messages = OfMessages(bench, task)
+    for out, rows in zip(
+        _message_outs(bench, task, done, OF_JOURNEYS), (messages.settled, messages.open), strict=True
+    ):
+        clock = clocks.ClockStage()
+        _tell(grouping.MessageStages(journeys.JourneyStage(bench.losses), clock), rows, out, count)
+        out.found.clock_pairs.append(clock.pairs())
     return done
 
 
 @_collecting_seldom
 def tell_histories(bench: Bench, task: Task, count: Count) -> Done:
     """The messages of a bucket, each as a whole, by one clock."""
-    return _messages_to(grouping.MessageStages(*_tellers(bench)), bench, task, count, OF_HISTORIES)
+    done = Done()
+    messages = OfMessages(bench, task)
+    for out, rows in zip(
+        _message_outs(bench, task, done, OF_HISTORIES), (messages.settled, messages.open), strict=True
+    ):
+        _tell(grouping.MessageStages(*_tellers(bench)), rows, out, count)
+    done.saved = messages.save()
+    return done
 
 
 @_collecting_seldom
 def judge_journeys_and_tell(bench: Bench, task: Task, count: Count) -> Done:
     """The same both at once, where there is one capture point."""
-    messages = grouping.MessageStages(journeys.JourneyStage(bench.losses), *_tellers(bench))
-    return _messages_to(messages, bench, task, count, OF_JOURNEYS)
+    done = Done()
+    messages = OfMessages(bench, task)
+    for out, rows in zip(
+        _message_outs(bench, task, done, OF_JOURNEYS), (messages.settled, messages.open), strict=True
+    ):
+        journey = journeys.JourneyStage(bench.losses)
+        _tell(grouping.MessageStages(journey, *_tellers(bench)), rows, out, count)
+    done.saved = messages.save()
+    return done
 
 
 def _tellers(bench: Bench) -> tuple[grouping.OfMessages, ...]:
@@ -274,52 +272,167 @@ def _tellers(bench: Bench) -> tuple[grouping.OfMessages, ...]:
     )
 
 
-def _messages_to(
-    messages: grouping.MessageStages, bench: Bench, task: Task, count: Count, stage: str
-) -> Done:
-    """All rows of a bucket of messages, and what OrderAcks say of these; those of one message together."""
-    out = _Out(bench, task.number, stage)
-    batches = list(bench.exchange("message-rows").take(task.number, range(len(bench.parts))))
-    if batches:
-        confirmed = bench.exchange("confirmations").take(task.number, task.files["confirmations"])
-        rows = pa.concat_tables(
-            [pa.Table.from_batches(batches), pa.Table.from_batches(confirmed, CONFIRMATIONS)],
-            promote_options="default",
-        )
-        order = [(name, "ascending") for name in grouping.ORDER]
-        for batch in rows.sort_by(order).to_batches(BATCH_ROWS):
-            out.add(messages.take(batch))
+def _message_outs(bench: Bench, task: Task, done: Done, stage: str) -> tuple[Out, Out]:
+    return _outs(
+        bench, task, done, stage, {"findings": (f"findings of {OF_JOURNEYS}", bench.index.of_numbers)}
+    )
+
+
+def _outs(
+    bench: Bench, task: Task, done: Done, stage: str, routes: Mapping[str, tuple[str, Route]]
+) -> tuple[Out, Out]:
+    """For what is settled, and for what is open."""
+    return (
+        Out(bench, task, done, stage, routes, is_open=False),
+        Out(bench, task, done, stage, routes, is_open=True),
+    )
+
+
+def _tell(stages: grouping.MessageStages, rows: pa.Table | None, out: Out, count: Count) -> None:
+    """Messages to their stages, and what comes out."""
+    if rows is not None:
+        for batch in rows.to_batches(BATCH_ROWS):
+            out.add(stages.take(batch))
             count(batch.num_rows, 0)
-    out.add(messages.finish())
-    return out.finish()
+        out.add(stages.finish())
+    out.finish()
+
+
+class OfMessages:
+    """All rows of a bucket of messages, and what OrderAcks say of these; those of one message together.
+
+    Attributes:
+        settled, open: by whether more is expected of the message; None if there are none.
+    """
+
+    def __init__(self, bench: Bench, task: Task) -> None:
+        self._bench = bench
+        self._number = task.number
+        kept = self._kept()
+        new = self._rows(MESSAGE_ROWS, bench.new, CONFIRMED, task)
+        last = self._rows(MESSAGE_ROWS, bench.ends, f"{OPEN} {CONFIRMED}", task)
+        again = _table(bench.exchange(AGAIN).take(task.number, task.files[AGAIN]))
+        if kept is not None and again is not None:
+            again = again.filter(pc.is_in(again["subject"], _whole(kept["subject"])))
+            kept = kept.filter(pc.invert(pc.is_in(_names(kept), _names(again))))
+        elif kept is None:
+            again = None  # Their messages are over.
+        remembered = self._remembered(new, kept)
+        rows = _sorted(kept, again, new, remembered)
+        self.settled: pa.Table | None = None
+        self._kept_rows: pa.Table | None = None
+        if rows is not None:
+            others = pa.array([], pa.string()) if last is None else last["subject"].unique()
+            [batch] = rows.combine_chunks().to_batches()
+            over = pa.array(settling.settled(batch, bench.horizon, others))
+            self.settled, self._kept_rows = rows.filter(over), rows.filter(pc.invert(over))
+        self.open = self._kept_rows if last is None else _sorted(self._kept_rows, last)
+
+    def save(self) -> Part:
+        """Keep what is open but for what only the end lets be read."""
+        rows = pa.table({}) if self._kept_rows is None else self._kept_rows
+        name = f"{FOLDER}/{self._bench.run}-messages-{self._number:06d}.parquet"
+        return write_part(self._bench.run_folder, name, rows)
+
+    def _kept(self) -> pa.Table | None:
+        before = self._bench.before
+        if before is None:
+            return None
+        rows = pq.read_table(self._bench.tables_folder / before.messages[self._number], partitioning=None)
+        return rows if rows.num_rows else None
+
+    def _rows(self, name: str, parts: Iterable[int], confirmed: str, task: Task) -> pa.Table | None:
+        rows = _table(self._bench.exchange(name).take(self._number, parts))
+        acks = self._bench.exchange(confirmed).take(self._number, task.files[confirmed])
+        return _together(rows, pa.Table.from_batches(acks, CONFIRMATIONS))
+
+    def _remembered(self, new: pa.Table | None, kept: pa.Table | None) -> pa.Table | None:
+        """What earlier runs have settled of messages of which there is more."""
+        before = self._bench.before
+        if before is None or new is None or not before.arrivals[self._number]:
+            return None
+        subjects = new.filter(pc.invert(new["about"]))["subject"].unique()
+        if kept is not None:
+            subjects = subjects.filter(pc.invert(pc.is_in(subjects, _whole(kept["subject"]))))
+        paths = [str(self._bench.tables_folder / name) for name in before.arrivals[self._number]]
+        found = ds.dataset(paths, format="parquet").to_table(filter=ds.field("message").isin(subjects))
+        return _table(map(duplicates.remembered, found.to_batches()))
+
+
+def _table(batches: Iterable[pa.RecordBatch]) -> pa.Table | None:
+    some = [batch for batch in batches if batch.num_rows]
+    return pa.Table.from_batches(some) if some else None
+
+
+def _together(*tables: pa.Table | None) -> pa.Table | None:
+    """The rows of all; what a table has no column for is null."""
+    some = [table for table in tables if table is not None and table.num_rows]
+    return pa.concat_tables(some, promote_options="default") if some else None
+
+
+def _sorted(*tables: pa.Table | None) -> pa.Table | None:
+    """The rows of all, those of one message together."""
+    rows = _together(*tables)
+    return None if rows is None else rows.sort_by([(name, "ascending") for name in grouping.ORDER])
+
+
+def _names(rows: pa.Table) -> pa.Array:
+    """What each row of `subjects.keyed` is known by; null of others."""
+    columns = (_whole(rows[name]).cast(pa.string()) for name in ("series", "row_id", "about"))
+    return pc.binary_join_element_wise(*columns, "/")
+
+
+def _resumed(bench: Bench, task: Task, name: str, kind: type[T]) -> T | None:
+    """A stage as the run before has saved it."""
+    if bench.before is None:
+        return None
+    names = bench.before.sessions if name == OF_SESSIONS else bench.before.sequences
+    return saved(bench.tables_folder / names[task.number], kind)
+
+
+def _saved(bench: Bench, task: Task, name: str, stage: object) -> Part:
+    return save(
+        bench.run_folder, f"{FOLDER}/{bench.run}-{name}-{task.number:06d}.parquet", [(0, pickled(stage))]
+    )
 
 
 def place_findings(bench: Bench, task: Task, count: Count) -> Done:
     """All that was found about the packets of a part, with their places."""
-    found = [batch for name in FINDERS for batch in bench.exchange(name).take(task.number, task.files[name])]
-    places: dict[tuple[int, bool], tuple[Any, ...]] = {}
-    if task.number < len(bench.parts):
-        part = bench.parts[task.number]
-        for batch in _read(part, findings.COLUMNS):
-            found.append(findings.packet_findings(batch))
-        wanted = pa.Table.from_batches(found, FINDINGS)
-        places = _places(part, wanted)
-    rows = pa.Table.from_batches(found, FINDINGS).sort_by(
-        [("number", "ascending"), ("row_id", "ascending"), ("rank", "ascending")]
-    )
-    if not rows.num_rows:
-        return Done()
+    done = Done()
+    settled, opened = _findings(bench, task, ""), _findings(bench, task, f"{OPEN} ")
+    if task.number in bench.new or task.number in bench.ends:
+        own = opened if task.number in bench.ends else settled
+        own += map(findings.packet_findings, _read(bench.parts[task.number], findings.COLUMNS))
+    wanted = pa.Table.from_batches([*settled, *opened], FINDINGS)
+    if not wanted.num_rows:
+        return done
+    places = _places(bench.parts[task.number], wanted) if task.number < len(bench.parts) else {}
+    for found, stage, batches in ((done.settled, "packets", settled), (done.open, f"{OPEN}-packets", opened)):
+        rows = pa.Table.from_batches(batches, FINDINGS)
+        if not rows.num_rows:
+            continue
+        rows = _placed(rows, places)
+        found.codes.update(zip(rows["severity"].to_pylist(), rows["code"].to_pylist(), strict=True))
+        found.parts.append(bench.part("findings", stage, task.number, rows))
+        count(rows.num_rows, 0)
+    return done
+
+
+def _findings(bench: Bench, task: Task, prefix: str) -> list[pa.RecordBatch]:
+    names = [prefix + name for name in FINDERS]
+    return [batch for name in names for batch in bench.exchange(name).take(task.number, task.files[name])]
+
+
+def _placed(rows: pa.Table, places: dict[tuple[int, bool], tuple[Any, ...]]) -> pa.Table:
+    """Findings with the places of the packets that they are about."""
+    rows = rows.sort_by([("number", "ascending"), ("row_id", "ascending"), ("rank", "ascending")])
     placed = [
         places.get((row_id, True)) or places.get((number, False)) or (None, None, None)
         for row_id, number in zip(rows["row_id"].to_pylist(), rows["number"].to_pylist(), strict=True)
     ]
     for name, column in zip(PLACED, zip(*placed, strict=True), strict=True):
         rows = rows.append_column(name, pa.array(column, PLACED_FINDINGS.field(name).type))
-    codes: defaultdict[tuple[str, str], int] = defaultdict(int)
-    for key in zip(rows["severity"].to_pylist(), rows["code"].to_pylist(), strict=True):
-        codes[key] += 1
-    count(rows.num_rows, 0)
-    return Done([bench.part("findings", "packets", task.number, rows)], codes=dict(codes))
+    return rows
 
 
 def _places(part: PacketPart, wanted: pa.Table) -> dict[tuple[int, bool], tuple[Any, ...]]:
@@ -360,37 +473,6 @@ def damage_rows(damage: Iterable[tuple[str, str, int, str]]) -> pa.Table:
         for series, file, offset, reason in damage
     ]
     return pa.Table.from_pylist(rows, schema=PLACED_FINDINGS)
-
-
-class _Out:
-    """The tables of one bucket, and the findings of it on their way to their packets."""
-
-    def __init__(self, bench: Bench, number: int, stage: str, boxes: dict[str, Outbox] | None = None) -> None:
-        self.done = Done()
-        self._findings = f"findings of {stage}"
-        self.boxes = {**(boxes or {}), self._findings: Outbox(bench.exchange(self._findings), number)}
-        self._bench = bench
-        self._number = number
-        self._stage = stage
-        self._tables: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
-
-    def add(self, found: Batches) -> None:
-        """What a stage gives."""
-        for name, batch in found.items():
-            if name == "findings":
-                self.boxes[self._findings].add(batch, self._bench.index.of_numbers(batch))
-            else:
-                self._tables[name].append(batch)
-
-    def finish(self) -> Done:
-        """Write everything."""
-        for name, batches in self._tables.items():
-            rows = pa.Table.from_batches(batches)
-            self.done.parts.append(self._bench.part(name, self._stage, self._number, rows))
-        for name, box in self.boxes.items():
-            box.flush()
-            self.done.files[name] = dict(box.written)
-        return self.done
 
 
 def _read(part: PacketPart, columns: Iterable[str]) -> Iterator[pa.RecordBatch]:

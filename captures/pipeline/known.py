@@ -11,7 +11,8 @@ from typing import NamedTuple
 from captures.frame import CaptureError
 from captures.pipeline.buckets import PacketPart
 from captures.pipeline.files import Series, in_order, look_at
-from captures.pipeline.growth import FORM, Growth, saved_growth
+from captures.pipeline.growth import FORM, Growth
+from captures.pipeline.saving import saved
 
 
 @dataclass(slots=True)
@@ -57,7 +58,8 @@ class Known:
         rows_before = framed_before = 0
         for name, rows, framed in self.packets:
             path = folders.get(name, folder) / name
-            yield PacketPart(str(path), series, rows, framed, rows_before, framed_before)
+            is_new, is_end = name in folders, name == self.end
+            yield PacketPart(str(path), series, rows, framed, rows_before, framed_before, is_new, is_end)
             rows_before, framed_before = rows_before + rows, framed_before + framed
 
 
@@ -94,7 +96,7 @@ def to_read(series: Series, known: Mapping[str, Known], folder: Path) -> ToRead:
     new = in_order(file for file in series.files if file.fingerprint not in read)
     replaced: set[str] = set()
     if earlier.form == FORM:
-        growth = saved_growth(folder / earlier.growth)
+        growth = saved(folder / earlier.growth, Growth)
         # The same file, of which more has been written since.
         begun = {(file.path, file.first_ns): file.fingerprint for file in growth.files}
         replaced = {begun[key] for file in new if (key := (file.path, file.first_ns)) in begun}

@@ -1,15 +1,17 @@
 """From the table of packets to what they mean: sessions, sequences, messages, findings; and in which order.
 
-All packets of all runs are judged anew in each run, since a message may have crossed one hop in an earlier one. What is
-read for that are some columns of the table, not the captures.
+What is new is judged, and what earlier runs have left open; see captures.pipeline.judged. What is read for that are
+some columns of the table, not the captures.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -17,15 +19,17 @@ import pyarrow as pa
 from captures.decode.names import Names
 from captures.pipeline import judging
 from captures.pipeline.buckets import PacketPart
-from captures.pipeline.judging import Bench, Done, Task
+from captures.pipeline.judged import FOLDER, FORM, PARTED_NS, Buckets, Judged, Past, digest, horizon
 from captures.pipeline.runner import Runner
-from captures.pipeline.stages import clocks, directory, duplicates
-from captures.pipeline.stages.facts import Losses
+from captures.pipeline.saving import pickled, save, saved
+from captures.pipeline.stages import clocks, duplicates
 from captures.pipeline.stages.history_schema import HISTORIES, HOPS
+from captures.pipeline.stages.rows import batch_of
 from captures.pipeline.stages.schema import ENDINGS, RELATIONS
 from captures.pipeline.stages.sequence_schema import GAPS, ORDER_ACKS, SEQUENCE_HOPS, SEQUENCES
 from captures.pipeline.stages.session_schema import SESSIONS
 from captures.pipeline.tables import Part, Run
+from captures.pipeline.workbench import OPEN, Bench, Done, Task
 
 SCHEMAS: Final = {
     "relations": RELATIONS,
@@ -42,7 +46,7 @@ SCHEMAS: Final = {
     "clocks": clocks.CLOCKS,
     "findings": judging.PLACED_FINDINGS,
 }
-"""All tables that are made anew by each run. Every one is there, though it may have no rows."""
+"""All tables of what packets mean. Every one is there, though it may have no rows."""
 CONNECTION_ROWS: Final = 200_000
 """For about so many packets there is one bucket of connections, and of sequences; up to BUCKETS."""
 BUCKETS: Final = 64
@@ -54,79 +58,168 @@ MESSAGE_ROWS: Final = 100_000
 class Verdicts:
     """What came of it.
 
-    codes: how often each severity and code was found.
+    parts: that were written. is_anew: whether they take the place of all earlier ones; else of `Judged.replaced`.
+    codes: how often each severity and code was found, over all runs.
     """
 
     parts: list[Part]
+    is_anew: bool
     codes: Counter[tuple[str, str]]
+    judged: Judged
 
 
 def judge(
-    run: Run, runner: Runner, parts: Sequence[PacketPart], *, lossy: Iterable[str], names: Names
+    run: Run,
+    runner: Runner,
+    parts: Sequence[PacketPart],
+    tables_folder: Path,
+    before: Judged | None,
+    *,
+    lossy: Iterable[str],
+    names: Names,
+    newest_ns: int | None,
 ) -> Verdicts:
-    """Judge all packets.
+    """Judge what is new, or all packets.
 
     Args:
         parts: the table of packets; those of a series follow one another.
+        tables_folder: the tables as they were before this run.
+        before: how far judging had come; None if all packets are to be judged.
         lossy: the series that the captures lack some of.
+        newest_ns: when the last frame was caught; of the series that have grown, in the one that is furthest behind.
+            None if none has.
     """
-    rows = sum(part.rows for part in parts)
-    buckets = min(BUCKETS, 1 + rows // CONNECTION_ROWS)
+    incomplete = frozenset(lossy)
+    wanted = _wanted(sum(part.rows for part in parts if part.is_new))
+    if before is not None and not (
+        before.names == digest(names) and incomplete.isdisjoint(before.whole) and before.buckets.hold(wanted)
+    ):
+        before = None
+    if before is None:
+        wanted = _wanted(sum(part.rows for part in parts))
+    newest_ns = max(newest_ns or 0, before.newest_ns if before is not None else 0)
+    numbered = list(enumerate(parts))
     bench = Bench(
         run.folder,
         run.name,
+        tables_folder,
         tuple(parts),
-        frozenset(lossy),
+        tuple(number for number, part in numbered if not part.is_end and (part.is_new or before is None)),
+        tuple(number for number, part in numbered if part.is_end),
+        incomplete,
         names,
-        connection_buckets=buckets,
-        sequence_buckets=buckets,
-        message_buckets=1 + rows // MESSAGE_ROWS,
+        wanted if before is None else before.buckets,
+        before,
+        horizon(newest_ns),
+        newest_ns - PARTED_NS,
     )
-    return _Judge(bench, runner).judge() if parts else Verdicts([], Counter())
+    return _Judge(bench, runner, newest_ns).judge()
+
+
+def _wanted(rows: int) -> Buckets:
+    return Buckets(min(BUCKETS, 1 + rows // CONNECTION_ROWS), 1 + rows // MESSAGE_ROWS)
+
+
+RELATIONS_READ: Final = (judging.RELATED, f"{OPEN} {judging.RELATED}")
+MESSAGES_READ: Final = (judging.CONFIRMED, f"{OPEN} {judging.CONFIRMED}", judging.AGAIN)
+FINDINGS_READ: Final = (*judging.FINDERS, *(f"{OPEN} {name}" for name in judging.FINDERS))
 
 
 class _Judge:
     """The stages, one after the other."""
 
-    def __init__(self, bench: Bench, runner: Runner) -> None:
+    def __init__(self, bench: Bench, runner: Runner, newest_ns: int) -> None:
         self._bench = bench
         self._runner = runner
+        self._newest_ns = newest_ns
         self._parts: list[Part] = []
+        self._open: list[Part] = []
+        self._saved: list[Part] = []
         self._files: defaultdict[str, defaultdict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+        before = bench.before
+        self._past = Past() if before is None else saved(bench.tables_folder / before.past, Past)
 
     def judge(self) -> Verdicts:
         """Everything, in an order in which each has what it needs."""
-        bench = self._bench
-        parts, connections = range(len(bench.parts)), range(bench.connection_buckets)
-        sequences, messages = range(bench.sequence_buckets), range(bench.message_buckets)
+        bench, past = self._bench, self._past
+        connections, messages = range(bench.buckets.connections), range(bench.buckets.messages)
 
-        shared = self._carry_out("sharing out packets", judging.share, parts)
-        handshakes = [done.handshakes for done in shared if done.handshakes is not None]
-        self._bench = replace(self._bench, directory=directory.learn(handshakes))
+        shared = self._carry_out("sharing out packets", judging.share, sorted((*bench.new, *bench.ends)))
+        past.learners.learn(batch for done in shared for batch in done.settled.handshakes)
+        past.places.update(*(done.settled.places for done in shared))
+        learners = deepcopy(past.learners)
+        learners.learn(batch for done in shared for batch in done.open.handshakes)
+        places = past.places.union(*(done.open.places for done in shared))
+        self._bench = replace(bench, directory=learners.directory())
 
-        losses: Losses = {}
-        for done in self._carry_out("judging sessions", judging.judge_sessions, connections):
-            losses |= done.losses
-        self._drop("facts")
+        of_sessions = self._carry_out("judging sessions", judging.judge_sessions, connections)
+        self._drop(judging.FACTS)
+        for done in of_sessions:
+            past.lose(done.settled.losses)
+        losses = dict(past.losses)
+        for done in of_sessions:
+            losses |= done.open.losses
         self._bench = replace(self._bench, losses=losses)
 
-        self._carry_out("relating packets", judging.relate, parts, ("relations",))
-        self._drop("relations")
-        self._carry_out("judging sequences", judging.judge_sequences, sequences)
-        self._drop("sequence-rows")
-        if len(set().union(*(done.places for done in shared))) > 1:
+        touched = self._of_parts(RELATIONS_READ)
+        self._carry_out("relating packets", judging.relate, touched, RELATIONS_READ)
+        self._drop(*RELATIONS_READ)
+        of_sequences = self._carry_out("judging sequences", judging.judge_sequences, connections)
+        self._drop(judging.SEQUENCE_ROWS)
+        if len(places) > 1:
             self._compare_clocks(messages)
-            self._carry_out("telling histories", judging.tell_histories, messages, ("confirmations",))
+            told = self._carry_out("telling histories", judging.tell_histories, messages, MESSAGES_READ)
         else:
             follow = judging.judge_journeys_and_tell
-            self._carry_out("following messages", follow, messages, ("confirmations",))
-        self._drop("message-rows", "confirmations")
-        codes: Counter[tuple[str, str]] = Counter()
+            told = self._carry_out("following messages", follow, messages, MESSAGES_READ)
+        self._drop(judging.MESSAGE_ROWS, *MESSAGES_READ)
+
         # Behind the parts comes what is about no packet.
-        about = range(len(bench.parts) + 1)
-        for done in self._carry_out("placing findings", judging.place_findings, about, judging.FINDERS):
-            codes.update(done.codes)
-        return Verdicts(self._parts, codes)
+        about = [*self._of_parts(FINDINGS_READ), len(bench.parts)]
+        found = self._carry_out("placing findings", judging.place_findings, about, FINDINGS_READ)
+        for done in found:
+            past.codes.update(done.settled.codes)
+        codes = past.codes.copy()
+        for done in found:
+            codes.update(done.open.codes)
+        judged = self._judged(of_sessions, of_sequences, told)
+        return Verdicts([*self._parts, *self._open, *self._saved], bench.before is None, codes, judged)
+
+    def _judged(self, of_sessions: list[Done], of_sequences: list[Done], told: list[Done]) -> Judged:
+        """What the next run has to know."""
+        bench = self._bench
+        past = save(bench.run_folder, f"{FOLDER}/{bench.run}-past.parquet", [(0, pickled(self._past))])
+        self._saved.append(past)
+        arrivals = (
+            [list(names) for names in bench.before.arrivals]
+            if bench.before is not None
+            else [[] for _ in told]
+        )
+        for names, done in zip(arrivals, told, strict=True):
+            names += (part.name for part in done.settled.parts if part.table == "arrivals")
+        sessions, sequences, messages = (
+            [done.saved.name for done in each if done.saved is not None]
+            for each in (of_sessions, of_sequences, told)
+        )
+        return Judged(
+            form=FORM,
+            names=digest(bench.names),
+            whole=sorted({part.series for part in bench.parts} - bench.lossy),
+            newest_ns=self._newest_ns,
+            buckets=bench.buckets,
+            past=past.name,
+            sessions=sessions,
+            sequences=sequences,
+            messages=messages,
+            arrivals=arrivals,
+            open=[part.name for part in self._open],
+        )
+
+    def _of_parts(self, names: Iterable[str]) -> list[int]:
+        """The parts that are new, and those of which there is something in these exchanges."""
+        bench = self._bench
+        about = set().union(*(self._files[name] for name in names)) - {len(bench.parts)}
+        return sorted(about.union(bench.new, bench.ends))
 
     def _drop(self, *names: str) -> None:
         """Delete exchanges that no later stage takes from."""
@@ -135,14 +228,17 @@ class _Judge:
 
     def _compare_clocks(self, messages: range) -> None:
         """Follow messages first, as they tell how far the clocks of capture points are apart."""
-        bench = self._bench
-        journeys = self._carry_out("following messages", judging.judge_journeys, messages, ("confirmations",))
-        found = clocks.clocks(done.clock_pairs for done in journeys if done.clock_pairs is not None)
-        self._parts.append(bench.part("clocks", "journeys", 0, pa.Table.from_batches([found])))
+        bench, past = self._bench, self._past
+        journeys = self._carry_out("following messages", judging.judge_journeys, messages, MESSAGES_READ)
+        settled = [pairs for done in journeys for pairs in done.settled.clock_pairs]
+        past.clock_pairs = clocks.merged([batch_of(clocks.CLOCK_PAIRS, past.clock_pairs), *settled])
+        opened = [pairs for done in journeys for pairs in done.open.clock_pairs]
+        found = clocks.clocks([batch_of(clocks.CLOCK_PAIRS, past.clock_pairs), *opened])
+        self._open.append(bench.part("clocks", "journeys", 0, pa.Table.from_batches([found])))
         self._bench = replace(bench, offsets_ns=clocks.offsets_ns(found))
 
     def _carry_out(
-        self, stage: str, function: judging.Stage, numbers: range, reads: Sequence[str] = ()
+        self, stage: str, function: judging.Stage, numbers: Iterable[int], reads: Sequence[str] = ()
     ) -> list[Done]:
         """One task for each number; it is told which files of the exchanges that it reads are for it."""
         tasks = [
@@ -150,7 +246,10 @@ class _Judge:
         ]
         results = self._runner(stage, partial(function, self._bench), tasks)
         for done in results:
-            self._parts += done.parts
+            self._parts += done.settled.parts
+            self._open += done.open.parts
+            if done.saved is not None:
+                self._saved.append(done.saved)
             for name, files in done.files.items():
                 for bucket, some in files.items():
                     self._files[name][bucket] += some

@@ -21,11 +21,12 @@ from captures.packets import Totals
 from captures.pipeline.files import RANGE_BYTES, CaptureFile
 from captures.pipeline.folders import SeriesFolder
 from captures.pipeline.fragments import FragmentsJoined, FragmentTask
-from captures.pipeline.growth import CONNECTIONS, FOLDER, FORM, SILENT_NS, Growth, save
+from captures.pipeline.growth import CONNECTIONS, FOLDER, FORM, SILENT_NS, Growth
 from captures.pipeline.joining import Joined, ReadSeries
 from captures.pipeline.known import Known, ToRead
 from captures.pipeline.lookback import LIMIT_COUNT
 from captures.pipeline.reading import Place, RangeRead
+from captures.pipeline.saving import pickled, save
 from captures.pipeline.scan import Scanned, readings
 from captures.pipeline.tables import Part, Run, write_part
 from captures.pipeline.whole import whole
@@ -79,9 +80,9 @@ class Work:
         self._frames_before = list(self.growth.frames_before)
         self._reads: dict[int, RangeRead] = {}
         self._waiting_count = 0
-        for number, pickled in self.growth.waiting.items():
+        for number, content in self.growth.waiting.items():
             with whole(self.folder.waiting(number)) as path:
-                path.write_bytes(pickled)
+                path.write_bytes(content)
 
     @property
     def end(self) -> int:
@@ -134,6 +135,12 @@ class Work:
             self._run.folder,
             f"{self.key}-{self._run.name}",
         )
+
+    @property
+    def last_ns(self) -> int:
+        """When the last frame was caught, since 1970; 0 if there is none."""
+        found = self._last_ns()
+        return found[-1][1] if found else 0
 
     def _last_ns(self) -> list[tuple[int, int]]:
         """The numbers of ranges, and when the last frame up to the end of each was caught."""
@@ -210,7 +217,7 @@ class Work:
         """Keep what a later run has to know."""
         run, prefix = self._run, f"{self.key}-{self._run.name}"
         growth = self._grown()
-        saved = save(run.folder, f"{prefix}-series.parquet", [(0, growth.pickled())])
+        saved = save(run.folder, f"{FOLDER}/{prefix}-series.parquet", [(0, pickled(growth))])
         table = pa.table([pa.array(self._connections)], schema=CONNECTIONS)
         connections = write_part(run.folder, f"{FOLDER}/{prefix}-connections.parquet", table)
         self.parts += [saved, connections]

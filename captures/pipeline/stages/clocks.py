@@ -133,6 +133,15 @@ def clocks(pairs: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
     return batch_of(CLOCKS, rows)
 
 
+def merged(pairs: Iterable[pa.RecordBatch]) -> list[tuple[Any, ...]]:
+    """The rows of all CLOCK_PAIRS, one for each pair and hop."""
+    found: dict[tuple[Any, ...], tuple[int, int, int]] = {}
+    for *key, count, least, most in _rows(pairs):
+        before = found.get(tuple(key), (0, least, most))
+        found[tuple(key)] = (before[0] + count, min(before[1], least), max(before[2], most))
+    return [(*key, *seen) for key, seen in found.items()]
+
+
 def offsets_ns(found: pa.RecordBatch) -> dict[Place, int]:
     """CLOCKS as `histories` takes them."""
     columns = (values(found, name) for name in ("series", "interface", "offset_ns"))
@@ -141,10 +150,8 @@ def offsets_ns(found: pa.RecordBatch) -> dict[Place, int]:
 
 def _offsets(pairs: Iterable[pa.RecordBatch]) -> dict[tuple[Place, Place], Offset]:
     ways: dict[tuple[Place, Place], dict[Hop, tuple[int, int, int]]] = defaultdict(dict)
-    for series_a, interface_a, series_b, interface_b, one, other, count, least, most in _rows(pairs):
-        found = ways[(series_a, interface_a), (series_b, interface_b)]
-        before = found.get((one, other), (0, least, most))
-        found[one, other] = (before[0] + count, min(before[1], least), max(before[2], most))
+    for series_a, interface_a, series_b, interface_b, one, other, *seen in merged(pairs):
+        ways[(series_a, interface_a), (series_b, interface_b)][one, other] = tuple(seen)
     return {places: _offset(found) for places, found in ways.items()}
 
 

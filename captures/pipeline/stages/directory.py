@@ -38,53 +38,48 @@ class Introduction(NamedTuple):
 class Directory(NamedTuple):
     """What is known of addresses.
 
-    earlier: from earlier runs, so that a queue manager keeps its key though its handshakes are not in every run.
-    by_series: from this run, in the order of packets.
+    by_series: in the order of packets.
     """
 
-    earlier: list[Introduction]
     by_series: dict[str, list[Introduction]]
 
     def of(self, series: str) -> list[Introduction]:
-        """All that is, and becomes, known while a series is read."""
-        return [*self.earlier, *self.by_series.get(series, [])]
-
-    def for_later(self) -> list[Introduction]:
-        """What later runs are to know, small enough for a manifest."""
-        every = _Learner([])
-        for introduction in (*self.earlier, *(each for found in self.by_series.values() for each in found)):
-            every.learn(*introduction[1:])
-        return every.introductions
+        """All that becomes known while a series is read."""
+        return self.by_series.get(series, [])
 
 
-def learn(handshakes: Iterable[pa.RecordBatch], earlier: Iterable[Introduction] = ()) -> Directory:
-    """What handshakes tell.
+class Learners:
+    """What learns of handshakes, so that it can go on with later ones."""
 
-    Args:
-        handshakes: the EstablishConnection packets of all series, each series in the order of row_id, with
-            HANDSHAKE_COLUMNS.
-        earlier: what was known for later after an earlier run.
-    """
-    known = [introduction._replace(number=0) for introduction in earlier]
-    learners: dict[str, _Learner] = {}
-    for batch in handshakes:
-        for series, facts in zip(values(batch, "series"), session_facts(batch), strict=True):
-            if series not in learners:
-                learners[series] = _Learner(known)
-            learners[series].number = facts.number
-            learners[series].checker.take(facts)
-    return Directory(known, {series: learner.introductions for series, learner in learners.items()})
+    def __init__(self) -> None:
+        self._learners: dict[str, _Learner] = {}
+
+    def learn(self, handshakes: Iterable[pa.RecordBatch]) -> None:
+        """What handshakes tell.
+
+        Args:
+            handshakes: the EstablishConnection packets of all series, each series in the order of row_id, with
+                HANDSHAKE_COLUMNS.
+        """
+        for batch in handshakes:
+            for series, facts in zip(values(batch, "series"), session_facts(batch), strict=True):
+                if series not in self._learners:
+                    self._learners[series] = _Learner()
+                self._learners[series].number = facts.number
+                self._learners[series].checker.take(facts)
+
+    def directory(self) -> Directory:
+        """What has been learnt."""
+        return Directory({series: list(each.introductions) for series, each in self._learners.items()})
 
 
 class _Learner(Addresses):
     """Remembers what was news, and with which packet it came."""
 
-    def __init__(self, known: list[Introduction]) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.number = 0
         self.introductions: list[Introduction] = []
-        for introduction in known:
-            super().learn(*introduction[1:])
         self.checker = SessionChecker(Connections(Names(), self))
 
     def learn(self, client: Endpoint, client_guid: Guid, server: Endpoint, server_guid: Guid) -> bool:
@@ -100,17 +95,21 @@ class _Learner(Addresses):
 
 
 class Remembered(Addresses):
-    """What was learnt beforehand, up to the packet that is being looked at."""
+    """What was learnt beforehand, up to the packet that is being looked at.
+
+    Attributes:
+        introductions: all there are; those of a later run are these and more.
+    """
 
     def __init__(self, introductions: list[Introduction]) -> None:
         super().__init__()
-        self._introductions = introductions
+        self.introductions = introductions
         self._next = 0
 
     def advance(self, number: int) -> None:
         """The packet with that number is next."""
-        while self._next < len(self._introductions) and self._introductions[self._next].number <= number:
-            super().learn(*self._introductions[self._next][1:])
+        while self._next < len(self.introductions) and self.introductions[self._next].number <= number:
+            super().learn(*self.introductions[self._next][1:])
             self._next += 1
 
     def learn(self, client: Endpoint, client_guid: Guid, server: Endpoint, server_guid: Guid) -> bool:
@@ -124,8 +123,9 @@ class Remembered(Addresses):
 def labels(names: Names, directory: Directory) -> Callable[[str], str]:
     """What the queue manager with a key of RELATIONS is called, wherever it is: by name, or by where it listens."""
     every = Addresses()
-    for each in directory.for_later():
-        every.learn(*each[1:])
+    for found in directory.by_series.values():
+        for each in found:
+            every.learn(*each[1:])
     connections = Connections(names, every)
 
     @cache

@@ -65,7 +65,11 @@ ARRIVALS: Final = pa.schema(
         ("completed_ns", INTEGER),
     ]
 )
-"""What is remembered of arrivals from run to run. completed_ns: when the queue manager first answered for it."""
+"""What is remembered of arrivals from run to run. If a message comes again when it was taken to be over, there is a
+further row; that with the most arrivals holds.
+
+    completed_ns: when the queue manager first answered for it.
+"""
 
 SCHEMAS: Final = {"duplicates": DUPLICATES, "arrivals": ARRIVALS}
 TOLD: Final = {
@@ -122,7 +126,7 @@ def remembered(arrivals: pa.RecordBatch) -> pa.RecordBatch:
 class DuplicateStage:
     """A stage of `grouping.MessageStages`, for rows of `subjects.keyed` and `remembered`; tables by SCHEMAS come out.
 
-    ARRIVALS come out whole, with what was remembered; they take the place of the earlier ones.
+    ARRIVALS come out for what has arrived, with what was remembered of it.
 
     Args:
         lossless: whether a series has no gap at all.
@@ -186,6 +190,9 @@ class DuplicateStage:
         """All that there is of a message."""
         arrivals = [event for event in events if not event.about]
         earlier = [event for event in events if event.kind == REMEMBERED]
+        earlier.sort(
+            key=lambda event: event.arrivals or 0
+        )  # There is a row of each run that has seen it come.
         by_manager = {
             event.to_key: _Known(
                 event.at,
@@ -204,7 +211,6 @@ class DuplicateStage:
             known = by_manager.setdefault(to_key, _Known())
             for time_ns, event in self._at_one_place(some):
                 self._arrive(known, time_ns, event)
-        for known in by_manager.values():
             self._remember(known)
 
     def _offset_ns(self, event: Event) -> int:

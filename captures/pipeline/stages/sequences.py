@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import chain, islice, repeat
 from typing import Any, Final
 
@@ -94,18 +93,18 @@ def keyed(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class SequenceStage:
-    """Rows of `keyed` in; out come tables by SCHEMAS.
+    """Rows of `keyed` in; out come tables by SCHEMAS."""
 
-    Args:
-        losses: what the capture lacks of connections, by `facts.losses_of`.
-    """
-
-    def __init__(self, losses: Losses) -> None:
-        self._losses = losses
-        self._checkers: dict[str, SequenceChecker] = defaultdict(partial(SequenceChecker, REMEMBERED_LIMIT))
-        self._counts: OrderedDict[tuple[str, int], SequenceCount] = OrderedDict()
+    def __init__(self) -> None:
+        self._losses: Losses = {}
+        self._checkers: dict[str, SequenceChecker] = {}
+        self._counts: OrderedDict[tuple[str, Sequence], SequenceCount] = OrderedDict()
         self._confirmed: list[tuple[Row, list[int]]] = []
         self._out: dict[str, list[Row]] = defaultdict(list)
+
+    def know(self, losses: Losses) -> None:
+        """Have the stage go on with what the captures lack of connections, by `facts.losses_of`, as is known by now."""
+        self._losses = losses
 
     def take(self, batch: pa.RecordBatch) -> Batches:
         """The next rows."""
@@ -150,7 +149,7 @@ class SequenceStage:
         fact: NumberedMessage | Acknowledgment,
     ) -> None:
         """The next row."""
-        checker = self._checkers[series]
+        checker = self._checker(series)
         if isinstance(fact, NumberedMessage):
             view = checker.take_message(fact)
             self._add_message(series, place, interface, queue, fact, view)
@@ -165,6 +164,12 @@ class SequenceStage:
         if view.ended is not None:
             packets = view.ended.packets
             self._out["endings"].append((series, place[0], [packets[0], packets[-1]], len(packets)))
+
+    def _checker(self, series: str) -> SequenceChecker:
+        checker = self._checkers.get(series)
+        if checker is None:
+            checker = self._checkers[series] = SequenceChecker(REMEMBERED_LIMIT)
+        return checker
 
     def _take_in_order(self, batch: pa.RecordBatch, columns: dict[str, Integers], piece: Piece) -> bool:
         """A stretch of messages in order; false if they have to be taken one by one."""
@@ -190,7 +195,7 @@ class SequenceStage:
             columns["number"][rows].tolist(),
             columns["message_id"][rows].tolist(),
         )
-        sequence = self._checkers[series].take_in_order(messages)
+        sequence = self._checker(series).take_in_order(messages)
         if sequence is None:
             return False
         time_ns = columns["time_ns"]
@@ -273,7 +278,7 @@ class SequenceStage:
         sequence = view.sequence
         if sequence is None or not view.counts:
             return
-        count = self._counts.get((series, id(sequence)))
+        count = self._counts.get((series, sequence))
         if count is None:
             return
         covered: list[tuple[int, int, int | None]] = []
@@ -312,7 +317,9 @@ class SequenceStage:
         )
 
     def _add_final_ack(self, series: str, ack: Acknowledgment, view: SequenceView) -> None:
-        count = self._counts.get((series, id(view.sequence)))
+        if view.sequence is None:
+            return
+        count = self._counts.get((series, view.sequence))
         if count is not None and view.ended is not None and count.last_final != ack.key:
             count.last_final = ack.key
             count.positive += ack.positive
@@ -321,7 +328,7 @@ class SequenceStage:
     def _count(
         self, series: str, sequence: Sequence, place: Row, queue: str | None, time_ns: int
     ) -> SequenceCount:
-        key = (series, id(sequence))
+        key = (series, sequence)
         count = self._counts.get(key)
         if count is None:
             count = self._counts[key] = SequenceCount(sequence, place, time_ns, queue)

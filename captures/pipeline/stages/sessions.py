@@ -109,16 +109,28 @@ class SessionStage:
 
     Args:
         names: what queue managers are called.
-        directory: what `directory.learn` has made of all handshakes.
     """
 
-    def __init__(self, names: Names, directory: Directory) -> None:
+    def __init__(self, names: Names) -> None:
         self._names = names
-        self._directory = directory
+        self._directory = Directory({})
         self._series: dict[str, _Series] = {}
         self._waiting_count = 0
         self._steady: list[pa.RecordBatch] = []
         self._out: dict[str, list[Row]] = defaultdict(list)
+
+    def know(self, directory: Directory) -> None:
+        """Have the stage go on with what all handshakes have told, of all packets that it is to take."""
+        self._directory = directory
+        for name, series in self._series.items():
+            series.addresses.introductions = directory.of(name)
+
+    def part(self, before_ns: int) -> Batches:
+        """Close the sessions whose ends have been silent since then: they are taken to have parted."""
+        for name, series in self._series.items():
+            for key in [key for key, session in series.sessions.items() if session.last_ns < before_ns]:
+                self._close(name, series.sessions.pop(key))
+        return self._taken()
 
     def take(self, batch: pa.RecordBatch) -> Batches:
         """The next packets."""

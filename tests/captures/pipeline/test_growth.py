@@ -18,11 +18,12 @@ from captures.pcapng import Section
 from captures.pipeline import known, work
 from captures.pipeline.files import CaptureFile
 from captures.pipeline.folders import hash_of
-from captures.pipeline.growth import FORM, Growth, loads, save, saved_growth, saved_pairs
+from captures.pipeline.growth import FORM, Growth, saved_pairs
 from captures.pipeline.job import analyse
 from captures.pipeline.lookback import LookBack
 from captures.pipeline.reading import Place
 from captures.pipeline.runner import LocalRunner
+from captures.pipeline.saving import loads, save, saved
 from captures.pipeline.scan import Reading
 from captures.pipeline.seams import OpenPair, PairState
 from captures.pipeline.tables import Tables, TablesError
@@ -77,7 +78,7 @@ class Command:
         pickle.dumps(Command()),
         pickle.dumps(analyse),
         pickle.dumps(os.path.join),
-        b"ccaptures.pipeline.growth\nimport_module\n(Vos\ntR.",
+        b"ccaptures.pipeline.saving\nimport_module\n(Vos\ntR.",
     ],
     ids=["a command", "a function of ours", "another function", "a function that ours use"],
 )
@@ -89,9 +90,11 @@ def test_what_is_no_saved_object_is_refused(pickled: bytes) -> None:
 def test_what_is_saved_comes_back(tmp_path: Path) -> None:
     growth = Growth(frames=7, totals=Totals(frames=7, other_frames=Counter({"ARP": 2})))
     pairs = [OpenPair((Endpoint("10.0.0.1", port), ENDS[1])) for port in range(50_000, 50_020)]
-    series = save(tmp_path, "series.parquet", [(0, growth.pickled())])
-    pairs_part = save(tmp_path, "open.parquet", [(hash_of(pair.ends), pickle.dumps(pair)) for pair in pairs])
-    assert saved_growth(tmp_path / series.name) == growth
+    series = save(tmp_path, "_series/1.parquet", [(0, pickle.dumps(growth))])
+    pairs_part = save(
+        tmp_path, "_series/open.parquet", [(hash_of(pair.ends), pickle.dumps(pair)) for pair in pairs]
+    )
+    assert saved(tmp_path / series.name, Growth) == growth
     found = [
         pair for bucket in range(3) for pair in saved_pairs([str(tmp_path / pairs_part.name)], bucket, 3)
     ]
@@ -99,16 +102,16 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
 
 
 def test_what_is_damaged_is_said_in_one_line(tmp_path: Path) -> None:
-    part = save(tmp_path, "series.parquet", [(0, pickle.dumps(Command()))])
+    part = save(tmp_path, "_series/1.parquet", [(0, pickle.dumps(Command()))])
     path = tmp_path / part.name
     with pytest.raises(TablesError, match="is nothing that is saved here"):
-        saved_growth(path)
-    save(tmp_path, "series.parquet", [(0, pickle.dumps(ENDS))])
-    with pytest.raises(TablesError, match="holds no series"):
-        saved_growth(path)
+        saved(path, Growth)
+    save(tmp_path, "_series/1.parquet", [(0, pickle.dumps(ENDS))])
+    with pytest.raises(TablesError, match="holds no Growth"):
+        saved(path, Growth)
     path.write_bytes(b"PAR1 and nothing else")
     with pytest.raises(TablesError, match="is damaged, analyse the captures into another folder") as told:
-        saved_growth(path)
+        saved(path, Growth)
     assert "\n" not in str(told.value)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -62,7 +63,7 @@ class Analysed:
     """All tables, and what a later run is to know."""
 
     tables: dict[str, pa.Table]
-    directory: directory.Directory
+    learners: directory.Learners
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """The rows of a table."""
@@ -91,12 +92,12 @@ def analyse(
             found.setdefault(name, []).append(batch)
 
     handshakes = packets.filter(pc.equal(packets.column("kind"), str(Kind.ESTABLISH_CONNECTION)))
-    learnt = directory.learn(
-        batches(handshakes.select(directory.HANDSHAKE_COLUMNS), cluster.batch_rows),
-        before.directory.for_later() if before is not None else (),
-    )
+    learners = deepcopy(before.learners) if before is not None else directory.Learners()
+    learners.learn(batches(handshakes.select(directory.HANDSHAKE_COLUMNS), cluster.batch_rows))
+    learnt = learners.directory()
     for part in cluster.parted(packets.select(sessions.COLUMNS), sessions.KEY):
-        session_stage = sessions.SessionStage(names or Names(), learnt)
+        session_stage = sessions.SessionStage(names or Names())
+        session_stage.know(learnt)
         for batch in part:
             add(session_stage.take(batch))
         add(session_stage.finish(lossless))
@@ -105,7 +106,8 @@ def analyse(
 
     rows = _mapped(joined.select(sequences.COLUMNS), sequences.keyed)
     for part in cluster.parted(rows, sequences.KEY, sequences.ORDER):
-        sequence_stage = sequences.SequenceStage(losses)
+        sequence_stage = sequences.SequenceStage()
+        sequence_stage.know(losses)
         for batch in part:
             add(sequence_stage.take(batch))
         add(sequence_stage.finish(lossless))
@@ -138,7 +140,7 @@ def analyse(
         add(messages.finish())
 
     add({"findings": packet_findings(whole(packets))})
-    return Analysed({name: pa.Table.from_batches(parts) for name, parts in found.items()}, learnt)
+    return Analysed({name: pa.Table.from_batches(parts) for name, parts in found.items()}, learners)
 
 
 def none_straight(rows: pa.RecordBatch, sizes: Integers, whole: Mask) -> tuple[Mask, Straight]:

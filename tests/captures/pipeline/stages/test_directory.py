@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import pickle
-
 import pyarrow.compute as pc
 import pytest
 
 from captures.decode import Names
+from captures.pipeline.saving import loads, pickled
 from captures.pipeline.stages import directory
-from captures.pipeline.stages.directory import Directory, Introduction, Remembered, labels, learn
+from captures.pipeline.stages.directory import Directory, Introduction, Learners, Remembered, labels
 from captures.tcp import Endpoint
 from tests.captures.decode.scene import Scene, address, express, guid, names
 from tests.captures.pipeline.stages.local import analyse
 from tests.captures.pipeline.stages.table import SERIES, batches, packet_table
 
 
-def learnt(scene: Scene, earlier: list[Introduction] | None = None) -> Directory:
+def learnt(scene: Scene) -> Directory:
     packets = packet_table(scene.packets)
     handshakes = packets.filter(pc.equal(packets.column("kind"), "EstablishConnection"))
-    return learn(batches(handshakes, 3), earlier or ())
+    learners = Learners()
+    learners.learn(batches(handshakes, 3))
+    return learners.directory()
 
 
 def test_what_a_handshake_tells_is_known_from_its_answer_on() -> None:
@@ -60,16 +61,20 @@ def test_a_connection_of_which_the_handshake_is_missing_has_the_keys_that_others
 
 
 def test_later_runs_know_what_earlier_ones_learnt_and_nothing_twice() -> None:
-    first = Scene()
-    first.wire("a", "c")
-    later = learnt(first).for_later()
-    assert pickle.loads(pickle.dumps(later)) == later
-    second = Scene()
-    second.wire("a", "c")
-    known = learnt(second, later)
-    assert [each.number for each in known.of("another series")] == [0]
-    assert known.by_series == {SERIES: []}
-    assert len(known.for_later()) == 1
+    scene = Scene()
+    scene.wire("a", "c")
+    first = len(scene.packets) - 1
+    for _ in range(3):
+        scene.wire("a", "c")
+    handshakes = packet_table(scene.packets)
+    learners = Learners()
+    for some in (handshakes.slice(0, first), handshakes.slice(first)):
+        learners = loads(pickled(learners))
+        asked = some.filter(pc.equal(some.column("kind"), "EstablishConnection"))
+        learners.learn(batches(asked, 3))
+    assert learners.directory() == learnt(scene)
+    assert len(learners.directory().of(SERIES)) == 1
+    assert learners.directory().of("another series") == []
 
 
 def test_queue_managers_are_called_by_name_or_by_where_they_listen() -> None:

@@ -10,6 +10,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from captures.packets import SeenPacket
+from captures.pipeline.saving import loads, pickled
 from captures.pipeline.stages import directory, steady
 from captures.pipeline.stages.sessions import COLUMNS, SessionStage
 from tests.captures.decode.scene import Scene, Wire, express, guid, names, transactional
@@ -29,20 +30,33 @@ ODD: list[dict[str, Any]] = [
 ]
 
 
-def judged(seen: Sequence[SeenPacket], batch_rows: int, least: int) -> Rows:
-    """All that is said of sessions, in an order of its own."""
+def judged(seen: Sequence[SeenPacket], batch_rows: int, least: int, *, saving: bool = False) -> Rows:
+    """All that is said of sessions, in an order of its own.
+
+    Args:
+        saving: whether the stage is saved after each batch, as at the end of a run.
+    """
     packets = packet_table(seen)
-    stage = SessionStage(names("a", "b", "c"), learnt(seen))
+    stage = SessionStage(names("a", "b", "c"))
+    stage.know(learnt(seen))
+    outputs = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(steady, "LEAST", least)
-        outputs = [stage.take(batch) for batch in batches(packets.select(COLUMNS), batch_rows)]
+        for batch in batches(packets.select(COLUMNS), batch_rows):
+            outputs.append(stage.take(batch))
+            if saving:
+                stage.know(directory.Directory({}))
+                stage = loads(pickled(stage))
+                stage.know(learnt(seen))
     found = collected([*outputs, stage.finish(lambda series: True)])
     return {name: sorted(map(repr, rows)) for name, rows in found.items()}
 
 
 def learnt(seen: Sequence[SeenPacket]) -> directory.Directory:
     asked = packet_table(packet for packet in seen if type(packet.packet).__name__ == "EstablishConnection")
-    return directory.learn(batches(asked.select(directory.HANDSHAKE_COLUMNS), 10))
+    learners = directory.Learners()
+    learners.learn(batches(asked.select(directory.HANDSHAKE_COLUMNS), 10))
+    return learners.directory()
 
 
 @st.composite
@@ -110,6 +124,7 @@ def test_whatever_two_ends_send_each_other_the_verdict_is_that_of_one_by_one(
         found = judged(scene.packets, batch_rows, least)
     event(f"steady: {any(together)}, otherwise: {not all(together)}")
     assert found == judged(scene.packets, batch_rows, ENDLESS)
+    assert found == judged(scene.packets, batch_rows, least, saving=True)
 
 
 def rounds(wire: Wire, count: int) -> None:

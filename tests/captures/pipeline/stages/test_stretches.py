@@ -141,7 +141,7 @@ def test_no_message_is_forgotten_for_those_of_other_sequences_that_came_behind_i
     rows = keyed(whole(joined_with(packets, analyse(packets).tables["relations"]).sort_by("row_id")))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sequences, "REMEMBERED_LIMIT", 2 * 8)
-        stage = sequences.SequenceStage({})
+        stage = sequences.SequenceStage()
         found = [stage.take(rows.slice(start, 8)) for start in range(0, rows.num_rows, 8)]
     [ending] = [row for each in found if "endings" in each for row in each["endings"].to_pylist()]
     assert ending["ended_count"] == 7

@@ -1,0 +1,87 @@
+"""Objects that runs keep among the tables for later ones.
+
+They are pickled, of our own classes and no others: a folder of tables may come from anywhere.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from captures.pipeline.tables import Part, TablesError, write_part
+
+T = TypeVar("T")
+
+SAVED: Final = pa.schema([("bucket", pa.int64()), ("object", pa.large_binary())])
+"""bucket: the hash of what the object is about, for those who want some of them only."""
+OTHER_CLASSES: Final = frozenset(
+    {
+        ("builtins", "list"),
+        *(("collections", name) for name in ("Counter", "OrderedDict", "defaultdict", "deque")),
+    }
+)
+OUR_PACKAGES: Final = ("captures", "mqproto")
+
+
+def pickled(thing: object) -> bytes:
+    """As it is saved."""
+    return pickle.dumps(thing, pickle.HIGHEST_PROTOCOL)
+
+
+def save(folder: Path, name: str, objects: Iterable[tuple[int, bytes]]) -> Part:
+    """Write pickled objects, each with its bucket.
+
+    Args:
+        folder: `Run.folder`.
+        name: of the part.
+    """
+    rows = list(objects)
+    arrays = [
+        pa.array([bucket for bucket, _ in rows], pa.int64()),
+        pa.array([pickled for _, pickled in rows], pa.large_binary()),
+    ]
+    return write_part(folder, name, pa.table(arrays, schema=SAVED))
+
+
+def saved(path: Path, kind: type[T]) -> T:
+    """The one object that a run has saved in a file.
+
+    Raises:
+        TablesError: the file cannot be read, or holds something else.
+    """
+    try:
+        (pickled,) = pq.read_table(path, partitioning=None)["object"]
+        found = loads(pickled.as_buffer())
+    except Exception as error:  # Whatever Parquet or pickle make of other bytes.
+        raise TablesError(f"{path} is damaged, analyse the captures into another folder: {error}") from None
+    if not isinstance(found, kind):
+        raise TablesError(f"{path} holds no {kind.__name__}: analyse the captures into another folder")
+    return found
+
+
+class _Unpickler(pickle.Unpickler):
+    """Makes objects of our own classes, and a few collections: a folder of tables may come from anywhere."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = None
+        if (module, name) in OTHER_CLASSES or module.partition(".")[0] in OUR_PACKAGES:
+            found = getattr(import_module(module), name, None)
+        if not isinstance(found, type):
+            raise pickle.UnpicklingError(f"{module}.{name} is nothing that is saved here")
+        return found
+
+
+def loads(pickled: Any) -> Any:
+    """An object that was saved.
+
+    Raises:
+        pickle.UnpicklingError: it is of a class that is not.
+    """
+    return _Unpickler(io.BytesIO(pickled)).load()

@@ -1,0 +1,174 @@
+"""What the stages that judge packets work with: what each task is given, and where it leaves what it has found."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from captures.decode.names import Names
+from captures.pipeline.buckets import Outbox, PacketPart, PartIndex
+from captures.pipeline.exchange import Exchange
+from captures.pipeline.judged import Buckets, Judged
+from captures.pipeline.records import Integers
+from captures.pipeline.stages.directory import Directory
+from captures.pipeline.stages.facts import Losses
+from captures.pipeline.stages.rows import Batches
+from captures.pipeline.stages.settling import Horizon
+from captures.pipeline.tables import Part, write_part
+
+OPEN: Final = "open"
+"""Begins the names of what is not settled."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """All that the tasks of one stage share.
+
+    run_folder: of the run, for its parts. run: its name. tables_folder: of the tables as they were before it.
+    parts: of the table of packets, all of them.
+    new: those that no run has judged. ends: those that the next run of their series replaces; both by their numbers.
+    lossy: the series that the captures lack some of.
+    before: how far the run before has come; None if all packets are judged anew.
+    horizon: of which messages nothing more is expected.
+    parted_ns: sessions that are silent since then are over.
+    directory, losses, offsets_ns: what the stages before have found.
+    """
+
+    run_folder: Path
+    run: str
+    tables_folder: Path
+    parts: tuple[PacketPart, ...]
+    new: tuple[int, ...]
+    ends: tuple[int, ...]
+    lossy: frozenset[str]
+    names: Names
+    buckets: Buckets
+    before: Judged | None
+    horizon: Horizon
+    parted_ns: int
+    directory: Directory = field(default_factory=lambda: Directory({}))
+    losses: Losses = field(default_factory=dict)
+    offsets_ns: Mapping[tuple[str, int], int] = field(default_factory=dict)
+
+    def exchange(self, name: str) -> Exchange:
+        """Rows on their way."""
+        return Exchange(self.run_folder / "_stages" / "judging", name)
+
+    @cached_property
+    def index(self) -> PartIndex:
+        """Where the rows of packets are."""
+        return PartIndex(self.parts)
+
+    def lossless(self, series: str) -> bool:
+        """Whether the captures lack nothing of a series."""
+        return series not in self.lossy
+
+    def part(self, table: str, stage: str, number: int, rows: pa.Table) -> Part:
+        """Write what one task of a stage has for a table."""
+        return write_part(self.run_folder, f"{table}/{self.run}-{stage}-{number:06d}.parquet", rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one task is given.
+
+    number: of the part, or of the bucket.
+    files: of the exchanges that it reads, by name, where these were written by several tasks.
+    """
+
+    number: int
+    files: Mapping[str, tuple[int, ...]]
+
+    def __str__(self) -> str:
+        return f"part {self.number} of the packets"
+
+
+@dataclass(slots=True)
+class Found:
+    """What one task has found that is settled, or that is open.
+
+    parts: that it has written.
+    """
+
+    parts: list[Part] = field(default_factory=list)
+    losses: Losses = field(default_factory=dict)
+    handshakes: list[pa.RecordBatch] = field(default_factory=list)
+    places: set[tuple[str, int]] = field(default_factory=set)
+    clock_pairs: list[pa.RecordBatch] = field(default_factory=list)
+    codes: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class Done:
+    """What one task says.
+
+    files: by the exchange's name and the bucket, the files of that task.
+    saved: the part with what the next run goes on from.
+    """
+
+    settled: Found = field(default_factory=Found)
+    open: Found = field(default_factory=Found)
+    files: dict[str, dict[int, list[int]]] = field(default_factory=dict)
+    saved: Part | None = None
+
+
+Route = Callable[[pa.RecordBatch], Integers]
+"""The buckets that rows go to."""
+
+
+class Out:
+    """What one task finds: either what is settled, or what is open.
+
+    Args:
+        stage: that finds it.
+        routes: the tables of which the rows go on to other tasks, with the exchanges for them. All other rows are
+            written.
+    """
+
+    def __init__(
+        self,
+        bench: Bench,
+        task: Task,
+        done: Done,
+        stage: str,
+        routes: Mapping[str, tuple[str, Route]],
+        *,
+        is_open: bool,
+    ) -> None:
+        self.found = done.open if is_open else done.settled
+        self._bench = bench
+        self._number = task.number
+        self._done = done
+        self._stage = f"{OPEN}-{stage}" if is_open else stage
+        names = {
+            table: (f"{OPEN} {name}" if is_open else name, route) for table, (name, route) in routes.items()
+        }
+        self._boxes = {
+            table: (name, route, Outbox(bench.exchange(name), task.number))
+            for table, (name, route) in names.items()
+        }
+        self._tables: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
+
+    def add(self, rows: Batches) -> None:
+        """Rows of tables."""
+        for table, batch in rows.items():
+            if table in self._boxes:
+                _, route, box = self._boxes[table]
+                box.add(batch, route(batch))
+            else:
+                self._tables[table].append(batch)
+
+    def finish(self) -> None:
+        """Write everything."""
+        for table, batches in self._tables.items():
+            rows = pa.Table.from_batches(batches)
+            self.found.parts.append(self._bench.part(table, self._stage, self._number, rows))
+        for name, _, box in self._boxes.values():
+            box.flush()
+            self._done.files[name] = dict(box.written)
