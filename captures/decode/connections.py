@@ -58,6 +58,7 @@ class Sent:
         of an express message.
     acknowledged_by, saved_by: the first packets that say it was received, and saved; None while there is none.
     acknowledged_ns: when the first of them was seen.
+    unheard: whether nothing will be said any more of whether it was saved.
     """
 
     half: Half
@@ -67,6 +68,13 @@ class Sent:
     acknowledged_by: int | None = None
     acknowledged_ns: int | None = None
     saved_by: int | None = None
+    unheard: bool = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all is known that acknowledgments will say of it."""
+        heard = self.recoverable_count is None or self.saved_by is not None or self.unheard
+        return self.acknowledged_by is not None and heard
 
     @property
     def lossy_since(self) -> int | None:
@@ -118,12 +126,16 @@ class Half:
         if len(self.suspicions) < SUSPICION_LIMIT:
             self.suspicions.append(finding)
 
-    def forget_counts(self) -> None:
-        """From here on nobody knows how many messages there were."""
+    def forget_counts(self) -> list[Sent]:
+        """From here on nobody knows how many messages there were; those of which nothing will be said any more."""
         self.sent = self.recoverable_sent = None
+        for sent in self.unsaved:
+            sent.unheard = True
+        over = [sent for sent in self.unsaved if sent.is_settled]
         self.uncounted.extend(self.unacknowledged)
         self.unacknowledged.clear()
         self.unsaved.clear()
+        return over
 
 
 @dataclass(slots=True, eq=False)

@@ -37,6 +37,7 @@ class SessionView:
     answers: whether it answers the packet of its kind that came the other way in the handshake.
     sent: a UserMessage as its session counts it, whose acknowledgment is still to come; None for other packets.
     received, saved: the messages that its SessionHeader newly acknowledges as received, and as saved.
+    answered: all messages of which more is known now, or of which it is known that nothing will be said any more.
     """
 
     connection: Connection
@@ -46,6 +47,7 @@ class SessionView:
     sent: Sent | None = None
     received: Sequence[Sent] = ()
     saved: Sequence[Sent] = ()
+    answered: list[Sent] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -73,7 +75,7 @@ class SessionChecker:
         elif kind is Kind.SESSION_ACK:
             self._take_turn(facts, view)
         else:
-            half.forget_counts()
+            view.answered += half.forget_counts()
         if facts.header is not None:
             self._take_session_header(facts, facts.header, view)
         return view
@@ -105,7 +107,7 @@ class SessionChecker:
             if half.lossy_since is None:
                 half.lossy_since = facts.number
             half.suspicions.clear()
-            half.forget_counts()
+            view.answered += half.forget_counts()
             view.other.acknowledged = None
             view.connection.lose_track()
         elif half.suspicions:
@@ -243,7 +245,7 @@ class SessionChecker:
             )
             finding = Finding(FAULT, "wrong-count", facts.number, text, "[MS-MQQB] 3.1.5.5.5")
             view.findings.append(finding)
-            half.forget_counts()
+            view.answered += half.forget_counts()
         half.sent, half.recoverable_sent = counted
 
     def _take_acknowledgment(self, facts: SessionFacts, header: SessionHeader, view: SessionView) -> None:
@@ -260,8 +262,9 @@ class SessionChecker:
             return
         other.acknowledged = acknowledged
         view.received = _acknowledged(other.unacknowledged, acknowledged, facts)
+        view.answered += view.received
         if other.uncounted:
-            _acknowledged(other.uncounted, acknowledged, facts)
+            view.answered += _acknowledged(other.uncounted, acknowledged, facts)
 
     def _take_saved(self, facts: SessionFacts, header: SessionHeader, view: SessionView) -> None:
         """Bit k: recoverable message RecoverableMsgAckSeqNumber + k is saved; so are all before bit 0.  3.1.5.5.3"""
@@ -293,6 +296,7 @@ class SessionChecker:
                 kept.append(sent)
         other.unsaved.extendleft(reversed(kept))
         view.saved = saved
+        view.answered += saved
 
 
 def _acknowledged(waiting: deque[Sent], through: int, facts: SessionFacts) -> list[Sent]:

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Final, TypeVar
 
 from captures.decode.names import Names
@@ -25,6 +26,7 @@ from captures.pipeline.rows import PACKETS
 from captures.pipeline.runner import Count, Runner
 from captures.pipeline.scan import Scanned, replaced, scan, unproved
 from captures.pipeline.tables import Part, Run, Tables, write_part
+from captures.pipeline.tidying import TidyTask, groups, tidy
 from captures.pipeline.verdicts import SCHEMAS, judge
 from captures.pipeline.work import SeriesResult, Work
 from captures.pipeline.writing import write_packets
@@ -137,12 +139,14 @@ def analyse(
             replaced |= before.replaced
         else:
             replaced |= {part.name for part in tables.manifest.parts if part.table in (*SCHEMAS, FOLDER)}
-        dropped = [part for part in tables.manifest.parts if part.name in replaced]
-        kept = {part.table for part in tables.manifest.parts if part not in dropped}
-        parts += _empty(run, kept | {part.table for part in parts})
+        kept = [part for part in tables.manifest.parts if part.name not in replaced]
+        tidied = _tidied(run, runner, tables.folder, kept, verdicts.judged)
+        parts += tidied
+        replaced |= {name for names in tidied.values() for name in names}
+        parts += _empty(run, {part.table for part in (*kept, *parts)})
         run.commit(
             added=parts,
-            dropped=dropped,
+            dropped=[part for part in tables.manifest.parts if part.name in replaced],
             state={
                 SERIES: {name: asdict(each) for name, each in known.items()},
                 REFUSED: refused,
@@ -167,6 +171,35 @@ def _is_out_of_order(work: Work, known: Mapping[str, Known], before: Judged) -> 
     return work.series.name in known or (
         first_ns is not None and first_ns < horizon(before.newest_ns).quiet_ns
     )
+
+
+def _tidied(
+    run: Run, runner: Runner, folder: Path, parts: Iterable[Part], said: Judged
+) -> dict[Part, list[str]]:
+    """Make small parts of what packets mean one; each new part with those that it takes the place of.
+
+    Args:
+        parts: of earlier runs, which stay.
+        said: is told of it.
+    """
+    buckets = {name: bucket for bucket, names in enumerate(said.arrivals) for name in names}
+    keyed = ((f"{part.table}-{buckets.get(part.name, '')}", part) for part in parts if part.table in SCHEMAS)
+    together = list(groups(keyed))
+    tasks = [
+        TidyTask(
+            run.folder,
+            tuple(folder / part.name for part in some),
+            f"{some[0].table}/{run.name}-tidy-{number:06d}.parquet",
+        )
+        for number, some in enumerate(together)
+    ]
+    made = runner("tidying tables", tidy, tasks) if tasks else []
+    found = {part: [each.name for each in some] for part, some in zip(made, together, strict=True)}
+    for part, names in found.items():
+        if part.table == "arrivals":
+            bucket = said.arrivals[buckets[names[0]]]
+            bucket[:] = [part.name, *(name for name in bucket if name not in names)]
+    return found
 
 
 def _empty(run: Run, there: set[str]) -> Iterator[Part]:

@@ -160,6 +160,7 @@ def relate(bench: Bench, task: Task, count: Count) -> Done:
         if relations.num_rows:
             found.parts.append(bench.part("relations", stage, task.number, relations.sort_by("row_id")))
         every.append(relations)
+    waiting = _whole(every[1]["row_id"])
     relations = pa.concat_tables(every).sort_by("row_id")
     is_new, is_end = task.number in bench.new, task.number in bench.ends
     of_sequences: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
@@ -178,7 +179,8 @@ def relate(bench: Bench, task: Task, count: Count) -> Done:
             bucket = by_text(rows.column("identifier"), bench.buckets.connections)
             for number, some in split(rows, bucket).items():
                 of_sequences[number].append(some)
-        rows = subjects.keyed(batch.select(grouping.COLUMNS))
+        waits = pc.is_in(batch.column("row_id"), waiting)
+        rows = subjects.keyed(batch.select(grouping.COLUMNS).append_column(settling.WAITS, waits))
         for number, some in split(rows, by_text(rows.column("subject"), bench.buckets.messages)).items():
             of_messages[number].append(some)
         count(batch.num_rows, 0)
@@ -324,7 +326,7 @@ class OfMessages:
         if rows is not None:
             others = pa.array([], pa.string()) if last is None else last["subject"].unique()
             [batch] = rows.combine_chunks().to_batches()
-            over = pa.array(settling.settled(batch, bench.horizon, others))
+            over = pa.array(settling.settled(batch, bench.horizon, others, bench.kept_rows))
             self.settled, self._kept_rows = rows.filter(over), rows.filter(pc.invert(over))
         self.open = self._kept_rows if last is None else _sorted(self._kept_rows, last)
 

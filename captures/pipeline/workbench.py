@@ -24,6 +24,9 @@ from captures.pipeline.tables import Part, write_part
 
 OPEN: Final = "open"
 """Begins the names of what is not settled."""
+KEPT_ROWS: Final = 1_000_000
+BUCKET_ROWS: Final = 200_000
+"""So many rows of open messages are kept in all, and of one bucket: it is sorted in memory."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,11 @@ class Bench:
     def exchange(self, name: str) -> Exchange:
         """Rows on their way."""
         return Exchange(self.run_folder / "_stages" / "judging", name)
+
+    @property
+    def kept_rows(self) -> int:
+        """So many rows of open messages a bucket keeps."""
+        return min(KEPT_ROWS // self.buckets.messages, BUCKET_ROWS)
 
     @cached_property
     def index(self) -> PartIndex:

@@ -5,8 +5,8 @@ The rules are `captures.decode.sessions`'. All packets of a connection come to o
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
@@ -64,14 +64,17 @@ Row = tuple[Any, ...]
 
 @dataclass(slots=True)
 class _Count:
-    """What one end has sent."""
+    """What one end has sent.
+
+    waiting: messages of which acknowledgments may still say something, with their rows and the names of their queues.
+    """
 
     packets: int = 0
     size_bytes: int = 0
     messages: int = 0
     session_acks: int = 0
     missing_bytes: int = 0
-    waiting: deque[tuple[Row, Sent, str | None]] = field(default_factory=deque)
+    waiting: dict[Sent, tuple[Row, str | None]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -285,18 +288,18 @@ class SessionStage:
             self._out["relations"].append((*row, None, None, None, queue_name))
         else:
             self._wait(count, row, sent, queue_name)
-        if facts.header is not None:
-            self._release(other)
+        for each in (count, other):
+            self._answer(each, view.answered)
 
     def _wait(self, count: _Count, row: Row, sent: Sent, queue_name: str | None) -> None:
         """A message's row goes out when it has had its acknowledgments, or there are too many of them."""
-        count.waiting.append((row, sent, queue_name))
+        count.waiting[sent] = (row, queue_name)
         self._waiting_count += 1
         if self._waiting_count > WAITING_LIMIT:
             for each in self._series.values():
                 for waiting in each.sessions.values():
-                    self._release(waiting.client, everything=True)
-                    self._release(waiting.server, everything=True)
+                    self._release(waiting.client)
+                    self._release(waiting.server)
 
     def _take_together(self, batch: pa.RecordBatch, packets: Packets) -> bool:
         """Messages and SessionAcks of one connection; false if they have to be taken one by one.
@@ -310,17 +313,20 @@ class SessionStage:
         if session is None or session.connection is not series.connections.known((connection, interface)):
             return False
         from_client = is_from(batch, session.connection.client.endpoint)
+        client, server = session.connection.client, session.connection.server
+        asked = [(*half.unacknowledged, *half.unsaved) for half in (client, server)]
         found = steady.take(session.connection, from_client, packets)
         if found is None:
             return False
         said, still = found
         session.last_ns = int(packets.time_ns[-1])
-        for count, mine in ((session.client, from_client), (session.server, ~from_client)):
+        counts = (session.client, from_client, asked[0]), (session.server, ~from_client, asked[1])
+        for count, mine, waiting in counts:
             count.packets += int(mine.sum())
             count.size_bytes += int(packets.size_bytes[mine].sum())
             count.messages += int((packets.is_message & mine).sum())
             count.session_acks += int((packets.has_header & mine).sum())
-            self._release(count)
+            self._answer(count, waiting)
         relations = relations_of(batch, session.connection, from_client, said)
         waits = np.isin(np.arange(batch.num_rows), list(still))
         self._steady.append(relations.filter(pa.array(~waits)))
@@ -334,15 +340,23 @@ class SessionStage:
             self._wait(count, tuple(told), sent, queue_name)
         return True
 
-    def _release(self, count: _Count, *, everything: bool = False) -> None:
-        """Rows of messages of which nothing more will be said."""
-        waiting = count.waiting
-        while waiting and (everything or _is_settled(waiting[0][1])):
-            row, sent, queue_name = waiting.popleft()
-            self._waiting_count -= 1
-            self._out["relations"].append(
-                (*row, sent.acknowledged_by, sent.acknowledged_ns, sent.saved_by, queue_name)
-            )
+    def _answer(self, count: _Count, answered: Iterable[Sent]) -> None:
+        """Of some messages more is known now: the rows of those go out of which that is all."""
+        for sent in answered:
+            if sent.is_settled and sent in count.waiting:
+                self._go_out(sent, *count.waiting.pop(sent))
+
+    def _release(self, count: _Count) -> None:
+        """The rows of all messages go out, as nothing more will be said of them."""
+        for sent, (row, queue_name) in count.waiting.items():
+            self._go_out(sent, row, queue_name)
+        count.waiting.clear()
+
+    def _go_out(self, sent: Sent, row: Row, queue_name: str | None) -> None:
+        self._waiting_count -= 1
+        self._out["relations"].append(
+            (*row, sent.acknowledged_by, sent.acknowledged_ns, sent.saved_by, queue_name)
+        )
 
     def _close(self, name: str, session: _Session) -> None:
         """A session is over, as far as the capture goes."""
@@ -373,8 +387,8 @@ class SessionStage:
                 session.severities[Severity.NOTE],
             )
         )
-        self._release(session.client, everything=True)
-        self._release(session.server, everything=True)
+        self._release(session.client)
+        self._release(session.server)
 
 
 _NOTHING: Final = (None,) * (len(RELATIONS) - 6)
@@ -389,11 +403,6 @@ def _advance(session: _Session, facts: SessionFacts) -> None:
             session.opened_ns = facts.time_ns
 
 
-def _is_settled(sent: Sent) -> bool:
-    """Whether all is known that acknowledgments will say of a message."""
-    return sent.acknowledged_by is not None and (sent.recoverable_count is None or sent.saved_by is not None)
-
-
 def _ends(acknowledged: Sequence[Sent]) -> tuple[list[int] | None, int | None]:
     if not acknowledged:
         return None, None
@@ -401,14 +410,14 @@ def _ends(acknowledged: Sequence[Sent]) -> tuple[list[int] | None, int | None]:
 
 
 def _counted(half: Half, count: _Count) -> Row:
-    unsaved = sum(sent.saved_by is None for _, sent, _ in count.waiting if sent.recoverable_count is not None)
+    unsaved = sum(sent.saved_by is None for sent in count.waiting if sent.recoverable_count is not None)
     return (
         half.window,
         count.packets,
         count.size_bytes,
         count.messages,
         count.session_acks,
-        sum(sent.acknowledged_by is None for _, sent, _ in count.waiting),
+        sum(sent.acknowledged_by is None for sent in count.waiting),
         unsaved,
         count.missing_bytes,
         half.lossy_since,

@@ -296,4 +296,13 @@ def _sent(half: Half, row: int, packets: Packets, said: Said) -> Sent:
         said.saved_by,
     )
     known = (None if column[row] == NOBODY else int(column[row]) for column in columns)
-    return Sent(half, int(packets.number[row]), *known)
+    number, recoverable_number, acknowledged_by, acknowledged_ns, saved_by = known
+    return Sent(
+        half,
+        int(packets.number[row]),
+        number,
+        recoverable_number,
+        acknowledged_by,
+        acknowledged_ns,
+        saved_by,
+    )

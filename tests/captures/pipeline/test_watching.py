@@ -19,19 +19,16 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from captures import spoil
 from captures.frame import NANOSECONDS
-from captures.pcap import read_capture
-from captures.pcapng import PcapngWriter
 from captures.pipeline.arrivals import arrivals
 from captures.pipeline.job import Result, analyse
 from captures.pipeline.runner import LocalRunner, SparkRunner
 from captures.pipeline.tables import Tables
 from captures.pipeline.watching import watch
 from mqproto.errors import MqprotoError, UsageError
-from simulator.bulk import write_capture
 from tests.captures.pipeline import processes
 from tests.captures.pipeline.contents import rows_of
+from tests.captures.pipeline.rotation import rotation
 from tests.conformance import ROOT
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
@@ -39,26 +36,6 @@ pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
 FILES = int(os.environ.get("MQPROTO_ROTATION_FILES", "4"))
 KILLS = int(os.environ.get("MQPROTO_ROTATION_KILLS", "1"))
 TIMEOUT_S = 300
-FRAMES_PER_FILE = 120
-
-
-def rotation(folder: Path, count: int) -> list[Path]:
-    """A capture in as many files, of a minute each: with late, repeated and lost frames."""
-    folder.mkdir()
-    whole = folder / "whole.pcapng"
-    write_capture(whole, count * FRAMES_PER_FILE, connections=5)
-    spoilt = spoil.lost(spoil.repeated(spoil.delayed(read_capture(whole), 3), 2), 0.5)
-    frames = [frame._replace(number=0, offset=0) for frame in spoilt]
-    whole.unlink()
-    size, began_ns = -(-len(frames) // count), frames[0].time_ns
-    paths = []
-    for number in range(count):
-        path = folder / f"run_{number:05d}_{20261122083000 + 100 * number}.pcapng"
-        with path.open("wb") as file, PcapngWriter(file) as capture:
-            for at, frame in enumerate(frames[size * number : size * (number + 1)], size * number):
-                capture.write(frame._replace(time_ns=began_ns + at * 60 * NANOSECONDS // size))
-        paths.append(path)
-    return paths
 
 
 def read_at_once(folder: Path, out: Path) -> dict[str, list[str]]:

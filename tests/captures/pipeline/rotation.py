@@ -1,0 +1,34 @@
+"""A rotating capture."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from captures import spoil
+from captures.frame import NANOSECONDS
+from captures.pcap import read_capture
+from captures.pcapng import PcapngWriter
+from simulator.bulk import write_capture
+
+FRAMES_PER_FILE = 120
+
+
+def rotation(folder: Path, count: int) -> list[Path]:
+    """A capture in as many files, of a minute each: with late, repeated and lost frames."""
+    folder.mkdir()
+    whole = folder / "whole.pcapng"
+    write_capture(whole, count * FRAMES_PER_FILE, connections=5)
+    spoilt = spoil.lost(spoil.repeated(spoil.delayed(read_capture(whole), 3), 2), 0.5)
+    frames = [frame._replace(number=0, offset=0) for frame in spoilt]
+    whole.unlink()
+    size, began_ns = -(-len(frames) // count), frames[0].time_ns
+    paths = []
+    for number in range(count):
+        begins = datetime(2026, 11, 22, 8, 30) + timedelta(minutes=number)
+        path = folder / f"run_{number:05d}_{begins:%Y%m%d%H%M%S}.pcapng"
+        with path.open("wb") as file, PcapngWriter(file) as capture:
+            for at, frame in enumerate(frames[size * number : size * (number + 1)], size * number):
+                capture.write(frame._replace(time_ns=began_ns + at * 60 * NANOSECONDS // size))
+        paths.append(path)
+    return paths
