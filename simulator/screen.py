@@ -329,9 +329,9 @@ def _show_analysis(console: Console, analysis: AnalysisFigures) -> None:
         wanted = f"{analysis.tshark_wanted_ratio} wanted"
         console.print(f"the table of packets is {analysis.tshark_ratio:.0f}x as fast as tshark; {wanted}")
     console.print()
-    table = plain_table("stage", "s", "µs a packet")
-    for name, took_s in analysis.stages_s.items():
-        table.add_row(name, f"{took_s:.1f}", f"{1e6 * took_s / analysis.packets:.1f}")
+    table = plain_table("µs a packet", *(_megabytes(cost.size_bytes) for cost in analysis.costs))
+    for name in analysis.costs[0].stages_us:
+        table.add_row(name, *(f"{cost.stages_us[name]:.1f}" for cost in analysis.costs))
     console.print(table)
     console.print()
     _show_costs(console, analysis)

@@ -85,7 +85,7 @@ class Pace:
 class Cost:
     """What the whole analysis of a capture costs.
 
-    us_per_packet: by the clock on the wall, in the median round.
+    us_per_packet: by the clock on the wall, in the median round. stages_us: of that each stage's.
     cpu_us_per_packet: of processors, for Java and workers; None where the kernel does not tell.
     peak_bytes: by its name, the most that a process had resident, pages of captures among it.
     executor_bytes: the most that all processes of Spark had at a time; None where the kernel does not tell.
@@ -95,6 +95,7 @@ class Cost:
     size_bytes: int
     rounds_s: list[float]
     us_per_packet: float
+    stages_us: dict[str, float]
     cpu_us_per_packet: float | None
     peak_bytes: dict[str, int]
     executor_bytes: int | None
@@ -107,7 +108,6 @@ class AnalysisFigures:
     source: a capture as a Spark data source, to header columns.
     table: to the table of packets: reassembled, decoded, written.
     whole: to all tables.
-    stages_s: what each stage of the whole took, in the median of all rounds.
     tshark, tshark_ratio: with our dissector and a few fields, without its start; and how many times faster our table of
         packets is, the median of the rounds' own ratios. None where there is no tshark.
     costs: in this capture, and in those of other sizes.
@@ -121,7 +121,6 @@ class AnalysisFigures:
     source: Pace
     table: Pace
     whole: Pace
-    stages_s: dict[str, float]
     tshark: Pace | None
     tshark_ratio: float | None
     costs: list[Cost]
@@ -207,7 +206,6 @@ def measure(
         source=capture.pace(sources_s, SOURCE_WANTED_PER_S),
         table=capture.pace(tables_s, TABLE_WANTED_PER_S),
         whole=capture.pace([one.whole_s for one in rounds_of], WHOLE_WANTED_PER_S),
-        stages_s=_medians([one.stages_s for one in rounds_of]),
         tshark=part.pace(shown_s) if shown_s else None,
         tshark_ratio=_ratio(capture, tables_s, part, shown_s) if shown_s else None,
         costs=[_cost(capture, rounds_of), *(bench.cost(size_mb, rounds) for size_mb in flat_mb)],
@@ -337,10 +335,6 @@ def _ratio(capture: _Capture, tables_s: list[float], part: _Capture, shown_s: li
     return statistics.median(times * slow / fast for fast, slow in zip(tables_s, shown_s, strict=True))
 
 
-def _medians(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
-    return {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
-
-
 def _cost(capture: _Capture, rounds: Sequence[_Round]) -> Cost:
     rounds_s = [one.whole_s for one in rounds]
     cpus_s = [one.taken.cpu_s for one in rounds if one.taken.cpu_s is not None]
@@ -354,6 +348,9 @@ def _cost(capture: _Capture, rounds: Sequence[_Round]) -> Cost:
         size_bytes=capture.size_bytes,
         rounds_s=rounds_s,
         us_per_packet=us * statistics.median(rounds_s),
+        stages_us={
+            name: us * statistics.median(one.stages_s[name] for one in rounds) for name in rounds[0].stages_s
+        },
         cpu_us_per_packet=us * statistics.median(cpus_s) if cpus_s else None,
         peak_bytes=peak_bytes,
         executor_bytes=max((one.taken.all_bytes or 0 for one in rounds), default=0) or None,

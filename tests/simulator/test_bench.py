@@ -95,10 +95,9 @@ ANALYSIS = AnalysisFigures(
     source=PACE,
     table=PACE,
     whole=PACE,
-    stages_s={"reading packets": 1.0},
     tshark=None,
     tshark_ratio=None,
-    costs=[Cost(70, 50_000, [1.0], 1e6 / 70, None, {}, None)],
+    costs=[Cost(70, 50_000, [1.0], 1e6 / 70, {"reading packets": 9.0}, None, {}, None)],
 )
 
 

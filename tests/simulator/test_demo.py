@@ -83,8 +83,8 @@ def assert_tables_say_the_same(report: DemoReport, folder: Path) -> None:
     assert {tuple(row["route"]) for row in histories} == {("sender", "intermediate", "destination")}
     kinds = tables.read("packets", ["row_id", "kind"]).to_pylist()
     order_acks = {row["row_id"] for row in kinds if row["kind"] == "OrderAck"}
-    relations = tables.read("relations", ["row_id", "to_label"]).to_pylist()
-    came = {row["row_id"] for row in relations if row["to_label"] == "sender"} & order_acks
+    relations = tables.read("relations", ["row_id", "destination"]).to_pylist()
+    came = {row["row_id"] for row in relations if row["destination"] == "sender"} & order_acks
     assert len(came) == report.wire.order_acks
     # One that a later one overtook, as a queue manager was killed, says nothing.
     counted = {row["row_id"] for row in tables.read("order_acks").to_pylist() if row["at_source"]}

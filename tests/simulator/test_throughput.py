@@ -26,7 +26,16 @@ from tests.captures.wireshark.dissecting import needs_tshark
 pytestmark = pytest.mark.xdist_group("spark")
 
 PACE = Pace(1_000, 724_000, [1.0, 4.0, 2.0], 2.0, 500.0, 362_000.0, 400)
-COST = Cost(1_000, 724_000, [1.0], 20.0, 30.5, {"java": 700_000_000, "python": 300_000_000}, 1_300_000_000)
+COST = Cost(
+    1_000,
+    724_000,
+    [1.0],
+    20.0,
+    {"looking for frames": 19.5},
+    30.5,
+    {"java": 700_000_000, "python": 300_000_000},
+    1_300_000_000,
+)
 FIGURES = AnalysisFigures(
     master="local[2]",
     spark="4.3.0",
@@ -36,7 +45,6 @@ FIGURES = AnalysisFigures(
     source=PACE,
     table=PACE,
     whole=PACE,
-    stages_s={"looking for frames": 0.25},
     tshark=replace(PACE, packets_per_s=20.0, wanted_per_s=None),
     tshark_ratio=25.4,
     costs=[COST],
@@ -67,15 +75,16 @@ def test_all_is_measured_on_the_capture_that_was_written(
         assert pace.bytes_per_s == pytest.approx(figures.size_bytes / pace.median_s)
     for table_s, whole_s in zip(figures.table.rounds_s, figures.whole.rounds_s, strict=True):
         assert 0 < table_s < whole_s
-    assert list(figures.stages_s)[:4] == [
-        "looking for frames",
-        "reading packets",
-        "joining connections",
-        "writing packets",
-    ]
-    assert set(figures.stages_s) < set(stages)
-
     own, other = figures.costs
+    for cost in (own, other):
+        assert list(cost.stages_us)[:4] == [
+            "looking for frames",
+            "reading packets",
+            "joining connections",
+            "writing packets",
+        ]
+        assert set(cost.stages_us) < set(stages)
+        assert 0.2 * cost.us_per_packet < sum(cost.stages_us.values()) < cost.us_per_packet
     assert (own.packets, own.rounds_s) == (written, figures.whole.rounds_s)
     assert own.us_per_packet == pytest.approx(1e6 / figures.whole.packets_per_s)
     assert other.size_bytes == pytest.approx(1_000_000, rel=0.1)
@@ -141,9 +150,25 @@ def test_the_log_stays_only_if_an_error_names_it(
         (FIGURES, False, ["25x as fast as tshark", "is within 2147 MB", "64 connections, 1 MB"]),
         (replace(FIGURES, tshark=None, tshark_ratio=None), False, ["tshark is not installed"]),
         (
-            replace(FIGURES, costs=[COST, replace(COST, us_per_packet=25.0, peak_bytes={"java": 9_000_000})]),
+            replace(
+                FIGURES,
+                costs=[
+                    COST,
+                    replace(
+                        COST,
+                        us_per_packet=25.0,
+                        stages_us={"looking for frames": 24.6},
+                        peak_bytes={"java": 9_000_000},
+                    ),
+                ],
+            ),
             False,
-            ["a packet costs 1.25 times as much in one as in another", "  9 MB  ", "  unknown  "],
+            [
+                "a packet costs 1.25 times as much in one as in another",
+                "  9 MB  ",
+                "  unknown  ",
+                "  19.5  24.6",
+            ],
         ),
         (
             replace(FIGURES, costs=[COST, replace(COST, executor_bytes=2**31 + 1)]),
