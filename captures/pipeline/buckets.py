@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,10 +13,13 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from captures.pipeline.exchange import Exchange
 from captures.pipeline.records import Integers
 
+BATCH_ROWS: Final = 65_536
+"""So many rows stages are given at a time."""
 FLUSHED_ROWS: Final = 1 << 18
 """So many rows an outbox keeps before it writes them."""
 TASK_FILES: Final = 1 << 20
@@ -69,6 +72,18 @@ class PacketPart:
 
     def __str__(self) -> str:
         return self.path
+
+
+def read(part: PacketPart, columns: Iterable[str]) -> Iterator[pa.RecordBatch]:
+    """Some columns of a part, some rows at a time."""
+    with pq.ParquetFile(part.path) as file:
+        yield from file.iter_batches(BATCH_ROWS, columns=list(columns))
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """A column in one piece."""
+    combined = column.combine_chunks()
+    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
 
 
 class PartIndex:

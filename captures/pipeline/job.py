@@ -19,8 +19,8 @@ from captures.pipeline.fragments import join_fragments
 from captures.pipeline.inputs import CAPTURES, captures_table
 from captures.pipeline.joining import JoinTask, join_ranges
 from captures.pipeline.judged import FOLDER, Judged, horizon, judged
-from captures.pipeline.judging import damage_rows
 from captures.pipeline.known import Known, is_known, to_read
+from captures.pipeline.placing import damage_rows
 from captures.pipeline.reading import Place, ReadTask, read_ranges
 from captures.pipeline.rows import PACKETS
 from captures.pipeline.runner import Count, Runner

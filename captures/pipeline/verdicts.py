@@ -17,7 +17,7 @@ from typing import Final
 import pyarrow as pa
 
 from captures.decode.names import Names
-from captures.pipeline import judging
+from captures.pipeline import judging, messages, placing
 from captures.pipeline.buckets import PacketPart
 from captures.pipeline.judged import FOLDER, FORM, PARTED_NS, Buckets, Judged, Past, digest, horizon
 from captures.pipeline.runner import Runner
@@ -44,7 +44,7 @@ SCHEMAS: Final = {
     "duplicates": duplicates.DUPLICATES,
     "arrivals": duplicates.ARRIVALS,
     "clocks": clocks.CLOCKS,
-    "findings": judging.PLACED_FINDINGS,
+    "findings": placing.PLACED_FINDINGS,
 }
 """All tables of what packets mean. Every one is there, though it may have no rows."""
 CONNECTION_ROWS: Final = 50_000
@@ -121,8 +121,8 @@ def _wanted(rows: int) -> Buckets:
 
 
 RELATIONS_READ: Final = (judging.RELATED, f"{OPEN} {judging.RELATED}")
-MESSAGES_READ: Final = (judging.CONFIRMED, f"{OPEN} {judging.CONFIRMED}", judging.AGAIN)
-FINDINGS_READ: Final = (*judging.FINDERS, *(f"{OPEN} {name}" for name in judging.FINDERS))
+MESSAGES_READ: Final = (messages.CONFIRMED, f"{OPEN} {messages.CONFIRMED}", messages.AGAIN)
+FINDINGS_READ: Final = (*placing.FINDERS, *(f"{OPEN} {name}" for name in placing.FINDERS))
 
 
 class _Judge:
@@ -142,7 +142,7 @@ class _Judge:
     def judge(self) -> Verdicts:
         """Everything, in an order in which each has what it needs."""
         bench, past = self._bench, self._past
-        connections, messages = range(bench.buckets.connections), range(bench.buckets.messages)
+        by_connection, by_message = range(bench.buckets.connections), range(bench.buckets.messages)
 
         shared = self._carry_out("sharing out packets", judging.share, sorted((*bench.new, *bench.ends)))
         past.learners.learn(batch for done in shared for batch in done.settled.handshakes)
@@ -152,7 +152,7 @@ class _Judge:
         places = past.places.union(*(done.open.places for done in shared))
         self._bench = replace(bench, directory=learners.directory())
 
-        of_sessions = self._carry_out("judging sessions", judging.judge_sessions, connections)
+        of_sessions = self._carry_out("judging sessions", judging.judge_sessions, by_connection)
         self._drop(judging.FACTS)
         for done in of_sessions:
             past.lose(done.settled.losses)
@@ -164,19 +164,19 @@ class _Judge:
         touched = self._of_parts(RELATIONS_READ)
         self._carry_out("relating packets", judging.relate, touched, RELATIONS_READ)
         self._drop(*RELATIONS_READ)
-        of_sequences = self._carry_out("judging sequences", judging.judge_sequences, connections)
+        of_sequences = self._carry_out("judging sequences", judging.judge_sequences, by_connection)
         self._drop(judging.SEQUENCE_ROWS)
         if len(places) > 1:
-            self._compare_clocks(messages)
-            told = self._carry_out("telling histories", judging.tell_histories, messages, MESSAGES_READ)
+            self._compare_clocks(by_message)
+            told = self._carry_out("telling histories", judging.tell_histories, by_message, MESSAGES_READ)
         else:
             follow = judging.judge_journeys_and_tell
-            told = self._carry_out("following messages", follow, messages, MESSAGES_READ)
-        self._drop(judging.MESSAGE_ROWS, *MESSAGES_READ)
+            told = self._carry_out("following messages", follow, by_message, MESSAGES_READ)
+        self._drop(messages.ROWS, *MESSAGES_READ)
 
         # Behind the parts comes what is about no packet.
         about = [*self._of_parts(FINDINGS_READ), len(bench.parts)]
-        found = self._carry_out("placing findings", judging.place_findings, about, FINDINGS_READ)
+        found = self._carry_out("placing findings", placing.place_findings, about, FINDINGS_READ)
         for done in found:
             past.codes.update(done.settled.codes)
         codes = past.codes.copy()
@@ -197,7 +197,7 @@ class _Judge:
         )
         for names, done in zip(arrivals, told, strict=True):
             names += (part.name for part in done.settled.parts if part.table == "arrivals")
-        sessions, sequences, messages = (
+        sessions, sequences, kept = (
             [done.saved.name for done in each if done.saved is not None]
             for each in (of_sessions, of_sequences, told)
         )
@@ -210,7 +210,7 @@ class _Judge:
             past=past.name,
             sessions=sessions,
             sequences=sequences,
-            messages=messages,
+            messages=kept,
             arrivals=arrivals,
             open=[part.name for part in self._open],
         )
@@ -226,10 +226,10 @@ class _Judge:
         for name in names:
             self._bench.exchange(name).drop()
 
-    def _compare_clocks(self, messages: range) -> None:
+    def _compare_clocks(self, by_message: range) -> None:
         """Follow messages first, as they tell how far the clocks of capture points are apart."""
         bench, past = self._bench, self._past
-        journeys = self._carry_out("following messages", judging.judge_journeys, messages, MESSAGES_READ)
+        journeys = self._carry_out("following messages", judging.judge_journeys, by_message, MESSAGES_READ)
         settled = [pairs for done in journeys for pairs in done.settled.clock_pairs]
         past.clock_pairs = clocks.merged([batch_of(clocks.CLOCK_PAIRS, past.clock_pairs), *settled])
         opened = [pairs for done in journeys for pairs in done.open.clock_pairs]

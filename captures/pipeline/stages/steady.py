@@ -27,6 +27,8 @@ from captures.pipeline.stages.rows import codes, integers
 NOBODY: Final = -1
 LEAST: Final = 128
 """So many packets of a connection, one behind the other, are worth it."""
+MOST: Final = OUTSTANDING_LIMIT // 2
+"""So many are taken at a time: counts go round, and of more messages nobody could say which an acknowledgment means."""
 FAR: Final = 0x4000
 """So far an acknowledgment of what is saved may go back; beyond that it could as well go forward."""
 
@@ -120,7 +122,13 @@ def divide(batch: pa.RecordBatch, packets: Packets) -> tuple[Integers, list[Inte
     begins[1:] |= usual[order[1:]] != usual[order[:-1]]
     bounds = np.append(np.flatnonzero(begins), len(order))
     some = usual[order[bounds[:-1]]] & (np.diff(bounds) >= LEAST) if len(order) else np.zeros(0, dtype=bool)
-    together = [order[bounds[place] : bounds[place + 1]] for place in np.flatnonzero(some).tolist()]
+    together = [
+        rows
+        for place in np.flatnonzero(some).tolist()
+        for rows in np.split(
+            order[bounds[place] : bounds[place + 1]], range(MOST, bounds[place + 1] - bounds[place], MOST)
+        )
+    ]
     single = np.ones(len(order), dtype=bool)
     for rows in together:
         single[rows] = False

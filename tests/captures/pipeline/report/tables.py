@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from captures.pipeline.inputs import CAPTURES
 from captures.pipeline.job import analyse
-from captures.pipeline.judging import PLACED_FINDINGS
+from captures.pipeline.placing import PLACED_FINDINGS
 from captures.pipeline.rows import PACKETS
 from captures.pipeline.runner import LocalRunner
 from captures.pipeline.stages.clocks import CLOCKS

@@ -42,6 +42,7 @@ def judged(seen: Sequence[SeenPacket], batch_rows: int, least: int, *, saving: b
     outputs = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(steady, "LEAST", least)
+        patch.setattr(steady, "MOST", 3 * least)
         for batch in batches(packets.select(COLUMNS), batch_rows):
             outputs.append(stage.take(batch))
             if saving:
@@ -173,3 +174,19 @@ def test_a_session_by_the_book_is_taken_together_also_where_its_counts_wrap() ->
     assert together == [True] * 3
     assert found == judged(scene.packets, 133, ENDLESS)
     assert "findings" not in found
+
+
+def test_a_connection_with_more_messages_than_can_be_counted_is_taken_in_parts() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    rounds(wire, 40)
+    packets = packet_table(scene.packets)
+    batch = batches(packets.select(COLUMNS), 10_000)[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(steady, "LEAST", 10)
+        patch.setattr(steady, "MOST", 64)
+        single, together = steady.divide(batch, steady.Packets.of(batch))
+    assert max(map(len, together)) == 64
+    assert sorted([*single.tolist(), *(row for rows in together for row in rows.tolist())]) == list(
+        range(batch.num_rows)
+    )

@@ -1,0 +1,110 @@
+"""The rows of a bucket of messages: those that an earlier run has kept, and what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from captures.pipeline.buckets import whole
+from captures.pipeline.judged import FOLDER
+from captures.pipeline.stages import duplicates, grouping, settling
+from captures.pipeline.stages.sequence_schema import CONFIRMATIONS
+from captures.pipeline.tables import Part, write_part
+from captures.pipeline.workbench import OPEN, Bench, Task
+
+ROWS, CONFIRMED = "message-rows", "confirmations"
+AGAIN: Final = f"{ROWS} again"
+"""Rows on their way: of packets, and of what OrderAcks say of messages. AGAIN has those of packets of earlier runs of
+which more is known now."""
+
+
+class MessageRows:
+    """All rows of a bucket, those of one message together.
+
+    Attributes:
+        settled, open: by whether more is expected of the message; None if there are none.
+    """
+
+    def __init__(self, bench: Bench, task: Task) -> None:
+        self._bench = bench
+        self._number = task.number
+        self._kept: pa.Table | None = None
+        self.settled: pa.Table | None = None
+        last = self._rows(bench.ends, f"{OPEN} {CONFIRMED}", task)
+        rows = self._every(task, last)
+        if rows is not None:
+            others = pa.array([], pa.string()) if last is None else last["subject"].unique()
+            [batch] = rows.combine_chunks().to_batches()
+            over = pa.array(settling.settled(batch, bench.horizon, others, bench.kept_rows))
+            self.settled, self._kept = rows.filter(over), rows.filter(pc.invert(over))
+        self.open = self._kept if last is None else _sorted(self._kept, last)
+
+    def save(self) -> Part:
+        """Keep what is open but for what only the end lets be read."""
+        rows = pa.table({}) if self._kept is None else self._kept
+        name = f"{FOLDER}/{self._bench.run}-messages-{self._number:06d}.parquet"
+        return write_part(self._bench.run_folder, name, rows)
+
+    def _every(self, task: Task, last: pa.Table | None) -> pa.Table | None:
+        """All but those."""
+        kept, new = self._earlier(), self._rows(self._bench.new, CONFIRMED, task)
+        again = _table(self._bench.exchange(AGAIN).take(task.number, task.files[AGAIN]))
+        if kept is None:
+            again = None  # Their messages are over.
+        elif again is not None:
+            again = again.filter(pc.is_in(again["subject"], whole(kept["subject"])))
+            kept = kept.filter(pc.invert(pc.is_in(_names(kept), _names(again))))
+        return _sorted(kept, again, new, self._remembered(kept, _together(new, last)))
+
+    def _earlier(self) -> pa.Table | None:
+        """What the run before has kept."""
+        before = self._bench.before
+        if before is None:
+            return None
+        rows = pq.read_table(self._bench.tables_folder / before.messages[self._number], partitioning=None)
+        return rows if rows.num_rows else None
+
+    def _rows(self, parts: Iterable[int], confirmed: str, task: Task) -> pa.Table | None:
+        rows = _table(self._bench.exchange(ROWS).take(self._number, parts))
+        acks = self._bench.exchange(confirmed).take(self._number, task.files[confirmed])
+        return _together(rows, pa.Table.from_batches(acks, CONFIRMATIONS))
+
+    def _remembered(self, kept: pa.Table | None, new: pa.Table | None) -> pa.Table | None:
+        """What earlier runs have settled of messages of which there is more."""
+        before = self._bench.before
+        if before is None or new is None or not before.arrivals[self._number]:
+            return None
+        subjects = new.filter(pc.invert(new["about"]))["subject"].unique()
+        if kept is not None:
+            subjects = subjects.filter(pc.invert(pc.is_in(subjects, whole(kept["subject"]))))
+        paths = [str(self._bench.tables_folder / name) for name in before.arrivals[self._number]]
+        found = ds.dataset(paths, format="parquet").to_table(filter=ds.field("message").isin(subjects))
+        return _table(map(duplicates.remembered, found.to_batches()))
+
+
+def _table(batches: Iterable[pa.RecordBatch]) -> pa.Table | None:
+    some = [batch for batch in batches if batch.num_rows]
+    return pa.Table.from_batches(some) if some else None
+
+
+def _together(*tables: pa.Table | None) -> pa.Table | None:
+    """The rows of all; what a table has no column for is null."""
+    some = [table for table in tables if table is not None and table.num_rows]
+    return pa.concat_tables(some, promote_options="default") if some else None
+
+
+def _sorted(*tables: pa.Table | None) -> pa.Table | None:
+    """The rows of all, those of one message together."""
+    rows = _together(*tables)
+    return None if rows is None else rows.sort_by([(name, "ascending") for name in grouping.ORDER])
+
+
+def _names(rows: pa.Table) -> pa.Array:
+    """What each row of `subjects.keyed` is known by; null of others."""
+    columns = (whole(rows[name]).cast(pa.string()) for name in ("series", "row_id", "about"))
+    return pc.binary_join_element_wise(*columns, "/")
