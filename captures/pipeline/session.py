@@ -166,8 +166,9 @@ class _Start:
             "spark.sql.warehouse.dir": str(self.folder / "warehouse"),
         }
         if self.master.is_here:
-            # The work is done in Python: compiling Java's part of it to the last bit costs more than it saves.
-            options.append("-XX:TieredStopAtLevel=1")
+            # The work is done in Python: compiling Java's part of it to the last bit costs more than it saves, and a
+            # collector that lets the heap grow while there is room takes memory that Python could use.
+            options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
             settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = LOOPBACK
         settings["spark.driver.extraJavaOptions"] = shlex.join(options)
         return settings
