@@ -15,6 +15,7 @@ that of the numbers in the names.
 from __future__ import annotations
 
 import hashlib
+import math
 import mmap
 import os
 import re
@@ -211,10 +212,15 @@ def look_at(path: str) -> CaptureFile:
 
 
 def ranges(file: CaptureFile, range_bytes: int = RANGE_BYTES) -> list[Range]:
-    """A capture cut into ranges; what is packed can only be read from its beginning, and is one."""
+    """A capture cut into ranges of one size, at most `range_bytes`, so that all tasks take as long.
+
+    What is packed can only be read from its beginning, and is one.
+    """
     if file.packing:
         return [Range(file, file.start, sys.maxsize, file.section)]
-    cuts = [*range(file.start, file.size_bytes, range_bytes), file.size_bytes]
+    size_bytes = file.size_bytes - file.start
+    count = max(1, math.ceil(size_bytes / range_bytes))
+    cuts = [*range(file.start, file.size_bytes, max(1, math.ceil(size_bytes / count))), file.size_bytes]
     return [
         Range(file, low, high, file.section if low == file.start else None) for low, high in pairwise(cuts)
     ]

@@ -47,7 +47,7 @@ SCHEMAS: Final = {
     "findings": placing.PLACED_FINDINGS,
 }
 """All tables of what packets mean. Every one is there, though it may have no rows."""
-CONNECTION_ROWS: Final = 50_000
+CONNECTION_ROWS: Final = 40_000
 """For about so many packets there is one bucket of connections, and of sequences; up to BUCKETS."""
 BUCKETS: Final = 64
 MESSAGE_ROWS: Final = 100_000

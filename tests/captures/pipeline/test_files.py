@@ -157,8 +157,12 @@ def test_what_a_task_has_to_know_is_small_and_can_be_sent(name: str, packing: st
 def test_ranges_lie_side_by_side_from_the_first_record_to_the_end(size_bytes: int, range_bytes: int) -> None:
     file = replace(EXAMPLE, size_bytes=size_bytes)
     found = ranges(file, range_bytes)
-    assert [one.low for one in found] == [*range(24, size_bytes, range_bytes)]
-    assert [one.high for one in found] == [one.low for one in found[1:]] + [size_bytes] * (size_bytes > 24)
+    assert [one.low for one in found] == [24, *(one.high for one in found)][: len(found)]
+    assert [one.high for one in found][-1:] == [size_bytes] * (size_bytes > 24)
+    sizes = [one.high - one.low for one in found]
+    assert all(0 < size <= range_bytes for size in sizes)
+    assert len(set(sizes[:-1])) <= 1
+    assert (len(sizes) - 1) * range_bytes < size_bytes - 24 or not sizes
     assert [one.section for one in found] == [file.section, *[None] * (len(found) - 1)][: len(found)]
 
 
