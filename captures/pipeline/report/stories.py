@@ -13,10 +13,10 @@ from captures.pipeline.report.facts import Place, Sentence, Step, Story
 from captures.pipeline.report.messages import ways_of
 from captures.pipeline.report.places import Places, Seen
 from captures.pipeline.report.scanning import batches
-from captures.pipeline.stages.duplicates import Verdict
 from captures.pipeline.stages.histories import Outcome
 from captures.pipeline.stages.sequence_schema import GAPS
 from captures.pipeline.tables import Tables
+from mqproto.exactlyonce import Verdict
 from mqproto.wire import MessageClass
 from mqproto.wire.classes import REFUSALS
 

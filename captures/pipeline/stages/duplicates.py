@@ -1,8 +1,8 @@
 """Each arrival of a message at a queue manager: is it new, a duplicate, or in doubt?
 
-As a consumer decides it in three steps, by delivery count, history and resolver, and as [MS-MQQB] 3.1.5.8.1 and
-3.1.5.8.6 have a queue manager decide it: by a history of identifiers that it may shorten, or by the numbers of a
-sequence. The history is a table, ARRIVALS, that grows from run to run.
+As a consumer decides it in three steps (mqproto/exactlyonce.py), and as [MS-MQQB] 3.1.5.8.1 and 3.1.5.8.6 have a queue
+manager decide it: by a history of identifiers that it may shorten, or by the numbers of a sequence. The history is a
+table, ARRIVALS, that grows from run to run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final
 
 import pyarrow as pa
@@ -28,8 +27,9 @@ from captures.pipeline.stages.grouping import (
 from captures.pipeline.stages.rows import Batches, integers, joined, mapped_flags
 from captures.pipeline.stages.schema import INTEGER, PLACE, TEXT
 from captures.pipeline.stages.straight import Straight, clock_offsets_ns
+from mqproto.exactlyonce import Entry, Verdict, judge
 
-__all__ = ["ARRIVALS", "COLUMNS", "DUPLICATES", "KEY", "ORDER", "DuplicateStage", "Verdict", "remembered"]
+__all__ = ["ARRIVALS", "COLUMNS", "DUPLICATES", "KEY", "ORDER", "DuplicateStage", "remembered"]
 
 REMEMBERED: Final = "Arrivals"
 """The kind of the rows that say what an earlier run has seen."""
@@ -77,14 +77,6 @@ TOLD: Final = {
     "arrivals": ("arrivals", "first_ns", "last_ns", "completed_ns"),
 }
 """The columns that this stage makes; all others are the packet's, of ARRIVALS the last one's."""
-
-
-class Verdict(StrEnum):
-    """What an arrival is."""
-
-    NEW = "new"
-    DUPLICATE = "duplicate"
-    IN_DOUBT = "in doubt"
 
 
 Resolver = Callable[[str, str], Verdict]
@@ -238,8 +230,10 @@ class DuplicateStage:
         return sorted(found, key=lambda each: (each[0], each[1].row_id))
 
     def _arrive(self, known: _Known, time_ns: int, event: Event) -> None:
-        verdict, reason = self._judge(known, time_ns, event)
-        if verdict is Verdict.IN_DOUBT and self._resolver is not None:
+        entry, reason = self._entry(known, time_ns, event)
+        has_resolver = self._resolver is not None
+        verdict = judge(known.arrivals + 1, entry, has_resolver=has_resolver).verdict
+        if verdict is None and self._resolver is not None:
             verdict = self._resolver(event.subject, event.to_key)
             reason = f"{reason}; the resolver has decided"
         if not known.arrivals or verdict is Verdict.NEW:
@@ -253,17 +247,17 @@ class DuplicateStage:
         count = known.arrivals if self._lossless(event.series) else None
         self._out["duplicates"].append((event.at, count, verdict, reason))
 
-    def _judge(self, known: _Known, time_ns: int, event: Event) -> tuple[Verdict, str]:
-        """By the history: nothing in it, processed, or begun and not known to be processed."""
+    def _entry(self, known: _Known, time_ns: int, event: Event) -> tuple[Entry, str]:
+        """What the history has of it: nothing, that it was processed, or that this was begun; and why."""
         if not known.arrivals:
-            return Verdict.NEW, ""
+            return Entry.ABSENT, ""
         transactional = event.sequence is not None
         if not transactional and time_ns - known.last_ns > self._window_ns:
             if known.digest != event.digest:
-                return Verdict.NEW, "another message has its identifier, which was given again"
-            return Verdict.IN_DOUBT, "it came so long ago that its receiver may have forgotten it"
+                return Entry.ABSENT, "another message has its identifier, which was given again"
+            return Entry.STARTED, "it came so long ago that its receiver may have forgotten it"
         if known.completed_ns is None:
-            return Verdict.IN_DOUBT, "it came before, and its receiver has not answered for it"
+            return Entry.STARTED, "it came before, and its receiver has not answered for it"
         if known.completed_ns > time_ns:
-            return Verdict.IN_DOUBT, "it came before, and its receiver had not answered for it yet"
-        return Verdict.DUPLICATE, "it came before, and its receiver has answered for it"
+            return Entry.STARTED, "it came before, and its receiver had not answered for it yet"
+        return Entry.COMPLETED, "it came before, and its receiver has answered for it"
