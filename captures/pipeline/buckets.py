@@ -80,6 +80,19 @@ def read(part: PacketPart, columns: Iterable[str]) -> Iterator[pa.RecordBatch]:
         yield from file.iter_batches(BATCH_ROWS, columns=list(columns))
 
 
+@dataclass(frozen=True, slots=True)
+class StreamPart:
+    """A part of the table of streams, of one series.
+
+    is_new: whether no run has judged it. is_open: whether the next run of its series replaces it.
+    """
+
+    path: str
+    series: str
+    is_new: bool
+    is_open: bool
+
+
 def whole(column: pa.ChunkedArray) -> pa.Array:
     """A column in one piece."""
     combined = column.combine_chunks()

@@ -41,6 +41,16 @@ class SeriesFolder:
         """From pairs to ranges: packets that no range has by itself."""
         return Exchange(self.path, "joined")
 
+    @property
+    def closed(self) -> Exchange:
+        """From pairs to tables: streams that are over."""
+        return Exchange(self.path, "closed")
+
+    @property
+    def open(self) -> Exchange:
+        """And those that would be, if the series ended here."""
+        return Exchange(self.path, "open")
+
     def bucket_of(self, ends: Ends) -> int:
         """Where a pair of ends goes; the same in every process."""
         return hash_of(ends) % self.buckets

@@ -25,11 +25,12 @@ from captures.pipeline.reading import Place, ReadTask, read_ranges
 from captures.pipeline.rows import PACKETS
 from captures.pipeline.runner import Count, Runner
 from captures.pipeline.scan import Scanned, replaced, scan, unproved
+from captures.pipeline.streams import STREAMS
 from captures.pipeline.tables import Part, Run, Tables, write_part
 from captures.pipeline.tidying import TidyTask, groups, tidy
 from captures.pipeline.verdicts import SCHEMAS, judge
 from captures.pipeline.work import SeriesResult, Work
-from captures.pipeline.writing import write_packets
+from captures.pipeline.writing import write
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -118,6 +119,11 @@ def analyse(
                 for name, each in sorted(known.items())
                 for part in each.packet_parts(name, folders, tables.folder)
             ],
+            [
+                part
+                for name, each in sorted(known.items())
+                for part in each.stream_parts(name, folders, tables.folder)
+            ],
             tables.folder,
             before,
             lossy=(name for name, each in known.items() if each.is_lossy),
@@ -204,7 +210,7 @@ def _tidied(
 
 def _empty(run: Run, there: set[str]) -> Iterator[Part]:
     """Parts without rows for tables that nothing was found for, so that who reads them finds their columns."""
-    for name, schema in {"packets": PACKETS, "captures": CAPTURES, **SCHEMAS}.items():
+    for name, schema in {"packets": PACKETS, "streams": STREAMS, "captures": CAPTURES, **SCHEMAS}.items():
         if name not in there:
             yield write_part(run.folder, f"{name}/{run.name}-empty.parquet", schema.empty_table())
 
@@ -279,9 +285,9 @@ class _Job:
         files = {work.series.name: work.series_files() for work in self._works}
         self._of_all(
             "writing packets",
-            partial(write_packets, files),
-            Work.write_tasks,
-            lambda work, part: work.parts.append(part),
+            partial(write, files),
+            lambda work: (*work.write_tasks(), *work.stream_tasks()),
+            lambda work, parts: work.parts.extend(parts),
         )
         for work in self._works:
             work.folder.found.drop()

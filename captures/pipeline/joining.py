@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from captures.frame import CaptureError
+from captures.framing import StreamCount
 from captures.packets import Totals
 from captures.pipeline.cutting import Packets, collected
 from captures.pipeline.files import CaptureFile, look_at, mapped
@@ -29,6 +30,7 @@ from captures.pipeline.runner import Count
 from captures.pipeline.saving import pickled, save
 from captures.pipeline.seams import OpenPair, Seam, Stitcher
 from captures.pipeline.segments import segments
+from captures.pipeline.streams import CLOSED, closed_rows
 from captures.pipeline.tables import Part
 from captures.streams import Ends
 
@@ -127,6 +129,8 @@ class _Joiner:
         self._corrections: defaultdict[int, list[tuple[int, bool, int, int, int, int]]] = defaultdict(list)
         self._packets: defaultdict[int, list[Packets]] = defaultdict(list)
         self._joined = Joined()
+        self._closed: list[StreamCount] = []
+        self._open: list[StreamCount] = []
         self._connections: set[int] = set()
         self._stitchers: dict[Ends, Stitcher] = {}
         gone = _Gone(series)
@@ -144,7 +148,7 @@ class _Joiner:
         if not seam.proved:
             self._count(place, -pair.rows, -pair.framed)
             self._corrections[place] += [(stream, False, 0, 0, 0, 0) for stream in pair.summary.places]
-        self._add(place, seam, self._joined.totals)
+        self._add(place, seam, self._joined.totals, self._closed)
 
     def finish(self) -> Joined:
         """The series is over for now: what is open is saved, and what only the end lets be read stands behind it."""
@@ -152,7 +156,7 @@ class _Joiner:
         folder, bucket = series.folder, self._bucket
         for ends, stitcher in list(self._stitchers.items()):
             if stitcher.pair.last_place <= series.silent:
-                self._add(series.end - 1, stitcher.finish(), joined.totals)
+                self._add(series.end - 1, stitcher.finish(), joined.totals, self._closed)
                 del self._stitchers[ends]
         pairs = [stitcher.pair for stitcher in self._stitchers.values()]
         joined.saved = save(
@@ -161,7 +165,9 @@ class _Joiner:
             ((hash_of(pair.ends), pickled(pair)) for pair in pairs),
         )
         for stitcher in self._stitchers.values():
-            self._add(series.end, stitcher.finish(), joined.open_totals)
+            self._add(series.end, stitcher.finish(), joined.open_totals, self._open)
+        for exchange, seen in ((folder.closed, self._closed), (folder.open, self._open)):
+            exchange.put_all(bucket, CLOSED, [closed_rows(seen)])
         folder.corrections.put(
             bucket, {place: _corrections(some) for place, some in self._corrections.items() if some}
         )
@@ -175,7 +181,7 @@ class _Joiner:
         joined.connections = np.array(sorted(self._connections), dtype=np.int64)
         return joined
 
-    def _add(self, place: int, seam: Seam, totals: Totals) -> None:
+    def _add(self, place: int, seam: Seam, totals: Totals, closed: list[StreamCount]) -> None:
         for stream, (connection, position, missing_bytes, skipped_bytes) in seam.corrections.items():
             self._corrections[place].append(
                 (stream, True, connection, position, missing_bytes, skipped_bytes)
@@ -186,6 +192,7 @@ class _Joiner:
         for seen in seam.closed:
             self._connections.add(seen.stream.connection)
             totals.add_stream(seen)
+        closed += seam.closed
 
     def _count(self, place: int, rows: int, framed: int) -> None:
         self._joined.rows[place] += rows

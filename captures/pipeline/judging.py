@@ -15,8 +15,10 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from captures.decode.sight import Kind
+from captures.direction import Ending
 from captures.pipeline import messages, placing
 from captures.pipeline.buckets import BATCH_ROWS, by_connection, by_text, read, split, whole
 from captures.pipeline.judged import FOLDER
@@ -54,9 +56,9 @@ JOINED: Final = tuple(name for name in RELATIONS.names if name not in ("series",
 _READ: Final = tuple(
     dict.fromkeys(name for name in (*grouping.COLUMNS, *sequences.COLUMNS) if name not in JOINED)
 )
-FACTS, RELATED = "facts", "relations"
+FACTS, ENDED, RELATED = "facts", "endings", "relations"
 SEQUENCE_ROWS: Final = "sequence-rows"
-"""Rows on their way: what connections need, what packets are to them, what sequences need."""
+"""Rows on their way: what connections need, and how they ended; what packets are to them; what sequences need."""
 
 Stage = Callable[[Bench, Task, Count], Done]
 
@@ -77,7 +79,10 @@ def _collecting_seldom(function: Stage) -> Stage:
 
 
 def share(bench: Bench, task: Task, count: Count) -> Done:
-    """Packets of a part to their connections."""
+    """Packets of a part to their connections; behind all parts, how the streams of connections ended."""
+    if task.number == len(bench.parts):
+        _share_endings(bench)
+        return Done()
     part = bench.parts[task.number]
     done = Done()
     found = done.open if task.number in bench.ends else done.settled
@@ -94,6 +99,19 @@ def share(bench: Bench, task: Task, count: Count) -> Done:
         task.number, {number: pa.concat_batches(batches) for number, batches in facts.items()}
     )
     return done
+
+
+def _share_endings(bench: Bench) -> None:
+    for number, is_open in enumerate((False, True)):
+        buckets: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
+        for part in bench.streams:
+            if part.is_open == is_open and (is_open or part.is_new or bench.before is None):
+                rows = pq.read_table(part.path, columns=list(sessions.ENDED), partitioning=None)
+                for batch in rows.filter(pc.not_equal(rows["ending"], Ending.OPEN.value)).to_batches():
+                    bucket = by_connection(part.series, batch.column("connection"), bench.buckets.connections)
+                    for place, some in split(batch, bucket).items():
+                        buckets[place].append(some)
+        bench.exchange(ENDED).put(number, {place: pa.concat_batches(some) for place, some in buckets.items()})
 
 
 @_collecting_seldom
@@ -116,14 +134,20 @@ def judge_sessions(bench: Bench, task: Task, count: Count) -> Done:
             add(out, stage.take(rows))
             count(rows.num_rows, 0)
 
+    def end(*, is_open: bool) -> None:
+        for rows in bench.exchange(ENDED).take(task.number, [int(is_open)]):
+            stage.end(rows)
+
     stage = _resumed(bench, task, OF_SESSIONS, sessions.SessionStage) or sessions.SessionStage(bench.names)
     stage.know(bench.directory)
     take(settled, bench.new)
+    end(is_open=False)
     add(settled, stage.part(bench.parted_ns))
     stage.know(directory.Directory({}))
     done.saved = _saved(bench, task, OF_SESSIONS, stage)
     stage.know(bench.directory)
     take(opened, bench.ends)
+    end(is_open=True)
     add(opened, stage.finish(bench.lossless))
     settled.finish()
     opened.finish()

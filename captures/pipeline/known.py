@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from captures.frame import CaptureError
-from captures.pipeline.buckets import PacketPart
+from captures.pipeline.buckets import PacketPart, StreamPart
 from captures.pipeline.files import Series, in_order, look_at
 from captures.pipeline.growth import FORM, Growth
 from captures.pipeline.saving import saved
@@ -23,6 +23,7 @@ class Known:
     packets: its parts of the table of packets: name, rows, and how many of these are packets. The last is `end`.
     end: the part with what only the end of the series lets be read; "" if that is nothing.
     captures: its parts of the table of captures.
+    streams, open_streams: its parts of the table of streams, with those that are over, and with those that may go on.
     damage: file, offset and reason.
     form: of what is saved of it; see captures.pipeline.growth.
     growth, connections: the files with that. open_pairs: those with pairs.
@@ -38,16 +39,19 @@ class Known:
     growth: str
     connections: str
     open_pairs: list[str]
+    streams: list[str] = field(default_factory=list)
+    open_streams: list[str] = field(default_factory=list)
 
     @property
     def saved(self) -> set[str]:
         """All that is replaced when the series grows."""
-        return {self.growth, self.connections, *self.open_pairs, *([self.end] if self.end else [])}
+        end = [self.end] if self.end else []
+        return {self.growth, self.connections, *self.open_pairs, *self.open_streams, *end}
 
     @property
     def part_names(self) -> set[str]:
         """Everything."""
-        return {*self.captures, *self.saved, *(name for name, _, _ in self.packets)}
+        return {*self.captures, *self.streams, *self.saved, *(name for name, _, _ in self.packets)}
 
     def packet_parts(self, series: str, folders: Mapping[str, Path], folder: Path) -> Iterator[PacketPart]:
         """The parts of packets in their order.
@@ -61,6 +65,12 @@ class Known:
             is_new, is_end = name in folders, name == self.end
             yield PacketPart(str(path), series, rows, framed, rows_before, framed_before, is_new, is_end)
             rows_before, framed_before = rows_before + rows, framed_before + framed
+
+    def stream_parts(self, series: str, folders: Mapping[str, Path], folder: Path) -> Iterator[StreamPart]:
+        """The parts of streams; arguments as of `packet_parts`."""
+        for names, is_open in ((self.streams, False), (self.open_streams, True)):
+            for name in names:
+                yield StreamPart(str(folders.get(name, folder) / name), series, name in folders, is_open)
 
 
 class ToRead(NamedTuple):

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from captures.decode.names import Names
 from captures.pipeline import judging, messages, placing
-from captures.pipeline.buckets import PacketPart
+from captures.pipeline.buckets import PacketPart, StreamPart
 from captures.pipeline.judged import FOLDER, FORM, PARTED_NS, Buckets, Judged, Past, digest, horizon
 from captures.pipeline.runner import Runner
 from captures.pipeline.saving import pickled, save, saved
@@ -72,6 +72,7 @@ def judge(
     run: Run,
     runner: Runner,
     parts: Sequence[PacketPart],
+    streams: Sequence[StreamPart],
     tables_folder: Path,
     before: Judged | None,
     *,
@@ -83,6 +84,7 @@ def judge(
 
     Args:
         parts: the table of packets; those of a series follow one another.
+        streams: the table of streams.
         tables_folder: the tables as they were before this run.
         before: how far judging had come; None if all packets are to be judged.
         lossy: the series that the captures lack some of.
@@ -104,6 +106,7 @@ def judge(
         run.name,
         tables_folder,
         tuple(parts),
+        tuple(streams),
         tuple(number for number, part in numbered if not part.is_end and (part.is_new or before is None)),
         tuple(number for number, part in numbered if part.is_end),
         incomplete,
@@ -144,7 +147,9 @@ class _Judge:
         bench, past = self._bench, self._past
         by_connection, by_message = range(bench.buckets.connections), range(bench.buckets.messages)
 
-        shared = self._carry_out("sharing out packets", judging.share, sorted((*bench.new, *bench.ends)))
+        shared = self._carry_out(
+            "sharing out packets", judging.share, [*sorted((*bench.new, *bench.ends)), len(bench.parts)]
+        )
         past.learners.learn(batch for done in shared for batch in done.settled.handshakes)
         past.places.update(*(done.settled.places for done in shared))
         learners = deepcopy(past.learners)
@@ -153,7 +158,7 @@ class _Judge:
         self._bench = replace(bench, directory=learners.directory())
 
         of_sessions = self._carry_out("judging sessions", judging.judge_sessions, by_connection)
-        self._drop(judging.FACTS)
+        self._drop(judging.FACTS, judging.ENDED)
         for done in of_sessions:
             past.lose(done.settled.losses)
         losses = dict(past.losses)

@@ -30,7 +30,7 @@ from captures.pipeline.saving import pickled, save
 from captures.pipeline.scan import Scanned, readings
 from captures.pipeline.tables import Part, Run, write_part
 from captures.pipeline.whole import whole
-from captures.pipeline.writing import SeriesFiles, WriteTask
+from captures.pipeline.writing import SeriesFiles, StreamsTask, WriteTask
 
 BUCKETS: Final = 16
 """Into so many parts at most the connections of a series are put; as many tasks may join them at a time."""
@@ -196,6 +196,13 @@ class Work:
                 self._run.folder, self.series.name, number, place, name, rows[index], framed[index]
             )
 
+    def stream_tasks(self) -> Iterator[StreamsTask]:
+        """One for each bucket of pairs."""
+        prefix = f"streams/{self.key}-{self._run.name}"
+        for bucket in range(self.folder.buckets if self.end else 0):
+            closed, opened = f"{prefix}-{bucket:02d}.parquet", f"{prefix}-open-{bucket:02d}.parquet"
+            yield StreamsTask(self._run.folder, self.series.name, bucket, closed, opened)
+
     def _rows_before(self) -> list[int]:
         """How many rows stand before each range, before what only the end lets be read, and in all."""
         found = (read.rows for read in self.reads)
@@ -226,6 +233,7 @@ class Work:
         parts = [part for part in self.parts if part.table == "packets"]
         framed = np.diff(self._framed_before()).tolist()
         packets = [(part.name, part.rows, count) for part, count in zip(parts, framed, strict=False)]
+        streams = [part.name for part in self.parts if part.table == "streams"]
         known = self.known
         earlier = [] if known is None else [part for part in known.packets if part[0] != known.end]
         return Known(
@@ -236,6 +244,11 @@ class Work:
                 *([] if known is None else known.captures),
                 *(part.name for part in self.parts if part.table == "captures"),
             ],
+            streams=[
+                *([] if known is None else known.streams),
+                *(name for name in streams if "-open-" not in name),
+            ],
+            open_streams=[name for name in streams if "-open-" in name],
             is_lossy=bool(result.damage)
             or not result.totals.is_complete
             or (known is not None and bool(known.damage)),

@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from captures.decode.names import Names
-from captures.pipeline.buckets import Outbox, PacketPart, PartIndex
+from captures.pipeline.buckets import Outbox, PacketPart, PartIndex, StreamPart
 from captures.pipeline.exchange import Exchange
 from captures.pipeline.judged import Buckets, Judged
 from captures.pipeline.records import Integers
@@ -34,7 +34,7 @@ class Bench:
     """All that the tasks of one stage share.
 
     run_folder: of the run, for its parts. run: its name. tables_folder: of the tables as they were before it.
-    parts: of the table of packets, all of them.
+    parts: of the table of packets, all of them. streams: of that of streams.
     new: those that no run has judged. ends: those that the next run of their series replaces; both by their numbers.
     lossy: the series that the captures lack some of.
     before: how far the run before has come; None if all packets are judged anew.
@@ -47,6 +47,7 @@ class Bench:
     run: str
     tables_folder: Path
     parts: tuple[PacketPart, ...]
+    streams: tuple[StreamPart, ...]
     new: tuple[int, ...]
     ends: tuple[int, ...]
     lossy: frozenset[str]

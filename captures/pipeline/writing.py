@@ -1,4 +1,4 @@
-"""The stage that writes the table of packets: each range's rows, put right, numbered, and in their order."""
+"""The stage that writes the tables of packets and of streams: their rows, put right, numbered, and in their order."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from captures.pipeline.reading import Place
 from captures.pipeline.records import Integers
 from captures.pipeline.rows import FOUND, NO_STREAM, PACKETS
 from captures.pipeline.runner import Count
+from captures.pipeline.streams import CLOSED
 from captures.pipeline.tables import Part, write_part
 
 
@@ -57,9 +58,47 @@ class WriteTask:
         return str(self.place or f"the end of {self.series}")
 
 
-def write_packets(all_series: Mapping[str, SeriesFiles], task: WriteTask, count: Count) -> Part:
+@dataclass(frozen=True, slots=True)
+class StreamsTask:
+    """The streams of a bucket of pairs.
+
+    closed, open: the names of the parts with those that are over, and those that may go on.
+    """
+
+    run_folder: Path
+    series: str
+    bucket: int
+    closed: str
+    open: str
+
+    def __str__(self) -> str:
+        return f"streams of {self.series}"
+
+
+def write(all_series: Mapping[str, SeriesFiles], task: WriteTask | StreamsTask, count: Count) -> list[Part]:
+    """Write the parts of a range, or of a bucket."""
+    if isinstance(task, StreamsTask):
+        return write_streams(all_series[task.series], task)
+    return [write_packets(all_series[task.series], task, count)]
+
+
+def write_streams(series: SeriesFiles, task: StreamsTask) -> list[Part]:
+    """Write the streams of a bucket, if there are any."""
+    parts = []
+    connections = np.load(series.connections, mmap_mode="r")
+    for name, exchange in ((task.closed, series.folder.closed), (task.open, series.folder.open)):
+        rows = pa.Table.from_batches(exchange.everything(task.bucket), CLOSED)
+        if rows.num_rows:
+            rows = _with(
+                rows, "connection", pa.array(np.searchsorted(connections, _numbers(rows, "connection")))
+            )
+            rows = rows.add_column(0, "series", pa.repeat(pa.scalar(series.name), rows.num_rows))
+            parts.append(write_part(task.run_folder, name, rows))
+    return parts
+
+
+def write_packets(series: SeriesFiles, task: WriteTask, count: Count) -> Part:
     """Write the part of a range."""
-    series = all_series[task.series]
     table = _sorted(_found(series.folder, task))
     part = write_part(task.run_folder, task.name, _numbered(series, task, table))
     count(table.num_rows, task.place.reading.end - task.place.reading.start if task.place else 0)

@@ -251,15 +251,7 @@ def _expiries_s(batch: pa.RecordBatch, deliveries: list[str]) -> Iterator[int | 
 
 def _headers(batch: pa.RecordBatch) -> Iterator[SessionHeader | None]:
     """The SessionHeaders, without their reserved bytes."""
-    columns = (
-        "ack_number",
-        "saved_first",
-        "saved_flags",
-        "sent_count",
-        "recoverable_sent_count",
-        "window_size",
-    )
-    for fields in zip(*(values(batch, name) for name in columns), strict=True):
+    for fields in zip(*(values(batch, name) for name in HEADER), strict=True):
         yield None if fields[0] is None else SessionHeader(*fields)
 
 

@@ -33,18 +33,19 @@ SESSIONS: Final = pa.schema(
         ("recoverable_ack_timeout_ms", INTEGER),
         ("ack_timeout_ms", INTEGER),
         *(
-            (f"{end}_{name}", INTEGER)
+            (f"{end}_{name}", kind)
             for end in ("client", "server")
-            for name in (
-                "window",
-                "packets",
-                "bytes",
-                "messages",
-                "session_acks",
-                "unacknowledged",
-                "unsaved",
-                "missing_bytes",
-                "lossy_since",
+            for name, kind in (
+                ("window", INTEGER),
+                ("packets", INTEGER),
+                ("bytes", INTEGER),
+                ("messages", INTEGER),
+                ("session_acks", INTEGER),
+                ("unacknowledged", INTEGER),
+                ("unsaved", INTEGER),
+                ("missing_bytes", INTEGER),
+                ("lossy_since", INTEGER),
+                ("ending", TEXT),
             )
         ),
         ("faults", INTEGER),
@@ -61,5 +62,6 @@ SESSIONS: Final = pa.schema(
     *_window: the largest that the end has announced. *_session_acks: SessionHeaders, alone or riding.
     *_unacknowledged, *_unsaved: its messages that had no answer at the end.
     *_lossy_since: the number of its first packet before which the capture lacks bytes.
+    *_ending: whether the end finished (FIN), reset the connection (RST), or the captures show it open.
     faults, notes: findings about the session itself.
 """

@@ -21,6 +21,7 @@ from captures.decode.findings import Severity
 from captures.decode.names import Names
 from captures.decode.sessions import SessionChecker, SessionView
 from captures.decode.sight import Kind
+from captures.direction import Ending
 from captures.pipeline.stages import steady
 from captures.pipeline.stages.directory import Directory, Remembered
 from captures.pipeline.stages.facts import SESSION_COLUMNS, endpoints, session_facts
@@ -30,6 +31,7 @@ from captures.pipeline.stages.rows import Batches, batches_of, codes, key_text, 
 from captures.pipeline.stages.schema import BEGUN, FINDINGS, RELATIONS, TEXT
 from captures.pipeline.stages.session_schema import SESSIONS
 from captures.pipeline.stages.steady import Packets
+from captures.tcp import Endpoint
 from mqproto.wire import guid_from_text
 
 COLUMNS: Final = (
@@ -53,6 +55,8 @@ TOGETHER: Final = (
     "source_port",
     "queue_name",
 )
+ENDED: Final = ("series", "connection", "interface", "source_address", "source_port", "ending")
+"""What this stage reads of streams."""
 WAITING_LIMIT: Final = 262_144
 """Of so many messages at a time the acknowledgments are waited for; with more, their rows go out without."""
 SCHEMAS: Final = {"relations": RELATIONS, "sessions": SESSIONS, "findings": FINDINGS}
@@ -74,6 +78,7 @@ class _Count:
     messages: int = 0
     session_acks: int = 0
     missing_bytes: int = 0
+    ending: str = Ending.OPEN.value
     waiting: dict[Sent, tuple[Row, str | None]] = field(default_factory=dict)
 
 
@@ -127,6 +132,21 @@ class SessionStage:
         self._directory = directory
         for name, series in self._series.items():
             series.addresses.introductions = directory.of(name)
+
+    def end(self, streams: pa.RecordBatch) -> None:
+        """How streams ended, of which all packets have been taken.
+
+        Args:
+            streams: with ENDED.
+        """
+        for name, connection, interface, *source, ending in zip(
+            *(values(streams, name) for name in ENDED), strict=True
+        ):
+            series = self._series.get(name)
+            session = None if series is None else series.sessions.get((connection, interface))
+            if session is not None:
+                is_client = session.connection.client.endpoint == Endpoint(*source)
+                (session.client if is_client else session.server).ending = ending
 
     def part(self, before_ns: int) -> Batches:
         """Close the sessions whose ends have been silent since then: they are taken to have parted."""
@@ -421,4 +441,5 @@ def _counted(half: Half, count: _Count) -> Row:
         unsaved,
         count.missing_bytes,
         half.lossy_since,
+        count.ending,
     )

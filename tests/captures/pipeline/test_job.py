@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,13 +19,15 @@ from captures.decode import Analyst, row_of
 from captures.decode.analyst import sights
 from captures.decode.row import KEYS
 from captures.frame import CaptureError, Frame
-from captures.packets import PacketReader
+from captures.framing import StreamCount
+from captures.packets import PacketReader, Totals
 from captures.pcap import read_capture
 from captures.pcapng import PcapngWriter
 from captures.pipeline import work
 from captures.pipeline.growth import FOLDER
 from captures.pipeline.job import analyse
 from captures.pipeline.runner import Count, LocalRunner
+from captures.pipeline.streams import closed_rows
 from captures.pipeline.tables import Tables
 from captures.pipeline.work import SeriesResult
 from captures.tcp import Endpoint
@@ -135,7 +137,8 @@ def assert_read_as_one(
             for path in paths
             for frame in read_capture(path)
         )
-        wanted, wanted_last = expected(reader)
+        with recorded() as streams:
+            wanted, wanted_last = expected(reader)
         tables = Tables(folder / "out")
         series: list[SeriesResult] = []
         for path in paths if run_by_run else [folder]:
@@ -151,6 +154,23 @@ def assert_read_as_one(
         assert rows == wanted
         assert sorted(map(str, last)) == sorted(map(str, wanted_last))
         assert [each.totals for each in series] == [reader.totals]
+        own = tables.read("streams").drop_columns(["series"]).to_pylist()
+        assert sorted(map(repr, own)) == sorted(map(repr, closed_rows(streams).to_pylist()))
+
+
+@contextmanager
+def recorded() -> Iterator[list[StreamCount]]:
+    """All streams that a reader counts in the block."""
+    streams: list[StreamCount] = []
+    add_stream = Totals.add_stream
+
+    def add(totals: Totals, seen: StreamCount) -> None:
+        streams.append(seen)
+        add_stream(totals, seen)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Totals, "add_stream", add)
+        yield streams
 
 
 FRAMES = {path.stem: list(read_capture(path)) for path in sorted(SAMPLES.glob("*.pcapng"))}
