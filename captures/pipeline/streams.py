@@ -21,6 +21,8 @@ COUNTS: Final = (
 STREAMS: Final = pa.schema(
     [
         ("series", pa.string()),
+        ("file", pa.string()),
+        ("frame", pa.int64()),
         ("connection", pa.int64()),
         ("interface", pa.int32()),
         ("source_address", pa.string()),
@@ -36,10 +38,10 @@ STREAMS: Final = pa.schema(
 """A row for each stream, MSMQ's and others'; its columns are as in captures.direction.Stream and
 captures.framing.StreamCount.
 
-connection: as that of packets.
+file, frame: with which the connection began. connection: as that of packets.
 ending: finished (FIN), reset (RST), or open: the captures show no end of it.
 """
-CLOSED: Final = STREAMS.remove(STREAMS.get_field_index("series"))
+CLOSED: Final = pa.schema([field for field in STREAMS if field.name not in ("series", "file", "frame")])
 """The same under way; `connection` is the number of the frame with which the connection began."""
 
 

@@ -17,7 +17,7 @@ from captures.pipeline.reading import Place
 from captures.pipeline.records import Integers
 from captures.pipeline.rows import FOUND, NO_STREAM, PACKETS
 from captures.pipeline.runner import Count
-from captures.pipeline.streams import CLOSED
+from captures.pipeline.streams import CLOSED, STREAMS
 from captures.pipeline.tables import Part, write_part
 
 
@@ -89,11 +89,14 @@ def write_streams(series: SeriesFiles, task: StreamsTask) -> list[Part]:
     for name, exchange in ((task.closed, series.folder.closed), (task.open, series.folder.open)):
         rows = pa.Table.from_batches(exchange.everything(task.bucket), CLOSED)
         if rows.num_rows:
-            rows = _with(
-                rows, "connection", pa.array(np.searchsorted(connections, _numbers(rows, "connection")))
-            )
-            rows = rows.add_column(0, "series", pa.repeat(pa.scalar(series.name), rows.num_rows))
-            parts.append(write_part(task.run_folder, name, rows))
+            began = _numbers(rows, "connection")
+            place = np.searchsorted(series.frames_before, began, side="left") - 1
+            before = np.array(series.frames_before, dtype=np.int64)
+            rows = _with(rows, "connection", pa.array(np.searchsorted(connections, began)))
+            rows = rows.append_column("series", pa.repeat(pa.scalar(series.name), rows.num_rows))
+            rows = rows.append_column("file", pa.array(series.paths, pa.string()).take(pa.array(place)))
+            rows = rows.append_column("frame", pa.array(began - before[place]))
+            parts.append(write_part(task.run_folder, name, rows.select(STREAMS.names)))
     return parts
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,7 +31,7 @@ from captures.pipeline.stages.sequence_counts import HopCount, SequenceCount, Un
 from captures.pipeline.stages.sequences import SequenceStage
 from captures.pipeline.stages.sessions import SessionStage, _Count, _Series, _Session
 from captures.pipeline.tables import Part, Tables
-from captures.tcp import Endpoint
+from captures.tcp import SYN, Endpoint
 from mqproto.wire import guid_text
 from tests.captures.decode.scene import Scene, express, guid, names, ordered, transactional
 from tests.captures.pipeline.contents import rows_of
@@ -324,6 +325,11 @@ def test_how_each_end_ended_is_known_whatever_file_shows_it(tmp_path: Path) -> N
     rows = sorted(tables.read("sessions").to_pylist(), key=lambda row: row["connection"])
     endings = [(row["client_ending"], row["server_ending"]) for row in rows]
     assert endings == [("open", "open"), ("finished", "open"), ("finished", "reset")]
-    assert len(tables.read("streams")) == 6
+    streams = tables.read("streams").to_pylist()
+    assert len(streams) == 6
+    for row in streams:
+        [first] = [frame for frame in read_capture(row["file"]) if frame.number == row["frame"]]
+        ports, flags = struct.unpack("!HH", first.data[34:38]), first.data[47]
+        assert (set(ports), flags) == ({row["source_port"], row["destination_port"]}, SYN)
     analyse(list(map(str, paths)), at_once, LocalRunner())
     assert rows_of(tables) == rows_of(at_once)
