@@ -146,7 +146,8 @@ def analyse(
         else:
             replaced |= {part.name for part in tables.manifest.parts if part.table in (*SCHEMAS, FOLDER)}
         kept = [part for part in tables.manifest.parts if part.name not in replaced]
-        tidied = _tidied(run, runner, tables.folder, kept, verdicts.judged)
+        lists = [names for each in known.values() for names in (each.captures, each.streams)]
+        tidied = _tidied(run, runner, tables.folder, kept, [*verdicts.judged.arrivals, *lists])
         parts += tidied
         replaced |= {name for names in tidied.values() for name in names}
         parts += _empty(run, {part.table for part in (*kept, *parts)})
@@ -180,16 +181,20 @@ def _is_out_of_order(work: Work, known: Mapping[str, Known], before: Judged) -> 
 
 
 def _tidied(
-    run: Run, runner: Runner, folder: Path, parts: Iterable[Part], said: Judged
+    run: Run, runner: Runner, folder: Path, parts: Iterable[Part], lists: Sequence[list[str]]
 ) -> dict[Part, list[str]]:
-    """Make small parts of what packets mean one; each new part with those that it takes the place of.
+    """Make small parts of earlier runs one; each new part with those that it takes the place of.
 
     Args:
-        parts: of earlier runs, which stay.
-        said: is told of it.
+        parts: that stay.
+        lists: of names of parts that come together with none but those of their list, which has the new name then.
     """
-    buckets = {name: bucket for bucket, names in enumerate(said.arrivals) for name in names}
-    keyed = ((f"{part.table}-{buckets.get(part.name, '')}", part) for part in parts if part.table in SCHEMAS)
+    places = {name: place for place, names in enumerate(lists) for name in names}
+    keyed = (
+        (f"{part.table} {places.get(part.name, '')}", part)
+        for part in parts
+        if part.table in SCHEMAS or part.name in places
+    )
     together = list(groups(keyed))
     tasks = [
         TidyTask(
@@ -201,10 +206,10 @@ def _tidied(
     ]
     made = runner("tidying tables", tidy, tasks) if tasks else []
     found = {part: [each.name for each in some] for part, some in zip(made, together, strict=True)}
-    for part, names in found.items():
-        if part.table == "arrivals":
-            bucket = said.arrivals[buckets[names[0]]]
-            bucket[:] = [part.name, *(name for name in bucket if name not in names)]
+    for part, gone in found.items():
+        if gone[0] in places:
+            names = lists[places[gone[0]]]
+            names[:] = [part.name, *(name for name in names if name not in gone)]
     return found
 
 
