@@ -28,6 +28,8 @@ else:
 PCAPNG: Final = bytes.fromhex("0a0d0d0a")
 GZIP: Final = bytes.fromhex("1f8b")
 ZSTANDARD: Final = bytes.fromhex("28b52ffd")
+ZSTANDARD_HEAD_BYTES: Final = 18
+"""The head of a frame has so many at most.  [RFC 8878] 3.1.1.1"""
 
 TICKS_PER_SECOND: Final = {0xA1B2C3D4: 1_000_000, 0xA1B23C4D: NANOSECONDS}
 """By the number that a pcap file begins with, read in the file's byte order."""
@@ -95,6 +97,23 @@ def unpacked(file: BinaryIO, where: str) -> Iterator[tuple[io.BufferedReader, st
             yield buffered, where
     finally:
         buffered.detach()  # else the file would be closed with it
+
+
+def packed_size(file: BinaryIO) -> int | None:
+    """What a packed file says that it unpacks to, modulo 2**32; None if it does not say.
+
+    Of several files that were packed one by one and put together it says something else.
+    """
+    file.seek(0)
+    head = file.read(ZSTANDARD_HEAD_BYTES)
+    if head.startswith(GZIP):
+        file.seek(-4, os.SEEK_END)
+        return int.from_bytes(file.read(4), "little")
+    try:
+        size_bytes = zstd.get_frame_info(head).decompressed_size
+    except zstd.ZstdError:
+        return None
+    return None if size_bytes is None else size_bytes % 2**32
 
 
 def _unpacked(file: gzip.GzipFile | zstd.ZstdFile, where: str) -> tuple[io.BufferedReader, str]:

@@ -37,6 +37,7 @@ from captures.pcap import (
     MAGICS,
     PCAPNG,
     ZSTANDARD,
+    packed_size,
     read_head,
     read_records,
     unpacked,
@@ -58,7 +59,16 @@ _STAMP: Final = rf"(?:{_DATE}(?:[-_.T ]?{_TIME})?Z?|1\d{{9}})"
 _ROTATED: Final = re.compile(
     rf"^(?P<name>.*?)(?:[-_.]?\d{{5}}[-_.]{_STAMP}|[-_.]?{_STAMP}[-_.]\d{{5}}|[-_.]?{_STAMP})$"
 )
+_PACKED: Final = re.compile(r"\.(?:gz|zst)$", re.IGNORECASE)
 _COUNTED: Final = re.compile(r"^(?P<name>.+\.(?:pcap|pcapng|cap|dmp))\d+$", re.IGNORECASE)
+
+
+class Origin(NamedTuple):
+    """A file before it was packed: its path, when its first frame was caught, and its size modulo 2**32."""
+
+    path: str
+    first_ns: int
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +82,7 @@ class CaptureFile:
     section: what is known at `start`: of pcap all there is, of pcapng the byte order.
     start: where the first record or block stands, in the unpacked file.
     first_ns: when its first frame was caught; None if it has none.
+    unpacked_bytes: `size_bytes`; of what is packed what it says that it unpacks to, modulo 2**32, None if it does not.
     """
 
     path: str
@@ -82,6 +93,15 @@ class CaptureFile:
     section: Section
     start: int
     first_ns: int | None
+    unpacked_bytes: int | None = None
+
+    @property
+    def origin(self) -> Origin | None:
+        """By what a capture is known that somebody packed after it was read; None if that cannot be said."""
+        if self.first_ns is None or self.unpacked_bytes is None:
+            return None
+        name = _PACKED.sub("", self.path) if self.packing else self.path
+        return Origin(name, self.first_ns, self.unpacked_bytes % 2**32)
 
     @property
     def where(self) -> str:
@@ -169,6 +189,11 @@ def inventory(paths: Iterable[str], belongs_to: Mapping[str, str] | None = None)
             first = found.setdefault(file.fingerprint, file)
             if first is not file and not os.path.samefile(first.path, one):
                 repeated.append((one, first.path))
+    plain = {file.origin: file for file in found.values() if not file.packing}
+    for file in list(found.values()):
+        if file.packing and file.origin is not None and file.origin in plain:
+            repeated.append((file.path, plain[file.origin].path))
+            del found[file.fingerprint]
     belongs_to = belongs_to or {}
     groups: dict[str, list[CaptureFile]] = defaultdict(list)
     for file in found.values():
@@ -199,15 +224,17 @@ def look_at(path: str) -> CaptureFile:
             else:
                 section = read_head(plain, name)
                 first = next(read_records(plain, section, name), None)
+        packing = "gzip" if magic.startswith(GZIP) else "zstd" if magic == ZSTANDARD else ""
         return CaptureFile(
             path=path,
             size_bytes=size_bytes,
             form=form,
-            packing="gzip" if magic.startswith(GZIP) else "zstd" if magic == ZSTANDARD else "",
+            packing=packing,
             fingerprint=_fingerprint(file, size_bytes),
             section=section,
             start=0 if form == "pcapng" else FILE_HEADER_BYTES,
             first_ns=first.time_ns if first is not None else None,
+            unpacked_bytes=packed_size(file) if packing else size_bytes,
         )
 
 
@@ -252,7 +279,7 @@ def mapped(file: CaptureFile) -> Iterator[Mapped]:
 def series_name(path: str) -> str:
     """The path of a file without what the tools listed above put into the names of a series."""
     folder, name = os.path.split(path)
-    name = re.sub(r"\.(gz|zst)$", "", name, flags=re.IGNORECASE)
+    name = _PACKED.sub("", name)
     counted = _COUNTED.match(name)
     stem, suffix = os.path.splitext(counted["name"] if counted else name)
     rotated = _ROTATED.match(stem)

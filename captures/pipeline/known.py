@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from captures.frame import CaptureError
 from captures.pipeline.buckets import PacketPart, StreamPart
-from captures.pipeline.files import Series, in_order, look_at
+from captures.pipeline.files import CaptureFile, Origin, Series, in_order, look_at
 from captures.pipeline.growth import FORM, Growth
 from captures.pipeline.saving import saved
 
@@ -19,7 +19,7 @@ from captures.pipeline.saving import saved
 class Known:
     """What the manifest says of a series.
 
-    files: their paths, by their fingerprints.
+    files: their paths, by their fingerprints. origins: by what they are known when somebody has packed them since.
     packets: its parts of the table of packets: name, rows, and how many of these are packets. The last is `end`.
     end: the part with what only the end of the series lets be read; "" if that is nothing.
     captures: its parts of the table of captures.
@@ -39,6 +39,7 @@ class Known:
     growth: str
     connections: str
     open_pairs: list[str]
+    origins: list[Origin] = field(default_factory=list)
     streams: list[str] = field(default_factory=list)
     open_streams: list[str] = field(default_factory=list)
 
@@ -102,8 +103,8 @@ def to_read(series: Series, known: Mapping[str, Known], folder: Path) -> ToRead:
     if not names:
         return ToRead(series, None, None)
     earlier = known[names[-1]]
-    read = {fingerprint for each in names for fingerprint in known[each].files}
-    new = in_order(file for file in series.files if file.fingerprint not in read)
+    is_read = _reads([known[each] for each in names])
+    new = in_order(file for file in series.files if not is_read(file))
     replaced: set[str] = set()
     if earlier.form == FORM:
         growth = saved(folder / earlier.growth, Growth)
@@ -124,5 +125,12 @@ def to_read(series: Series, known: Mapping[str, Known], folder: Path) -> ToRead:
 
 def is_known(series: Series, known: Mapping[str, Known]) -> bool:
     """Whether all files of a series have been read."""
-    read = {fingerprint for each in known.values() for fingerprint in each.files}
-    return {file.fingerprint for file in series.files} <= read
+    return all(map(_reads(known.values()), series.files))
+
+
+def _reads(entries: Iterable[Known]) -> Callable[[CaptureFile], bool]:
+    """Whether these series have a file: by its content, or packed as it was read before it was."""
+    every = list(entries)
+    fingerprints = {fingerprint for each in every for fingerprint in each.files}
+    origins = {Origin(*origin) for each in every for origin in each.origins}
+    return lambda file: file.fingerprint in fingerprints or bool(file.packing and file.origin in origins)

@@ -244,6 +244,7 @@ class Work:
                 *([] if known is None else known.captures),
                 *(part.name for part in self.parts if part.table == "captures"),
             ],
+            origins=[file.origin for file in self.series.files if file.origin is not None],
             streams=[
                 *([] if known is None else known.streams),
                 *(name for name in streams if "-open-" not in name),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from backports import zstd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -372,6 +374,58 @@ def test_a_file_that_was_not_yet_whole_is_read_again_when_it_is(tmp_path: Path) 
     second.write_bytes(whole)
     analyse([str(folder)], tables, LocalRunner())
     assert rows_of(tables) == rows_of(at_once)
+
+
+def pack(path: Path, packing: str) -> Path:
+    """As tcpdump has it done with each file that it has finished."""
+    packed, suffix = (gzip.compress, ".gz") if packing == "gzip" else (zstd.compress, ".zst")
+    target = path.with_name(path.name + suffix)
+    target.write_bytes(packed(path.read_bytes()))
+    return target
+
+
+@pytest.mark.parametrize("packing", ["gzip", "zstd"])
+def test_a_file_that_is_packed_when_it_has_been_read_counts_once(packing: str, tmp_path: Path) -> None:
+    frames = [frame._replace(number=0, offset=0) for frame in FRAMES["window"]]
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    paths = in_files(folder, frames, [60, 100])
+    at_once, tables = Tables(tmp_path / "at once"), Tables(tmp_path / "out")
+    analyse([str(folder)], at_once, LocalRunner())
+    third = tmp_path / "third"
+    paths[2].rename(third)
+    analyse([str(folder)], tables, LocalRunner())
+    for path in paths[:2]:
+        pack(path, packing)
+        path.unlink()
+    third.rename(paths[2])
+    result = analyse([str(folder)], tables, LocalRunner())
+    assert [(each.new, len(each.files)) for each in result.series] == [(1, 3)]
+    assert rows_of(tables) == rows_of(at_once)
+
+
+@pytest.mark.parametrize("packing", ["gzip", "zstd"])
+def test_of_a_file_and_what_it_was_packed_to_one_is_read(packing: str, tmp_path: Path) -> None:
+    path = tmp_path / "window.pcapng"
+    path.write_bytes((SAMPLES / "window.pcapng").read_bytes())
+    packed = pack(path, packing)
+    result = analyse([str(tmp_path)], Tables(tmp_path / "out"), LocalRunner())
+    assert result.repeated == [(str(packed), str(path))]
+    assert [file.path for series in result.series for file in series.files] == [str(path)]
+
+
+def test_another_capture_by_the_name_of_one_that_was_read_is_read(tmp_path: Path) -> None:
+    """A ring buffer has come round, and the new file was packed before anybody looked."""
+    path = tmp_path / "window.pcapng"
+    path.write_bytes((SAMPLES / "window.pcapng").read_bytes())
+    tables = Tables(tmp_path / "out")
+    analyse([str(path)], tables, LocalRunner())
+    path.write_bytes((SAMPLES / "pings.pcapng").read_bytes())
+    packed = pack(path, "gzip")
+    path.unlink()
+    result = analyse([str(packed)], tables, LocalRunner())
+    assert [file.path for series in result.series for file in series.files][-1] == str(packed)
+    assert tables.manifest.rows("captures") == 2
 
 
 def test_two_captures_that_are_added_one_after_the_other_make_the_tables_of_both(tmp_path: Path) -> None:
