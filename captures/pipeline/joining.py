@@ -133,17 +133,16 @@ class _Joiner:
         self._open: list[StreamCount] = []
         self._connections: set[int] = set()
         self._stitchers: dict[Ends, Stitcher] = {}
-        gone = _Gone(series)
+        self._gone = _Gone(series)
         for pair in saved_pairs(series.open_pairs, bucket, series.folder.buckets):
-            pair.look_back.without(gone)
-            self._stitchers[pair.ends] = Stitcher(pair, self._segments)
+            self._stitchers[pair.ends] = Stitcher(pair, self._segments, self._gone)
 
     def take(self, place: int, pair: CountedPair) -> None:
         """The next range of a pair."""
         ends = pair.summary.ends
         stitcher = self._stitchers.get(ends)
         if stitcher is None:
-            stitcher = self._stitchers[ends] = Stitcher(OpenPair(ends), self._segments)
+            stitcher = self._stitchers[ends] = Stitcher(OpenPair(ends), self._segments, self._gone)
         seam = stitcher.take(place, pair.summary)
         if not seam.proved:
             self._count(place, -pair.rows, -pair.framed)

@@ -12,7 +12,7 @@ behind what is known, the ranges before are read again as well, together with th
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -103,11 +103,15 @@ class Stitcher:
     Args:
         pair: how it stands at the beginning; it is changed.
         again: gives the segments of a range by its number; it is asked for those that have to be read again.
+        gone: the ranges that cannot be; it is asked about those only that would have to.
     """
 
-    def __init__(self, pair: OpenPair, again: Callable[[int], RangeSegments]) -> None:
+    def __init__(
+        self, pair: OpenPair, again: Callable[[int], RangeSegments], gone: Container[int] = frozenset()
+    ) -> None:
         self.pair = pair
         self._again = again
+        self._gone = gone
 
     def take(self, place: int, summary: PairSummary) -> Seam:
         """What becomes of the pair in a range.
@@ -182,9 +186,18 @@ class Stitcher:
             for one in [*back, place]:
                 seam = Seam(proved=False)
                 reached_back |= self._read(self._again(one), seam)
+            if reached_back and any(one in self._gone for one in self._further(back)[1]):
+                look_back.without(self._gone)
             if not reached_back or len(back) == len(look_back):
                 return seam
-            before, back = look_back.since(min(2 * len(back) + 1, len(look_back)))
+            before, back = self._further(back)
+
+    def _further(self, back: list[int]) -> tuple[bytes, list[int]]:
+        """A state about twice as far back, and the ranges from there on; nothing if there is none."""
+        look_back = self.pair.look_back
+        if len(back) == len(look_back):
+            return b"", []
+        return look_back.since(min(2 * len(back) + 1, len(look_back)))
 
     def _read(self, once_more: RangeSegments, seam: Seam) -> bool:
         """Read the pair in a range from the state as it is; whether it had to be known what was read before."""

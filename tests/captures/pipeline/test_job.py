@@ -25,7 +25,8 @@ from captures.framing import StreamCount
 from captures.packets import PacketReader, Totals
 from captures.pcap import read_capture
 from captures.pcapng import PcapngWriter
-from captures.pipeline import work
+from captures.pipeline import joining, work
+from captures.pipeline.files import CaptureFile
 from captures.pipeline.growth import FOLDER
 from captures.pipeline.job import analyse
 from captures.pipeline.runner import Count, LocalRunner
@@ -326,6 +327,24 @@ def test_files_whose_earlier_ones_are_gone_go_on_from_them_all_the_same(tmp_path
         analyse([str(path)], run_by_run, LocalRunner())
         path.unlink()
     assert rows_of(run_by_run) == rows_of(at_once)
+
+
+def test_earlier_files_are_looked_at_only_if_something_reaches_back_to_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each run would cost more than the one before it."""
+
+    def fail(file: CaptureFile) -> bool:
+        raise AssertionError(file.path)
+
+    monkeypatch.setattr(joining, "_is_changed", fail)
+    frames = [frame._replace(number=0, offset=0) for frame in FRAMES["window"]]
+    at_once, tables = Tables(tmp_path / "at once"), Tables(tmp_path / "out")
+    paths = in_files(tmp_path, frames, [40, 70, 100])
+    for path in paths:
+        analyse([str(path)], tables, LocalRunner())
+    analyse(list(map(str, paths)), at_once, LocalRunner())
+    assert rows_of(tables) == rows_of(at_once)
 
 
 def test_a_file_that_comes_before_those_that_were_read_has_all_read_again(tmp_path: Path) -> None:
