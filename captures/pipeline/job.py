@@ -19,7 +19,7 @@ from captures.pipeline.fragments import join_fragments
 from captures.pipeline.inputs import CAPTURES, captures_table
 from captures.pipeline.joining import JoinTask, join_ranges
 from captures.pipeline.judged import FOLDER, Judged, horizon, judged
-from captures.pipeline.known import Known, is_known, to_read
+from captures.pipeline.known import Known, reads, to_read
 from captures.pipeline.placing import damage_rows
 from captures.pipeline.reading import Place, ReadTask, read_ranges
 from captures.pipeline.rows import PACKETS
@@ -97,9 +97,14 @@ def analyse(
     with tables.run() as run:
         state = tables.manifest.state
         known = {name: Known(**entry) for name, entry in state.get(SERIES, {}).items()}
-        new = [series for series in found.series if not is_known(series, known)]
-        works = [Work(run, to_read(series, known, tables.folder), tables.folder) for series in new]
-        known_files = [file.path for series in found.series if series not in new for file in series.files]
+        is_read = reads(known.values())
+        known_files: list[str] = []
+        works: list[Work] = []
+        for series in found.series:
+            if all(map(is_read, series.files)):
+                known_files += (file.path for file in series.files)
+            else:
+                works.append(Work(run, to_read(series, known, tables.folder), tables.folder))
         _Job(works, run, runner, range_bytes).carry_out()
 
         before = judged(state.get(JUDGED))

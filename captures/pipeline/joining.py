@@ -30,6 +30,7 @@ from captures.pipeline.runner import Count
 from captures.pipeline.saving import pickled, save
 from captures.pipeline.seams import OpenPair, Seam, Stitcher
 from captures.pipeline.segments import segments
+from captures.pipeline.stages.rows import batch_of
 from captures.pipeline.streams import CLOSED, closed_rows
 from captures.pipeline.tables import Part
 from captures.streams import Ends
@@ -168,7 +169,7 @@ class _Joiner:
         for exchange, seen in ((folder.closed, self._closed), (folder.open, self._open)):
             exchange.put_all(bucket, CLOSED, [closed_rows(seen)])
         folder.corrections.put(
-            bucket, {place: _corrections(some) for place, some in self._corrections.items() if some}
+            bucket, {place: batch_of(CORRECTIONS, some) for place, some in self._corrections.items() if some}
         )
         folder.joined.put(
             bucket,
@@ -226,12 +227,6 @@ def _is_changed(file: CaptureFile) -> bool:
         return look_at(file.path).fingerprint != file.fingerprint
     except (OSError, CaptureError):
         return True
-
-
-def _corrections(rows: list[tuple[int, bool, int, int, int, int]]) -> pa.RecordBatch:
-    columns = zip(*rows, strict=True)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, CORRECTIONS, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=CORRECTIONS)
 
 
 def corrections_of(folder: SeriesFolder, place: int) -> Iterator[pa.RecordBatch]:

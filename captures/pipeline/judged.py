@@ -6,7 +6,7 @@ and what is looked at again does not grow with the captures: sessions and sequen
 `captures.decode` remembers them, and messages of the last half hour, or that are still on their way.
 
 It lies in the folder `_judged`: of each bucket its stage as it stood behind the last packet, or the rows of its open
-messages. They hold pickled objects of our own classes and no others; see captures.pipeline.growth.
+messages; see captures.pipeline.saving.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ from captures.pipeline.stages.facts import losses_of
 from captures.pipeline.stages.rows import Batches
 from captures.pipeline.stages.schema import RELATIONS
 from captures.pipeline.tables import Part
-from captures.pipeline.workbench import OPEN, Bench, Done, Out, Route, Task
+from captures.pipeline.workbench import OPEN, Bench, Done, Out, Route, Task, opened
 
 T = TypeVar("T")
 
@@ -122,7 +122,7 @@ def judge_sessions(bench: Bench, task: Task, count: Count) -> Done:
         "relations": (RELATED, bench.index.of_rows),
         "findings": (placing.OF_SESSIONS, bench.index.of_numbers),
     }
-    settled, opened = _outs(bench, task, done, OF_SESSIONS, routes)
+    settled, left = _outs(bench, task, done, OF_SESSIONS, routes)
 
     def add(out: Out, found: Batches) -> None:
         if (rows := found.get("sessions")) is not None:
@@ -146,11 +146,11 @@ def judge_sessions(bench: Bench, task: Task, count: Count) -> Done:
     stage.know(directory.Directory({}))
     done.saved = _saved(bench, task, OF_SESSIONS, stage)
     stage.know(bench.directory)
-    take(opened, bench.ends)
+    take(left, bench.ends)
     end(is_open=True)
-    add(opened, stage.finish(bench.lossless))
+    add(left, stage.finish(bench.lossless))
     settled.finish()
-    opened.finish()
+    left.finish()
     return done
 
 
@@ -164,15 +164,16 @@ def relate(bench: Bench, task: Task, count: Count) -> Done:
     every = []
     for name, stage, found in (
         (RELATED, "packets", done.settled),
-        (f"{OPEN} {RELATED}", f"{OPEN}-packets", done.open),
+        (opened(RELATED), f"{OPEN}-packets", done.open),
     ):
         batches = bench.exchange(name).take(task.number, task.files[name])
-        relations = pa.Table.from_batches(batches, RELATIONS)
+        relations = pa.Table.from_batches(batches, RELATIONS).sort_by("row_id")
         if relations.num_rows:
-            found.parts.append(bench.part("relations", stage, task.number, relations.sort_by("row_id")))
+            found.parts.append(bench.part("relations", stage, task.number, relations))
         every.append(relations)
-    waiting = whole(every[1]["row_id"])
-    relations = pa.concat_tables(every).sort_by("row_id")
+    relations, waiting = every[0], whole(every[1]["row_id"])
+    if len(waiting):
+        relations = pa.concat_tables(every).sort_by("row_id")
     is_new, is_end = task.number in bench.new, task.number in bench.ends
     of_sequences: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
     of_messages: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
@@ -216,7 +217,7 @@ def judge_sequences(bench: Bench, task: Task, count: Count) -> Done:
         "confirmations": (messages.CONFIRMED, to_messages),
         "findings": (placing.OF_SEQUENCES, bench.index.of_numbers),
     }
-    settled, opened = _outs(bench, task, done, OF_SEQUENCES, routes)
+    settled, left = _outs(bench, task, done, OF_SEQUENCES, routes)
 
     def take(out: Out, parts: Iterable[int]) -> None:
         for rows in _pieces(bench.exchange(SEQUENCE_ROWS).take(task.number, parts)):
@@ -229,10 +230,10 @@ def judge_sequences(bench: Bench, task: Task, count: Count) -> Done:
     stage.know({})
     done.saved = _saved(bench, task, OF_SEQUENCES, stage)
     stage.know(bench.losses)
-    take(opened, bench.ends)
-    opened.add(stage.finish(bench.lossless))
+    take(left, bench.ends)
+    left.add(stage.finish(bench.lossless))
     settled.finish()
-    opened.finish()
+    left.finish()
     return done
 
 
@@ -316,9 +317,7 @@ def _resumed(bench: Bench, task: Task, name: str, kind: type[T]) -> T | None:
 
 
 def _saved(bench: Bench, task: Task, name: str, stage: object) -> Part:
-    return save(
-        bench.run_folder, f"{FOLDER}/{bench.run}-{name}-{task.number:06d}.parquet", [(0, pickled(stage))]
-    )
+    return save(bench.run_folder, bench.part_name(FOLDER, name, task.number), [(0, pickled(stage))])
 
 
 def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

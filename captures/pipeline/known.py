@@ -103,7 +103,7 @@ def to_read(series: Series, known: Mapping[str, Known], folder: Path) -> ToRead:
     if not names:
         return ToRead(series, None, None)
     earlier = known[names[-1]]
-    is_read = _reads([known[each] for each in names])
+    is_read = reads([known[each] for each in names])
     new = in_order(file for file in series.files if not is_read(file))
     replaced: set[str] = set()
     if earlier.form == FORM:
@@ -123,12 +123,7 @@ def to_read(series: Series, known: Mapping[str, Known], folder: Path) -> ToRead:
     return ToRead(Series(name, new), None, None)
 
 
-def is_known(series: Series, known: Mapping[str, Known]) -> bool:
-    """Whether all files of a series have been read."""
-    return all(map(_reads(known.values()), series.files))
-
-
-def _reads(entries: Iterable[Known]) -> Callable[[CaptureFile], bool]:
+def reads(entries: Iterable[Known]) -> Callable[[CaptureFile], bool]:
     """Whether these series have a file: by its content, or packed as it was read before it was."""
     every = list(entries)
     fingerprints = {fingerprint for each in every for fingerprint in each.files}

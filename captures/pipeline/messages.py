@@ -14,8 +14,8 @@ from captures.pipeline.buckets import whole
 from captures.pipeline.judged import FOLDER
 from captures.pipeline.stages import duplicates, grouping, settling
 from captures.pipeline.stages.sequence_schema import CONFIRMATIONS
-from captures.pipeline.tables import Part, write_part
-from captures.pipeline.workbench import OPEN, Bench, Task
+from captures.pipeline.tables import Part
+from captures.pipeline.workbench import Bench, Task, opened
 
 ROWS, CONFIRMED = "message-rows", "confirmations"
 AGAIN: Final = f"{ROWS} again"
@@ -35,7 +35,7 @@ class MessageRows:
         self._number = task.number
         self._kept: pa.Table | None = None
         self.settled: pa.Table | None = None
-        last = self._rows(bench.ends, f"{OPEN} {CONFIRMED}", task)
+        last = self._rows(bench.ends, opened(CONFIRMED), task)
         rows = self._every(task, last)
         if rows is not None:
             others = pa.array([], pa.string()) if last is None else last["subject"].unique()
@@ -47,8 +47,7 @@ class MessageRows:
     def save(self) -> Part:
         """Keep what is open but for what only the end lets be read."""
         rows = pa.table({}) if self._kept is None else self._kept
-        name = f"{FOLDER}/{self._bench.run}-messages-{self._number:06d}.parquet"
-        return write_part(self._bench.run_folder, name, rows)
+        return self._bench.part(FOLDER, "messages", self._number, rows)
 
     def _every(self, task: Task, last: pa.Table | None) -> pa.Table | None:
         """All but those."""

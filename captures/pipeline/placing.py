@@ -13,12 +13,13 @@ from captures.pipeline.buckets import PacketPart, read
 from captures.pipeline.runner import Count
 from captures.pipeline.stages import findings
 from captures.pipeline.stages.schema import FINDINGS, INTEGER, TEXT
-from captures.pipeline.workbench import OPEN, Bench, Done, Task
+from captures.pipeline.workbench import OPEN, Bench, Done, Task, opened
 
 OF_SESSIONS: Final = "findings of sessions"
 OF_SEQUENCES: Final = "findings of sequences"
 OF_JOURNEYS: Final = "findings of journeys"
 FINDERS: Final = (OF_SESSIONS, OF_SEQUENCES, OF_JOURNEYS)
+OPEN_FINDERS: Final = tuple(map(opened, FINDERS))
 """Findings on their way to the packets that they are about, by who found them."""
 PLACED: Final = ("file", "frame", "file_offset")
 PLACED_FINDINGS: Final = pa.schema([*FINDINGS, ("file", TEXT), ("frame", INTEGER), ("file_offset", INTEGER)])
@@ -28,15 +29,15 @@ PLACED_FINDINGS: Final = pa.schema([*FINDINGS, ("file", TEXT), ("frame", INTEGER
 def place_findings(bench: Bench, task: Task, count: Count) -> Done:
     """All that was found about the packets of a part, with their places."""
     done = Done()
-    settled, opened = _findings(bench, task, ""), _findings(bench, task, f"{OPEN} ")
+    settled, left = _findings(bench, task, FINDERS), _findings(bench, task, OPEN_FINDERS)
     if task.number in bench.new or task.number in bench.ends:
-        own = opened if task.number in bench.ends else settled
+        own = left if task.number in bench.ends else settled
         own += map(findings.packet_findings, read(bench.parts[task.number], findings.COLUMNS))
-    wanted = pa.Table.from_batches([*settled, *opened], FINDINGS)
+    wanted = pa.Table.from_batches([*settled, *left], FINDINGS)
     if not wanted.num_rows:
         return done
     places = _places(bench.parts[task.number], wanted) if task.number < len(bench.parts) else {}
-    for found, stage, batches in ((done.settled, "packets", settled), (done.open, f"{OPEN}-packets", opened)):
+    for found, stage, batches in ((done.settled, "packets", settled), (done.open, f"{OPEN}-packets", left)):
         rows = pa.Table.from_batches(batches, FINDINGS)
         if not rows.num_rows:
             continue
@@ -47,8 +48,7 @@ def place_findings(bench: Bench, task: Task, count: Count) -> Done:
     return done
 
 
-def _findings(bench: Bench, task: Task, prefix: str) -> list[pa.RecordBatch]:
-    names = [prefix + name for name in FINDERS]
+def _findings(bench: Bench, task: Task, names: Iterable[str]) -> list[pa.RecordBatch]:
     return [batch for name in names for batch in bench.exchange(name).take(task.number, task.files[name])]
 
 

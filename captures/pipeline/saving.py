@@ -67,7 +67,7 @@ def saved(path: Path, kind: type[T]) -> T:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Makes objects of our own classes, and a few collections: a folder of tables may come from anywhere."""
+    """Makes objects of our own classes, and a few collections."""
 
     def find_class(self, module: str, name: str) -> Any:
         found = None

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any, Final
 
 import pyarrow as pa
 
 from captures.direction import STREAM_COUNTS
 from captures.framing import StreamCount
+from captures.pipeline.stages.rows import batch_of
 
-COUNTS: Final = (
-    "packet_count",
-    "packet_bytes",
-    "cut_bytes",
-    "headless_bytes",
-    "refused_bytes",
-    "resumed_count",
-)
+COUNTS: Final = tuple(field.name for field in fields(StreamCount) if field.name != "stream")
 STREAMS: Final = pa.schema(
     [
         ("series", pa.string()),
@@ -45,12 +40,9 @@ CLOSED: Final = pa.schema([field for field in STREAMS if field.name not in ("ser
 """The same under way; `connection` is the number of the frame with which the connection began."""
 
 
-def closed_rows(seen: Sequence[StreamCount]) -> pa.RecordBatch:
+def closed_rows(seen: Iterable[StreamCount]) -> pa.RecordBatch:
     """Streams as rows of CLOSED."""
-    rows = [_row(each) for each in seen]
-    columns = list(zip(*rows, strict=True)) or [()] * len(CLOSED)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, CLOSED, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=CLOSED)
+    return batch_of(CLOSED, map(_row, seen))
 
 
 def _row(seen: StreamCount) -> tuple[Any, ...]:

@@ -29,7 +29,7 @@ from captures.pipeline.stages.schema import ENDINGS, RELATIONS
 from captures.pipeline.stages.sequence_schema import GAPS, ORDER_ACKS, SEQUENCE_HOPS, SEQUENCES
 from captures.pipeline.stages.session_schema import SESSIONS
 from captures.pipeline.tables import Part, Run
-from captures.pipeline.workbench import OPEN, Bench, Done, Task
+from captures.pipeline.workbench import Bench, Done, Task, opened
 
 SCHEMAS: Final = {
     "relations": RELATIONS,
@@ -102,19 +102,19 @@ def judge(
     newest_ns = max(newest_ns or 0, before.newest_ns if before is not None else 0)
     numbered = list(enumerate(parts))
     bench = Bench(
-        run.folder,
-        run.name,
-        tables_folder,
-        tuple(parts),
-        tuple(streams),
-        tuple(number for number, part in numbered if not part.is_end and (part.is_new or before is None)),
-        tuple(number for number, part in numbered if part.is_end),
-        incomplete,
-        names,
-        wanted if before is None else before.buckets,
-        before,
-        horizon(newest_ns),
-        newest_ns - PARTED_NS,
+        run_folder=run.folder,
+        run=run.name,
+        tables_folder=tables_folder,
+        parts=tuple(parts),
+        streams=tuple(streams),
+        new=tuple(number for number, part in numbered if not part.is_end and (part.is_new or before is None)),
+        ends=tuple(number for number, part in numbered if part.is_end),
+        lossy=incomplete,
+        names=names,
+        buckets=wanted if before is None else before.buckets,
+        before=before,
+        horizon=horizon(newest_ns),
+        parted_ns=newest_ns - PARTED_NS,
     )
     return _Judge(bench, runner, newest_ns).judge()
 
@@ -123,9 +123,9 @@ def _wanted(rows: int) -> Buckets:
     return Buckets(min(BUCKETS, 1 + rows // CONNECTION_ROWS), 1 + rows // MESSAGE_ROWS)
 
 
-RELATIONS_READ: Final = (judging.RELATED, f"{OPEN} {judging.RELATED}")
-MESSAGES_READ: Final = (messages.CONFIRMED, f"{OPEN} {messages.CONFIRMED}", messages.AGAIN)
-FINDINGS_READ: Final = (*placing.FINDERS, *(f"{OPEN} {name}" for name in placing.FINDERS))
+RELATIONS_READ: Final = (judging.RELATED, opened(judging.RELATED))
+MESSAGES_READ: Final = (messages.CONFIRMED, opened(messages.CONFIRMED), messages.AGAIN)
+FINDINGS_READ: Final = (*placing.FINDERS, *placing.OPEN_FINDERS)
 
 
 class _Judge:

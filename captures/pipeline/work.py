@@ -234,6 +234,7 @@ class Work:
         framed = np.diff(self._framed_before()).tolist()
         packets = [(part.name, part.rows, count) for part, count in zip(parts, framed, strict=False)]
         streams = [part.name for part in self.parts if part.table == "streams"]
+        opened = {task.open for task in self.stream_tasks()}
         known = self.known
         earlier = [] if known is None else [part for part in known.packets if part[0] != known.end]
         return Known(
@@ -247,9 +248,9 @@ class Work:
             origins=[file.origin for file in self.series.files if file.origin is not None],
             streams=[
                 *([] if known is None else known.streams),
-                *(name for name in streams if "-open-" not in name),
+                *(name for name in streams if name not in opened),
             ],
-            open_streams=[name for name in streams if "-open-" in name],
+            open_streams=[name for name in streams if name in opened],
             is_lossy=bool(result.damage)
             or not result.totals.is_complete
             or (known is not None and bool(known.damage)),

@@ -23,10 +23,15 @@ from captures.pipeline.stages.settling import Horizon
 from captures.pipeline.tables import Part, write_part
 
 OPEN: Final = "open"
-"""Begins the names of what is not settled."""
+"""Begins the names of parts with what is not settled."""
 KEPT_ROWS: Final = 1_000_000
 BUCKET_ROWS: Final = 200_000
 """So many rows of open messages are kept in all, and of one bucket: it is sorted in memory."""
+
+
+def opened(exchange: str) -> str:
+    """The exchange with those rows that are not settled."""
+    return f"open {exchange}"
 
 
 @dataclass(frozen=True)
@@ -78,9 +83,13 @@ class Bench:
         """Whether the captures lack nothing of a series."""
         return series not in self.lossy
 
+    def part_name(self, table: str, stage: str, number: int) -> str:
+        """What the part is called that one task of a stage has for a table."""
+        return f"{table}/{self.run}-{stage}-{number:06d}.parquet"
+
     def part(self, table: str, stage: str, number: int, rows: pa.Table) -> Part:
-        """Write what one task of a stage has for a table."""
-        return write_part(self.run_folder, f"{table}/{self.run}-{stage}-{number:06d}.parquet", rows)
+        """Write it."""
+        return write_part(self.run_folder, self.part_name(table, stage, number), rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +164,7 @@ class Out:
         self._number = task.number
         self._done = done
         self._stage = f"{OPEN}-{stage}" if is_open else stage
-        names = {
-            table: (f"{OPEN} {name}" if is_open else name, route) for table, (name, route) in routes.items()
-        }
+        names = {table: (opened(name) if is_open else name, route) for table, (name, route) in routes.items()}
         self._boxes = {
             table: (name, route, Outbox(bench.exchange(name), task.number))
             for table, (name, route) in names.items()

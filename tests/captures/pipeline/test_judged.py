@@ -72,10 +72,11 @@ def test_what_runs_say_of_a_file_each_is_what_one_says_of_all(name: str, cuts: l
         paths = in_files(folder, frames, cuts)
         at_once, tables = Tables(folder / "at once"), Tables(folder / "out")
         patch.setattr(judged, "QUIET_NS", (frames[-1].time_ns - frames[0].time_ns) // share)
-        analyse([str(folder)], at_once, LocalRunner())
+        codes = analyse([str(folder)], at_once, LocalRunner()).codes
         for path in paths:
-            analyse([str(path)], tables, LocalRunner())
+            result = analyse([str(path)], tables, LocalRunner())
         assert rows_of(tables) == rows_of(at_once)
+        assert result.codes == codes
 
 
 def test_what_is_judged_and_over_is_not_looked_at_again(
@@ -88,13 +89,14 @@ def test_what_is_judged_and_over_is_not_looked_at_again(
     kept, tasks = [], []
     for path in paths:
         runner = CountingRunner()
-        analyse([str(path)], tables, runner)
+        result = analyse([str(path)], tables, runner)
         tasks.append(runner.counts["sharing out packets"] - 1)
         kept.append(sum(part.rows for part in tables.manifest.of(FOLDER) if "-messages-" in part.name))
     assert set(tasks[4:]) <= {1, 2}, tasks  # The file, and what only the end of the series lets be read.
     assert 0 < max(kept[8:]) < 1.5 * max(kept[:8]), kept
-    analyse([str(tmp_path / "captures")], at_once, LocalRunner())
+    codes = analyse([str(tmp_path / "captures")], at_once, LocalRunner()).codes
     assert rows_of(tables) == rows_of(at_once)
+    assert result.codes == codes
 
 
 def test_small_parts_are_made_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,11 @@ def captures_in(out: Path) -> int:
 def runs(out: Path) -> set[str]:
     """The changes of the tables that are under way, or were when a program was killed."""
     return {path.name for path in (out / "_work").glob("*")}
+
+
+def has_begun(out: Path, before: set[str]) -> bool:
+    """Whether there is another change of the tables than those."""
+    return not runs(out) <= before
 
 
 class UnluckyError(MqprotoError):
@@ -112,7 +118,7 @@ def test_a_program_that_is_killed_again_and_again_comes_to_the_tables_of_one_run
                 shutil.move(path, folder)
             del later[:count]
             if turn < KILLS:
-                wait(lambda before=before: not runs(out) <= before, process, log)  # type: ignore[misc]
+                wait(partial(has_begun, out, before), process, log)
                 # Anywhere in it, or behind it.
                 time.sleep(dice.uniform(0, 3))
                 process.kill()
