@@ -1,17 +1,32 @@
-"""A rotating capture."""
+"""Rotating captures."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from captures import spoil
-from captures.frame import NANOSECONDS
+from captures.frame import NANOSECONDS, Frame
 from captures.pcap import read_capture
 from captures.pcapng import PcapngWriter
 from simulator.bulk import write_capture
 
 FRAMES_PER_FILE = 120
+
+
+def in_files(folder: Path, frames: Sequence[Frame], cuts: Sequence[int]) -> list[Path]:
+    """A rotating capture: frames in files that follow one another."""
+    edges = [0, *sorted(cut % (len(frames) + 1) for cut in cuts), len(frames)]
+    paths = []
+    for number, (start, end) in enumerate(itertools.pairwise(edges)):
+        path = folder / f"run_{number:05d}_20261122083000.pcapng"
+        with path.open("wb") as file, PcapngWriter(file) as capture:
+            for frame in frames[start:end]:
+                capture.write(frame)
+        paths.append(path)
+    return paths
 
 
 def rotation(folder: Path, count: int) -> list[Path]:

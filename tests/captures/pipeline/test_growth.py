@@ -30,17 +30,10 @@ from captures.pipeline.tables import Tables, TablesError
 from captures.streams import Connection
 from captures.tcp import Endpoint, Segment
 from mqproto.wire import PacketBuffer
+from tests.captures.pipeline.forms import attributes
+from tests.captures.pipeline.samples import SAMPLES
 
-SAMPLES = Path(__file__).parents[3] / "captures" / "samples"
 ENDS = Endpoint("10.0.0.1", 49152), Endpoint("10.0.0.2", 1801)
-
-
-def attributes(thing: object) -> set[str]:
-    """What an object has, or what all objects of a class have, with the name of the class."""
-    kind = thing if isinstance(thing, type) else type(thing)
-    names = {name for each in kind.__mro__ for name in getattr(each, "__slots__", ())}
-    names.update(getattr(kind, "_fields", ()), () if kind is thing else getattr(thing, "__dict__", ()))
-    return {f"{kind.__qualname__}.{name}" for name in names}
 
 
 def test_the_form_is_another_when_a_saved_class_is() -> None:

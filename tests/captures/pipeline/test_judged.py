@@ -35,9 +35,10 @@ from captures.tcp import SYN, Endpoint
 from mqproto.wire import guid_text
 from tests.captures.decode.scene import Scene, express, guid, names, ordered, transactional
 from tests.captures.pipeline.contents import rows_of
-from tests.captures.pipeline.rotation import rotation
-from tests.captures.pipeline.test_growth import attributes
-from tests.captures.pipeline.test_job import FRAMES, SAMPLES, SHORT, CountingRunner, in_files
+from tests.captures.pipeline.counting import CountingRunner
+from tests.captures.pipeline.forms import attributes
+from tests.captures.pipeline.rotation import in_files, rotation
+from tests.captures.pipeline.samples import FRAMES, SAMPLES, SHORT
 from tests.memory import memory_folder
 
 HOUR_NS = 3_600 * NANOSECONDS
