@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from mqproto.configuration import Settings
-from mqproto.effects import QueueKind, ReadPage, Received, StoredQueue, Waiting
+from mqproto.effects import UNKNOWN_COUNT, QueueKind, ReadPage, Received, StoredQueue, Waiting
 from mqproto.endings import Ending, Place
 from mqproto.errors import UsageError
 from mqproto.moment import Moment
@@ -74,9 +74,9 @@ class Handed(NamedTuple):
     message: Waiting
 
     @property
-    def received(self) -> Received:
-        """As an application is given it."""
-        return Received(self.lane.key(self.message.position), self.message.packet)
+    def key(self) -> int:
+        """The store's key of the message."""
+        return self.lane.key(self.message.position)
 
 
 class LocalQueue:
@@ -104,6 +104,8 @@ class LocalQueue:
         self._waiting: deque[Consumer] = deque()
         self._purging: dict[Lane, int] = {}
         self._purge_class = MessageClass.NACK_Q_PURGED
+        self._given_back: dict[int, int] = {}
+        """By key, how often a message that is in the queue was handed out and came back."""
         for known in stored:
             self._open(
                 Lane(known.queue, QueueKind.LOCAL, self.name, settings, known, priority=known.priority)
@@ -170,6 +172,7 @@ class LocalQueue:
         lane, message = handed
         self.count -= 1
         self.size_bytes -= len(message.packet)
+        self._given_back.pop(handed.key, None)
         if message.stored:
             writes.now.remove(lane.queue, message.position, message.position)
 
@@ -240,6 +243,13 @@ class LocalQueue:
                     self._end(one, MessageClass.ACK_RECEIVE, writes, endings)
             yield consumer, handed
 
+    def received(self, handed: Handed) -> Received:
+        """A message as an application is given it."""
+        count = self._given_back.get(handed.key, 0) + 1
+        if handed.message.position <= handed.lane.loaded_through:
+            count = UNKNOWN_COUNT
+        return Received(handed.key, handed.message.packet, count)
+
     def _first(self) -> Lane | None:
         """The lane whose turn it is: none if a higher one has messages that are still to be read."""
         for lane in self._lanes.values():
@@ -267,8 +277,9 @@ class LocalQueue:
             UsageError: nothing was handed out to this consumer.
         """
         by_lane: dict[Lane, list[Waiting]] = {}
-        for lane, message in self._settled(consumer):
-            by_lane.setdefault(lane, []).append(message)
+        for one in self._settled(consumer):
+            by_lane.setdefault(one.lane, []).append(one.message)
+            self._given_back[one.key] = self._given_back.get(one.key, 0) + 1
         for lane, messages in by_lane.items():
             lane.window.give_back(messages)
 
@@ -287,7 +298,7 @@ class LocalQueue:
     def peek(self, limit: int) -> list[Received]:
         """The first messages, at most as many as are in memory."""
         messages = (Handed(lane, message) for lane in self._lanes.values() for message in lane.window)
-        return [handed.received for handed, _ in zip(messages, range(limit), strict=False)]
+        return [self.received(handed) for handed, _ in zip(messages, range(limit), strict=False)]
 
     # Messages that leave unreceived
 

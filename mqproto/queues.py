@@ -156,6 +156,8 @@ class Lane:
         first, last = (stored.first, stored.last) if stored else (0, 0)
         self.window = QueueWindow(queue, settings, read_through=max(first - 1, 0), last=last)
         self._last = last
+        self.loaded_through = last
+        """Messages up to this position were there when the store was opened."""
 
     @property
     def last_position(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterable
 from itertools import count
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from mqproto.configuration import Settings
-from mqproto.effects import MessageRow, QueueKind, QueueRow, ReadExpired, Writes, message_key
+from mqproto.effects import UNKNOWN_COUNT, MessageRow, QueueKind, QueueRow, ReadExpired, Writes, message_key
 from mqproto.endings import Place
 from mqproto.errors import UsageError
 from mqproto.localqueue import QueueDeclaration, SystemQueue
@@ -523,6 +524,9 @@ class AQueueAgainstAList(RuleBasedStateMachine):
         self.asking: list[int] = []
         self.purged: set[str] = set()
         self.pages: Pages = []
+        self.given_back = Counter[str]()
+        """How often a body was handed out and came back."""
+        self.there_at_start: set[str] = set()
 
     def in_order(self, bodies: Iterable[str]) -> list[str]:
         return sorted(bodies, key=lambda body: (-self.messages[body][0], int(body)))
@@ -580,6 +584,9 @@ class AQueueAgainstAList(RuleBasedStateMachine):
             assert not any(self.is_over(body) for body in bodies)
             self.waiting = self.waiting[len(bodies) :]
             self.asking.remove(consumer)
+            for body in bodies:
+                expected = UNKNOWN_COUNT if body in self.there_at_start else self.given_back[body] + 1
+                assert self.hosted.delivery_counts[body] == expected
             if consumer in self.unsettled:
                 self.unsettled[consumer] = bodies
         self.pages += self.hosted.wanted()
@@ -614,6 +621,7 @@ class AQueueAgainstAList(RuleBasedStateMachine):
             self.hosted.queue.abandon(consumer)
         else:
             self.hosted.queue.roll_back(consumer)
+        self.given_back.update(self.unsettled[consumer])
         self.waiting = self.in_order([*self.waiting, *self.unsettled.pop(consumer)])
 
     @rule()
@@ -654,6 +662,7 @@ class AQueueAgainstAList(RuleBasedStateMachine):
         self.waiting = self.in_order(body for body in there if self.messages[body][2])
         self.unsettled, self.asking, self.pages = {}, [], []
         self.purged = set()
+        self.there_at_start = set(self.waiting)
 
     @invariant()
     def counts_and_sizes_are_right(self) -> None:
