@@ -110,6 +110,22 @@ class IdentifierRow(NamedTuple):
     time_stamp_s: int
 
 
+class OutcomeRow(NamedTuple):
+    """What came of a numbered operation of a client.  "Duplicate Operation Detection Support"
+
+    invoker: who invoked it.
+    outcome: opaque to the queue manager and its store.
+    lasting: whether the invoker survives its process, and may ask after a long time.
+    performed_s: UTC.
+    """
+
+    invoker: bytes
+    identifier: int
+    outcome: bytes
+    lasting: bool
+    performed_s: int
+
+
 class FinalAckKept(NamedTuple):
     """Of the messages with keys first..last, those with `final_ack` move to queue `final_queue`, each to the position
     that is its message_id. The removal of the others follows as an ordinary removal."""
@@ -144,6 +160,10 @@ class Writes:
     """Identifiers older than this are forgotten."""
     counters: dict[str, int] = field(default_factory=dict)
     """Named numbers, such as the ceiling of the MessageIDs given out."""
+    outcomes: dict[tuple[bytes, int], OutcomeRow | None] = field(default_factory=dict)
+    """By invoker and identifier: the outcome of a numbered operation, None for one that is forgotten."""
+    forgotten_invokers: list[bytes] = field(default_factory=list)
+    """All of whose outcomes are forgotten."""
 
     def remove(self, queue: int, first: int, last: int) -> None:
         """Remove the messages of a queue from one position to another, both included."""
@@ -165,6 +185,8 @@ class Writes:
             or self.identifiers
             or self.identifiers_before_s is not None
             or self.counters
+            or self.outcomes
+            or self.forgotten_invokers
         )
 
 
@@ -198,6 +220,7 @@ class StoredState:
     identifiers: list[IdentifierRow] = field(default_factory=list)
     """The oldest first."""
     counters: dict[str, int] = field(default_factory=dict)
+    outcomes: list[OutcomeRow] = field(default_factory=list)
 
 
 class ReadBy(Enum):
@@ -280,11 +303,19 @@ class CloseTransport(NamedTuple):
     reason: str
 
 
+UNKNOWN_COUNT: Final = -1
+"""The delivery count of a message that may have been handed out before a crash."""
+
+
 class Received(NamedTuple):
-    """One message handed to an application; `key` is its name while it is in the queue."""
+    """One message handed to an application; `key` is its name while it is in the queue.
+
+    delivery_count: the how manieth time it is handed out; UNKNOWN_COUNT if it was in the store when that was opened.
+    """
 
     key: int
     packet: bytes
+    delivery_count: int = 1
 
 
 class Delivery(NamedTuple):

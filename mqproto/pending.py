@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from mqproto.effects import IncomingRow, MessageRow, OutgoingRow, Writes
+from mqproto.effects import IncomingRow, MessageRow, OutcomeRow, OutgoingRow, Writes
 from mqproto.moment import Moment
 from mqproto.timers import Timer, Timers
 
@@ -52,6 +52,16 @@ class PendingWrites:
         """A sequence has another row from now on."""
         self._changed[sequence] = None
         self._urgent = self._urgent or urgent
+
+    def accompany(self, outcomes: dict[tuple[bytes, int], OutcomeRow | None], *, needed: bool) -> bool:
+        """Keep what came of an operation together with what it wrote; whether that is so.
+
+        needed: even if it wrote nothing.
+        """
+        self._urgent = self._urgent or needed
+        if self._urgent:
+            self._writes.outcomes |= outcomes
+        return self._urgent
 
     def force(self) -> None:
         """Write in this turn whatever there is."""

@@ -13,6 +13,7 @@ It decides; it never waits. The shell feeds it all that has happened, takes one 
     core.loaded(page, rows, now)           a page of a queue was read
     core.enqueue(messages, now)            an application sends
     core.consume / settle / abandon        an application receives, commits or rolls back, goes away
+    core.remember(outcomes)                what came of the operation that was fed last
     core.purge / send_back / hold          an operator deletes, returns dead letters, pauses a queue
     core.take(now) -> Batch                everything decided since the last take
 
@@ -37,6 +38,7 @@ from mqproto.effects import (
     CloseTransport,
     Delivery,
     Note,
+    OutcomeRow,
     ReadBy,
     ReadExpired,
     ReadPage,
@@ -290,6 +292,21 @@ class QueueManager:
         """
         return self._queues.named(queue).peek(limit)
 
+    def remember(self, outcomes: dict[tuple[bytes, int], OutcomeRow | None], *, needed: bool = False) -> bool:
+        """Keep what came of an operation that was just fed, in one transaction with what that did.
+
+        One that changes nothing on disk, such as to send an express message, leaves no outcome there either, unless it
+        is `needed`: a crash forgets both.
+
+        Returns:
+            Whether it is kept.
+        """
+        return self._writes.accompany(outcomes, needed=needed)
+
+    def forget(self, invokers: Iterable[bytes]) -> None:
+        """Whoever invoked operations as one of these comes no more: the outcomes go with the next commit."""
+        self._writes.later.forgotten_invokers += invokers
+
     # Operators
 
     def purge(self, queue: str, now: Moment) -> int:
@@ -376,7 +393,7 @@ class QueueManager:
                 if queue.purging:
                     queue.let_go(now, self._writes, self._endings)
                 deliveries += [
-                    Delivery(consumer.consumer, queue.name, [one.received for one in handed])
+                    Delivery(consumer.consumer, queue.name, [queue.received(one) for one in handed])
                     for consumer, handed in queue.hand_out(now, self._writes, self._endings)
                 ]
                 reads += queue.pages()

@@ -11,10 +11,9 @@ async with connect(load("three-node"), "destination") as client:
 from __future__ import annotations
 
 import shlex
-import socket
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Final, TypedDict, Unpack
 
@@ -22,13 +21,13 @@ import msgspec
 import trio
 
 from mqproto.applications import Draft
-from mqproto.errors import MqprotoError, UsageError
+from mqproto.errors import FormatNameError, MqprotoError, UsageError
 from mqproto.status import NodeStatus
-from mqproto.wire import NULL_GUID, Guid
+from mqproto.wire import Guid
 from simulator import control, places
-from simulator.connection import Connection, read_buffer
-from simulator.control import Explanation, Operation, Settlement
-from simulator.exchange import Exchange, InDoubt, NodeUnreachable, Pending
+from simulator.control import Explanation, InDoubt, Operation, RolledBack, Settlement
+from simulator.exchange import PATIENCE_S, Exchange, NodeUnreachable, Pending
+from simulator.journal import Journal, opened
 from simulator.received import MessageId, ReceivedMessage, decoded
 from simulator.topology import Topology
 
@@ -40,12 +39,12 @@ __all__ = [
     "NodeUnreachable",
     "ReceivedMessage",
     "Reject",
+    "RolledBack",
+    "Taken",
     "connect",
     "connect_to",
 ]
 
-CONNECT_TIMEOUT_S: Final = 10.0
-BUSY_PAUSE_S: Final = 0.02
 SETTLE_TIMEOUT_S: Final = 5.0
 """How long a cancelled task waits for the node to say what became of its messages."""
 PART_BYTES: Final = 4 * 2**20
@@ -81,91 +80,103 @@ class DraftOptions(TypedDict, total=False):
 
 
 @asynccontextmanager
-async def connect(topology: Topology, name: str, directory: Path | None = None) -> AsyncIterator[Client]:
-    """A client of one node of a topology.
+async def connect(
+    topology: Topology,
+    name: str,
+    directory: Path | None = None,
+    *,
+    journal: Path | None = None,
+    patience_s: float = PATIENCE_S,
+) -> AsyncIterator[Client]:
+    """A client of one node of a topology. It connects again when the node does not go away for long, and what it
+    asked for is carried out once.
 
     Args:
         directory: where the node's store lies, if not in the usual place.
+        journal: a file that keeps what is asked for, so that it is carried out once even if this process dies: with
+            the same journal, the next one learns what became of it before anything else. See `Client.journal`.
+        patience_s: how long the node may be away before requests fail.
 
     Raises:
-        NodeUnreachable: the node does not run.
+        NodeUnreachable: the node does not run, or does not answer.
         TopologyError: there is no such node.
+        StoreError: the journal cannot be had.
+        UsageError: it belongs to a client of another node.
     """
     node = topology.node_named(name)
     path = places.socket_path(directory or places.default_directory(topology), node.name)
     command = f"mqproto node {topology.name} {node.name}"
     if directory is not None and directory != places.default_directory(topology):
         command += f" --directory {shlex.quote(str(directory))}"
-    async with connect_to(path, command, node.name) as client:
+    async with connect_to(path, command, node.name, journal=journal, patience_s=patience_s) as client:
         yield client
 
 
 @asynccontextmanager
 async def connect_to(
-    path: Path, command: str = "mqproto node TOPOLOGY NAME", name: str = ""
+    path: Path,
+    command: str = "mqproto node TOPOLOGY NAME",
+    name: str = "",
+    *,
+    journal: Path | None = None,
+    patience_s: float = PATIENCE_S,
 ) -> AsyncIterator[Client]:
     """A client of the node whose socket lies at a path.
 
     Args:
         command: what starts the node, for the error if it does not run.
         name: how to call the node in errors; by default by its socket.
-
-    Raises:
-        NodeUnreachable: nobody listens there, or nobody answers.
+        journal, patience_s: as for `connect`, which says what is raised.
     """
-    connected = await _connected(path)
-    if connected is None:
-        raise NodeUnreachable(f"node {name or path} is not running: start it with `{command}`")
     failure: BaseException | None = None
-    async with trio.open_nursery() as nursery:
-        exchange = Exchange(Connection(connected, nursery, read_buffer()), name or str(path))
-        nursery.start_soon(exchange.listen)
-        client = Client(exchange)
-        # What goes wrong in the caller's block leaves as itself, not in the nursery's group.
-        try:
-            with trio.move_on_after(CONNECT_TIMEOUT_S) as patience:
-                await client._greet()
-            if patience.cancelled_caught:
-                raise NodeUnreachable(
-                    f"node {client.node} does not answer within {CONNECT_TIMEOUT_S:g} s: it is stopped, or very busy"
-                )
-            yield client
-        except BaseException as error:
-            failure = error
-        exchange.connection.close()
+    with opened(journal) if journal else nullcontext() as kept:
+        exchange = Exchange(path, name or str(path), kept, patience_s)
+        async with trio.open_nursery() as nursery:
+            # What goes wrong in the caller's block leaves as itself, not in the nursery's group.
+            try:
+                await exchange.open(nursery, command)
+                nursery.start_soon(exchange.run)
+                await exchange.recovered()
+                yield Client(exchange, kept)
+            except BaseException as error:
+                failure = error
+            exchange.close()
     if failure is not None:
         raise failure
 
 
-async def _connected(path: Path) -> socket.socket | None:
-    """A socket connected to the node, or None if nobody listens."""
-    connecting = socket.socket(socket.AF_UNIX)
-    connecting.setblocking(False)
-    with trio.move_on_after(CONNECT_TIMEOUT_S):
-        while True:
-            try:
-                connecting.connect(str(path))
-            except BlockingIOError:
-                await trio.sleep(BUSY_PAUSE_S)  # The backlog is full, and no event tells when it is not.
-            except OSError:
-                break
-            else:
-                return connecting
-    connecting.close()
-    return None
+class Taken(list[ReceivedMessage]):
+    """The messages of a transaction, and what is sent if it commits."""
+
+    def __init__(self, messages: Iterable[ReceivedMessage]) -> None:
+        super().__init__(messages)
+        self.drafts: list[tuple[str, Draft]] = []
+
+    def send(self, destination: str, draft: Draft) -> None:
+        """Send a transactional message together with the commit: both happen, or neither.
+
+        Raises:
+            UsageError: the transaction received nothing.
+        """
+        if not self:
+            raise UsageError("the transaction received nothing, so it will not commit: send by itself")
+        self.drafts.append((destination, draft))
 
 
 class Client:
     """A connection to one node; `connect` makes it. Several tasks may use it at once.
 
     Every method may raise NodeUnreachable, and what the node says was wrong with the request: UsageError,
-    TopologyError or FormatNameError.
+    TopologyError or FormatNameError. InDoubt is raised by those that change something, if the node went away meanwhile
+    and did not come back in time: it may have been carried out, or not. With a journal, the next client learns that.
     """
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, journal: Journal | None = None) -> None:
         self.node = exchange.node
-        self.manager = NULL_GUID
+        self.manager = Guid(exchange.hello.guid)
         """The node's GUID."""
+        self.journal = journal
+        """What was asked for with a `tag`, and what came of it, in this process and in those before it."""
         self._exchange = exchange
 
     async def send(
@@ -178,9 +189,6 @@ class Client:
         Args:
             destination: a path name or format name, such as `destination\\private$\\orders`; of one queue.
             options: see `mqproto.applications.Draft`.
-
-        Raises:
-            InDoubt: the node may have accepted it, or not.
         """
         if "," in destination:
             raise UsageError(
@@ -195,21 +203,42 @@ class Client:
         A long list goes in parts, each accepted wholly or not at all; an error says nothing of parts before it.
         `destination` may name several queues, separated by commas. Each gets a copy of each message with an identifier
         of its own; those of one message stand together, in the order of the names.
-
-        Raises:
-            InDoubt: the node may have accepted some or all of them.
         """
         waiting: deque[Pending] = deque()
         ordinals: list[int] = []
-        for part in _parts(drafts, destination.count(",") + 1):
+        for part in as_parts(drafts, destination.count(",") + 1):
             if len(waiting) == PARTS_AHEAD:
                 ordinals += (await self._exchange.answer(waiting.popleft())).ordinals
-            while self._exchange.connection.unsent_bytes > UNSENT_LIMIT_BYTES:
-                await self._exchange.connection.flushed()
-            waiting.append(self._exchange.request(Operation.SEND, control.Send(destination, part)))
+            while self._exchange.unsent_bytes > UNSENT_LIMIT_BYTES:
+                await self._exchange.flushed()
+            waiting.append(self._ask_to_send(destination, part))
         for pending in waiting:
             ordinals += (await self._exchange.answer(pending)).ordinals
         return [MessageId(self.manager, ordinal) for ordinal in ordinals]
+
+    async def submit(self, destination: str, drafts: list[Draft], tag: bytes) -> list[MessageId]:
+        """Send messages in one request: all are accepted or none. The journal keeps what came of it under the tag.
+
+        Raises:
+            UsageError: they are too many or too large for one request, or there is no journal.
+        """
+        if self.journal is None:
+            raise UsageError("nothing is kept under a tag without a journal: connect with one")
+        if len(parts := list(as_parts(drafts, destination.count(",") + 1))) > 1:
+            raise UsageError(
+                f"{len(drafts)} messages are too large for one request: send {len(parts[0])} at once"
+            )
+        sent: control.Sent = await self._exchange.answer(self._ask_to_send(destination, drafts, tag))
+        return [MessageId(self.manager, ordinal) for ordinal in sent.ordinals]
+
+    def _ask_to_send(self, destination: str, drafts: list[Draft], tag: bytes = b"") -> Pending:
+        volatile = not any(draft.transactional or draft.recoverable for draft in drafts)
+        if volatile and self.journal is not None:
+            raise UsageError(
+                "an express message does not outlive its node, so a journal is of no use: make it recoverable"
+            )
+        wish = control.Send(destination, drafts)
+        return self._exchange.request(Operation.SEND, wish, volatile=volatile, tag=tag)
 
     async def send_together(self, messages: Iterable[tuple[str, Draft]]) -> list[MessageId]:
         """Send messages, each with its destination, as one transaction: all are accepted or none.
@@ -219,7 +248,6 @@ class Client:
 
         Raises:
             UsageError: one of them cannot be sent, or they are too many or too large for one transaction.
-            InDoubt: the node may have accepted all of them, or none.
         """
         transaction = list(messages)
         copies = [destination.count(",") + 1 for destination, _ in transaction]
@@ -238,48 +266,66 @@ class Client:
         return [MessageId(self.manager, ordinal) for ordinal in sent.ordinals]
 
     async def receive(
-        self, queue: str, limit: int = 1, timeout_s: float | None = None
+        self,
+        queue: str,
+        limit: int = 1,
+        timeout_s: float | None = None,
+        *,
+        tag: Callable[..., bytes] | None = None,
     ) -> list[ReceivedMessage]:
         """Take up to `limit` messages, as soon as there is one; none if `timeout_s` passes first.
 
-        They are the caller's from then on: if it fails, they are lost. `transaction` has no such gap.
+        They are the caller's from then on: if it fails, they are lost. `transaction` has no such gap, and with a
+        journal neither has this.
 
-        Raises:
-            InDoubt: messages may have been taken that did not arrive here.
+        Args:
+            tag: what the journal is to keep of the messages before they leave their queue.
         """
-        messages = await self._receive(Operation.RECEIVE, control.Receive(queue, limit, timeout_s))
-        return decoded(messages.packets)
+        while True:
+            lease = await self._receive(control.Receive(queue, limit, timeout_s))
+            if not lease.messages:
+                return []
+            try:
+                await self._settle(lease, Settlement.COMMIT, tag=tag(lease.messages) if tag else b"")
+            except RolledBack:
+                continue  # The connection broke in between: they are where they were.
+            return lease.messages
 
     @asynccontextmanager
     async def transaction(
         self, queue: str, limit: int = 1, timeout_s: float | None = None
-    ) -> AsyncIterator[list[ReceivedMessage]]:
+    ) -> AsyncIterator[Taken]:
         """Receive as `receive` does, and commit at the end of the block; an exception rolls back.
 
         Messages that were rolled back, or whose client went away, return to where they were. `Reject` refuses them for
-        good, and ends there.
+        good, and ends there. `Taken.send` sends others together with the commit.
 
         Raises:
-            InDoubt: the commit may have been carried out, or not.
+            RolledBack: the connection broke within the block: the messages are where they were.
+            UsageError: what was to be sent with the commit cannot be; the messages are where they were.
         """
-        wish = control.Receive(queue, limit, timeout_s)
-        messages = await self._receive(Operation.RECEIVE_IN_TRANSACTION, wish)
+        lease = await self._receive(control.Receive(queue, limit, timeout_s))
+        taken = Taken(lease.messages)
         try:
-            yield decoded(messages.packets)
+            yield taken
         except Reject:
-            settlement = Settlement.REJECT
+            settlement, drafts = Settlement.REJECT, []
         except BaseException:
-            await self._roll_back(messages)
+            await self._roll_back(lease)
             raise
         else:
-            settlement = Settlement.COMMIT
-        if messages.transaction:
-            await self._settle(messages.transaction, settlement)
+            settlement, drafts = Settlement.COMMIT, taken.drafts
+        if lease.messages:
+            try:
+                await self._settle(lease, settlement, drafts)
+            except (UsageError, FormatNameError):
+                await self._roll_back(lease)
+                raise
 
     async def peek(self, queue: str, limit: int = 1) -> list[ReceivedMessage]:
         """Look at the first messages of a queue, as many as the node has in memory. They stay."""
         found = await self._exchange.ask(Operation.PEEK, control.Peek(queue, limit))
-        return decoded(found.packets)
+        return decoded(found.packets, found.delivery_counts)
 
     async def queues(self) -> NodeStatus:
         """What waits where."""
@@ -310,9 +356,6 @@ class Client:
         """Delete all that waits in a queue of the node, or in its outgoing queue to another's; how many messages go.
 
         It may take a while until a long queue is empty. Dead letters and acknowledgments follow as they were asked for.
-
-        Raises:
-            InDoubt: it may have been deleted, or not.
         """
         return await self._count(Operation.PURGE, control.OneQueue(queue))
 
@@ -321,7 +364,6 @@ class Client:
 
         Raises:
             UsageError: it is the system's, or an application receives from it.
-            InDoubt: it may have been deleted, or not.
         """
         return await self._count(Operation.DELETE, control.OneQueue(queue))
 
@@ -334,9 +376,6 @@ class Client:
 
         Returns:
             How many were sent; the others have no destination any more.
-
-        Raises:
-            InDoubt: they may have been sent, or not.
         """
         chosen = None if messages is None else [(bytes(one.manager), one.ordinal) for one in messages]
         return await self._count(Operation.SEND_BACK, control.SendBack(queue, chosen))
@@ -347,47 +386,39 @@ class Client:
         answer: control.Count = await self._exchange.ask(operation, payload)
         return answer.messages
 
-    async def _greet(self) -> None:
-        hello: control.Hello = await self._exchange.ask(Operation.HELLO, control.Nothing())
-        if hello.version != control.VERSION:
-            raise UsageError(
-                f"node {hello.node} speaks version {hello.version} of this protocol, we speak {control.VERSION}: "
-                "start it anew"
-            )
-        self.node = self._exchange.node = hello.node
-        self.manager = Guid(hello.guid)
-
-    async def _receive(self, operation: Operation, wish: control.Receive) -> control.Messages:
-        pending = self._exchange.request(operation, wish)
+    async def _receive(self, wish: control.Receive) -> _Lease:
+        pending = self._exchange.request(Operation.RECEIVE, wish)
         try:
-            await pending.answered.wait()
+            return _Lease(await self._exchange.answer(pending), pending)
         except trio.Cancelled:
-            # Messages may be on their way already; they must not be lost.
-            messages = await self._give_up(pending)
-            if messages is None or not messages.packets:
-                raise
-            if operation is Operation.RECEIVE_IN_TRANSACTION:
-                await self._roll_back(messages)
-                raise
-            return messages
-        taken: control.Messages = self._exchange.outcome(
-            pending
-        )  # No checkpoint: a cancelled one would lose them.
-        return taken
+            # Messages may be on their way already; they go back now, not only when the connection ends.
+            if (lease := await self._give_up(pending)) is not None:
+                await self._roll_back(lease)
+            raise
 
-    async def _give_up(self, pending: Pending) -> control.Messages | None:
-        """Wait no longer; what was received nevertheless, or None if that cannot be had."""
+    async def _give_up(self, pending: Pending) -> _Lease | None:
+        """Wait no longer; what was handed out nevertheless, or None if that cannot be had."""
         with trio.move_on_after(SETTLE_TIMEOUT_S, shield=True):
             try:
-                await self._exchange.ask(Operation.ABANDON, control.Abandon(pending.number))
-                messages: control.Messages = await self._exchange.answer(pending)
+                await self._exchange.ask(Operation.ABANDON, control.Abandon(pending.request))
+                return _Lease(await self._exchange.answer(pending), pending)
             except MqprotoError:
                 return None
-            return messages
         return None
 
-    async def _settle(self, transaction: int, settlement: Settlement) -> None:
-        pending = self._exchange.request(Operation.SETTLE, control.Settle(transaction, settlement))
+    async def _settle(
+        self,
+        lease: _Lease,
+        settlement: Settlement,
+        drafts: Sequence[tuple[str, Draft]] = (),
+        tag: bytes = b"",
+    ) -> None:
+        if self._exchange.connection_count != lease.connection:
+            raise RolledBack(
+                f"the connection to node {self.node} broke within the transaction: its messages are where they were"
+            )
+        wish = control.Settle(lease.transaction, settlement, list(drafts))
+        pending = self._exchange.request(Operation.SETTLE, wish, tag=tag)
         try:
             await pending.answered.wait()
         except trio.Cancelled:
@@ -398,16 +429,26 @@ class Client:
                 raise
         self._exchange.outcome(pending)
 
-    async def _roll_back(self, messages: control.Messages) -> None:
+    async def _roll_back(self, lease: _Lease) -> None:
         """Give them back; if that cannot be asked for, the end of the connection does it."""
-        if messages.transaction and not self._exchange.is_lost:
-            with trio.move_on_after(SETTLE_TIMEOUT_S, shield=True), suppress(NodeUnreachable, InDoubt):
-                await self._exchange.ask(
-                    Operation.SETTLE, control.Settle(messages.transaction, Settlement.ROLL_BACK)
-                )
+        if lease.messages and not self._exchange.is_lost:
+            with (
+                trio.move_on_after(SETTLE_TIMEOUT_S, shield=True),
+                suppress(NodeUnreachable, InDoubt, RolledBack),
+            ):
+                await self._settle(lease, Settlement.ROLL_BACK)
 
 
-def _parts(drafts: Iterable[Draft], copies: int) -> Iterator[list[Draft]]:
+class _Lease:
+    """Messages that were handed out, until they are settled or the connection ends."""
+
+    def __init__(self, messages: control.Messages, pending: Pending) -> None:
+        self.transaction = messages.transaction
+        self.messages = decoded(messages.packets, messages.delivery_counts)
+        self.connection = pending.connection
+
+
+def as_parts(drafts: Iterable[Draft], copies: int) -> Iterator[list[Draft]]:
     """Drafts in lists, none of which is more than one request carries with so many copies of each."""
     part: list[Draft] = []
     size_bytes = 0

@@ -89,6 +89,13 @@ def send(
     trace_queue: Annotated[
         str, typer.Option("--trace-queue", help="The public queue that reports go to.", show_default=False)
     ] = "",
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keeps here what was sent: killed and run again, it goes on and sends nothing twice.",
+            show_default=False,
+        ),
+    ] = None,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     node: NodeOption = None,
     directory: DirectoryOption = None,
@@ -114,7 +121,8 @@ def send(
         trace_queue=trace_queue,
     )
     bodies = talk.bodies(body=body, file=file, stdin=source, lines=lines)
-    identifiers = run_task(partial(talk.send, place_of(topology, directory), node, queue, bodies, options))
+    place = place_of(topology, directory)
+    identifiers = run_task(partial(talk.send, place, node, queue, bodies, options, resume))
     if as_json:
         print_json({"queue": queue, "sent": identifiers})
     else:
@@ -132,6 +140,13 @@ def receive(
     reject: Annotated[
         bool, typer.Option("--reject", help="Refuse them for good; the sender's dead-letter queue has them.")
     ] = False,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keeps here what was taken: killed and run again, it prints all of it, and none twice.",
+            show_default=False,
+        ),
+    ] = None,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     node: NodeOption = None,
     directory: DirectoryOption = None,
@@ -144,19 +159,16 @@ def receive(
     if reject and not commit:
         raise UsageError("--rollback gives messages back and --reject refuses them: choose one")
     settlement = Settlement.COMMIT if commit else Settlement.ROLL_BACK
-    place = place_of(topology, directory)
-    found = run_task(
-        partial(
-            talk.receive,
-            place,
-            node,
-            queue,
-            count,
-            timeout_s,
-            settlement=Settlement.REJECT if reject else settlement,
-            show=partial(talk.show_message, as_json=as_json),
-        )
-    )
+    if reject:
+        settlement = Settlement.REJECT
+    if resume is not None and settlement is not Settlement.COMMIT:
+        raise UsageError("--resume keeps what was taken: leave --rollback and --reject out")
+    place, show = place_of(topology, directory), partial(talk.show_message, as_json=as_json)
+    if resume is not None:
+        take = partial(talk.receive_on, journal=resume)
+    else:
+        take = partial(talk.receive, settlement=settlement)
+    found = run_task(partial(take, place, node, queue, count, timeout_s, show=show))
     if not found:
         complain(
             f"no message came to {queue} within {timeout_s:g} s; see why: mqproto explain {shlex.quote(queue)}"

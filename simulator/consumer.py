@@ -1,9 +1,9 @@
 """An application that receives in transactions, and knows what it received, whatever breaks meanwhile.
 
-A commit whose answer never came may have happened or not. The queue itself tells: it hands out its messages in
-order, so if the first message that comes next is the first of the batch in doubt, the commit did not happen, and if it
-is another one, or none is left, it did. Nothing is recognised by its identifier and dropped, so a message that was
-delivered twice is recorded twice.
+A client learns what became of a commit when its node is back. If that takes too long, the commit may have happened or
+not. The queue itself tells: it hands out its messages in order, so if the first message that comes next is the first of
+the batch in doubt, the commit did not happen, and if it is another one, or none is left, it did. Nothing is recognised
+by its identifier and dropped, so a message that was delivered twice is recorded twice.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 import trio
 
-from simulator.client import Client, InDoubt, NodeUnreachable, ReceivedMessage
+from simulator.client import Client, InDoubt, NodeUnreachable, ReceivedMessage, RolledBack
 from simulator.proof import Received
 
 BATCH: Final = 64
@@ -75,6 +75,8 @@ class Consumer:
             self._in_doubt = batch
             self.in_doubt_count += 1
             return
+        except RolledBack:
+            return  # The same messages come again.
         self.received += batch
 
     def _resolve(self, batch: list[Received]) -> None:

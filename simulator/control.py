@@ -1,17 +1,23 @@
 """What a node and its clients say to each other, over a Unix domain socket that only their user can reach.
 
-    frame    length u32 (of the payload), operation u8, request u32, all little-endian; then the payload, msgpack
+    frame    length u32 (of the payload), operation u8, request u32, all little-endian; then the payload
     request  an `Operation`, numbered by the client; several may be outstanding
+    payload  msgpack; of an operation from 32 on, its Operation Instance Identifier first, one byte
     answer   `DONE` or `FAILED`, with the request's number; in whatever order they are ready
 
-A client that goes away abandons what it waits for; what it received in a transaction and did not settle goes back to
-where it was. Messages cross as the packets that they are, and the client decodes them.
+Operations below 32 may be asked for again at will. Those from 32 on change something, and are performed once: after a
+connection that broke, the client introduces itself as the same invoker (HELLO) and asks for them again under the same
+identifiers ("Duplicate Operation Detection Support"; mqproto/operations.py). So a message is received in two steps:
+RECEIVE hands it out until the connection ends, and SETTLE, performed once, takes it from the queue.
+
+A client that goes away abandons what it waits for; what it received and did not settle goes back to where it was.
+Messages cross as the packets that they are, and the client decodes them.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
@@ -20,15 +26,18 @@ from construct import Int8ul, Int32ul, Struct
 
 from mqproto.applications import Draft
 from mqproto.errors import FormatNameError, MqprotoError, UsageError
+from mqproto.operations import is_numbered, parted, with_identifier
 from mqproto.status import NodeStatus
 from mqproto.whereabouts import MessageStatus
 from simulator.topology import TopologyError
 
-VERSION: Final = 2
+VERSION: Final = 3
 REQUEST_LIMIT_BYTES: Final = 16 * 2**20
 """The payload of a request. An answer is as large as what was asked for."""
 OUTSTANDING_LIMIT: Final = 64
 """Requests of one client that have no answer yet."""
+PROFILE: Final = 64
+"""How many instance identifiers of an invoker a node keeps, with what came of them."""
 BATCH_LIMIT: Final = 500
 """Messages in one request to send, and so in one transaction; or asked for by one to receive or to peek."""
 
@@ -38,11 +47,8 @@ assert _head.size == head.sizeof()
 HEAD_BYTES: Final = _head.size
 
 
-FIRST_CHANGING: Final = 32
-
-
 class Operation(IntEnum):
-    """Requests. Those below 32 may be repeated at will; 32 to 63 change something each time."""
+    """Requests. Those below 32 may be repeated at will; 32 to 63 are numbered, and performed once."""
 
     HELLO = 0
     QUEUES = 1
@@ -50,24 +56,24 @@ class Operation(IntEnum):
     ABANDON = 3
     HOLD = 4
     EXPLAIN = 5
+    RECEIVE = 6
     SEND = 32
-    RECEIVE = 33
-    RECEIVE_IN_TRANSACTION = 34
-    SETTLE = 35
-    SEND_TOGETHER = 36
-    PURGE = 37
-    DELETE = 38
-    SEND_BACK = 39
+    SETTLE = 33
+    SEND_TOGETHER = 34
+    PURGE = 35
+    DELETE = 36
+    SEND_BACK = 37
     DONE = 64
     FAILED = 65
 
 
 class Frame(NamedTuple):
-    """One request or answer."""
+    """One request or answer; `identifier` is that of a numbered operation, and the payload without it."""
 
     operation: int
     request: int
     payload: bytes
+    identifier: int | None = None
 
 
 class ControlError(MqprotoError):
@@ -78,16 +84,40 @@ class ControlError(MqprotoError):
         self.request = request
 
 
+class InDoubt(MqprotoError):  # noqa: N818
+    """Nobody can tell whether an operation was carried out."""
+
+
+class RolledBack(MqprotoError):  # noqa: N818
+    """A transaction ended without a commit, as its connection or its node did: its messages are where they were."""
+
+
 class Nothing(msgspec.Struct, array_like=True):
     """No parameters, no result."""
 
 
+class Introduction(msgspec.Struct, array_like=True):
+    """Who invokes numbered operations over this connection, 16 bytes; an earlier connection of the same ends now.
+
+    lasting: it survives its process, and may come back after a long time.
+    """
+
+    invoker: bytes = b""
+    lasting: bool = False
+
+
 class Hello(msgspec.Struct, array_like=True):
-    """Who the node is. Nothing else is certain to stay as it is in another `version`."""
+    """Who the node is. Nothing else is certain to stay as it is in another `version`.
+
+    life: another number each time the node starts; what it keeps in memory alone is gone with it.
+    profile: how many instance identifiers of an invoker it keeps.
+    """
 
     version: int
     node: str
     guid: bytes
+    life: int = 0
+    profile: int = 0
 
 
 class Send(msgspec.Struct, array_like=True):
@@ -109,13 +139,33 @@ class SendTogether(msgspec.Struct, array_like=True):
 
 class Sent(msgspec.Struct, array_like=True):
     """The messages are accepted: on disk, if they are such as are kept. Copies of one stand together, in the order in
-    which the destinations were named."""
+    which the destinations were named.
 
-    ordinals: list[int]
+    runs: their ordinals, as (first, how many that follow each other).
+    """
+
+    runs: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, ordinals: Iterable[int]) -> Sent:
+        """The same of the ordinals themselves."""
+        runs: list[tuple[int, int]] = []
+        for ordinal in ordinals:
+            if runs and ordinal == sum(runs[-1]):
+                runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+            else:
+                runs.append((ordinal, 1))
+        return cls(runs)
+
+    @property
+    def ordinals(self) -> list[int]:
+        """One for each message."""
+        return [ordinal for first, count in self.runs for ordinal in range(first, first + count)]
 
 
 class Receive(msgspec.Struct, array_like=True):
-    """Up to `limit` messages, as soon as there is one, or none after `timeout_s`; null waits for ever."""
+    """Up to `limit` messages, as soon as there is one, or none after `timeout_s`; null waits for ever. They are handed
+    out in a transaction, which SETTLE ends, or the end of the connection rolls back."""
 
     queue: str
     limit: int
@@ -123,10 +173,12 @@ class Receive(msgspec.Struct, array_like=True):
 
 
 class Messages(msgspec.Struct, array_like=True):
-    """Packets without a SessionHeader. `transaction` is what to settle, 0 if there is nothing to."""
+    """Packets without a SessionHeader, and the how manieth time each is handed out, -1 if that is not known.
+    `transaction` is what to settle, 0 if there is nothing to; no two in the world have the same."""
 
     transaction: int
     packets: list[bytes]
+    delivery_counts: list[int]
 
 
 class Peek(msgspec.Struct, array_like=True):
@@ -147,10 +199,14 @@ class Settlement(IntEnum):
 
 
 class Settle(msgspec.Struct, array_like=True):
-    """The end of a transaction of this client."""
+    """The end of a transaction of this client.
+
+    messages: sent in the same transaction, if it commits; as in `SendTogether`.
+    """
 
     transaction: int
     settlement: Settlement
+    messages: list[tuple[str, Draft]] = []
 
 
 class Abandon(msgspec.Struct, array_like=True):
@@ -210,7 +266,7 @@ class Failure(msgspec.Struct, array_like=True):
 
 
 REQUESTS: Final[dict[int, type[msgspec.Struct]]] = {
-    Operation.HELLO: Nothing,
+    Operation.HELLO: Introduction,
     Operation.QUEUES: Nothing,
     Operation.PEEK: Peek,
     Operation.ABANDON: Abandon,
@@ -218,7 +274,6 @@ REQUESTS: Final[dict[int, type[msgspec.Struct]]] = {
     Operation.EXPLAIN: Explain,
     Operation.SEND: Send,
     Operation.RECEIVE: Receive,
-    Operation.RECEIVE_IN_TRANSACTION: Receive,
     Operation.SETTLE: Settle,
     Operation.SEND_TOGETHER: SendTogether,
     Operation.PURGE: OneQueue,
@@ -236,8 +291,7 @@ RESULTS: Final[dict[int, Any]] = {
     Operation.EXPLAIN: Explanation,
     Operation.SEND: Sent,
     Operation.RECEIVE: Messages,
-    Operation.RECEIVE_IN_TRANSACTION: Messages,
-    Operation.SETTLE: Nothing,
+    Operation.SETTLE: Sent,
     Operation.SEND_TOGETHER: Sent,
     Operation.PURGE: Count,
     Operation.DELETE: Count,
@@ -245,8 +299,12 @@ RESULTS: Final[dict[int, Any]] = {
 }
 """Each request and what a DONE carries."""
 
+NUMBERED: Final = frozenset(operation for operation in REQUESTS if is_numbered(operation))
+"""Those that carry an instance identifier."""
+
 FAILURES: Final[dict[str, type[MqprotoError]]] = {
-    kind.__name__: kind for kind in (TopologyError, FormatNameError, UsageError, ControlError)
+    kind.__name__: kind
+    for kind in (TopologyError, FormatNameError, UsageError, ControlError, InDoubt, RolledBack)
 }
 """What a FAILED may name; a client raises the same."""
 
@@ -258,13 +316,24 @@ _failure_decoder: Final = msgspec.msgpack.Decoder(Failure)
 
 def frame(operation: int, request: int, payload: Any) -> bytes:
     """One frame, ready to send."""
-    data = encode(payload)
+    return framed(operation, request, encode(payload))
+
+
+def framed(operation: int, request: int, data: bytes, identifier: int | None = None) -> bytes:
+    """The same of a payload that is encoded, and of the identifier of a numbered operation."""
+    if identifier is not None:
+        data = with_identifier(identifier, data)
     return _head.pack(len(data), operation, request) + data
 
 
 def failed(request: int, error: Exception) -> bytes:
     """The answer to a request that was wrong."""
     return frame(Operation.FAILED, request, Failure(type(error).__name__, str(error)))
+
+
+def failure(error: Exception) -> Frame:
+    """The same as a client gets it."""
+    return Frame(Operation.FAILED, 0, encode(Failure(type(error).__name__, str(error))))
 
 
 def parameters(request: Frame) -> Any:
@@ -331,6 +400,12 @@ class FrameBuffer:
                 self._needed = HEAD_BYTES + length
                 break
             self._needed = HEAD_BYTES
-            yield Frame(operation, request, bytes(memoryview(kept)[at + HEAD_BYTES : end]))
+            payload = bytes(memoryview(kept)[at + HEAD_BYTES : end])
+            identifier = None
+            if operation in NUMBERED:
+                if not payload:
+                    raise ControlError(f"{Operation(operation).name} needs its instance identifier", request)
+                identifier, payload = parted(payload)
+            yield Frame(operation, request, payload, identifier)
             at = end
         del kept[:at]

@@ -18,6 +18,7 @@ from mqproto.effects import (
     IdentifierRow,
     IncomingRow,
     MessageRow,
+    OutcomeRow,
     OutgoingRow,
     QueueKind,
     QueueRow,
@@ -77,6 +78,7 @@ class Disk:
         self.incoming: dict[tuple[Guid, int], IncomingRow] = {}
         self.identifiers: dict[tuple[Guid, int], int] = {}
         self.counters: dict[str, int] = {}
+        self.outcomes: dict[tuple[bytes, int], OutcomeRow] = {}
         self.commit_count = 0
         self.size_bytes = 0
         """What all messages take."""
@@ -152,6 +154,13 @@ class Disk:
             self.identifiers[source, ordinal] = time_s
         self._trim_identifiers(writes.identifiers_before_s)
         self.counters |= writes.counters
+        for invoker in writes.forgotten_invokers:
+            self.outcomes = {key: row for key, row in self.outcomes.items() if key[0] != invoker}
+        for name, outcome in writes.outcomes.items():
+            if outcome is None:
+                self.outcomes.pop(name, None)
+            else:
+                self.outcomes[name] = outcome
 
     def _put(self, row: MessageRow) -> None:
         self._shelves[row.key >> POSITION_BITS].put(row.key & LAST_POSITION, row)
@@ -210,6 +219,7 @@ class Disk:
                 for (source, ordinal), time_s in islice(self.identifiers.items(), excess, None)
             ],
             counters=dict(self.counters),
+            outcomes=sorted(self.outcomes.values(), key=lambda row: row.performed_s),
         )
 
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:

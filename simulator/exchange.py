@@ -1,100 +1,287 @@
-"""Requests to a node, and their answers, over one connection."""
+"""Requests to a node, and their answers, over one connection after another.
+
+When a connection breaks, the next one goes on where it was: what has no answer yet is asked for again, a numbered
+operation under its identifier, so that it is carried out once ("Duplicate Operation Detection Support"). Only if the
+node does not come back in time is an operation in doubt. A journal makes that hold for the death of this process, too.
+"""
 
 from __future__ import annotations
 
-from contextlib import suppress
+import socket
+from collections import deque
+from collections.abc import Iterable
+from contextlib import ExitStack
 from itertools import count
+from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 import msgspec
 import trio
 
-from mqproto.errors import MqprotoError
+from mqproto.errors import MqprotoError, UsageError
+from mqproto.operations import Invoker
 from simulator import control
-from simulator.connection import Connection
-from simulator.control import Frame, FrameBuffer, Operation
+from simulator.connection import Connection, read_buffer
+from simulator.control import Frame, FrameBuffer, InDoubt, Operation
+from simulator.journal import Journal
+from simulator.storeerrors import StoreError
 
 ANSWER_LIMIT_BYTES: Final = 2**32 - 1
-
-LEAVES_DOUBT: Final = {operation for operation in control.REQUESTS if operation >= control.FIRST_CHANGING} - {
-    Operation.RECEIVE_IN_TRANSACTION
-}
-"""What a node may have done although its answer did not arrive. What was received in a transaction, it takes back."""
+CONNECT_TIMEOUT_S: Final = 10.0
+PATIENCE_S: Final = 10.0
+"""How long a client waits for a node that is gone before it tells those who wait for its answers."""
+SILENCE_S: Final = 30.0
+"""When a node says nothing for so long while it has operations to carry out, it is asked over another connection."""
+BUSY_PAUSE_S: Final = 0.02
 
 
 class NodeUnreachable(MqprotoError):  # noqa: N818
-    """The node does not run, or its connection broke; nothing was asked of it whose outcome matters."""
-
-
-class InDoubt(MqprotoError):  # noqa: N818
-    """The connection broke between a request and its answer: it may have been carried out, or not."""
+    """The node does not run; nothing was asked of it whose outcome matters."""
 
 
 class Pending:
-    """A request that has no answer yet."""
+    """A request that has no answer yet.
 
-    def __init__(self, operation: Operation, number: int) -> None:
+    volatile: if it is carried out, the node knows of that no longer than it lives.
+    tag: what the journal keeps beside the operation, with its outcome, until it is told to forget it.
+    """
+
+    def __init__(
+        self, operation: Operation, data: bytes, *, volatile: bool = False, tag: bytes = b""
+    ) -> None:
         self.operation = operation
-        self.number = number
+        self.data = data
+        self.volatile = volatile
+        self.tag = tag
+        self.request = 0
+        self.identifier: int | None = None
+        self.asked_of: int | None = None
+        """The life of the node that it was first sent to."""
         self.answered = trio.Event()
         self.answer: Frame | None = None
+        self.failure: MqprotoError | None = None
+        self.connection = 0
+        """The number of the connection that its answer came over."""
 
 
 class Exchange:
     """Numbers requests, and hands each answer to whoever waits for it. Several tasks may use it at once.
 
     Args:
-        connection: to the node; `listen` closes it at the end.
+        path: the node's socket.
         node: how errors call the node.
+        journal: keeps numbered operations; None if they need not outlive this process.
+        patience_s: how long the node may be gone.
     """
 
-    def __init__(self, connection: Connection, node: str) -> None:
-        self.connection = connection
+    def __init__(self, path: Path, node: str, journal: Journal | None, patience_s: float) -> None:
         self.node = node
+        self.hello = control.Hello(control.VERSION, node, b"")
         self.is_lost = False
+        """Whether the node was given up."""
+        self.connection_count = 0
+        self._path = path
+        self._journal = journal
+        self._patience_s = patience_s
+        self._identity = journal.invoker if journal else uuid4().bytes
+        self._invoker = Invoker(control.PROFILE, *(journal.state() if journal else ()))
+        self._connection: Connection | None = None
+        self._requests = count(1)
         self._pending: dict[int, Pending] = {}
-        self._numbers = count(1)
+        """By request: those that were sent, or are sent as soon as there is a connection."""
+        self._waiting: deque[Pending] = deque()
+        """Numbered operations that have no identifier yet."""
+        self._begin = trio.Event()
+        self._life = trio.CancelScope(shield=True)
+        if journal:
+            for each in self._invoker.pending:
+                pending = Pending(Operation(each.operation), each.parameter)
+                pending.identifier = each.identifier
+                pending.asked_of = 0  # Perhaps it was asked for before, of an earlier life.
+                self._enter(pending)
+
+    async def recovered(self) -> None:
+        """Return when it is known what became of the operations that the journal had when it was opened."""
+        for pending in [each for each in self._pending.values() if each.identifier is not None]:
+            await pending.answered.wait()
+
+    # For those who ask
 
     async def ask(self, operation: Operation, payload: msgspec.Struct) -> Any:
         """Send a request and wait for its answer.
 
         Raises:
-            NodeUnreachable, InDoubt: the connection broke.
-            UsageError, FormatNameError: what the node says was wrong with the request.
+            NodeUnreachable, InDoubt: the node is gone.
+            UsageError, FormatNameError, RolledBack: what the node says was wrong with the request.
         """
         return await self.answer(self.request(operation, payload))
 
-    def request(self, operation: Operation, payload: msgspec.Struct) -> Pending:
-        """Send a request."""
+    def request(
+        self, operation: Operation, payload: msgspec.Struct, *, volatile: bool = False, tag: bytes = b""
+    ) -> Pending:
+        """Send a request, or a numbered operation as soon as the node remembers enough of those before it."""
         if self.is_lost:
-            raise NodeUnreachable(f"the connection to node {self.node} is broken: connect again")
-        pending = Pending(operation, next(self._numbers) & 0xFFFFFFFF)
-        self._pending[pending.number] = pending
-        self.connection.send(control.frame(operation, pending.number, payload))
+            raise NodeUnreachable(f"node {self.node} is gone: connect again")
+        pending = Pending(operation, control.encode(payload), volatile=volatile, tag=tag)
+        if operation in control.NUMBERED:
+            self._waiting.append(pending)
+            if self._journal is None:
+                self._begin_waiting()
+            else:
+                self._begin.set()
+        else:
+            self._enter(pending)
+            self._send(pending)
         return pending
 
     async def answer(self, pending: Pending) -> Any:
         """Wait for the answer to a request; errors as `ask`."""
-        await pending.answered.wait()
+        try:
+            await pending.answered.wait()
+        except trio.Cancelled:
+            if pending in self._waiting:
+                self._waiting.remove(pending)  # It was not asked for yet, and need not be.
+            raise
         return self.outcome(pending)
 
     def outcome(self, pending: Pending) -> Any:
         """The answer, once the request is `answered`; errors as `ask`."""
-        if pending.answer is not None:
-            return control.result(pending.operation, pending.answer)
-        what = f"the connection to node {self.node} broke before it answered {pending.operation.name}"
-        if pending.operation in LEAVES_DOUBT:
-            raise InDoubt(f"{what}: it may have been carried out, or not")
-        raise NodeUnreachable(f"{what}: connect again")
+        if pending.failure is not None:
+            raise pending.failure
+        assert pending.answer is not None, "it is answered"
+        return control.result(pending.operation, pending.answer)
 
-    async def listen(self) -> None:
-        """Take answers until the connection ends; then whoever waits hears of that."""
+    @property
+    def unsent_bytes(self) -> int:
+        """What waits for the node to read it."""
+        return self._connection.unsent_bytes if self._connection else 0
+
+    async def flushed(self) -> None:
+        """Return when the node has read all that was sent, or the connection is broken."""
+        if self._connection:
+            await self._connection.flushed()
+
+    def close(self) -> None:
+        """Connect no more, and tell whoever still waits."""
+        self._life.cancel()
+        if self._connection:
+            self._connection.close()
+
+    # The connections
+
+    async def open(self, nursery: trio.Nursery, command: str) -> None:
+        """Connect for the first time.
+
+        Raises:
+            NodeUnreachable: nobody listens there, or nobody answers.
+            UsageError: the node speaks another version, or the journal belongs to another node.
+        """
+        self._nursery = nursery
+        self._command = command
+        self._buffer = await self._connect()
+
+    async def run(self) -> None:
+        """Take answers, over one connection after another, until the node is gone for too long or `close` is called."""
+        with self._life:
+            # Who is cancelled together with us still asks the node what became of his messages: hence the shield.
+            async with trio.open_nursery() as nursery:
+                if self._journal is not None:
+                    nursery.start_soon(self._begin_in_journal, self._journal)
+                while True:
+                    await self._listen()
+                    try:
+                        await self._reconnect()
+                    except MqprotoError:
+                        break
+                nursery.cancel_scope.cancel()
+        self._give_up()
+
+    async def _connect(self) -> FrameBuffer:
+        """A new connection, on which this invoker is known and everything has been asked for that has no answer."""
+        connected = await self._connected()
+        if connected is None:
+            raise NodeUnreachable(f"node {self.node} is not running: start it with `{self._command}`")
+        connection = Connection(connected, self._nursery, read_buffer())
         buffer = FrameBuffer(ANSWER_LIMIT_BYTES)
-        # Who is cancelled together with us still asks the node what became of his messages; our end is `close`.
-        with trio.CancelScope(shield=True), suppress(OSError, trio.ClosedResourceError):
+        try:
+            with trio.move_on_after(CONNECT_TIMEOUT_S) as patience:
+                hello = await self._greet(connection, buffer)
+            if patience.cancelled_caught:
+                raise NodeUnreachable(
+                    f"node {self.node} does not answer within {CONNECT_TIMEOUT_S:g} s: it is stopped, or very busy"
+                )
+            self._check(hello)
+        except BaseException:
+            connection.close()
+            raise
+        self.hello = hello
+        self.node = hello.node
+        self._connection = connection
+        self.connection_count += 1
+        self._ask_again()
+        return buffer
+
+    async def _connected(self) -> socket.socket | None:
+        """A socket connected to the node, or None if nobody listens."""
+        with ExitStack() as undo:
+            connecting = undo.enter_context(socket.socket(socket.AF_UNIX))
+            connecting.setblocking(False)
+            with trio.move_on_after(CONNECT_TIMEOUT_S):
+                while True:
+                    try:
+                        connecting.connect(str(self._path))
+                    except BlockingIOError:
+                        await trio.sleep(
+                            BUSY_PAUSE_S
+                        )  # The backlog is full, and no event tells when it is not.
+                    except OSError:
+                        break
+                    else:
+                        undo.pop_all()
+                        return connecting
+        return None
+
+    async def _greet(self, connection: Connection, buffer: FrameBuffer) -> control.Hello:
+        introduction = control.Introduction(self._identity, self._journal is not None)
+        connection.send(control.frame(Operation.HELLO, 0, introduction))
+        try:
             while True:
-                await self.connection.readable()
-                data = self.connection.read()
+                await connection.readable()
+                data = connection.read()
+                if data is None:
+                    continue
+                if not data:
+                    break
+                for answer in buffer.feed(data):
+                    hello: control.Hello = control.result(Operation.HELLO, answer)
+                    return hello
+        except OSError:
+            pass
+        raise NodeUnreachable(f"node {self.node} closed the connection: connect again")
+
+    def _check(self, hello: control.Hello) -> None:
+        if hello.version != control.VERSION:
+            raise UsageError(
+                f"node {hello.node} speaks version {hello.version} of this protocol, we speak {control.VERSION}: "
+                "start it anew"
+            )
+        if self.hello.guid and self.hello.guid != hello.guid:
+            raise UsageError(f"another node answers at the socket of {self.node}")
+        if self._journal is not None:
+            self._journal.belongs_to(hello.guid, hello.node)
+
+    async def _listen(self) -> None:
+        """Take answers until the connection ends."""
+        connection, buffer = self._connection, self._buffer
+        assert connection is not None
+        try:
+            while not connection.is_closed:
+                with trio.move_on_after(SILENCE_S if self._invoker.pending else float("inf")) as patience:
+                    await connection.readable()
+                if patience.cancelled_caught:
+                    break
+                data = connection.read()
                 if data is None:
                     continue
                 if not data:
@@ -102,9 +289,128 @@ class Exchange:
                 for answer in buffer.feed(data):
                     if pending := self._pending.pop(answer.request, None):
                         pending.answer = answer
-                        pending.answered.set()
+                        self._answered(pending)
+        except (OSError, trio.ClosedResourceError):
+            pass
         # The node waits for our end before it forgets the connection.
-        self.connection.close()
+        connection.close()
+
+    async def _reconnect(self) -> None:
+        self._connection = None
+        with trio.move_on_after(self._patience_s):
+            while True:
+                try:
+                    self._buffer = await self._connect()
+                except NodeUnreachable:
+                    await trio.sleep(BUSY_PAUSE_S)
+                else:
+                    return
+        raise NodeUnreachable(f"node {self.node} is gone")
+
+    def _ask_again(self) -> None:
+        """Everything that has no answer, in the order in which it was asked for first."""
+        too_old = {each.identifier for each in self._invoker.learn(self.hello.profile)}
+        for pending in list(self._pending.values()):
+            forgot = pending.volatile and pending.asked_of not in (None, self.hello.life)
+            if pending.identifier is not None and (pending.identifier in too_old or forgot):
+                del self._pending[pending.request]
+                doubt = self._doubt(pending)
+                if self._journal is not None:
+                    self._journal.end(pending.identifier, control.failure(doubt))
+            else:
+                self._send(pending)
+
+    def _give_up(self) -> None:
+        """Nobody will answer any more."""
         self.is_lost = True
-        for pending in self._pending.values():
-            pending.answered.set()
+        self._connection = None
+        for pending in [*self._pending.values(), *self._waiting]:
+            if pending.identifier is not None and pending.asked_of is not None:
+                self._doubt(pending)
+                continue
+            if self._journal is not None and pending.identifier is not None:
+                self._journal.withdraw(pending.identifier)
+            text = f"node {self.node} is gone, and has not answered {pending.operation.name}: connect again"
+            self._fail(pending, NodeUnreachable(text))
+        self._pending.clear()
+        self._waiting.clear()
+
+    # One request
+
+    def _enter(self, pending: Pending) -> None:
+        pending.request = next(self._requests) & 0xFFFFFFFF
+        self._pending[pending.request] = pending
+
+    def _send(self, pending: Pending) -> None:
+        if self._connection is None:
+            return  # It is sent with the others when there is one.
+        if pending.asked_of is None:
+            pending.asked_of = self.hello.life
+        self._connection.send(
+            control.framed(pending.operation, pending.request, pending.data, pending.identifier)
+        )
+
+    def _begin_waiting(self) -> list[Pending]:
+        """Give those their identifiers that may have one now, and send them unless a journal is to have them first."""
+        begun = []
+        while self._waiting and self._invoker.may_begin:
+            pending = self._waiting.popleft()
+            pending.identifier = self._invoker.begin(pending.operation, pending.data).identifier
+            begun.append(pending)
+        if self._journal is None:
+            self._send_begun(begun)
+        return begun
+
+    def _send_begun(self, begun: Iterable[Pending]) -> None:
+        for pending in begun:
+            self._enter(pending)
+            self._send(pending)
+
+    async def _begin_in_journal(self, journal: Journal) -> None:
+        """The same with a journal: many that wait at once share a transaction of it."""
+        while True:
+            await self._begin.wait()
+            self._begin = trio.Event()
+            begun = self._begin_waiting()
+            if not begun:
+                continue
+            rows = [
+                (pending.identifier, pending.operation, pending.data, pending.tag)
+                for pending in begun
+                if pending.identifier is not None
+            ]
+            try:
+                await trio.to_thread.run_sync(journal.begin, rows)
+            except StoreError as error:
+                for pending in begun:
+                    self._fail(pending, error)
+                continue
+            self._send_begun(begun)
+
+    def _answered(self, pending: Pending) -> None:
+        """Its outcome is known; one more may begin."""
+        pending.connection = self.connection_count
+        pending.answered.set()
+        if pending.identifier is not None:
+            self._invoker.end(pending.identifier)
+            if self._journal is None:
+                self._begin_waiting()
+            else:
+                assert pending.answer is not None
+                self._journal.end(pending.identifier, pending.answer)
+                self._begin.set()
+
+    def _doubt(self, pending: Pending) -> InDoubt:
+        """Its outcome cannot be had. A journal keeps it, for another process to learn it."""
+        doubt = InDoubt(
+            f"the connection to node {self.node} broke before it answered {pending.operation.name}: it may have been "
+            "carried out, or not"
+        )
+        self._fail(pending, doubt)
+        return doubt
+
+    def _fail(self, pending: Pending, failure: MqprotoError) -> None:
+        if pending.identifier is not None:
+            self._invoker.end(pending.identifier)
+        pending.failure = failure
+        pending.answered.set()

@@ -68,15 +68,16 @@ class Node:
         self._recording = recording
         self._turns = Turns()
         self._stopping = False
+        state = store.load()
         self.core = QueueManager(
-            node.guid, directory.queues, directory.routes, node.settings, store.load(), clock.now()
+            node.guid, directory.queues, directory.routes, node.settings, state, clock.now()
         )
         self.core.stored(store.size_bytes)
         buffer = read_buffer()
         self._transports = Transports(
             self.core, self._turns, clock, node.host, node.settings.maximum_sessions, buffer, recording
         )
-        self._service = Service(self.core, directory, store, self._turns, clock, buffer)
+        self._service = Service(self.core, directory, store, state.outcomes, self._turns, clock, buffer)
         self._pings = Pings(self.core, self._turns, clock, node.host, directory.ping_ports, recording)
 
     def stop(self) -> None:

@@ -160,7 +160,8 @@ class Operators:
         keys = None
         if chosen is not None:
             kept = self._core.peek(queue, ALL)
-            messages = decoded(one.packet for one in kept)
+            packets, counts = [one.packet for one in kept], [one.delivery_count for one in kept]
+            messages = decoded(packets, counts)
             by_id = {message.id: one.key for message, one in zip(messages, kept, strict=True)}
             for source, ordinal in chosen:
                 if (Guid(source), ordinal) not in by_id:

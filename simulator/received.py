@@ -44,9 +44,14 @@ class MessageId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReceivedMessage:
-    """A message as an application sees it; `record` has every field of its packet."""
+    """A message as an application sees it; `record` has every field of its packet.
+
+    delivery_count: the how manieth time it is handed out; -1 if it waited when its node was started, perhaps after a
+        crash.
+    """
 
     record: UserMessage
+    delivery_count: int = 1
 
     @property
     def body(self) -> bytes:
@@ -127,11 +132,11 @@ class ReceivedMessage:
             return []
 
 
-def decoded(packets: Iterable[bytes]) -> list[ReceivedMessage]:
+def decoded(packets: Iterable[bytes], delivery_counts: Iterable[int]) -> list[ReceivedMessage]:
     """The messages that are in packets."""
     messages = []
-    for packet in packets:
+    for packet, delivery_count in zip(packets, delivery_counts, strict=True):
         record = decode_packet(packet)
         assert isinstance(record, UserMessage)
-        messages.append(ReceivedMessage(record))
+        messages.append(ReceivedMessage(record, delivery_count))
     return messages

@@ -6,6 +6,7 @@ whoever hears that a message is accepted, settled or his may rely on it.
 
 from __future__ import annotations
 
+import secrets
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import trio
 from mqproto.applications import Draft
 from mqproto.copies import copies
 from mqproto.destinations import Destination
-from mqproto.effects import Delivery, Received
+from mqproto.effects import Delivery, OutcomeRow, Received
 from mqproto.errors import FormatNameError, UsageError
 from mqproto.queuemanager import QueueManager
 from mqproto.wire import INFINITE
@@ -27,6 +28,7 @@ from simulator.connection import Connection
 from simulator.control import ControlError, Frame, FrameBuffer, Operation, Settlement
 from simulator.directory import Directory
 from simulator.operators import Operators
+from simulator.performers import IDENTITY_BYTES, Performers
 from simulator.storage import Store
 from simulator.transport import accept
 from simulator.turns import Turns
@@ -42,7 +44,9 @@ TIMEOUT_LIMIT_S: Final = 10.0**9
 
 @dataclass(eq=False, slots=True)
 class Consumer:
-    """A receive: it waits until it is given messages; a transactional one then lasts until it is settled.
+    """A receive: it waits until it is given messages, and lasts until they are settled.
+
+    number: the transaction's name as well, so it is another one in each life of the node.
 
     patience: the time it waits; cancel it to stop the clock.
     """
@@ -51,7 +55,6 @@ class Consumer:
     client: Client
     request: int
     queue: str
-    transactional: bool
     patience: trio.CancelScope
     given: bool = False
 
@@ -63,6 +66,7 @@ class Service:
         core: does what they ask for.
         directory: what the names mean that they use.
         store: where most messages are, for whoever asks after them.
+        outcomes: of numbered operations, as the store had them.
         buffer: to read into.
     """
 
@@ -71,6 +75,7 @@ class Service:
         core: QueueManager,
         directory: Directory,
         store: Store,
+        outcomes: Iterable[OutcomeRow],
         turns: Turns,
         clock: Clock,
         buffer: memoryview,
@@ -81,8 +86,11 @@ class Service:
         self.turns = turns
         self.clock = clock
         self.consumers: dict[int, Consumer] = {}
+        self.performers = Performers(core, outcomes)
+        self.life = secrets.randbits(31) + 1
         self._buffer = buffer
-        self._numbers = count(1)
+        self._numbers = count(self.life << 32)
+        self._by_invoker: dict[bytes, Client] = {}
         self._impatient: list[Consumer] = []
         self._answers: list[tuple[Client, bytes]] = []
         self._clients: set[Client] = set()
@@ -103,6 +111,28 @@ class Service:
                     self._clients.add(client)
                     self._nursery.start_soon(self._serve, client)
 
+    def introduce(self, client: Client, introduction: control.Introduction) -> control.Hello:
+        """A client says who it is. Of one invoker the newest connection counts, so that no request of an older one
+        comes after it."""
+        invoker = introduction.invoker
+        if invoker and len(invoker) != IDENTITY_BYTES:
+            raise UsageError(f"an invoker's name of {len(invoker)} bytes: it has {IDENTITY_BYTES}")
+        self._leave(client)
+        if invoker:
+            if (earlier := self._by_invoker.pop(invoker, None)) is not None:
+                earlier.end()
+            client.introduction = introduction
+            self._by_invoker[invoker] = client
+            self.performers.connected(invoker)
+        node = self.directory.node
+        return control.Hello(control.VERSION, node.name, node.guid, self.life, control.PROFILE)
+
+    def _leave(self, client: Client) -> None:
+        invoker = client.introduction.invoker
+        if self._by_invoker.get(invoker) is client:
+            del self._by_invoker[invoker]
+            self.performers.gone(invoker, self.clock.now().utc_s)
+
     def stop(self) -> None:
         """Take no more clients and no more requests."""
         self._accepting.cancel()
@@ -117,6 +147,7 @@ class Service:
             await client.connection.finish()
         finally:
             client.connection.close()
+            self._leave(client)
             self._clients.discard(client)
             self._places.release()
 
@@ -136,10 +167,7 @@ class Service:
             consumer = self.consumers[delivery.consumer]
             consumer.patience.cancel()
             consumer.given = True
-            if not consumer.transactional:
-                self._forget(consumer)
-            transaction = consumer.number if consumer.transactional else 0
-            consumer.client.connection.send(_messages(consumer.request, transaction, delivery.messages))
+            consumer.client.connection.send(_messages(consumer.request, consumer.number, delivery.messages))
 
     def nothing_more(self) -> None:
         """What can be had now has been delivered: whoever would not wait for more gets nothing."""
@@ -163,7 +191,7 @@ class Service:
 
     # Consumers
 
-    def consume(self, client: Client, request: int, wish: control.Receive, *, transactional: bool) -> None:
+    def consume(self, client: Client, request: int, wish: control.Receive) -> None:
         """A client wants messages.
 
         Raises:
@@ -174,12 +202,12 @@ class Service:
             raise UsageError(f"timeout_s is {wish.timeout_s}: must be 0 to {TIMEOUT_LIMIT_S:,.0f}, or None")
         if len(client.consumers) >= control.OUTSTANDING_LIMIT:
             raise UsageError(
-                f"{control.OUTSTANDING_LIMIT} receives and transactions are open on this connection: settle some"
+                f"{control.OUTSTANDING_LIMIT} transactions are open on this connection: settle some"
             )
         queue = self.directory.local_queue(wish.queue)
         number = next(self._numbers)
-        self.core.consume(number, queue, wish.limit, transactional=transactional)
-        consumer = Consumer(number, client, request, queue, transactional, trio.CancelScope())
+        self.core.consume(number, queue, wish.limit, transactional=True)
+        consumer = Consumer(number, client, request, queue, trio.CancelScope())
         self.consumers[number] = consumer
         client.consumers[request] = consumer
         if wish.timeout_s == 0:
@@ -227,6 +255,8 @@ class Client:
         self.consumers: dict[int, Consumer] = {}
         """By the number of the request that made them."""
         self.listening = trio.CancelScope()
+        self.introduction = control.Introduction()
+        self._is_over = False
         self._service = service
 
     async def listen(self) -> None:
@@ -245,6 +275,8 @@ class Client:
                 size_bytes = len(data)
                 for request in buffer.feed(data):
                     await turns.room()
+                    if self._is_over:
+                        return
                     self._take(request)
                 await turns.fed(size_bytes=size_bytes)
                 if self.connection.unsent_bytes > UNREAD_LIMIT_BYTES:
@@ -260,15 +292,42 @@ class Client:
         for consumer in list(self.consumers.values()):
             self._service.abandon(consumer)
 
+    def end(self) -> None:
+        """Somebody else is this invoker now: take nothing more from this connection."""
+        self._is_over = True
+        self.abandon()
+        self.listening.cancel()
+
     def _take(self, request: Frame) -> None:
         wish = control.parameters(request)
         try:
-            answer = self._act(request, wish)
-        except (UsageError, FormatNameError) as error:
+            if request.identifier is None:
+                answer = self._act(request, wish)
+                data = None if answer is None else control.encode(answer)
+            else:
+                data = self._perform(request, request.identifier, wish)
+        except (UsageError, FormatNameError, control.InDoubt, control.RolledBack) as error:
             self._service.answer(self, control.failed(request.request, error))
             return
-        if answer is not None:
-            self._service.answer(self, control.frame(Operation.DONE, request.request, answer))
+        if data is not None:
+            self._service.answer(self, control.framed(Operation.DONE, request.request, data))
+
+    def _perform(self, request: Frame, identifier: int, wish: object) -> bytes:
+        """Carry out a numbered operation, unless it has been; its result."""
+        invoker, performers = self.introduction.invoker, self._service.performers
+        if not invoker:
+            name = Operation(request.operation).name
+            raise ControlError(f"{name} is performed once for whoever introduces itself: HELLO comes first")
+        now_s = self._service.clock.now().utc_s
+        outcome = performers.invoke(invoker, identifier, now_s, lasting=self.introduction.lasting)
+        if outcome is None:
+            try:
+                outcome = control.encode(self._act(request, wish))
+            except BaseException:
+                performers.given_up(invoker, identifier)
+                raise
+            performers.performed(invoker, identifier, outcome, now_s)
+        return outcome
 
     def _act(self, request: Frame, wish: object) -> object | None:
         """Feed the core; the result to answer with, or None if that comes later."""
@@ -279,25 +338,27 @@ class Client:
                     raise UsageError("messages sent together are all transactional or none is")
                 return self._send([(destination, draft) for draft in drafts], together=False)
             case control.SendTogether(messages):
-                if not all(draft.transactional for _, draft in messages):
-                    raise UsageError("the messages of a transaction are transactional")
                 return self._send(messages, together=True)
             case control.Receive():
                 if request.request in self.consumers:
                     raise UsageError(f"request {request.request} is outstanding: give each its own number")
-                transactional = request.operation == Operation.RECEIVE_IN_TRANSACTION
-                service.consume(self, request.request, wish, transactional=transactional)
+                service.consume(self, request.request, wish)
                 return None
-            case control.Settle(transaction, settlement):
+            case control.Settle(transaction, settlement, messages):
                 consumer = service.consumers.get(transaction)
                 if consumer is None or consumer.client is not self or not consumer.given:
-                    raise UsageError(f"no transaction {transaction} is open on this connection")
+                    raise control.RolledBack(
+                        f"transaction {transaction} is not open on this connection: its messages are where they were"
+                    )
+                if messages and settlement is not Settlement.COMMIT:
+                    raise UsageError("messages are sent by a transaction that commits, and by no other")
+                sent = self._send(messages, together=True) if messages else control.Sent([])
                 service.settle(consumer, settlement)
-                return control.Nothing()
+                return sent
             case control.Peek(queue, limit):
                 _check_limit(limit)
                 found = service.core.peek(service.directory.local_queue(queue), limit)
-                return control.Messages(0, [message.packet for message in found])
+                return _as_messages(0, found)
             case control.Abandon(number):
                 if number in self.consumers:
                     service.give_up(self.consumers[number])
@@ -314,15 +375,16 @@ class Client:
                 return control.Count((service.operators.purge if purge else service.operators.delete)(queue))
             case control.SendBack(queue, messages):
                 return control.Count(service.operators.send_back(queue, messages))
+            case control.Introduction():
+                return service.introduce(self, wish)
             case _:
-                if request.operation == Operation.QUEUES:
-                    return service.operators.status()
-                node = service.directory.node
-                return control.Hello(control.VERSION, node.name, node.guid)
+                return service.operators.status()
 
     def _send(self, messages: list[tuple[str, Draft]], *, together: bool) -> control.Sent:
         """Take all messages or none."""
         service, directory = self._service, self._service.directory
+        if together and not all(draft.transactional for _, draft in messages):
+            raise UsageError("the messages of a transaction are transactional")
         destinations = {text: directory.destinations(text) for text in {text for text, _ in messages}}
         _check_copies((len(destinations[text]), draft) for text, draft in messages)
         found: list[tuple[Destination, Draft]] = []
@@ -332,12 +394,19 @@ class Client:
             found += copies(destinations[text], [named])
         ordinals = service.core.enqueue(found, service.clock.now(), together=together)
         service.turns.count(messages=len(found))
-        return control.Sent(ordinals)
+        return control.Sent.of(ordinals)
 
 
 def _messages(request: int, transaction: int, messages: list[Received]) -> bytes:
-    packets = [message.packet for message in messages]
-    return control.frame(Operation.DONE, request, control.Messages(transaction, packets))
+    return control.frame(Operation.DONE, request, _as_messages(transaction, messages))
+
+
+def _as_messages(transaction: int, messages: list[Received]) -> control.Messages:
+    return control.Messages(
+        transaction,
+        [message.packet for message in messages],
+        [message.delivery_count for message in messages],
+    )
 
 
 def _check_copies(messages: Iterable[tuple[int, Draft]]) -> None:

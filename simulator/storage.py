@@ -26,6 +26,7 @@ from mqproto.effects import (
     IdentifierRow,
     IncomingRow,
     MessageRow,
+    OutcomeRow,
     OutgoingRow,
     QueueKind,
     ReadExpired,
@@ -46,6 +47,7 @@ from simulator.tables import (
     SCHEMA,
     UPSERT_COUNTER,
     UPSERT_INCOMING,
+    UPSERT_OUTCOME,
     UPSERT_OUTGOING,
     UPSERT_QUEUE,
     keys_of,
@@ -141,6 +143,12 @@ class Store:
                 incoming=[IncomingRow(*row) for row in self._rows("SELECT * FROM incoming_sequence")],
                 identifiers=[IdentifierRow(*row) for row in reversed(newest_first)],
                 counters=dict(self._rows("SELECT name, value FROM counter")),
+                outcomes=[
+                    OutcomeRow(invoker, identifier, outcome, bool(lasting), performed_s)
+                    for invoker, identifier, outcome, lasting, performed_s in self._rows(
+                        "SELECT * FROM outcome ORDER BY performed_s"
+                    )
+                ],
             )
 
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
@@ -256,6 +264,12 @@ class Store:
             self._db.execute("DELETE FROM message_id WHERE time_stamp_s < ?", (writes.identifiers_before_s,))
         if writes.counters:
             run_many(UPSERT_COUNTER, writes.counters.items())
+        if writes.forgotten_invokers:
+            run_many("DELETE FROM outcome WHERE invoker = ?", [(each,) for each in writes.forgotten_invokers])
+        if writes.outcomes:
+            gone = [key for key, row in writes.outcomes.items() if row is None]
+            run_many("DELETE FROM outcome WHERE invoker = ? AND identifier = ?", gone)
+            run_many(UPSERT_OUTCOME, [row for row in writes.outcomes.values() if row is not None])
 
     def _keep_for_final_ack(self, final: FinalAckKept, tally: _Tally) -> None:
         chosen = "key BETWEEN ? AND ? AND final_ack"

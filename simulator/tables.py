@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from mqproto.effects import POSITION_BITS, IncomingRow, OutgoingRow, QueueRow, message_key
+from mqproto.effects import POSITION_BITS, IncomingRow, OutcomeRow, OutgoingRow, QueueRow, message_key
 
 APPLICATION_ID: Final = int.from_bytes(b"mqpr")
-LAYOUT: Final = 2
+LAYOUT: Final = 3
 """The file's user_version. A change of SCHEMA raises it."""
 
 LAST_POSITION: Final = 2**POSITION_BITS - 1
@@ -56,6 +56,11 @@ CREATE TABLE message_id (
     UNIQUE (source, ordinal)
 );
 CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE outcome (
+    invoker BLOB NOT NULL, identifier INTEGER NOT NULL, outcome BLOB NOT NULL, lasting INTEGER NOT NULL,
+    performed_s INTEGER NOT NULL,
+    PRIMARY KEY (invoker, identifier)
+) WITHOUT ROWID;
 
 CREATE VIEW waiting AS
     SELECT queue, kind, name, priority, message_count AS messages, size_bytes AS bytes
@@ -86,6 +91,7 @@ UPSERT_QUEUE: Final = _upsert("queue", QueueRow._fields, "queue")
 UPSERT_OUTGOING: Final = _upsert("outgoing_sequence", OutgoingRow._fields, "queue")
 UPSERT_INCOMING: Final = _upsert("incoming_sequence", IncomingRow._fields, "source, queue")
 UPSERT_COUNTER: Final = _upsert("counter", ("name", "value"), "name")
+UPSERT_OUTCOME: Final = _upsert("outcome", OutcomeRow._fields, "invoker, identifier")
 INSERT_MESSAGE: Final = "INSERT INTO message VALUES (?, ?, ?, ?, ?)"
 REPLACE_IDENTIFIER: Final = "REPLACE INTO message_id (source, ordinal, time_stamp_s) VALUES (?, ?, ?)"
 """A known identifier gets a new row, and that the highest `arrival`: it is the newest again."""

@@ -22,6 +22,7 @@ from mqproto.wire import INFINITE
 from simulator import places
 from simulator.client import ReceivedMessage, Reject, connect
 from simulator.control import Settlement
+from simulator.submission import receive_all, send_all
 from simulator.topology import Topology, load
 from simulator.topology.errors import nearest
 from simulator.topology.resolve import is_bare
@@ -151,9 +152,14 @@ def bodies(*, body: str | None, file: Path | None, stdin: str | None, lines: boo
 
 
 async def send(
-    place: Place, node: str | None, queue: str, found: Sequence[bytes], options: SendOptions
+    place: Place,
+    node: str | None,
+    queue: str,
+    found: Sequence[bytes],
+    options: SendOptions,
+    journal: Path | None = None,
 ) -> list[str]:
-    """Send each body; their identifiers.
+    """Send each body; their identifiers. With a journal, what of them it does not have yet.
 
     Raises:
         UsageError: the queue is unknown, or does not take such messages.
@@ -180,8 +186,14 @@ async def send(
         raise UsageError(f"{queue} is not transactional: leave --transaction out")
     drafts = [options.draft(body, transactional=transactional) for body in found]
     names_of_all = ",".join(names)
-    async with connect(topology, at, place.directory) as client:
-        if options.together:
+    async with connect(topology, at, place.directory, journal=journal) as client:
+        if journal is not None:
+            if options.together:
+                raise UsageError(
+                    "--resume goes on with what is not sent yet, and --transaction is all or none: choose"
+                )
+            sent = await send_all(client, names_of_all, drafts)
+        elif options.together:
             sent = await client.send_together([(names_of_all, draft) for draft in drafts])
         else:
             sent = await client.send_many(names_of_all, drafts)
@@ -242,6 +254,31 @@ async def receive(
 
 class _RollBackError(Exception):
     """Ends a transaction without a commit."""
+
+
+async def receive_on(
+    place: Place,
+    node: str | None,
+    queue: str,
+    count: int,
+    timeout_s: float,
+    *,
+    journal: Path,
+    show: Callable[[ReceivedMessage], None],
+) -> int:
+    """Receive up to `count` messages, those counted that the journal has, and show all of them; how many there are.
+
+    Errors as `receive`; and UsageError if the journal is of something else.
+    """
+    found = 0
+    async with connect(
+        place.topology, host_of(place, node, queue), place.directory, journal=journal
+    ) as client:
+        async for message in receive_all(client, queue, count, timeout_s, TRANSACTION_LIMIT):
+            show(message)
+            found += 1
+    sys.stdout.flush()
+    return found
 
 
 async def peek(place: Place, node: str | None, queue: str, count: int) -> list[ReceivedMessage]:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from mqproto.effects import IncomingRow, MessageRow, OutgoingRow, QueueKind, QueueRow, Writes, message_key
+from mqproto.effects import (
+    IncomingRow,
+    MessageRow,
+    OutcomeRow,
+    OutgoingRow,
+    QueueKind,
+    QueueRow,
+    Writes,
+    message_key,
+)
 from mqproto.moment import Moment
 from mqproto.pending import LAZY_WRITES_DELAY_MS, PendingWrites
 from mqproto.timers import Timer, Timers
@@ -95,6 +104,23 @@ def test_urgency_without_anything_to_write_makes_no_transaction() -> None:
     assert writes.take(NOW) is None
 
 
+def test_an_outcome_joins_what_its_operation_wrote_and_is_not_written_by_itself_unless_it_must() -> None:
+    writes, timers = pending()
+    outcomes: dict[tuple[bytes, int], OutcomeRow | None] = {(b"i", 1): None}
+    assert not writes.accompany(outcomes, needed=False)
+    assert writes.take(NOW) is None
+    assert timers.next_ms is None
+    writes.now.counters["ceiling"] = 5
+    assert writes.accompany(outcomes, needed=False)
+    taken = writes.take(NOW)
+    assert taken is not None
+    assert taken.outcomes == outcomes
+    assert writes.accompany(outcomes, needed=True)
+    taken = writes.take(NOW)
+    assert taken is not None
+    assert taken.outcomes == outcomes
+
+
 def test_neighbouring_removals_become_one_range_and_others_stay_apart() -> None:
     writes = Writes()
     writes.remove(1, 1, 2)
@@ -113,6 +139,8 @@ def test_neighbouring_removals_become_one_range_and_others_stay_apart() -> None:
         lambda writes: writes.lasting.append(1),
         lambda writes: writes.counters.update(a=1),
         lambda writes: setattr(writes, "identifiers_before_s", 0),
+        lambda writes: writes.outcomes.update({(b"i", 1): None}),
+        lambda writes: writes.forgotten_invokers.append(b"i"),
     ],
 )
 def test_a_transaction_with_anything_in_it_counts_as_one(change: object) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mqproto.applications import LABEL_LIMIT, Draft
 from mqproto.errors import FormatNameError, UsageError
-from mqproto.wire import Guid
+from mqproto.wire import Guid, encode_packet
 from simulator import control, places
 from simulator.client import (
     Client,
@@ -28,6 +28,7 @@ from simulator.client import (
 from simulator.control import FrameBuffer, Operation
 from simulator.received import ReceivedMessage
 from simulator.topology import Topology, TopologyError, load
+from tests.examples import a_user_message
 from tests.simulator.running import running, running_with_client
 
 ORDERS = r".\private$\orders"
@@ -230,6 +231,7 @@ async def test_a_message_that_comes_as_its_receive_is_cancelled_is_not_lost(
         taken: list[int] = []
 
         async def receive(taken: list[int]) -> None:
+            messages: list[ReceivedMessage]
             if transactional:
                 async with client.transaction("orders") as messages:
                     await trio.lowlevel.checkpoint()
@@ -309,12 +311,12 @@ async def test_what_a_client_that_goes_away_did_not_settle_returns_in_order(
         await first.__aenter__()
         await second.__aenter__()
         await client.send_many(ORDERS, numbered(9, 10))
-        other._exchange.connection.close()
+        other._exchange.close()
         while any(queue.unsettled for queue in (await client.queues()).local):
             await trio.lowlevel.checkpoint()
         assert await numbers_in(client) == list(range(10))
         for transaction in (first, second):
-            with pytest.raises(NodeUnreachable):
+            with pytest.raises(NodeUnreachable, match="is gone: connect again"):
                 await transaction.__aexit__(None, None, None)
 
 
@@ -373,12 +375,12 @@ async def test_a_node_that_does_not_run_is_said_with_the_command_that_starts_it(
 
 async def test_a_client_of_a_node_that_has_stopped_hears_of_it(topology: Topology, tmp_path: Path) -> None:
     async def receive(client: Client) -> None:
-        with pytest.raises(InDoubt):
+        with pytest.raises(NodeUnreachable):
             await client.receive("orders")
 
     async with (
         running(topology, "destination", tmp_path) as node,
-        connect(topology, "destination", tmp_path) as client,
+        connect(topology, "destination", tmp_path, patience_s=0) as client,
     ):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(receive, client)
@@ -394,7 +396,7 @@ async def a_node_that_breaks_off(tmp_path: Path, after: Operation) -> AsyncItera
     path = places.prepared(places.socket_path(tmp_path, "fake"))
     results = {
         Operation.HELLO: control.Hello(control.VERSION, "fake", bytes(16)),
-        Operation.RECEIVE_IN_TRANSACTION: control.Messages(1, []),
+        Operation.RECEIVE: control.Messages(1, [encode_packet(a_user_message())], [1]),
     }
 
     async def serve(stream: trio.SocketStream) -> None:
@@ -413,7 +415,7 @@ async def a_node_that_breaks_off(tmp_path: Path, after: Operation) -> AsyncItera
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.serve_listeners, serve, [trio.SocketListener(listening)])
-            async with connect_to(path) as client:
+            async with connect_to(path, patience_s=0) as client:
                 yield client
             nursery.cancel_scope.cancel()
     finally:

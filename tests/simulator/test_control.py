@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import NoneType
+from typing import Final
 
 import msgspec
 import pytest
@@ -18,21 +19,37 @@ from mqproto.applications import Draft
 from mqproto.errors import FormatNameError, MqprotoError, UsageError
 from simulator import control, places
 from simulator.client import connect
-from simulator.control import ControlError, Frame, FrameBuffer, Operation, Settlement
+from simulator.control import ControlError, Frame, FrameBuffer, InDoubt, Operation, RolledBack, Settlement
 from simulator.topology import Topology, TopologyError, load
 from tests.memory import memory_folder
 from tests.simulator.running import running
 
-frames = st.builds(Frame, st.integers(0, 255), st.integers(0, 2**32 - 1), st.binary(max_size=40))
+INVOKER: Final = bytes(range(16))
+HELLO: Final = control.frame(Operation.HELLO, 0, control.Introduction(INVOKER))
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> Frame:
+    """Any frame; a numbered operation has its identifier."""
+    operation = draw(st.integers(0, 255) | st.sampled_from(sorted(control.REQUESTS)))
+    identifier = draw(st.integers(0, 255)) if operation in control.NUMBERED else None
+    return Frame(operation, draw(st.integers(0, 2**32 - 1)), draw(st.binary(max_size=40)), identifier)
 
 
 def in_bytes(frame: Frame) -> bytes:
-    head = {"length": len(frame.payload), "operation": frame.operation, "request": frame.request}
+    payload = frame.payload if frame.identifier is None else bytes([frame.identifier]) + frame.payload
+    head = {"length": len(payload), "operation": frame.operation, "request": frame.request}
     data: bytes = control.head.build(head)
-    return data + frame.payload
+    return data + payload
 
 
-@given(sent=st.lists(frames, max_size=5), data=st.data())
+def requested(operation: Operation, request: int, wish: msgspec.Struct, identifier: int = 0) -> bytes:
+    """A request as a client frames it."""
+    numbered = identifier if operation in control.NUMBERED else None
+    return control.framed(operation, request, control.encode(wish), numbered)
+
+
+@given(sent=st.lists(frames(), max_size=5), data=st.data())
 def test_framing_is_blind_to_how_the_stream_was_cut(sent: list[Frame], data: st.DataObject) -> None:
     stream = b"".join(map(in_bytes, sent))
     cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)))))
@@ -53,7 +70,7 @@ def test_a_frame_that_is_too_long_is_refused_on_its_head(over: int) -> None:
     assert refused.value.request == 7
 
 
-@given(frame=frames)
+@given(frame=frames())
 def test_any_frame_is_a_request_or_a_control_error(frame: Frame) -> None:
     parameters = None
     with suppress(ControlError):
@@ -67,27 +84,30 @@ def test_any_frame_is_a_request_or_a_control_error(frame: Frame) -> None:
     )
 )
 def test_drafts_cross_as_they_are(drafts: list[Draft]) -> None:
-    [frame] = FrameBuffer().feed(control.frame(Operation.SEND, 1, control.Send("a", drafts)))
+    [frame] = FrameBuffer().feed(requested(Operation.SEND, 1, control.Send("a", drafts)))
     assert control.parameters(frame).drafts == drafts
 
 
 def test_what_may_be_repeated_at_will_has_a_number_below_32() -> None:
-    changing = {operation for operation in control.REQUESTS if operation >= control.FIRST_CHANGING}
-    assert changing == {
+    """Submission and Delivery are non-idempotent, their controls are idempotent.
+
+    "Duplicate Operation Detection Support"; Operation Value
+    """
+    assert {
         Operation.SEND,
-        Operation.RECEIVE,
-        Operation.RECEIVE_IN_TRANSACTION,
         Operation.SETTLE,
         Operation.SEND_TOGETHER,
         Operation.PURGE,
         Operation.DELETE,
         Operation.SEND_BACK,
-    }
+    } == control.NUMBERED
     assert all(operation < 64 for operation in control.REQUESTS)
     assert set(control.RESULTS) == set(control.REQUESTS)
 
 
-@pytest.mark.parametrize("kind", [UsageError, FormatNameError, TopologyError, ControlError])
+@pytest.mark.parametrize(
+    "kind", [UsageError, FormatNameError, TopologyError, ControlError, InDoubt, RolledBack]
+)
 def test_an_error_arrives_as_what_it_was(kind: type[MqprotoError]) -> None:
     [answer] = FrameBuffer().feed(control.failed(3, kind("what and what to do")))
     with pytest.raises(kind, match=r"^what and what to do$") as raised:
@@ -124,7 +144,12 @@ async def everything(stream: trio.SocketStream) -> list[Frame]:
     [
         (b"\xff" * 9, "a frame has 4,294,967,295 bytes"),
         (control.frame(31, 5, control.Nothing()), "no request has the number 31"),
-        (control.frame(Operation.SEND, 5, control.Peek("orders", 1)), "SEND has other parameters"),
+        (requested(Operation.SEND, 5, control.Peek("orders", 1)), "SEND has other parameters"),
+        (in_bytes(Frame(Operation.SEND, 5, b"")), "SEND needs its instance identifier"),
+        (
+            requested(Operation.PURGE, 5, control.OneQueue("orders")),
+            "PURGE is performed once for whoever introduces",
+        ),
         (in_bytes(Frame(Operation.PEEK, 5, b"\xc1")), "PEEK has other parameters"),
     ],
 )
@@ -152,7 +177,8 @@ async def test_requests_before_a_broken_frame_are_answered(pair: Topology, tmp_p
         (Operation.PEEK, control.Peek("orders", 0), "limit is 0: must be 1 to 500"),
         (Operation.RECEIVE, control.Receive("orders", 1, -1.0), "timeout_s is -1.0"),
         (Operation.RECEIVE, control.Receive("orders", 1, float("nan")), "timeout_s is nan"),
-        (Operation.SETTLE, control.Settle(77, Settlement.COMMIT), "no transaction 77 is open"),
+        (Operation.SETTLE, control.Settle(77, Settlement.COMMIT), "transaction 77 is not open"),
+        (Operation.HELLO, control.Introduction(b"me"), "an invoker's name of 2 bytes: it has 16"),
         (Operation.SEND, control.Send("destination\\q\\q\\q", [Draft(body=b"")]), ""),
         (
             Operation.SEND_TOGETHER,
@@ -203,9 +229,9 @@ async def test_a_wrong_request_is_answered_and_its_client_goes_on(
 ) -> None:
     async with raw(pair, tmp_path) as stream:
         hello = control.frame(Operation.HELLO, 2, control.Nothing())
-        await stream.send_all(control.frame(operation, 1, payload) + hello)
+        await stream.send_all(HELLO + requested(operation, 1, payload) + hello)
         await stream.send_eof()
-        wrong, right = await everything(stream)
+        _, wrong, right = await everything(stream)
     assert (wrong.operation, wrong.request) == (Operation.FAILED, 1)
     assert msgspec.msgpack.decode(wrong.payload, type=control.Failure).text.startswith(text)
     assert (right.operation, right.request) == (Operation.DONE, 2)
@@ -223,12 +249,16 @@ async def test_a_client_has_a_limit_of_open_receives(pair: Topology, tmp_path: P
 async def test_a_transaction_is_settled_by_the_client_that_has_it(pair: Topology, tmp_path: Path) -> None:
     async with raw(pair, tmp_path) as stream, connect(pair, "destination", tmp_path) as client:
         await client.send(r".\private$\orders", b"one", transactional=True)
+        life = client._exchange.hello.life
+        await stream.send_all(HELLO)
+        await stream.receive_some()
         async with client.transaction("orders"):
             for number in range(1, 10):
-                settle = control.Settle(number, Settlement.COMMIT)
-                await stream.send_all(control.frame(Operation.SETTLE, number, settle))
+                settle = control.Settle((life << 32) + number, Settlement.COMMIT)
+                await stream.send_all(requested(Operation.SETTLE, number, settle, number))
                 [answer] = FrameBuffer().feed(await stream.receive_some())
                 assert answer.operation == Operation.FAILED
+                assert b"RolledBack" in answer.payload
 
 
 async def test_only_its_user_reaches_a_control_socket(pair: Topology, tmp_path: Path) -> None:

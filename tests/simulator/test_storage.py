@@ -23,6 +23,7 @@ from mqproto.effects import (
     IdentifierRow,
     IncomingRow,
     MessageRow,
+    OutcomeRow,
     OutgoingRow,
     QueueKind,
     QueueRow,
@@ -91,6 +92,16 @@ outgoing_rows = st.builds(OutgoingRow, st.integers(1, 4), guids, *[integers] * 7
 incoming_rows = st.builds(IncomingRow, guids, st.just(1), *[integers] * 5, st.text(max_size=9))
 
 
+outcome_rows = st.builds(
+    OutcomeRow,
+    st.sampled_from([b"one", b"other"]),
+    st.integers(0, 3),
+    st.binary(max_size=9),
+    st.booleans(),
+    integers,
+)
+
+
 @st.composite
 def batches(draw: st.DrawFn, there: set[int], fresh: Iterator[int]) -> Writes:
     """One transaction of all that may be in one, over messages that are there. Its keys are new."""
@@ -114,6 +125,9 @@ def batches(draw: st.DrawFn, there: set[int], fresh: Iterator[int]) -> Writes:
     writes.outgoing = {row.queue: row for row in draw(st.lists(outgoing_rows, max_size=4))}
     writes.incoming = {(row.source, row.queue): row for row in draw(st.lists(incoming_rows, max_size=2))}
     writes.counters = draw(st.dictionaries(st.sampled_from(["ceiling", "time_stamp"]), integers))
+    writes.forgotten_invokers = draw(st.lists(st.sampled_from([b"one", b"other"]), max_size=1))
+    rows = draw(st.lists(outcome_rows, max_size=4))
+    writes.outcomes = {(row.invoker, row.identifier): row if draw(st.booleans()) else None for row in rows}
     return writes
 
 
@@ -121,6 +135,7 @@ def in_order(state: StoredState) -> StoredState:
     """The same state; of its tables without an order of their own, sorted."""
     state.outgoing.sort()
     state.incoming.sort()
+    state.outcomes.sort()
     return state
 
 

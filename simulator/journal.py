@@ -1,0 +1,211 @@
+"""What an invoker keeps on disk of its numbered operations, so that the next process goes on where one died.
+
+One SQLite file: the invoker's name, the node that it speaks to, how far it has counted, and each operation of which the
+outcome is not known, written before it is sent. Operations with a tag stay, with their outcome, until they are
+forgotten: what a tag means is its owner's business. One process at a time has a journal.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from uuid import uuid4
+
+from mqproto.errors import UsageError
+from mqproto.operations import IDENTIFIERS, Pending
+from simulator import control
+from simulator.control import Frame, Operation
+from simulator.storeerrors import StoreError, explained, primary_code
+
+APPLICATION_ID: Final = int.from_bytes(b"mqpj")
+LAYOUT: Final = 1
+SCHEMA: Final = """
+CREATE TABLE invoker (name BLOB NOT NULL, node BLOB, following INTEGER NOT NULL);
+CREATE TABLE operation (
+    number INTEGER PRIMARY KEY, operation INTEGER NOT NULL, parameter BLOB, tag BLOB NOT NULL,
+    answer INTEGER, outcome BLOB
+);
+CREATE INDEX operation_tag ON operation (tag) WHERE tag != x'';
+"""
+
+
+class Operated(NamedTuple):
+    """An operation with a tag, and its outcome."""
+
+    number: int
+    operation: Operation
+    tag: bytes
+    answer: Frame
+
+    def result(self) -> Any:
+        """What came of it.
+
+        Raises:
+            UsageError, FormatNameError, RolledBack: it was not carried out.
+            InDoubt: nobody knows.
+        """
+        return control.result(self.operation, self.answer)
+
+
+class Journal:
+    """The journal of one invoker. `opened` makes it. `begin` may be called in another thread."""
+
+    def __init__(self, path: Path, db: sqlite3.Connection) -> None:
+        self.path = path
+        self._db = db
+        self._ended: list[tuple[int | None, bytes | None, int]] = []
+        self._forgotten: list[tuple[bytes]] = []
+        self._lock = threading.Lock()
+        self._numbers: dict[int, int] = {}
+        """By identifier, the numbers of operations without an outcome."""
+        [(self.invoker, self._node, self._following)] = db.execute("SELECT * FROM invoker").fetchall()
+
+    def state(self) -> tuple[int, list[Pending]]:
+        """The identifier that follows, and the operations without an outcome, as `Invoker` takes them."""
+        rows = self._db.execute(
+            "SELECT number, operation, parameter FROM operation WHERE answer IS NULL ORDER BY number"
+        ).fetchall()
+        self._numbers = {number % IDENTIFIERS: number for number, _, _ in rows}
+        pending = [
+            Pending(number % IDENTIFIERS, operation, parameter) for number, operation, parameter in rows
+        ]
+        return self._following % IDENTIFIERS, pending
+
+    def belongs_to(self, node: bytes, name: str) -> None:
+        """It is a node's from now on, as identifiers mean something to one node alone.
+
+        Raises:
+            UsageError: it is another's.
+        """
+        with explained(self.path):
+            if self._node is None:
+                self._db.execute("UPDATE invoker SET node = ?", (node,))
+                self._node = node
+        if self._node != node:
+            raise UsageError(
+                f"{self.path} is the journal of a client of another node than {name}: name another file"
+            )
+
+    def begin(self, rows: Sequence[tuple[int, int, bytes, bytes]]) -> None:
+        """Operations begin, as (identifier, operation, parameter, tag); they are on disk when this returns.
+
+        Raises:
+            StoreError: they are not.
+        """
+        with self._lock, explained(self.path), self._transaction():
+            self._write_ended()
+            for identifier, operation, parameter, tag in rows:
+                number = self._following + (identifier - self._following) % IDENTIFIERS
+                self._db.execute(
+                    "INSERT INTO operation (number, operation, parameter, tag) VALUES (?, ?, ?, ?)",
+                    (number, operation, parameter, tag),
+                )
+                self._numbers[identifier] = number
+                self._following = number + 1
+            self._db.execute("UPDATE invoker SET following = ?", (self._following,))
+
+    def end(self, identifier: int, answer: Frame) -> None:
+        """The outcome of an operation is known; it is on disk with the next commit, and if that never comes, the node
+        knows it still."""
+        self._ended.append((answer.operation, answer.payload, self._numbers.pop(identifier)))
+
+    def withdraw(self, identifier: int) -> None:
+        """An operation was never sent, and is not to be."""
+        self._ended.append((None, None, self._numbers.pop(identifier)))
+
+    def operated(self) -> Iterator[Operated]:
+        """All operations with a tag and an outcome, in the order in which they were asked for."""
+        self.flush()
+        rows = self._db.execute(
+            "SELECT number, operation, tag, answer, outcome FROM operation"
+            " WHERE answer IS NOT NULL ORDER BY number"
+        )
+        for number, operation, tag, answer, outcome in rows:
+            yield Operated(number, Operation(operation), tag, Frame(answer, 0, outcome))
+
+    def forget(self, tags: Iterable[bytes]) -> None:
+        """The outcomes of operations with these tags are of no interest any more; they go with the next commit."""
+        self._forgotten += ((tag,) for tag in tags)
+
+    def flush(self) -> None:
+        """Put on disk what may have waited.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        if self._ended or self._forgotten:
+            self.begin([])
+
+    def _write_ended(self) -> None:
+        ended, self._ended = self._ended, []
+        forgotten, self._forgotten = self._forgotten, []
+        gone = [(number,) for answer, _, number in ended if answer is None]
+        self._db.executemany("DELETE FROM operation WHERE number = ?", gone)
+        known = [row for row in ended if row[0] is not None]
+        self._db.executemany(
+            "DELETE FROM operation WHERE number = ? AND tag = x''", [(row[2],) for row in known]
+        )
+        self._db.executemany(
+            "UPDATE operation SET answer = ?, outcome = ?, parameter = NULL WHERE number = ?", known
+        )
+        self._db.executemany("DELETE FROM operation WHERE tag = ? AND answer IS NOT NULL", forgotten)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Journal]:
+    """The journal in a file, made if it is not there.
+
+    Raises:
+        StoreError: the file cannot be had, is something else, or another process has it.
+    """
+    with ExitStack() as held:
+        with explained(path):
+            db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+            held.enter_context(closing(db))
+            _set_up(path, db)
+        journal = Journal(path, db)
+        yield journal
+        journal.flush()
+
+
+def _set_up(path: Path, db: sqlite3.Connection) -> None:
+    try:
+        # The lock is the operating system's, and stays until the connection or the process ends.
+        db.execute("PRAGMA locking_mode = EXCLUSIVE").close()
+        db.execute("PRAGMA synchronous = FULL").close()
+        db.execute("PRAGMA fullfsync = ON").close()
+        db.execute("BEGIN EXCLUSIVE")
+    except sqlite3.Error as error:
+        if primary_code(error) == sqlite3.SQLITE_BUSY:
+            raise StoreError(f"{path}: another client has it open: end that one first") from error
+        raise
+    [(application_id,)] = db.execute("PRAGMA application_id").fetchall()
+    [(layout,)] = db.execute("PRAGMA user_version").fetchall()
+    is_new = not (application_id or layout or db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall())
+    if is_new:
+        for statement in SCHEMA.split(";")[:-1]:
+            db.execute(statement)
+        db.execute("INSERT INTO invoker VALUES (?, NULL, 0)", (uuid4().bytes,))
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version = {LAYOUT}")
+    elif application_id != APPLICATION_ID:
+        raise StoreError(f"{path}: it is no client's journal: name another file")
+    elif layout != LAYOUT:
+        raise StoreError(
+            f"{path}: it has layout {layout}, and this mqproto knows {LAYOUT}: use the mqproto that wrote it"
+        )
+    db.execute("COMMIT")

@@ -1,0 +1,133 @@
+"""Send or receive a known amount, started anew as often as it takes: `mqproto send --resume FILE`, and `receive`.
+
+The journal knows what of the work is done, so whoever is killed is started again with the same words and goes on where
+it was: nothing is lost and nothing doubled, and the last run says what one that was never broken would have said.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+
+import msgspec
+
+from mqproto.applications import Draft
+from mqproto.errors import UsageError
+from mqproto.wire import encode_packet
+from simulator import control
+from simulator.client import Client, ReceivedMessage, as_parts
+from simulator.control import InDoubt, RolledBack
+from simulator.journal import Journal
+from simulator.received import MessageId, decoded
+
+
+class SentPart(msgspec.Struct, array_like=True, tag="sent"):
+    """Some of the messages to send, which one request carried; the digest is that request's."""
+
+    first: int
+    count: int
+    digest: bytes
+
+
+class TakenPart(msgspec.Struct, array_like=True, tag="taken"):
+    """Messages that were taken from a queue, as packets."""
+
+    queue: str
+    packets: list[bytes]
+
+
+_decoder = msgspec.msgpack.Decoder(SentPart | TakenPart)
+
+
+async def send_all(client: Client, destination: str, drafts: Sequence[Draft]) -> list[MessageId]:
+    """Send what the client's journal does not have yet, in order; the identifiers of all.
+
+    Raises:
+        UsageError: one cannot be sent; or the journal is of other messages, destinations or options.
+        InDoubt, NodeUnreachable: the node has gone; the same once more goes on.
+    """
+    journal = _journal(client)
+    sent: list[MessageId] = []
+    done = 0
+    for each in list(journal.operated()):
+        part = _decoder.decode(each.tag)
+        if not isinstance(part, SentPart):
+            raise UsageError(f"{journal.path} is of messages that were received: name another file to send")
+        if part.first != done or part.digest != _digest(destination, drafts[done : done + part.count]):
+            raise UsageError(
+                f"{journal.path} is of other messages, from number {part.first + 1} on: send the same to the same "
+                "queue, or name another file"
+            )
+        try:
+            sent += _identifiers(client, each.result())
+        except InDoubt:
+            raise InDoubt(
+                f"messages {part.first + 1} to {part.first + part.count} may have been accepted or not: look for them, "
+                "and go on with the rest and another file"
+            ) from None
+        except UsageError:
+            journal.forget([each.tag])  # It was refused, and is asked for once more.
+            break
+        done += part.count
+    for drafted in as_parts(drafts[done:], destination.count(",") + 1):
+        tag = control.encode(SentPart(done, len(drafted), _digest(destination, drafted)))
+        try:
+            sent += await client.submit(destination, drafted, tag)
+        except UsageError:
+            journal.forget([tag])
+            raise
+        done += len(drafted)
+    return sent
+
+
+async def receive_all(
+    client: Client, queue: str, count: int, timeout_s: float, limit: int
+) -> AsyncIterator[ReceivedMessage]:
+    """Up to `count` messages in all: those that the journal has, then new ones until none comes for `timeout_s`.
+
+    Each is in the journal before it leaves the queue.
+
+    Raises:
+        UsageError: the journal is of another queue, or of messages that were sent.
+        InDoubt: nobody knows whether some left the queue, which may come again.
+    """
+    journal = _journal(client)
+    found = 0
+    for each in list(journal.operated()):
+        part = _decoder.decode(each.tag)
+        if not isinstance(part, TakenPart) or part.queue != queue:
+            raise UsageError(
+                f"{journal.path} is of something else than messages received from {queue}: name another file"
+            )
+        try:
+            each.result()
+        except RolledBack:
+            journal.forget([each.tag])  # They did not leave the queue.
+            continue
+        for message in decoded(part.packets, [1] * len(part.packets)):
+            found += 1
+            yield message
+
+    def tag(messages: Sequence[ReceivedMessage]) -> bytes:
+        return control.encode(TakenPart(queue, [encode_packet(message.record) for message in messages]))
+
+    while found < count:
+        messages = await client.receive(queue, min(limit, count - found), timeout_s, tag=tag)
+        if not messages:
+            return
+        for message in messages:
+            found += 1
+            yield message
+
+
+def _journal(client: Client) -> Journal:
+    assert client.journal is not None, "the client was connected with a journal"
+    return client.journal
+
+
+def _identifiers(client: Client, sent: control.Sent) -> list[MessageId]:
+    return [MessageId(client.manager, ordinal) for ordinal in sent.ordinals]
+
+
+def _digest(destination: str, drafts: Sequence[Draft]) -> bytes:
+    return hashlib.sha256(control.encode(control.Send(destination, list(drafts)))).digest()
