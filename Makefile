@@ -15,7 +15,7 @@ TESTS := $(VENV)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reo
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo crash powerloss test truth rotation coverage lint format bench samples lock clean
+.PHONY: help demo crash kills powerloss test truth rotation coverage lint format bench samples lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -25,6 +25,9 @@ demo: $(DEMO)  ## three queue managers, a broken link, a killed node; proof at t
 
 crash: $(DEMO)  ## ten minutes of killed nodes; proof at the end; ARGS="--minutes 1 --seed 7"
 	@$(VENV)/bin/mqproto crash $(ARGS)
+
+kills: $(DEV)  ## a client killed 200 times while it sends and receives 1,000 messages
+	@MQPROTO_CLIENT_KILLS=200 $(VENV)/bin/python -m pytest tests/simulator/test_submission.py $(ARGS)
 
 powerloss: $(DEV)  ## the store after a power loss at every one of its writes; some minutes, needs strace
 	@MQPROTO_POWERLOSS_PERCENT=100 $(VENV)/bin/python -m pytest -rP tests/simulator/test_powerloss.py $(ARGS)

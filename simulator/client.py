@@ -6,6 +6,8 @@ async with connect(load("three-node"), "sender") as client:
 async with connect(load("three-node"), "destination") as client:
     async with client.transaction("orders", limit=10) as messages:
         ...   # committed at the end, rolled back on an exception
+
+What changes something is carried out once, whether the node dies or, with a journal, the client.
 """
 
 from __future__ import annotations

@@ -19,10 +19,18 @@ from mqproto.errors import UsageError
 from mqproto.operations import IDENTIFIERS, Pending
 from simulator import control
 from simulator.control import Frame, Operation
-from simulator.storeerrors import StoreError, explained, primary_code
+from simulator.storeerrors import ADVICE, StoreError, explained
 
 APPLICATION_ID: Final = int.from_bytes(b"mqpj")
 LAYOUT: Final = 1
+FOREIGN: Final = "it is no client's journal: name another file"
+JOURNAL_ADVICE: Final = {
+    **ADVICE,
+    sqlite3.SQLITE_FULL: "the disk is full: make room, then do the same again; nothing is lost, nothing comes twice",
+    sqlite3.SQLITE_NOTADB: FOREIGN,
+    sqlite3.SQLITE_CORRUPT: "it is damaged: put back a copy; without one, look in the queue for what was sent",
+    sqlite3.SQLITE_BUSY: "another client has it open: end that one first",
+}
 SCHEMA: Final = """
 CREATE TABLE invoker (name BLOB NOT NULL, node BLOB, following INTEGER NOT NULL);
 CREATE TABLE operation (
@@ -81,7 +89,7 @@ class Journal:
         Raises:
             UsageError: it is another's.
         """
-        with explained(self.path):
+        with explained(self.path, JOURNAL_ADVICE):
             if self._node is None:
                 self._db.execute("UPDATE invoker SET node = ?", (node,))
                 self._node = node
@@ -96,7 +104,7 @@ class Journal:
         Raises:
             StoreError: they are not.
         """
-        with self._lock, explained(self.path), self._transaction():
+        with self._lock, explained(self.path, JOURNAL_ADVICE), self._transaction():
             self._write_ended()
             for identifier, operation, parameter, tag in rows:
                 number = self._following + (identifier - self._following) % IDENTIFIERS
@@ -173,7 +181,7 @@ def opened(path: Path) -> Iterator[Journal]:
         StoreError: the file cannot be had, is something else, or another process has it.
     """
     with ExitStack() as held:
-        with explained(path):
+        with explained(path, JOURNAL_ADVICE):
             db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
             held.enter_context(closing(db))
             _set_up(path, db)
@@ -183,16 +191,11 @@ def opened(path: Path) -> Iterator[Journal]:
 
 
 def _set_up(path: Path, db: sqlite3.Connection) -> None:
-    try:
-        # The lock is the operating system's, and stays until the connection or the process ends.
-        db.execute("PRAGMA locking_mode = EXCLUSIVE").close()
-        db.execute("PRAGMA synchronous = FULL").close()
-        db.execute("PRAGMA fullfsync = ON").close()
-        db.execute("BEGIN EXCLUSIVE")
-    except sqlite3.Error as error:
-        if primary_code(error) == sqlite3.SQLITE_BUSY:
-            raise StoreError(f"{path}: another client has it open: end that one first") from error
-        raise
+    # The lock is the operating system's, and stays until the connection or the process ends.
+    db.execute("PRAGMA locking_mode = EXCLUSIVE").close()
+    db.execute("PRAGMA synchronous = FULL").close()
+    db.execute("PRAGMA fullfsync = ON").close()
+    db.execute("BEGIN EXCLUSIVE")
     [(application_id,)] = db.execute("PRAGMA application_id").fetchall()
     [(layout,)] = db.execute("PRAGMA user_version").fetchall()
     is_new = not (application_id or layout or db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall())
@@ -203,7 +206,7 @@ def _set_up(path: Path, db: sqlite3.Connection) -> None:
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         db.execute(f"PRAGMA user_version = {LAYOUT}")
     elif application_id != APPLICATION_ID:
-        raise StoreError(f"{path}: it is no client's journal: name another file")
+        raise StoreError(f"{path}: {FOREIGN}")
     elif layout != LAYOUT:
         raise StoreError(
             f"{path}: it has layout {layout}, and this mqproto knows {LAYOUT}: use the mqproto that wrote it"

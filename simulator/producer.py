@@ -1,7 +1,8 @@
 """An application that sends, and knows of each message whether its queue manager has accepted it, whatever breaks.
 
-A request whose answer never came may have been carried out or not. It is not repeated: each of its messages may arrive
-once or not at all, and none twice. What was not handed over, as the node was not there, is handed over when it is.
+The client asks again when a node comes back, and each request is carried out once. If the node stays away for too long,
+a request may have been carried out or not: it is not repeated, and each of its messages may arrive once or not at all.
+What was not handed over, as the node was not there, is handed over when it is.
 """
 
 from __future__ import annotations

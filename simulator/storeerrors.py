@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -46,8 +46,11 @@ def is_undone_after(error: BaseException) -> bool:
 
 
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """Turn what SQLite says of a file into a StoreError; what only a bug of ours can cause stays a bug."""
+def explained(path: Path, advice: Mapping[int, str] = ADVICE) -> Iterator[None]:
+    """Turn what SQLite says of a file into a StoreError; what only a bug of ours can cause stays a bug.
+
+    advice: what to do, by SQLite's primary result code.
+    """
     try:
         yield
     except sqlite3.IntegrityError as error:
@@ -57,7 +60,7 @@ def explained(path: Path) -> Iterator[None]:
         if code is None:
             raise
         trouble = f"the disk fails ({error}): look to it, then start the node again"
-        raise StoreError(f"{path}: {ADVICE.get(code, trouble)}") from error
+        raise StoreError(f"{path}: {advice.get(code, trouble)}") from error
 
 
 @contextmanager

@@ -110,6 +110,28 @@ def send_to(file: Path, directory: Path, body: bytes) -> Done:
     return in_process("send", r"destination\orders", "-", "-t", file, "-d", directory, stdin=body)
 
 
+def console_blocks(heading: str, following: str) -> list[list[Command]]:
+    """What simulator/README.md has people type, between two headings."""
+    readme = (ROOT / "simulator" / "README.md").read_text("utf-8")
+    section = readme[readme.index(f"## {heading}") : readme.index(f"## {following}")]
+    return [list(commands(block)) for block in blocks(section) if block.language == "console"]
+
+
+def test_what_the_readme_shows_of_sending_once_is_what_the_commands_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = topology_file(tmp_path)
+    monkeypatch.setenv("MQPROTO_TOPOLOGY", str(file))
+    monkeypatch.setenv("MQPROTO_DIRECTORY", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lines.txt").write_text("first line\nsecond line\n")
+    [typed] = console_blocks("How do I send so that", "Why is my message stuck?")
+    with node(file, tmp_path), node(file, tmp_path, "intermediate"), node(file, tmp_path, "destination"):
+        for command in typed:
+            done = in_process(*shlex.split(command.text)[1:])
+            assert done.out + done.err == f"{command.output}\n"
+
+
 def test_what_the_readme_shows_of_a_stuck_message_is_what_the_commands_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,11 +165,7 @@ def test_what_the_readme_shows_of_a_stuck_message_is_what_the_commands_say(
         # The consumer is ahead of the OrderAck.
         eventually(lambda: "sender to" not in in_process("explain").out, lambda: in_process("explain").out)
 
-    readme = (ROOT / "simulator" / "README.md").read_text("utf-8")
-    section = readme[
-        readme.index("## Why is my message stuck?") : readme.index("## How do I write a topology?")
-    ]
-    stuck, dead = [list(commands(block)) for block in blocks(section) if block.language == "console"]
+    stuck, dead = console_blocks("Why is my message stuck?", "How do I write a topology?")
     with node(file, tmp_path), node(file, tmp_path, "intermediate"):
         with node(file, tmp_path, "destination"):
             in_process("send", "orders", "--body", "hello")

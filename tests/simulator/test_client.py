@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 
+import msgspec
 import pytest
 import trio
 from hypothesis import given
@@ -22,14 +25,16 @@ from simulator.client import (
     MessageId,
     NodeUnreachable,
     Reject,
+    RolledBack,
     connect,
     connect_to,
 )
 from simulator.control import FrameBuffer, Operation
 from simulator.received import ReceivedMessage
+from simulator.storeerrors import StoreError
 from simulator.topology import Topology, TopologyError, load
 from tests.examples import a_user_message
-from tests.simulator.running import running, running_with_client
+from tests.simulator.running import NodeProcess, running, running_with_client
 
 ORDERS = r".\private$\orders"
 NOTES = r".\private$\notes"
@@ -320,6 +325,100 @@ async def test_what_a_client_that_goes_away_did_not_settle_returns_in_order(
                 await transaction.__aexit__(None, None, None)
 
 
+async def test_what_a_transaction_sends_is_there_if_it_commits_and_only_then(client: Client) -> None:
+    reply = Draft(body=b"7", transactional=True)
+    await client.send_many(ORDERS, numbered(0, 3))
+
+    async def answer(queue: str, *, fails: bool) -> None:
+        async with client.transaction("orders") as taken:
+            taken.send(queue, reply)
+            if fails:
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await answer(ORDERS, fails=True)
+    with pytest.raises(UsageError, match="not transactional"):
+        await answer(NOTES, fails=False)
+    assert [message.delivery_count for message in await client.peek("orders", limit=9)] == [3, 1, 1]
+    await answer(ORDERS, fails=False)
+    assert await numbers_in(client) == [1, 2, 7]
+    async with client.transaction("orders", timeout_s=0) as taken:
+        with pytest.raises(UsageError, match="received nothing"):
+            taken.send(ORDERS, reply)
+
+
+# A node that goes away and comes back
+
+
+async def test_a_client_goes_on_with_a_node_that_was_killed_and_each_operation_is_carried_out_once(
+    topology: Topology, tmp_path: Path
+) -> None:
+    """Duplicate Operation Detection Support: repeated over and over with no harm; the outcome is the first one."""
+    node = NodeProcess(topology, "destination", tmp_path)
+    await node.start()
+    taken: list[int] = []
+    try:
+        async with node.client() as client:
+
+            async def take() -> None:
+                while len(taken) < 600:
+                    taken.extend(int(message.body) for message in await client.receive("orders", limit=3))
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(take)
+                for first in range(0, 600, 5):
+                    if first % 100 == 50:
+                        nursery.start_soon(killed_and_started, node)
+                    await client.send_many(ORDERS, numbered(first, first + 5))
+    finally:
+        await node.end(signal.SIGKILL)
+    assert taken == list(range(600))
+
+
+async def killed_and_started(node: NodeProcess) -> None:
+    await node.end(signal.SIGKILL)
+    await node.start()
+
+
+async def test_the_messages_of_a_transaction_whose_node_was_restarted_are_where_they_were(
+    topology: Topology, tmp_path: Path
+) -> None:
+    async with trio.open_nursery() as nursery:
+        first = await nursery.start(hosting, topology, tmp_path)
+        async with connect(topology, "destination", tmp_path) as client:
+            await client.send_many(ORDERS, numbered(0, 2))
+            transaction = client.transaction("orders")
+            assert [message.delivery_count for message in await transaction.__aenter__()] == [1]
+            first.set()
+            await nursery.start(hosting, topology, tmp_path)
+            await client.queues()
+            with pytest.raises(RolledBack, match="its messages are where they were"):
+                await transaction.__aexit__(None, None, None)
+            async with client.transaction("orders") as taken:
+                assert [message.delivery_count for message in taken] == [-1], "nobody knows any more"
+            assert await numbers_in(client) == [1]
+        nursery.cancel_scope.cancel()
+
+
+async def hosting(topology: Topology, directory: Path, *, task_status: trio.TaskStatus[trio.Event]) -> None:
+    """A node, until the event is set; another one waits until it is gone."""
+    while True:
+        try:
+            async with running(topology, "destination", directory):
+                task_status.started(end := trio.Event())
+                await end.wait()
+            return
+        except* StoreError:
+            await trio.lowlevel.checkpoint()
+
+
+async def test_an_express_message_whose_node_died_with_it_is_in_doubt(tmp_path: Path) -> None:
+    """What the node had in memory alone is gone, so it cannot tell whether it had sent the message on."""
+    async with a_node_that_breaks_off(tmp_path, Operation.SEND, patience_s=60) as client:
+        with pytest.raises(InDoubt, match="broke before it answered SEND"):
+            await client.send(NOTES, b"")
+
+
 # Names
 
 
@@ -391,11 +490,13 @@ async def test_a_client_of_a_node_that_has_stopped_hears_of_it(topology: Topolog
 
 
 @asynccontextmanager
-async def a_node_that_breaks_off(tmp_path: Path, after: Operation) -> AsyncIterator[Client]:
-    """A client of something that answers like a node, and hangs up on one kind of request."""
+async def a_node_that_breaks_off(
+    tmp_path: Path, after: Operation, patience_s: float = 0
+) -> AsyncIterator[Client]:
+    """A client of something that answers like a node, and dies of one kind of request; then there is another."""
+    lives = count(1)
     path = places.prepared(places.socket_path(tmp_path, "fake"))
     results = {
-        Operation.HELLO: control.Hello(control.VERSION, "fake", bytes(16)),
         Operation.RECEIVE: control.Messages(1, [encode_packet(a_user_message())], [1]),
     }
 
@@ -406,7 +507,12 @@ async def a_node_that_breaks_off(tmp_path: Path, after: Operation) -> AsyncItera
                 for request in buffer.feed(chunk):
                     if request.operation == after:
                         return
-                    result = results[Operation(request.operation)]
+                    if request.operation == Operation.HELLO:
+                        result: msgspec.Struct = control.Hello(
+                            control.VERSION, "fake", b"guid", next(lives), 64
+                        )
+                    else:
+                        result = results[Operation(request.operation)]
                     await stream.send_all(control.frame(Operation.DONE, request.request, result))
 
     listening = trio.socket.socket(trio.socket.AF_UNIX)
@@ -415,7 +521,7 @@ async def a_node_that_breaks_off(tmp_path: Path, after: Operation) -> AsyncItera
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.serve_listeners, serve, [trio.SocketListener(listening)])
-            async with connect_to(path, patience_s=0) as client:
+            async with connect_to(path, patience_s=patience_s) as client:
                 yield client
             nursery.cancel_scope.cancel()
     finally:

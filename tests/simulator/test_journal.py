@@ -1,0 +1,122 @@
+"""What a client keeps of its numbered operations: all that its next life must know, and nobody else's."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqproto.errors import UsageError
+from mqproto.operations import Pending
+from simulator import control
+from simulator.control import Frame, Operation
+from simulator.journal import Journal, opened
+from simulator.storeerrors import StoreError
+from tests.memory import memory_folder
+
+SEND = Operation.SEND
+
+
+def done(journal: Journal, identifier: int, *ordinals: int) -> None:
+    journal.end(identifier, Frame(Operation.DONE, 0, control.encode(control.Sent.of(ordinals))))
+
+
+def begun(identifier: int, parameter: bytes = b"p", tag: bytes = b"") -> tuple[int, int, bytes, bytes]:
+    return (identifier, SEND, parameter, tag)
+
+
+def test_what_has_no_outcome_is_there_for_the_next_life(tmp_path: Path) -> None:
+    path = tmp_path / "a.journal"
+    with opened(path) as journal:
+        invoker = journal.invoker
+        assert journal.state() == (0, [])
+        journal.begin([begun(0, b"zero"), begun(1, b"one", b"t"), begun(2, b"two")])
+        done(journal, 1, 5, 6)
+        journal.withdraw(2)
+    with opened(path) as journal:
+        assert journal.invoker == invoker
+        assert journal.state() == (3, [Pending(0, SEND, b"zero")])
+        [operated] = journal.operated()
+        assert (operated.tag, operated.result().ordinals) == (b"t", [5, 6])
+        journal.forget([b"t"])
+    with opened(path) as journal:
+        assert list(journal.operated()) == []
+
+
+def test_outcomes_that_were_not_written_yet_are_asked_for_again(tmp_path: Path) -> None:
+    """They need no flush of their own: until the next operation begins, the node remembers them."""
+    path = tmp_path / "a.journal"
+    with memory_folder() as folder, opened(path) as journal:
+        journal.begin([begun(0, tag=b"t")])
+        done(journal, 0, 5)
+        copy = Path(folder) / "copy"
+        copy.write_bytes(path.read_bytes())
+        with opened(copy) as crashed:
+            assert crashed.state() == (1, [Pending(0, SEND, b"p")])
+
+
+@given(data=st.data())
+def test_identifiers_go_round_and_numbers_do_not(data: st.DataObject) -> None:
+    with memory_folder() as folder:
+        path = Path(folder) / "a.journal"
+        following, pending = 0, list[int]()
+        for _ in range(data.draw(st.integers(1, 6))):
+            with opened(path) as journal:
+                state = journal.state()
+                assert state[0] == following
+                assert [each.identifier for each in state[1]] == pending
+                for _ in range(data.draw(st.integers(0, 6))):
+                    count = data.draw(st.integers(0, 64 - len(pending)))
+                    fresh = [(following + each) % 256 for each in range(count)]
+                    journal.begin([begun(each) for each in fresh])
+                    following = (following + count) % 256
+                    pending += fresh
+                    for each in data.draw(st.lists(st.sampled_from(pending), unique=True)) if pending else []:
+                        done(journal, each, 1)
+                        pending.remove(each)
+
+
+def test_a_journal_has_one_process_at_a_time(tmp_path: Path) -> None:
+    again = r"a\.journal: another client has it open: end that one first"
+    with (
+        opened(tmp_path / "a.journal"),
+        pytest.raises(StoreError, match=again),
+        opened(tmp_path / "a.journal"),
+    ):
+        pass
+    with opened(tmp_path / "a.journal"):
+        pass
+
+
+def test_a_journal_is_of_one_node(tmp_path: Path) -> None:
+    for node in (b"one", b"one"):
+        with opened(tmp_path / "a.journal") as journal:
+            journal.belongs_to(node, "one")
+    other = pytest.raises(UsageError, match="of a client of another node than two")
+    with opened(tmp_path / "a.journal") as journal, other:
+        journal.belongs_to(b"two", "two")
+
+
+def test_a_file_that_is_something_else_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    (text := tmp_path / "text").write_text("no database" * 99)
+    with closing(sqlite3.connect(other := tmp_path / "other")) as db:
+        db.execute("CREATE TABLE t (a)")
+    with opened(newer := tmp_path / "newer"):
+        pass
+    with closing(sqlite3.connect(newer)) as db:
+        db.execute("PRAGMA user_version = 9").close()
+    for path, reason in (
+        (text, "it is no client's journal"),
+        (other, "it is no client's journal"),
+        (newer, "it has layout 9"),
+        (tmp_path, "it cannot be opened"),
+    ):
+        before = path.read_bytes() if path.is_file() else b""
+        with pytest.raises(StoreError, match=reason) as refused, opened(path):
+            pass
+        assert "\n" not in str(refused.value)
+        assert not path.is_file() or path.read_bytes() == before

@@ -1,0 +1,215 @@
+"""Who sends or receives with a journal may be killed at any time: nothing is lost, and nothing comes twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import trio
+
+from mqproto.applications import Draft
+from mqproto.errors import UsageError
+from simulator import control
+from simulator.client import Client, connect, connect_to
+from simulator.performers import Performers
+from simulator.places import socket_path
+from simulator.submission import receive_all, send_all
+from simulator.topology import Topology, load
+from tests.simulator.running import running, running_with_client
+
+ORDERS: Final = r".\private$\orders"
+KILLS: Final = int(os.environ.get("MQPROTO_CLIENT_KILLS", "40"))
+MESSAGES: Final = 1_000
+
+LIVES = """
+import os, sys
+from pathlib import Path
+from tests.simulator.test_submission import live
+
+# Each line of the input is a life: its process is forked from this one, which has imported everything.
+for line in sys.stdin:
+    what, steps, delay_s = line.split()
+    if not (child := os.fork()):
+        os._exit(live(what, Path(sys.argv[1]), Path(sys.argv[2]), int(steps), float(delay_s)))
+    _, status = os.waitpid(child, 0)
+    print(os.waitstatus_to_exitcode(status), flush=True)
+"""
+
+
+class Death(trio.abc.Instrument):
+    """Ends the process, as a kill would, so long after so many steps of its tasks."""
+
+    def __init__(self, steps: int, delay_s: float) -> None:
+        self.steps = steps
+        self.delay_s = delay_s
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.steps -= 1
+        if self.steps == 0:
+            # Nobody handles the signal, so the kernel ends the process wherever it is: in a flush, in a write.
+            signal.setitimer(signal.ITIMER_REAL, self.delay_s)
+
+
+def live(what: str, socket: Path, folder: Path, steps: int, delay_s: float) -> int:
+    """One life of an application that sends or receives, one message at a time; its end says that all is done."""
+    control.BATCH_LIMIT = 1  # type: ignore[misc]
+
+    async def main() -> None:
+        async with connect_to(socket, journal=folder / f"{what}.journal") as client:
+            if what == "send":
+                await send_all(client, ORDERS, drafts(MESSAGES))
+            else:
+                taken = [
+                    message.body async for message in receive_all(client, "orders", MESSAGES, 0, limit=1)
+                ]
+                (folder / "taken").write_bytes(b"\n".join(taken))
+
+    trio.run(main, instruments=[Death(steps, delay_s)])
+    return 0
+
+
+def drafts(count: int) -> list[Draft]:
+    return [Draft(body=b"%d" % number, transactional=True) for number in range(count)]
+
+
+@pytest.fixture
+def topology() -> Topology:
+    return load("pair").with_free_ports()
+
+
+async def numbers_in(client: Client) -> list[int]:
+    """Take all that is in the queue."""
+    numbers: list[int] = []
+    while messages := await client.receive("orders", limit=5, timeout_s=0):
+        numbers += [int(message.body) for message in messages]
+    return numbers
+
+
+class Lives:
+    """An application that is started again whenever it is killed."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self.killed = 0
+
+    def live(self, what: str, steps: int = -1, delay_s: float = 0.0) -> bool:
+        """Start it, to die after so many steps of its tasks and a little time; whether it came to its end before."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{what} {steps} {delay_s}\n".encode())
+        self._process.stdin.flush()
+        status = int(self._process.stdout.readline())
+        assert status in (0, -signal.SIGALRM), f"it ended with status {status}"
+        self.killed += status != 0
+        return status == 0
+
+
+@contextmanager
+def lives(socket: Path, folder: Path) -> Iterator[Lives]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", LIVES, str(socket), str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with process:
+        yield Lives(process)
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+@pytest.mark.parametrize("what", ["send", "receive"])
+async def test_a_client_that_is_killed_again_and_again_neither_loses_nor_doubles(
+    what: str, topology: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1,000 messages; 200 kills with `make kills`.  Duplicate Operation Detection Support"""
+    repeated = 0
+    invoke = Performers.invoke
+
+    def counted(self: Performers, *args: Any, **options: Any) -> bytes | None:
+        nonlocal repeated
+        outcome = invoke(self, *args, **options)
+        repeated += outcome is not None
+        return outcome
+
+    monkeypatch.setattr(Performers, "invoke", counted)
+    dice = random.Random(f"{what} {KILLS}")
+    socket = socket_path(tmp_path, "destination")
+    async with running_with_client(topology, "destination", tmp_path) as client:
+        if what == "receive":
+            await client.send_many(ORDERS, drafts(MESSAGES))
+        with lives(socket, tmp_path) as application:
+            while application.killed < KILLS:
+                steps, delay_s = dice.randint(1, 80), dice.uniform(1e-6, 2e-3)
+                await trio.to_thread.run_sync(application.live, what, steps, delay_s)
+            assert await trio.to_thread.run_sync(application.live, what)
+        if what == "send":
+            assert await numbers_in(client) == list(range(MESSAGES))
+        else:
+            assert (tmp_path / "taken").read_bytes().split(b"\n") == [
+                b"%d" % number for number in range(MESSAGES)
+            ]
+            assert await numbers_in(client) == []
+    assert repeated > KILLS / 10, "kills came between an operation and its answer"
+
+
+async def test_the_same_journal_again_sends_what_is_new_and_says_all_identifiers(
+    topology: Topology, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.journal"
+    async with running(topology, "destination", tmp_path):
+        said = []
+        for count in (3, 3, 5):
+            async with connect(topology, "destination", tmp_path, journal=path) as client:
+                said.append(await send_all(client, ORDERS, drafts(count)))
+        assert said[0] == said[1] == said[2][:3]
+        async with connect(topology, "destination", tmp_path) as client:
+            assert await numbers_in(client) == list(range(5))
+
+
+async def test_a_journal_of_other_work_is_refused_and_names_where_it_differs(
+    topology: Topology, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.journal"
+    async with running(topology, "destination", tmp_path):
+        async with connect(topology, "destination", tmp_path, journal=path) as client:
+            await send_all(client, ORDERS, drafts(3))
+            for destination, other in (
+                (ORDERS, drafts(9)[1:]),
+                (r".\private$\orderS", drafts(3)),
+                (ORDERS, drafts(2)),
+            ):
+                with pytest.raises(UsageError, match=r"a\.journal is of other messages, from number 1 on"):
+                    await send_all(client, destination, other)
+            with pytest.raises(UsageError, match="something else than messages received from orders"):
+                async for _ in receive_all(client, "orders", 1, 0, 1):
+                    pass
+        async with connect(topology, "destination", tmp_path, journal=tmp_path / "b.journal") as client:
+            assert [message.body async for message in receive_all(client, "orders", 2, 0, 1)] == [b"0", b"1"]
+            with pytest.raises(UsageError, match="messages that were received"):
+                await send_all(client, ORDERS, drafts(1))
+
+
+async def test_what_was_refused_is_asked_for_once_more_when_the_reason_is_gone(tmp_path: Path) -> None:
+    text = """
+        [node.only]
+        [node.only.queue.orders]
+        transactional = true
+        quota_kb = 4
+    """
+    (tmp_path / "small.toml").write_text(text)
+    small = load(str(tmp_path / "small.toml")).with_free_ports()
+    large = [Draft(body=bytes([number]) * 1_000, transactional=True) for number in range(4)]
+    path = tmp_path / "a.journal"
+    async with running(small, "only", tmp_path):
+        async with connect(small, "only", tmp_path, journal=path) as client:
+            with pytest.raises(UsageError, match="full"):
+                await send_all(client, ORDERS, large)
+        async with connect(small, "only", tmp_path, journal=path) as client:
+            assert len(await send_all(client, ORDERS, large[:1])) == 1
+            assert len(await client.receive("orders", limit=9)) == 1
