@@ -1,9 +1,18 @@
-"""What tests of the simulator get: output as in a pipe, however they are run, and a clock that no load disturbs."""
+"""What tests of the simulator get: output as in a pipe, however they are run, a clock that no load disturbs, and
+databases.
+"""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
 import pytest
 import trio.testing
+
+from tests.databases import Server, running_server
+from tests.memory import memory_folder
 
 
 @pytest.fixture(autouse=True)
@@ -20,3 +29,34 @@ def idle_clock() -> trio.testing.MockClock:
     a moment without any means that nothing is under way.
     """
     return trio.testing.MockClock(autojump_threshold=0.01)
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Server]:
+    """A PostgreSQL server that runs. Whoever stops it starts it again."""
+    with running_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def new_sqlite_url() -> Iterator[Callable[[], str]]:
+    """Makes URLs of SQLite files that are not there yet."""
+    with memory_folder() as folder:
+        numbers = itertools.count(1)
+        yield lambda: f"sqlite:///{Path(folder) / f'{next(numbers)}.sqlite'}"
+
+
+@pytest.fixture(scope="session", params=["sqlite", "postgresql"])
+def new_history_url(request: pytest.FixtureRequest) -> Callable[[], str]:
+    """Makes URLs of empty databases, for whatever keeps a document history: a test that asks runs on each kind."""
+    if request.param == "sqlite":
+        make: Callable[[], str] = request.getfixturevalue("new_sqlite_url")
+        return make
+    server: Server = request.getfixturevalue("postgresql")
+    return server.new_schema
+
+
+@pytest.fixture
+def history_url(new_history_url: Callable[[], str]) -> str:
+    """The URL of an empty database: a test that asks for it runs on SQLite, and on PostgreSQL."""
+    return new_history_url()

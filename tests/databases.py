@@ -1,0 +1,118 @@
+"""A PostgreSQL server of the tests' own: a folder, a socket in it, and nothing that outlives them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+import pytest
+
+from tests.memory import memory
+
+SUPERUSER: Final = "mqproto"
+SERVER_USER: Final = "postgres"
+"""Whom Debian's package makes. PostgreSQL refuses to run as root, so root starts it as this user."""
+OPTIONS: Final = "-c listen_addresses='' -c fsync=on -c shared_buffers=16MB -c max_connections=40"
+NUMBERS: Final = itertools.count(1)
+
+
+def program(name: str) -> Path:
+    """One of PostgreSQL's programs, of the newest that is installed; Debian keeps them off the PATH."""
+    if found := shutil.which(name):
+        return Path(found).resolve()
+    versions = Path("/usr/lib/postgresql").glob(f"*/bin/{name}")
+    newest = sorted(versions, key=lambda path: [int(digits) for digits in re.findall(r"\d+", str(path))])
+    if not newest:
+        pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
+    return newest[-1]
+
+
+class Server:
+    """A PostgreSQL server in a folder that is there and empty.
+
+    Its socket's path holds 107 bytes at most, so the folder's is to be short.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._data = folder / "data"
+        self._as_user: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            shutil.chown(folder, SERVER_USER, SERVER_USER)
+            self._as_user = {"user": SERVER_USER, "group": SERVER_USER, "extra_groups": []}
+        # What is made here is made anew by each run; what the tests write is flushed as anywhere.
+        self._run(
+            "initdb", "--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C", "--username", SUPERUSER
+        )
+
+    def start(self) -> None:
+        """Start it, and return when it answers."""
+        options = f"-k '{self.folder}' {OPTIONS}"
+        self._run("pg_ctl", "--wait", "--silent", "--log", str(self.folder / "log"), "-o", options, "start")
+
+    def stop(self) -> None:
+        """Stop it, whoever is connected."""
+        self._run("pg_ctl", "--wait", "--silent", "--mode=fast", "stop")
+
+    def kill(self) -> None:
+        """Stop it as a crash would: without a last word to anybody, and with its log to be read at the next start."""
+        self._run("pg_ctl", "--wait", "--silent", "--mode=immediate", "stop")
+
+    def execute(self, *statements: str, database: str = "postgres") -> None:
+        """Carry out statements as its superuser, each by itself."""
+        with psycopg.connect(
+            host=str(self.folder), user=SUPERUSER, dbname=database, autocommit=True
+        ) as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+
+    def url(self, database: str = "postgres", user: str = SUPERUSER, more: str = "") -> str:
+        """The URL of a database."""
+        return f"postgresql+psycopg://{user}@/{database}?host={self.folder}{more}"
+
+    def new_schema(self) -> str:
+        """The URL of a place in it that is empty."""
+        schema = f"place_{next(NUMBERS)}"
+        self.execute(f"CREATE SCHEMA {schema}")
+        return self.url(more=f"&options=-csearch_path%3D{schema}")
+
+    def _run(self, name: str, *arguments: str) -> None:
+        environment = {"PATH": os.environ["PATH"], "PGDATA": str(self._data), "LC_ALL": "C"}
+        done = subprocess.run(
+            [program(name), *arguments],
+            cwd=self.folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            **self._as_user,
+        )
+        assert done.returncode == 0, f"{name} {' '.join(arguments)}: {done.stdout}{self._log()}"
+
+    def _log(self) -> str:
+        log = self.folder / "log"
+        return log.read_text("utf-8", "replace")[-2_000:] if log.exists() else ""
+
+
+@contextmanager
+def running_server() -> Iterator[Server]:
+    """A server that runs, in a folder that is gone at the end."""
+    program("initdb")
+    with tempfile.TemporaryDirectory(dir=memory(), prefix="mqproto-") as folder:
+        server = Server(Path(folder))
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
