@@ -28,6 +28,17 @@ PRAGMAS: Final = (
     "fullfsync = ON",
     "checkpoint_fullfsync = ON",
 )
+OPTIONS: Final = {
+    "application_name": "mqproto",
+    "client_encoding": "utf8",
+    "connect_timeout": CONNECT_S,
+    # A server that went away without a word is missed after some 10 s, by default after two hours.
+    "tcp_user_timeout": BUSY_S * 1_000,
+    "keepalives_idle": BUSY_S // 2,
+    "keepalives_interval": BUSY_S // 5,
+    "keepalives_count": 3,
+}
+"""Of libpq, unless the URL says otherwise."""
 SETTINGS: Final = (
     f"SET statement_timeout = '{BUSY_S}s'",
     f"SET lock_timeout = '{BUSY_S}s'",
@@ -65,7 +76,7 @@ def name_of(url: URL) -> str:
     if url.get_backend_name() == "sqlite":
         return str(url.database)
     where = {name: value for name, value in url.query.items() if name in ("host", "port")}
-    return url.set(query=where).render_as_string(hide_password=True)
+    return url.set(query=where).render_as_string(hide_password=True).replace("%2F", "/")
 
 
 def engine_for(url: URL) -> Engine:
@@ -76,11 +87,6 @@ def engine_for(url: URL) -> Engine:
     """
     if url.get_backend_name() == "sqlite":
         return _sqlite_engine(url)
-    options = {
-        "connect_timeout": CONNECT_S,
-        "tcp_user_timeout": BUSY_S * 1_000,
-        "application_name": "mqproto",
-    }
     try:
         engine = create_engine(
             url,
@@ -88,7 +94,7 @@ def engine_for(url: URL) -> Engine:
             max_overflow=0,
             hide_parameters=True,
             isolation_level="READ COMMITTED",
-            connect_args={name: value for name, value in options.items() if name not in url.query},
+            connect_args={name: value for name, value in OPTIONS.items() if name not in url.query},
         )
     except ModuleNotFoundError as error:
         raise UsageError("PostgreSQL needs psycopg: pip install 'mqproto[postgresql]'") from error

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
@@ -20,6 +21,7 @@ from sqlalchemy import (
     BigInteger,
     CheckConstraint,
     Column,
+    ColumnElement,
     Connection,
     Double,
     Index,
@@ -39,7 +41,6 @@ from sqlalchemy import (
     or_,
     select,
     text,
-    tuple_,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
@@ -245,19 +246,15 @@ class Documents:
         }
 
     def _looked(self, db: Connection, calls: Sequence[Begin | Look]) -> dict[Call, Answer]:
-        if not calls:
-            return {}
-        table = documents.c
-        wanted = sorted({(call.scope, call.key) for call in calls})
-        found = db.execute(
-            select(table.scope, table.key, table.entry, table.owner, table.attempts, table.outcome).where(
-                tuple_(table.scope, table.key).in_(wanted)
+        table, records = documents.c, {}
+        for wanted in _same_scope((call.scope, call.key) for call in calls):
+            found = db.execute(
+                select(table.scope, table.key, table.entry, table.owner, table.attempts, table.outcome).where(
+                    wanted
+                )
             )
-        )
-        records = {
-            (scope, key): Record(Entry(entry), owner, attempts, outcome)
-            for scope, key, entry, owner, attempts, outcome in found
-        }
+            for scope, key, entry, owner, attempts, outcome in found:
+                records[scope, key] = Record(Entry(entry), owner, attempts, outcome)
         return {call: records.get((call.scope, call.key), UNKNOWN) for call in calls}
 
     def _started_by(self, db: Connection, call: StartedBy) -> list[str]:
@@ -282,8 +279,10 @@ class Documents:
             .with_for_update(skip_locked=True)
         )
         with self._engine.begin() as db:
-            deleted = db.execute(delete(documents).where(tuple_(table.scope, table.key).in_(oldest)))
-        if deleted.rowcount < EXPIRE_ROWS:
+            found = [(scope, key) for scope, key in db.execute(oldest)]
+            for these in _same_scope(found):
+                db.execute(delete(documents).where(these))
+        if len(found) < EXPIRE_ROWS:
             self._expire_at_s = now_s + EXPIRE_EVERY_S
 
     def _set_up(self) -> None:
@@ -345,6 +344,15 @@ def change_statement(insertion: Insertion) -> Insert:
         set_=changes,
         where=or_(and_(gives_way, not_(is_theirs)), is_repeated),
     ).returning(old.scope, old.key, old.attempts)
+
+
+def _same_scope(places: Iterable[tuple[str, str]]) -> Iterator[ColumnElement[bool]]:
+    """Conditions, one for each scope, that find these documents by the index; SQLite takes none for a list of pairs."""
+    keys_of = defaultdict[str, set[str]](set)
+    for scope, key in places:
+        keys_of[scope].add(key)
+    for scope, keys in keys_of.items():
+        yield and_(documents.c.scope == scope, documents.c.key.in_(keys))
 
 
 def rounds(calls: Iterator[Change]) -> Iterator[list[Change]]:

@@ -21,6 +21,8 @@ from tests.memory import memory
 SUPERUSER: Final = "mqproto"
 SERVER_USER: Final = "postgres"
 """Whom Debian's package makes. PostgreSQL refuses to run as root, so root starts it as this user."""
+GUARDED: Final = "guarded"
+"""The one role that is asked for its password, once a test has made it."""
 OPTIONS: Final = "-c listen_addresses='' -c fsync=on -c shared_buffers=16MB -c max_connections=40"
 NUMBERS: Final = itertools.count(1)
 
@@ -53,6 +55,10 @@ class Server:
         self._run(
             "initdb", "--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C", "--username", SUPERUSER
         )
+
+        # Whoever is asked for a password: nobody but this one.
+        hba = self._data / "pg_hba.conf"
+        hba.write_text(f"local all {GUARDED} scram-sha-256\n{hba.read_text('utf-8')}", "utf-8")
 
     def start(self) -> None:
         """Start it, and return when it answers."""
