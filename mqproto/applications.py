@@ -20,6 +20,7 @@ from mqproto.moment import Moment
 from mqproto.outbound import TRANSACTION_LIMIT, Outbound
 from mqproto.pending import PendingWrites
 from mqproto.transfer.incoming import FINAL_ACK, asks_final_ack
+from mqproto.waypoints import OFF, Waypoints
 from mqproto.wire import (
     INFINITE,
     MessageClass,
@@ -184,6 +185,7 @@ class Sending:
         outbound: Outbound,
         queues: LocalQueues,
         expiration: Expiration,
+        waypoints: Waypoints = OFF,
     ) -> None:
         self._identity = identity
         self._settings = settings
@@ -192,6 +194,7 @@ class Sending:
         self._outbound = outbound
         self._queues = queues
         self._expiration = expiration
+        self._waypoints = waypoints
         self.stored_bytes = 0
         """What the store held when the last batch was committed, and what was handed in since."""
 
@@ -282,6 +285,7 @@ class Sending:
             self._send_transactional(destination, draft, header, message_id, now)
         else:
             packet = encode_packet(self._message(destination, draft, message_id, None, now))
+            self._waypoints.accepted(packet, destination.name)
             queue = self._outbound.towards(destination, draft.priority)
             expires_s = reach_deadline_s(packet)
             self._outbound.put(queue, packet, message_id, recoverable=draft.recoverable, expires_s=expires_s)
@@ -298,6 +302,7 @@ class Sending:
             self._outbound.final_queue_of(sequence)
             sequence.final_asked = True
         packet = encode_packet(message)
+        self._waypoints.accepted(packet, destination.name)
         expires_s = reach_deadline_s(packet)
         self._outbound.put(
             sequence, packet, message_id, recoverable=True, final_ack=final_ack, expires_s=expires_s
@@ -318,6 +323,7 @@ class Sending:
             number_in(header, TxSequenceId(ordinal=1, time_stamp=0), max(message_id, 1), 0)
         message = self._message(destination, draft, message_id, header, now)
         packet = encode_packet(message)
+        self._waypoints.accepted(packet, destination.name)
         expires_s = receive_deadline_s(packet)
         queue = self._here(destination)
         queue.insert(

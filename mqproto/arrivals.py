@@ -27,6 +27,7 @@ from mqproto.transfer.incoming import (
     key_of_held,
     sequence_key,
 )
+from mqproto.waypoints import OFF, Waypoints
 from mqproto.wire import (
     NULL_GUID,
     MessageClass,
@@ -72,6 +73,7 @@ class Arrivals:
         sequences: dict[SequenceKey, IncomingSequence],
         state: StoredState,
         now: Moment,
+        waypoints: Waypoints = OFF,
     ) -> None:
         self._identity = identity
         self._settings = settings
@@ -86,6 +88,7 @@ class Arrivals:
         self._expiration = expiration
         self._tracing = tracing
         self._sequences = sequences
+        self._waypoints = waypoints
         self.forwarded_count = 0
         self.refused_count = 0
         self.stored_bytes = 0
@@ -106,6 +109,7 @@ class Arrivals:
         if message.transaction is None and self._history.is_duplicate(
             user.source_queue_manager, user.message_id, now, self._writes, recoverable=user.recoverable
         ):
+            self._waypoints.duplicate_dropped(packet)
             return
         if message.debug is not None:
             self._tracing.received(message, now)
@@ -146,6 +150,8 @@ class Arrivals:
             foreign = user.source_queue_manager != self._identity
             if message.transaction is None or foreign or self._confirmations.came_back(message):
                 self._refuse(message, packet, MessageClass.NACK_HOP_COUNT_EXCEEDED, peer)
+            else:
+                self._waypoints.duplicate_dropped(packet)
             return
         expires_s = None if message.transaction is not None else reach_deadline_s(packet)
         if expires_s is not None and now.utc_s > expires_s:
@@ -157,6 +163,7 @@ class Arrivals:
         )
         packet = with_hop_counted(without_session_header(packet))
         self.stored_bytes += len(packet) * user.recoverable
+        self._waypoints.forwarded(packet, queue.name)
         self._outbound.put(queue, packet, user.message_id, recoverable=user.recoverable, expires_s=expires_s)
         self._expiration.expect(expires_s, now)
 
@@ -170,6 +177,7 @@ class Arrivals:
             "queue": str(message.user.destination_queue),
         }
         self._notes.append(Note("message-refused", facts))
+        self._waypoints.ended(packet, message_class)
         reply_to = self._outbound.reply_to(message, peer)
         packet = without_session_header(packet)
         self._endings.append(Ending(packet, message_class, Place.AT_DESTINATION, reply_to=reply_to))
@@ -233,7 +241,13 @@ class Arrivals:
             self.stored_bytes += len(packet)
             held = sequence.hold(header, packet)
             key = message_key(sequence.held_queue, held.position)
-            self._writes.put(MessageRow(key, packet, message.user.message_id, asks_final_ack(message)))
+            self._waypoints.held(packet, queue.name)
+            row = MessageRow(key, packet, message.user.message_id, asks_final_ack(message))
+            self._writes.put(row, queue.name)
+        elif verdict is Verdict.DUPLICATE:
+            self._waypoints.duplicate_dropped(packet)
+        else:
+            self._waypoints.dropped(packet, queue.name)
         self._writes.changed(sequence, urgent=verdict is Verdict.ACCEPT)
         sequence.schedule_order_ack(now)
 

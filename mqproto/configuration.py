@@ -43,6 +43,9 @@ class Settings:
     resend_timeouts_long_s: float = 1_800
     resend_timeouts_final_s: float = 21_600
 
+    waypoints: bool = False
+    """Whether each step of each message is a line of the log: mqproto/waypoints.py."""
+
     remove_duplicate_size: int = 10_000
     """How many entries the MessageIDHistoryTable has at most."""
     remove_duplicate_cleanup_ms: int = 1_800_000

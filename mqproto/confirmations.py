@@ -10,6 +10,7 @@ from mqproto.moment import Moment
 from mqproto.outbound import Outbound
 from mqproto.pending import PendingWrites
 from mqproto.transfer.sequence import OutgoingSequence
+from mqproto.waypoints import OFF, Waypoints
 from mqproto.wire import (
     FinalAckBody,
     MessageClass,
@@ -40,12 +41,14 @@ class Confirmations:
         endings: list[Ending],
         outbound: Outbound,
         state: StoredState,
+        waypoints: Waypoints = OFF,
     ) -> None:
         self._identity = identity
         self._writes = writes
         self._notes = notes
         self._endings = endings
         self._outbound = outbound
+        self._waypoints = waypoints
         self._reads: list[ReadPage] = []
         self._undecided: dict[tuple[int, int], tuple[int, int]] = {}
         """By final queue and MessageID: position in the order queue, message class."""
@@ -99,8 +102,16 @@ class Confirmations:
                 self._note_stray("OrderAck", body, source)
         elif not sequence.was_sent(number):
             self._note_stray("OrderAck", body, source)
-        elif sequence.order_ack(number, now, self._writes):
+        elif self._arrived_through(sequence, number, now):
             self._outbound.wake(sequence)
+
+    def _arrived_through(self, sequence: OutgoingSequence, number: int, now: Moment) -> bool:
+        """All messages of a sequence up to a number arrived; whether that is news."""
+        identifier, first = sequence.identifier, sequence.last_ack + 1
+        if not sequence.order_ack(number, now, self._writes):
+            return False
+        self._waypoints.order_acknowledged(identifier, first, number)
+        return True
 
     def _final_ack(self, body: FinalAckBody, message: UserMessage, packet: bytes, now: Moment) -> None:
         """One of our messages was received by an application, or refused for good.  3.1.5.7
@@ -120,11 +131,12 @@ class Confirmations:
         ):
             self._note_stray("FinalAck", body, source)
             return
+        self._waypoints.final_acknowledged(identifier, number, body.message_id, message_class)
         if message_class != MessageClass.ACK_RECEIVE:
             facts: dict[str, str | int] = {"queue": sequence.name, "message_id": body.message_id}
             self._notes.append(Note("message-refused-by-destination", {**facts, "class": message_class}))
         if current and message_class == MessageClass.ACK_RECEIVE:
-            sequence.order_ack(number, now, self._writes)
+            self._arrived_through(sequence, number, now)
         elif current:
             sequence.withdraw(number, self._writes)
         self._writes.force()
@@ -162,7 +174,8 @@ class Confirmations:
         self._last += 1
         key = message_key(self._queue, self._last)
         self._writes.put(
-            MessageRow(key, without_session_header(packet), message.user.message_id, final_ack=False)
+            MessageRow(key, without_session_header(packet), message.user.message_id, final_ack=False),
+            ORDER_QUEUE_NAME,
         )
         self._decide(sequence.final_queue, message_id, self._last, message_class)
 

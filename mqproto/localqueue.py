@@ -15,6 +15,7 @@ from mqproto.errors import UsageError
 from mqproto.moment import Moment
 from mqproto.pending import PendingWrites
 from mqproto.queues import Lane
+from mqproto.waypoints import OFF, Waypoints
 from mqproto.wire import MessageClass, UserHeader
 from mqproto.wire.glance import receive_deadline_s, user_flags
 from mqproto.wire.guid import Guid
@@ -91,6 +92,7 @@ class LocalQueue:
         settings: Settings,
         next_queue: Callable[[], int],
         stored: Iterable[StoredQueue],
+        waypoints: Waypoints = OFF,
     ) -> None:
         self.declaration = declaration
         self.is_system = declaration.name in set(SystemQueue) or declaration.name.endswith(JOURNAL_SUFFIX)
@@ -100,6 +102,7 @@ class LocalQueue:
         self.unsettled: dict[int, list[Handed]] = {}
         self._settings = settings
         self._next_queue = next_queue
+        self._waypoints = waypoints
         self._lanes: dict[int, Lane] = {}
         self._waiting: deque[Consumer] = deque()
         self._purging: dict[Lane, int] = {}
@@ -155,6 +158,8 @@ class LocalQueue:
         """A message has reached its destination.  3.1.5.8.8"""
         self.count += 1
         self.size_bytes += len(packet)
+        if not self.is_system:
+            self._waypoints.queued(packet, self.name)
         self.lane(priority).join(
             packet, message_id, writes, recoverable=recoverable, final_ack=final_ack, expires_s=expires_s
         )
@@ -165,6 +170,7 @@ class LocalQueue:
         """A transactional message that the store has already, behind a gap that is closed now."""
         self.count += 1
         self.size_bytes += len(packet)
+        self._waypoints.queued(packet, self.name)
         self.lane(0).join_from(key, packet, writes, final_ack=final_ack, expires_s=expires_s)
 
     def _left(self, handed: Handed, writes: PendingWrites) -> None:
@@ -185,6 +191,7 @@ class LocalQueue:
         """
         self._left(handed, writes)
         message = handed.message
+        self._waypoints.ended(message.packet, message_class, self.name)
         if self.is_system or (
             message_class == MessageClass.ACK_RECEIVE
             and not message.final_ack
@@ -236,6 +243,7 @@ class LocalQueue:
             if not handed:
                 return
             self._waiting.popleft()
+            self._waypoints.delivered(handed, self, consumer.consumer)
             if consumer.transactional:
                 self.unsettled[consumer.consumer] = handed
             else:
@@ -277,7 +285,9 @@ class LocalQueue:
             UsageError: nothing was handed out to this consumer.
         """
         by_lane: dict[Lane, list[Waiting]] = {}
-        for one in self._settled(consumer):
+        handed = self._settled(consumer)
+        self._waypoints.rolled_back(handed, self.name, consumer)
+        for one in handed:
             by_lane.setdefault(one.lane, []).append(one.message)
             self._given_back[one.key] = self._given_back.get(one.key, 0) + 1
         for lane, messages in by_lane.items():

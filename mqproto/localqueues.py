@@ -11,6 +11,7 @@ from mqproto.errors import UsageError
 from mqproto.localqueue import JOURNAL_SUFFIX, LocalQueue, QueueDeclaration, SystemQueue
 from mqproto.pending import PendingWrites
 from mqproto.queues import Lane
+from mqproto.waypoints import OFF, Waypoints
 from mqproto.wire import MessageClass, QueueName
 
 
@@ -24,10 +25,12 @@ class LocalQueues:
         writes: PendingWrites,
         next_queue: Callable[[], int],
         state: StoredState,
+        waypoints: Waypoints = OFF,
     ) -> None:
         self._settings = settings
         self._writes = writes
         self._next_queue = next_queue
+        self._waypoints = waypoints
         self._by_name: dict[str, LocalQueue] = {}
         self._by_wire_name: dict[QueueName, LocalQueue] = {}
         self._journals: dict[int, LocalQueue] = {}
@@ -52,7 +55,11 @@ class LocalQueues:
 
     def _declare(self, declaration: QueueDeclaration) -> LocalQueue:
         queue = LocalQueue(
-            declaration, self._settings, self._next_queue, self._stored.get(declaration.name, ())
+            declaration,
+            self._settings,
+            self._next_queue,
+            self._stored.get(declaration.name, ()),
+            self._waypoints,
         )
         queue.lane(0).register(self._writes)
         self._by_name[declaration.name.lower()] = queue

@@ -23,6 +23,7 @@ from mqproto.routing import NextHop
 from mqproto.session import InFlight, Session
 from mqproto.timers import Timer, Timers
 from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.waypoints import OFF, Waypoints
 from mqproto.wire import MessageClass, UserHeader
 from mqproto.wire.glance import is_traced, user_flags
 from mqproto.wire.guid import Guid, guid_text
@@ -45,6 +46,7 @@ class Neighbours:
         writes: PendingWrites,
         notes: list[Note],
         endings: list[Ending],
+        waypoints: Waypoints = OFF,
     ) -> None:
         self.sessions: dict[int, Session] = {}
         self._identity = identity
@@ -53,6 +55,7 @@ class Neighbours:
         self._writes = writes
         self._notes = notes
         self._endings = endings
+        self._waypoints = waypoints
         self._by_hops: dict[tuple[NextHop, ...], Neighbour] = {}
         self._by_queue: dict[int, Neighbour] = {}
         self._by_session: dict[int, Neighbour] = {}
@@ -257,7 +260,9 @@ class Neighbours:
 
     def _complete(self, session: Session) -> None:
         """The messages that the neighbour has answered for leave their queues."""
-        for entry in session.take_completed():
+        completed = session.take_completed()
+        self._waypoints.session_acknowledged(completed, session)
+        for entry in completed:
             assert isinstance(entry.origin, OutgoingQueue)
             entry.origin.acknowledged(entry, self._writes)
             if user_flags(entry.packet) & JOURNALED == UserHeader.journal_positive.mask:
@@ -350,6 +355,7 @@ class Neighbours:
         message = queue.take(now, self._writes)
         if isinstance(message, InFlight):
             session.send(message, now)
+            self._waypoints.sent(message, session)
             if is_traced(message.packet):
                 self._traced.append((message.packet, session.data.remote_address))
         else:

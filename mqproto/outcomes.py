@@ -30,6 +30,7 @@ from mqproto.pending import PendingWrites
 from mqproto.routing import Routes
 from mqproto.transfer.acknowledgments import make_final_ack
 from mqproto.transfer.incoming import IncomingSequence, ReplyTo, SequenceKey, asks_final_ack, sequence_key
+from mqproto.waypoints import OFF, Waypoints
 from mqproto.wire import (
     MAXIMUM_PACKET_SIZE,
     DebugHeader,
@@ -81,6 +82,7 @@ class Outcomes:
         outbound: Outbound,
         queues: LocalQueues,
         sequences: Mapping[SequenceKey, IncomingSequence],
+        waypoints: Waypoints = OFF,
     ) -> None:
         self._identity = identity
         self._routes = routes
@@ -90,6 +92,7 @@ class Outcomes:
         self._outbound = outbound
         self._queues = queues
         self._sequences = sequences
+        self._waypoints = waypoints
         self.expired_count = 0
 
     def follow(self, endings: Iterable[Ending], now: Moment) -> None:
@@ -102,6 +105,8 @@ class Outcomes:
     def _follow(self, ending: Ending, message: UserMessage, now: Moment) -> None:
         message_class = ending.message_class
         is_ours = message.user.source_queue_manager == self._identity
+        if ending.place is Place.ON_THE_WAY:
+            self._waypoints.ended(ending.packet, message_class)
         if ending.place is not Place.ELSEWHERE:
             self.expired_count += message_class in EXPIRED
             if wants_administration(message, message_class):
@@ -111,22 +116,25 @@ class Outcomes:
         if message_class == MessageClass.ACK_RECEIVE:
             journal = self._queues.journal_of(ending.queue)
             if journal is not None:
-                self._keep(journal, ending.packet, message)
+                self._keep(journal, ending.packet, message, message_class)
         if message_class in DELIVERED:
             # A transactional message is journaled once it was received, another when the next hop has it.
             finished = MessageClass.ACK_RECEIVE if message.transaction else MessageClass.ACK_REACH_QUEUE
             if is_ours and message.user.journal_positive and message_class == finished:
-                self._keep(self._queues.named(SystemQueue.JOURNAL), ending.packet, message)
+                self._keep(self._queues.named(SystemQueue.JOURNAL), ending.packet, message, message_class)
         elif message.user.journal_negative and (is_ours or message.transaction is None):
             name = SystemQueue.DEADXACT if message.transaction is not None else SystemQueue.DEADLETTER
-            self._keep(self._queues.named(name), with_message_class(ending.packet, message_class), message)
+            letter = with_message_class(ending.packet, message_class)
+            self._keep(self._queues.named(name), letter, message, message_class)
 
-    def _keep(self, queue: LocalQueue, packet: bytes, message: UserMessage) -> None:
+    def _keep(self, queue: LocalQueue, packet: bytes, message: UserMessage, message_class: int) -> None:
         """Put a message into a journal or a dead-letter queue; without room there it is gone."""
         if not queue.has_room(len(packet)):
             facts: dict[str, str | int] = {"queue": queue.name, "message_id": message.user.message_id}
             self._notes.append(Note("no-room-to-keep", facts))
+            self._waypoints.not_kept(packet, queue.name)
             return
+        self._waypoints.kept(packet, queue.name, message_class)
         queue.insert(
             packet,
             message.user.message_id,
@@ -238,6 +246,7 @@ class Outcomes:
             body_type=body_type,
         )
         packet = encode_packet(message)
+        self._waypoints.accepted(packet, destination.name)
         if destination.manager == self._identity:
             queue = self._queues.addressed(destination.queue)
             if queue is not None and not queue.declaration.transactional and queue.has_room(len(packet)):

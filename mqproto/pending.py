@@ -7,6 +7,7 @@ from typing import Final, Protocol
 from mqproto.effects import IncomingRow, MessageRow, OutcomeRow, OutgoingRow, Writes
 from mqproto.moment import Moment
 from mqproto.timers import Timer, Timers
+from mqproto.waypoints import OFF, Waypoints
 
 LAZY_WRITES_DELAY_MS: Final = 1_000
 
@@ -26,11 +27,12 @@ class PendingWrites:
     second: if a crash comes first, the message is sent twice and the receiver drops it.
     """
 
-    def __init__(self, timers: Timers) -> None:
+    def __init__(self, timers: Timers, waypoints: Waypoints = OFF) -> None:
         self._writes = Writes()
         self._changed: dict[Kept, None] = {}
         self._urgent = False
         self._timers = timers
+        self._waypoints = waypoints
 
     @property
     def now(self) -> Writes:
@@ -43,9 +45,10 @@ class PendingWrites:
         """Where to put what may wait for the next commit."""
         return self._writes
 
-    def put(self, message: MessageRow) -> None:
-        """Keep a message."""
+    def put(self, message: MessageRow, queue: str) -> None:
+        """Keep a message; `queue` is the name of where."""
         self._urgent = True
+        self._waypoints.stored(message.packet, queue)
         self._writes.messages.append(message)
 
     def changed(self, sequence: Kept, *, urgent: bool) -> None:

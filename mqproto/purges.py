@@ -8,6 +8,7 @@ from mqproto.effects import QueueKind, ReadBy, ReadPage
 from mqproto.endings import Ending, Place
 from mqproto.pending import PendingWrites
 from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.waypoints import OFF, Waypoints
 from mqproto.wire import MessageClass
 from mqproto.wire.glance import is_transactional
 
@@ -23,9 +24,10 @@ class Purges:
     only a copy here. Its end is for its sender or its destination to say, so it goes in silence, and may come again.
     """
 
-    def __init__(self, writes: PendingWrites, endings: list[Ending]) -> None:
+    def __init__(self, writes: PendingWrites, endings: list[Ending], waypoints: Waypoints = OFF) -> None:
         self._writes = writes
         self._endings = endings
+        self._waypoints = waypoints
         self._going: dict[int, tuple[OutgoingQueue, int]] = {}
         """By its number, a queue and the last position that is to go."""
         self._reads: list[ReadPage] = []
@@ -44,7 +46,11 @@ class Purges:
 
     def _end(self, queue: OutgoingQueue, position: int, packet: bytes) -> None:
         is_copy = queue.kind is QueueKind.OUTGOING and is_transactional(packet)
-        if queue.delete(position, self._writes) and not is_copy:
+        if not queue.delete(position, self._writes):
+            return
+        if is_copy:
+            self._waypoints.ended(packet, MessageClass.NACK_DELETED)
+        else:
             self._endings.append(Ending(packet, MessageClass.NACK_DELETED, Place.ON_THE_WAY))
 
     def pages(self) -> list[ReadPage]:

@@ -64,6 +64,7 @@ from mqproto.timers import Timer, Timers
 from mqproto.tracing import Tracing
 from mqproto.transfer.incoming import IncomingSequence, SequenceKey
 from mqproto.transfer.sequence import OutgoingSequence
+from mqproto.waypoints import OFF, WaypointNotes
 from mqproto.whereabouts import Whereabouts
 from mqproto.wire import MessageClass, acknowledgment_in
 from mqproto.wire.guid import Guid
@@ -93,22 +94,25 @@ class QueueManager:
         self.identity = identity
         self._settings = settings
         self._timers = timers = Timers()
-        self._writes = writes = PendingWrites(timers)
         self._notes: list[Note] = []
+        self._waypoints = waypoints = WaypointNotes(identity, self._notes) if settings.waypoints else OFF
+        self._writes = writes = PendingWrites(timers, waypoints)
         self._endings: list[Ending] = []
         notes, endings = self._notes, self._endings
         self._sequences: dict[SequenceKey, IncomingSequence] = {}
         sequences = self._sequences
-        self._neighbours = Neighbours(identity, settings, timers, writes, notes, endings)
+        self._neighbours = Neighbours(identity, settings, timers, writes, notes, endings, waypoints)
         self._outbound = Outbound(identity, routes, settings, timers, writes, self._neighbours, state, now)
-        self._queues = LocalQueues(queues, settings, writes, self._outbound.next_queue, state)
+        self._queues = LocalQueues(queues, settings, writes, self._outbound.next_queue, state, waypoints)
         self._history = MessageIdHistory(settings, timers, state.identifiers, now)
         self._outcomes = Outcomes(
-            identity, routes, settings, writes, notes, self._outbound, self._queues, sequences
+            identity, routes, settings, writes, notes, self._outbound, self._queues, sequences, waypoints
         )
         self._tracing = Tracing(self._outcomes)
         self._expiration = Expiration(timers, writes, endings, self._outbound, self._queues)
-        self._confirmations = Confirmations(identity, writes, notes, endings, self._outbound, state)
+        self._confirmations = Confirmations(
+            identity, writes, notes, endings, self._outbound, state, waypoints
+        )
         self._arrivals = Arrivals(
             identity,
             settings,
@@ -125,11 +129,12 @@ class QueueManager:
             sequences,
             state,
             now,
+            waypoints,
         )
         self._sending = Sending(
-            identity, settings, writes, endings, self._outbound, self._queues, self._expiration
+            identity, settings, writes, endings, self._outbound, self._queues, self._expiration, waypoints
         )
-        self._purges = Purges(writes, endings)
+        self._purges = Purges(writes, endings, waypoints)
         self._dead_letters = DeadLetters(identity, routes, writes, self._queues, self._sending)
 
     # Transports
@@ -166,10 +171,12 @@ class QueueManager:
         for message, packet in found.receive(data, now):
             if full and acknowledgment_in(message) is None:
                 continue  # Nothing may overtake what had no room. Acknowledgments do, since they make room.
+            self._waypoints.arrived(packet, found)
             try:
                 self._arrivals.arrived(message, packet, found.data.remote_address, now)
             except NoRoomError as error:
                 full = True
+                self._waypoints.turned_away(packet, str(error))
                 found.close("3.1.5.8.8", str(error))
         self._neighbours.touched(found)
 

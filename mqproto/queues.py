@@ -189,7 +189,7 @@ class Lane:
         stored = recoverable or not self.window.fits
         if stored:
             self.register(writes)
-            writes.put(MessageRow(self.key(self._last), packet, message_id, final_ack, expires_s))
+            writes.put(MessageRow(self.key(self._last), packet, message_id, final_ack, expires_s), self.name)
         self.window.append(Waiting(self._last, packet, final_ack, stored))
 
     def join_from(

@@ -26,6 +26,7 @@ from simulator.options import (
     DirectoryOption,
     JsonOption,
     TopologyArgument,
+    WaypointsOption,
     complain,
     only_one,
     place_of,
@@ -115,13 +116,13 @@ def run(
             help="Have each node record what crosses its connections: FILE-NODE.pcapng for FILE.pcapng."
         ),
     ] = None,
+    waypoints: WaypointsOption = False,
 ) -> int:
     """Start the nodes of a topology and keep them running, until Ctrl-C."""
     from simulator.running import run_topology
 
-    return run_task(
-        partial(run_topology, place_of(topology, directory), free_ports=free_ports, capture=capture)
-    )
+    place = place_of(topology, directory, waypoints=waypoints)
+    return run_task(partial(run_topology, place, free_ports=free_ports, capture=capture))
 
 
 @app.command()
@@ -133,12 +134,13 @@ def node(
     capture: Annotated[
         Path | None, typer.Option(help="The pcapng to record in; one that is there is gone on with.")
     ] = None,
+    waypoints: WaypointsOption = False,
     supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
 ) -> int:
     """One queue manager in the foreground, until Ctrl-C or SIGTERM."""
     from simulator.node import serve
 
-    place = place_of(topology, directory)
+    place = place_of(topology, directory, waypoints=waypoints)
     serve(
         place.topology,
         name,

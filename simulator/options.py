@@ -41,16 +41,23 @@ DirectoryOption = Annotated[
     ),
 ]
 NodeOption = Annotated[str | None, typer.Option("--node", "-n", help="The node to talk to.")]
+WaypointsOption = Annotated[
+    bool, typer.Option("--waypoints", help="Log each step of each message, for mqproto history.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
 
 T = TypeVar("T")
 
 
-def place_of(topology: str, directory: Path | None) -> Place:
-    """The topology that was typed, and where its nodes have their stores."""
+def place_of(topology: str, directory: Path | None, *, waypoints: bool = False) -> Place:
+    """The topology that was typed, and where its nodes have their stores.
+
+    waypoints: whether all of them are to write those.
+    """
     from simulator.talk import Place
 
-    return Place.of(topology, directory)
+    place = Place.of(topology, directory)
+    return place.with_waypoints() if waypoints else place
 
 
 def typed_again(topology: str, directory: Path | None) -> tuple[str, str]:

@@ -6,7 +6,7 @@ import base64
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,6 +48,10 @@ class Place:
         """
         loaded = load(topology)
         return cls(loaded, directory or places.default_directory(loaded))
+
+    def with_waypoints(self) -> Place:
+        """The same; each node that is started from it writes the waypoints of messages into its log."""
+        return replace(self, topology=self.topology.with_waypoints())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

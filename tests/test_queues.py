@@ -265,7 +265,7 @@ def test_a_message_that_joins_from_another_queue_moves_in_the_store_and_stands_a
 def test_a_message_may_join_a_lane_from_another_in_the_transaction_that_stores_it() -> None:
     filed = a_lane()
     old = message_key(OTHER, 8)
-    filed.writes.put(MessageRow(old, b"held", 77, False))
+    filed.writes.put(MessageRow(old, b"held", 77, False), "held")
     filed.lane.join_from(old, b"held", filed.writes, final_ack=False, expires_s=None)
     filed.commit()
     assert list(filed.store.messages) == [message_key(QUEUE, 1)]

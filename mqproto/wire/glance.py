@@ -5,7 +5,11 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from mqproto.wire.acknowledgment import LABEL
 from mqproto.wire.base import INFINITE, BaseHeader, base_header
+from mqproto.wire.codec import transaction_offset
+from mqproto.wire.guid import Guid
+from mqproto.wire.transaction import TxSequenceId, transaction_header
 from mqproto.wire.user import UserHeader, user_header
 
 _USER_AT: Final = base_header.sizeof()
@@ -21,6 +25,12 @@ _word = struct.Struct("<I")
 _REACH_AT: Final = base_header.offset_of("time_to_reach_queue_s")
 _RECEIVE_AT: Final = _USER_AT + user_header.offset_of("time_to_be_received_s")
 _times = struct.Struct("<II")
+_SOURCE_AT: Final = _USER_AT + user_header.offset_of("source_queue_manager")
+_MESSAGE_ID_AT: Final = _USER_AT + user_header.offset_of("message_id")
+_LABEL: Final = LABEL.encode("utf-16-le")
+_SEQUENCE_AT: Final = transaction_header.offset_of("tx_sequence_id")
+_place = struct.Struct("<III")
+assert transaction_header.offset_of("tx_sequence_number") == _SEQUENCE_AT + 8
 assert user_header.offset_of("sent_time_s") == user_header.offset_of("time_to_be_received_s") + _word.size
 
 
@@ -63,3 +73,23 @@ def reach_deadline_s(packet: bytes) -> int | None:
     (to_reach_queue,) = _word.unpack_from(packet, _REACH_AT)
     seconds = min(to_reach_queue, to_be_received)
     return None if seconds == INFINITE else sent + seconds
+
+
+def identifier_of(packet: bytes) -> tuple[Guid, int]:
+    """SourceQueueManager and MessageID, which name a UserMessage from end to end.  [MS-MQMQ] 2.2.18.1.3"""
+    ordinal: int = _word.unpack_from(packet, _MESSAGE_ID_AT)[0]
+    return Guid(packet[_SOURCE_AT : _SOURCE_AT + 16]), ordinal
+
+
+def acknowledges(packet: bytes) -> bool:
+    """Whether a UserMessage may be an OrderAck or a FinalAck; one whose body has their label is taken for one, too."""
+    return _LABEL in packet
+
+
+def place_in_sequence(packet: bytes) -> tuple[TxSequenceId, int] | None:
+    """TxSequenceID and TxSequenceNumber of a transactional message; None for others.  [MS-MQMQ] 2.2.20.5"""
+    at = transaction_offset(packet)
+    if at < 0:
+        return None
+    ordinal, time_stamp, number = _place.unpack_from(packet, at + _SEQUENCE_AT)
+    return TxSequenceId(ordinal=ordinal, time_stamp=time_stamp), number

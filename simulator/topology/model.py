@@ -309,6 +309,14 @@ class Topology:
         links = tuple(replace(link, proxy=reserved_address()) if link.proxy else link for link in self.links)
         return replace(self, nodes=nodes, links=links)
 
+    def with_waypoints(self) -> Topology:
+        """The same, and each node writes the waypoints of messages into its log."""
+        nodes = {
+            name: replace(node, settings=replace(node.settings, waypoints=True))
+            for name, node in self.nodes.items()
+        }
+        return replace(self, nodes=nodes)
+
     def _known(self, name: str, where: str) -> None:
         if name not in self.nodes:
             raise TopologyError(f"{where}: no node is called {name!r}; {nearest(name, list(self.nodes))}")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from mqproto.wire.acknowledgment import LABEL
 from mqproto.wire.base import BaseHeader, base_header
-from mqproto.wire.codec import transaction_offset
+from mqproto.wire.glance import place_in_sequence as place_of
 from mqproto.wire.internal import (
     CONNECTION_PARAMETERS,
     SESSION_ACK,
@@ -16,7 +15,6 @@ from mqproto.wire.internal import (
     internal_header,
 )
 from mqproto.wire.session import session_header
-from mqproto.wire.transaction import transaction_header
 from mqproto.wire.user import UserHeader, user_header
 
 _head = struct.Struct(base_header.struct_format("flags", "packet_size"))
@@ -30,7 +28,6 @@ _session = struct.Struct(
 )
 _word = struct.Struct("<I")
 _short = struct.Struct("<H")
-_transaction = struct.Struct("<III")
 _INTERNAL: Final = BaseHeader.internal.mask
 _SESSION: Final = BaseHeader.session_header.mask
 _SESSION_SIZE: Final = session_header.sizeof()
@@ -47,9 +44,6 @@ _FLAGS: Final = _BASE + user_header.offset_of("flags")
 _AFTER_FLAGS: Final = _FLAGS + _word.size
 _RECOVERABLE: Final = UserHeader.recoverable.mask
 _HOPS: Final = UserHeader.hop_count.mask
-_TX_SEQUENCE: Final = transaction_header.offset_of("tx_sequence_id")
-_LABEL: Final = LABEL.encode("utf-16-le")
-assert transaction_header.offset_of("tx_sequence_number") == _TX_SEQUENCE + 8
 
 
 class SessionGlimpse(NamedTuple):
@@ -104,11 +98,6 @@ class Glimpse:
         return self.packet[_AFTER_FLAGS:size]
 
 
-def acknowledges(packet: bytes) -> bool:
-    """Whether a UserMessage may be an OrderAck or a FinalAck."""
-    return _LABEL in packet
-
-
 def identity_of(packet: bytes) -> bytes:
     """The source's GUID and the MessageID of a UserMessage."""
     return packet[_SOURCE : _SOURCE + 16] + packet[_MESSAGE_ID : _MESSAGE_ID + 4]
@@ -121,8 +110,5 @@ def identity(source: bytes, message_id: int) -> bytes:
 
 def place_in_sequence(packet: bytes) -> tuple[tuple[int, int], int] | None:
     """The TxSequenceID, as time stamp and ordinal, and the number of a transactional message; None for others."""
-    at = transaction_offset(packet)
-    if at < 0:
-        return None
-    ordinal, time_stamp, number = _transaction.unpack_from(packet, at + _TX_SEQUENCE)
-    return (time_stamp, ordinal), number
+    place = place_of(packet)
+    return None if place is None else ((place[0].time_stamp, place[0].ordinal), place[1])

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from mqproto.effects import POSITION_BITS, Delivery, MessageRow, Note, QueueKind, QueueRow, Writes
 from mqproto.localqueue import SystemQueue
+from mqproto.waypoints import Waypoint
 from mqproto.wire import FinalAckBody, OrderAckBody, UserMessage, acknowledgment_in, decode_packet
-from mqproto.wire.glance import receive_deadline_s
+from mqproto.wire.glance import acknowledges, receive_deadline_s
 from mqproto.wire.guid import guid_from_text
 from simulator.world import invariants
-from simulator.world.glimpse import Glimpse, acknowledges, identity, identity_of, place_in_sequence
+from simulator.world.glimpse import Glimpse, identity, identity_of, place_in_sequence
 from simulator.world.links import End
 from simulator.world.scenario import START_UTC_S, Burst
 from simulator.world.traffic import KINDS, REPLIES, Message, Promise, body_of
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 SequenceName: TypeAlias = tuple[bytes, int, int]
 """The source's GUID, and time stamp and ordinal of the TxSequenceID."""
 LETTERS = frozenset({SystemQueue.DEADXACT.value, SystemQueue.DEADLETTER.value})
+WAYPOINTS = frozenset(Waypoint)
 
 
 @dataclass(slots=True)
@@ -66,6 +68,8 @@ class Ledger:
         self._waiting: dict[tuple[str, int], dict[Message, None]] = {}
         self.forgeries: set[bytes] = set()
         """The identities of acknowledgments that are lies."""
+        self.waypoints: list[tuple[str, Note]] = []
+        """Where messages have been, by the nodes' own notes: node and note, in order. None unless the setting is on."""
         self.latest_utc_offset_s = 0
         """How far ahead the fastest clock of all has ever been."""
         self._breach = breach
@@ -401,6 +405,9 @@ class Ledger:
     def noted(self, machine: Machine, notes: list[Note]) -> None:
         """A node has written its log."""
         for note in notes:
+            if note.name in WAYPOINTS:
+                self.waypoints.append((machine.name, note))
+                continue
             self.tally[f"note {note.name}"] += 1
             facts = note.facts
             if note.name == "message-refused-by-destination":

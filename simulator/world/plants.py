@@ -85,7 +85,7 @@ def planted(name: str) -> Iterator[Plant]:
 @_plant(PendingWrites, "put", "acknowledged_is_on_disk", "accepted_is_on_disk", "nothing_is_retained")
 def acknowledge_before_flush(sound: Any) -> Any:
     """A message waits for the next commit, and what is said of it does not."""
-    return lambda self, message: self.later.messages.append(message)
+    return lambda self, message, queue: self.later.messages.append(message)
 
 
 @_plant(Outbound, "_restore", "handed_out_as_it_was_sent", "nothing_is_retained", "all_is_accounted_for")
@@ -335,9 +335,9 @@ def refuse_without_a_word(sound: Any) -> Any:
 def lose_dead_letters(sound: Any) -> Any:
     """What should be kept in the transactional dead-letter queue is gone."""
 
-    def keep(self: Outcomes, queue: LocalQueue, packet: bytes, message: Any) -> None:
+    def keep(self: Outcomes, queue: LocalQueue, *others: Any) -> None:
         if queue.name != SystemQueue.DEADXACT:
-            sound(self, queue, packet, message)
+            sound(self, queue, *others)
 
     return keep
 
@@ -346,9 +346,9 @@ def lose_dead_letters(sound: Any) -> Any:
 def forget_the_journal(sound: Any) -> Any:
     """What was received is not journaled where it was sent."""
 
-    def keep(self: Outcomes, queue: LocalQueue, packet: bytes, message: Any) -> None:
+    def keep(self: Outcomes, queue: LocalQueue, *others: Any) -> None:
         if queue.name != SystemQueue.JOURNAL:
-            sound(self, queue, packet, message)
+            sound(self, queue, *others)
 
     return keep
 

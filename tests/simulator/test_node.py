@@ -6,7 +6,7 @@ import json
 import random
 import signal
 import socket
-from contextlib import closing, suppress
+from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,6 +56,30 @@ def spoilt(dice: random.Random) -> bytes:
 def chain() -> Topology:
     """sender, intermediate, destination, at ports that were free a moment ago."""
     return load("three-node").with_free_ports()
+
+
+async def test_the_log_has_the_waypoints_of_each_message_if_the_topology_asks(
+    chain: Topology, tmp_path: Path
+) -> None:
+    """Keep the Logs Clean: "search the logs by the message ID and restore the whole history of the message"."""
+    logs = {name: Log() for name in chain.nodes}
+    async with AsyncExitStack() as nodes:
+        for name, log in logs.items():
+            await nodes.enter_async_context(running(chain.with_waypoints(), name, tmp_path, log))
+        async with connect(chain, "sender", tmp_path) as client:
+            message = await client.send(DESTINATION, b"hello", transactional=True)
+        async with (
+            connect(chain, "destination", tmp_path) as client,
+            client.transaction("orders", timeout_s=20) as [_],
+        ):
+            pass
+        for name, waypoint in (
+            ("sender", "accepted"),
+            ("intermediate", "sent"),
+            ("destination", "committed"),
+        ):
+            line = await logs[name].line(waypoint)
+            assert (line["node"], line["message"]) == (name, str(message))
 
 
 async def test_a_chain_delivers_once_and_in_order_while_its_nodes_are_killed(

@@ -456,6 +456,13 @@ def test_free_ports_are_all_different_and_servers_can_listen_at_them_but_nobody_
     assert free.resolve(r"DIRECT=OS:destination\orders").node.name == "destination"
 
 
+def test_waypoints_are_a_setting_of_each_node() -> None:
+    pair = load("pair")
+    asked = pair.with_waypoints()
+    assert {node.settings.waypoints for node in pair.nodes.values()} == {False}
+    assert {node.settings.waypoints for node in asked.nodes.values()} == {True}
+
+
 def test_faults_come_as_they_stand() -> None:
     first, second, *_ = load("demo").faults
     assert first == Fault(at_s=2, action=first.action, between=("sender", "intermediate"), for_s=1)

@@ -46,6 +46,11 @@ def test_what_is_declared_of_a_queue_survives(queue: QueueDeclaration) -> None:
     assert same(topology) == topology
 
 
+def test_what_nodes_are_to_write_into_their_logs_survives() -> None:
+    asked = load("pair").with_waypoints()
+    assert same(asked) == asked
+
+
 def test_each_node_finds_its_neighbours_behind_the_detours_and_itself_where_it_is() -> None:
     topology = load("demo")
     detours = {("sender", "intermediate"): ("127.0.0.9", 9), ("intermediate", "sender"): ("127.0.0.8", 8)}

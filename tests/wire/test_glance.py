@@ -6,12 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.testing import user_messages
+from mqproto.testing import final_acks, order_acks, user_messages
 from mqproto.wire import INFINITE, UserMessage, encode_packet
 from mqproto.wire.glance import (
+    acknowledges,
+    identifier_of,
     is_recoverable,
     is_traced,
     is_transactional,
+    place_in_sequence,
     reach_deadline_s,
     receive_deadline_s,
     user_flags,
@@ -52,6 +55,24 @@ def test_on_its_way_a_message_has_the_shorter_of_both_times(
     finite = [time_s for time_s in (to_reach_queue_s, to_be_received_s) if time_s != INFINITE]
     expected = message.user.sent_time_s + min(finite) if finite else None
     assert reach_deadline_s(encode_packet(message)) == expected
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.18.1.3")
+@pytest.mark.spec("[MS-MQMQ] 2.2.20.5")
+@given(user_messages())
+def test_the_names_of_a_message_are_seen_as_the_record_has_them(message: UserMessage) -> None:
+    packet = encode_packet(message)
+    assert identifier_of(packet) == (message.user.source_queue_manager, message.user.message_id)
+    header = message.transaction
+    place = None if header is None else (header.tx_sequence_id, header.tx_sequence_number)
+    assert place_in_sequence(packet) == place
+
+
+@pytest.mark.spec("[MS-MQQB] 2.2.4")
+@pytest.mark.spec("[MS-MQQB] 2.2.5")
+@given(order_acks() | final_acks())
+def test_no_acknowledgment_is_missed(message: UserMessage) -> None:
+    assert acknowledges(encode_packet(message))
 
 
 def test_a_message_without_times_is_never_over() -> None:

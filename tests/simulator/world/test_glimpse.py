@@ -14,8 +14,9 @@ from mqproto.wire import (
     encode_packet,
     message_identifier,
 )
+from mqproto.wire.glance import acknowledges
 from mqproto.wire.properties import MessageIdentifier
-from simulator.world.glimpse import Glimpse, acknowledges, identity, identity_of, place_in_sequence
+from simulator.world.glimpse import Glimpse, identity, identity_of, place_in_sequence
 
 
 @given(packets())
