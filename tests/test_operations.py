@@ -21,7 +21,9 @@ from mqproto.operations import (
     OperationError,
     Pending,
     Performer,
+    behind,
     is_numbered,
+    numbered,
     parted,
     with_identifier,
 )
@@ -42,10 +44,12 @@ def perform(performer: Performer, *identifiers: int) -> list[Kept]:
 # Operation Value
 
 
-@pytest.mark.parametrize(("operation", "numbered"), [(0, False), (31, False), (32, True), (63, True)])
-def test_operations_from_32_to_63_have_duplicate_operation_detection(operation: int, numbered: bool) -> None:
+@pytest.mark.parametrize(("operation", "has_identifier"), [(0, False), (31, False), (32, True), (63, True)])
+def test_operations_from_32_to_63_have_duplicate_operation_detection(
+    operation: int, has_identifier: bool
+) -> None:
     """4.1.1: duplication is checked only if the value is in the range of 32 to 63."""
-    assert is_numbered(operation) is numbered
+    assert is_numbered(operation) is has_identifier
 
 
 @pytest.mark.parametrize("operation", [-1, 64, 255])
@@ -64,6 +68,9 @@ def test_the_identifier_is_the_first_byte_of_the_argument_and_is_stripped(
     """4.1.2: without encoding; 0 to 255."""
     argument = with_identifier(identifier, parameter)
     assert argument == bytes([identifier]) + parameter
+    assert argument == numbered.build({"identifier": identifier, "parameter": parameter})
+    parsed = numbered.parse(argument)
+    assert parted(argument) == (parsed.identifier, parsed.parameter)
     assert parted(argument) == (identifier, parameter)
 
 
@@ -361,3 +368,28 @@ def test_whatever_is_lost_doubled_late_or_dies_each_operation_is_performed_once(
     assert world.disk.performed == Counter({b"%d" % number: 1 for number in range(world.begun)})
     assert len(world.told) == world.begun
     assert len(world.disk.kept) <= profile
+
+
+@given(profile=st.integers(0, PROFILE_LIMIT), data=st.data())
+def test_whatever_comes_only_what_is_within_the_profile_of_the_newest_is_remembered(
+    profile: int, data: st.DataObject
+) -> None:
+    """4.1.2: depending on its capabilities, the performer keeps 0 to 127 identifiers."""
+    performer = Performer(profile)
+    kept: dict[int, bytes] = {}
+    newest: int | None = None
+    performing: list[int] = []
+    for _ in range(data.draw(st.integers(1, 40))):
+        base = newest or 0
+        identifier = (base + data.draw(st.integers(-140, 140))) % IDENTIFIERS
+        if performer.invoke(identifier) is PERFORM:
+            performing.append(identifier)
+            kept.pop(identifier, None)
+        for each in data.draw(st.lists(st.sampled_from(performing), unique=True)) if performing else []:
+            performing.remove(each)
+            row = performer.complete(each, b"%d" % each)
+            newest = each if newest is None or behind(each, newest) >= HALF else newest
+            kept[each] = row.outcome
+            outside = {known for known in kept if behind(known, newest) >= profile}
+            assert set(row.forgotten) == outside
+            kept = {known: outcome for known, outcome in kept.items() if known not in outside}
