@@ -1,4 +1,4 @@
-"""SQLite and PostgreSQL by URL, set so that what was committed is on disk, and nobody waits for ever.
+"""SQLite and PostgreSQL by URL, set so that what was committed is on disk, and a server that is gone is soon missed.
 
 `sqlite:///history.sqlite` is a file here, `sqlite:////var/lib/history.sqlite` one anywhere, and
 `postgresql+psycopg://user@host/database` a server, which several machines may share. After a question mark stands what

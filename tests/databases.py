@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own: a folder, a socket in it, and nothing that outlives them."""
+"""A PostgreSQL server of the tests' own: a folder with a socket in it, and no port that somebody else may have."""
 
 from __future__ import annotations
 

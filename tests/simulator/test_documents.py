@@ -6,7 +6,7 @@ import itertools
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Engine, create_engine, event, make_url, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import OperationalError
 
 from mqproto.errors import UsageError
 from mqproto.exactlyonce import Attempt, Entry
@@ -24,7 +25,9 @@ from simulator.databases import engine_for, parsed
 from simulator.documents import (
     LAYOUT,
     UNKNOWN,
+    Answer,
     Begin,
+    Call,
     Change,
     Documents,
     Finish,
@@ -292,6 +295,23 @@ def test_a_connection_that_was_lost_is_made_again_and_nobody_hears_of_it(postgre
             if end in (postgresql.stop, postgresql.kill):
                 postgresql.start()
             assert documents.carry_out([first, a_begin("1")]) == [UNKNOWN, Record(Entry.STARTED, "a", 1, b"")]
+
+
+def test_a_connection_that_was_lost_before_the_answer_came_does_not_begin_a_second_time(
+    documents: Documents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transaction, losses = Documents._transaction, iter([True])
+
+    def lost(self: Documents, calls: Sequence[Call]) -> list[Answer]:
+        answers = transaction(self, calls)
+        if next(losses, False):
+            raise OperationalError("COMMIT", None, Exception("gone"), connection_invalidated=True)
+        return answers
+
+    monkeypatch.setattr(Documents, "_transaction", lost)
+    begin = a_begin("1")
+    assert documents.carry_out([begin, a_begin("2")]) == [UNKNOWN, UNKNOWN]
+    assert documents.carry_out([begin, a_begin("2")]) == [UNKNOWN, Record(Entry.STARTED, "a", 1, b"")]
 
 
 async def test_while_a_server_is_killed_and_started_again_each_document_is_begun_and_finished_once(

@@ -81,8 +81,11 @@ class Model:
             self.records[scope, key] = (Record(entry, old.owner, old.attempts, outcome), self.now_s, 0)
 
 
-# Each example has scopes of its own, so that one database serves them all.
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+# Each example has scopes of its own, so that one database serves them all. They take a tenth of a second each.
+@settings(
+    max_examples=max(40, settings().max_examples // 5),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(data=st.data())
 async def test_over_any_calls_of_two_gateways_and_restarts_it_says_what_a_model_says(
     history_url: str, data: st.DataObject
