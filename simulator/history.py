@@ -151,6 +151,7 @@ class DocumentHistory:
     async def _ask(self, call: Call) -> Answer:
         if self._is_closed:
             raise UsageError("the document history is closed")
+        await trio.lowlevel.checkpoint_if_cancelled()
         asked = _Asked(call)
         self._waiting.append(asked)
         self._work.set()

@@ -1,4 +1,7 @@
-"""The table of documents: who comes first, what the index is for, and databases that fail in the middle."""
+"""The table of documents: who comes first, what the index is for, and databases that fail in the middle.
+
+The index is that of "Transactions in OSB. Reliable Messaging.".
+"""
 
 from __future__ import annotations
 
