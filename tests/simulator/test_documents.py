@@ -8,12 +8,15 @@ from __future__ import annotations
 import itertools
 import re
 import sqlite3
+import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
+import psycopg
 import pytest
 import trio
 from hypothesis import given
@@ -22,7 +25,7 @@ from sqlalchemy import Engine, create_engine, event, make_url, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import OperationalError
 
-from mqproto.errors import UsageError
+from mqproto.errors import MqprotoError, UsageError
 from mqproto.exactlyonce import Attempt, Entry
 from simulator.databases import engine_for, parsed
 from simulator.documents import (
@@ -135,6 +138,42 @@ def test_eliminating_duplicates_the_check_goes_by_an_index(new_history_url: Call
     engine.dispose()
 
 
+def at_once(task: Callable[[], T]) -> list[T]:
+    """What comes of a task that four threads begin at the same instant."""
+    ready = threading.Barrier(4)
+
+    def run(_: int) -> T:
+        ready.wait()
+        return task()
+
+    with ThreadPoolExecutor(4) as threads:
+        return list(threads.map(run, range(4)))
+
+
+def test_a_new_database_is_made_once_by_all_who_open_it_at_once(new_history_url: Callable[[], str]) -> None:
+    for _ in range(5):
+        url = new_history_url()
+        opened = at_once(partial(Documents, url, 1, lambda: 0))
+        answers = [documents.carry_out([a_begin("1")])[0] for documents in opened]
+        assert answers == [UNKNOWN, *[Record(Entry.STARTED, "a", 1, b"")] * 3]
+        for documents in opened:
+            documents.close()
+
+
+def test_what_expires_for_several_at_once_is_nobodys_error(
+    history_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simulator.documents.EXPIRE_ROWS", 5)
+    with closing(Documents(history_url, 1, lambda: 0)) as documents:
+        documents.carry_out([a_finish(str(number)) for number in range(300)])
+
+    def look_often() -> list[Answer | MqprotoError]:
+        with closing(Documents(history_url, 1, lambda: 1_000)) as documents:
+            return [documents.carry_out([Look(ORDERS, "never")])[0] for _ in range(20)]
+
+    assert at_once(look_often) == [[UNKNOWN] * 20] * 4
+
+
 def test_another_layout_is_refused_and_left_as_it_is(history_url: str) -> None:
     Documents(history_url, 1, lambda: 0).close()
     engine = create_engine(history_url)
@@ -232,6 +271,13 @@ def test_a_damaged_file_is_told(new_sqlite_url: Callable[[], str]) -> None:
         Documents(url, 1, lambda: 0)
 
 
+def backends(postgresql: Server) -> set[int]:
+    """The processes that serve document histories."""
+    query = b"SELECT pid FROM pg_stat_activity WHERE application_name = 'mqproto'"
+    with psycopg.connect(make_url(postgresql.url()).set(drivername="postgresql").render_as_string()) as db:
+        return {pid for (pid,) in db.execute(query)}
+
+
 @pytest.mark.parametrize(
     ("state", "advice"),
     [
@@ -252,9 +298,12 @@ def test_what_a_server_fails_with_is_told_in_one_line_and_then_it_goes_on(
             f"$$ BEGIN RAISE EXCEPTION E'invalid page\\nof password' USING ERRCODE = '{state}'; END $$",
             f"CREATE TRIGGER fail BEFORE INSERT ON {schema}.document_history EXECUTE FUNCTION {schema}.fail()",
         )
+        before = backends(postgresql)
         assert failure(documents) == advice
         postgresql.execute(f"DROP FUNCTION {schema}.fail CASCADE")
         assert documents.carry_out([a_begin("failing")]) == [UNKNOWN]
+        # By a new connection, which may lead elsewhere: to the server that takes writes by now.
+        assert backends(postgresql) - before
 
 
 def test_rows_that_another_program_keeps_locked_are_told(
@@ -269,6 +318,21 @@ def test_rows_that_another_program_keeps_locked_are_told(
             assert failure(documents) == "another program keeps its tables locked: let that end"
         engine.dispose()
         assert documents.carry_out([a_begin("1")]) == [UNKNOWN]
+
+
+def test_what_has_expired_waits_for_nobody_who_keeps_it_locked(postgresql: Server) -> None:
+    url, now_s = postgresql.new_schema(), 0.0
+    with closing(Documents(url, 1_000, lambda: now_s)) as documents:
+        documents.carry_out([a_finish("1"), a_finish("2")])
+        engine = create_engine(url)
+        with engine.begin() as other:
+            other.execute(text("SELECT 1 FROM document_history WHERE key = '1' FOR UPDATE"))
+            now_s += 1_000
+            first, second = documents.carry_out([Look(ORDERS, "1"), Look(ORDERS, "2")])
+            assert (first, second) == (Record(Entry.COMPLETED, "", 1, b"outcome"), UNKNOWN)
+        engine.dispose()
+        now_s += 10
+        assert documents.carry_out([Look(ORDERS, "1")]) == [UNKNOWN]
 
 
 def test_tables_that_are_gone_are_not_made_anew_in_silence(history_url: str, documents: Documents) -> None:
