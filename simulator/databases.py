@@ -122,9 +122,10 @@ def _sqlite_engine(url: URL) -> Engine:
     @event.listens_for(engine, "connect")
     def set_up(db: sqlite3.Connection, _: object) -> None:
         """See that the file is ours or new, then choose how it is written."""
+        # In this order, since somebody may make the tables right now, and the two in one transaction.
+        has_tables = bool(db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall())
         [(application_id,)] = db.execute("PRAGMA application_id").fetchall()
-        is_new = not application_id and not db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
-        if not is_new and application_id != APPLICATION_ID:
+        if application_id != APPLICATION_ID and (has_tables or application_id):
             raise HistoryError(f"{name_of(url)}: {SQLITE_ADVICE[sqlite3.SQLITE_NOTADB]}")
         [(mode,)] = db.execute("PRAGMA journal_mode = WAL").fetchall()
         if mode != "wal":
