@@ -33,7 +33,7 @@ __all__ = ["DocumentHistory", "HistoryError", "Record", "open_history"]
 
 KEEP_S: Final = 30 * 24 * 3_600.0
 KEY_LIMIT: Final = 512
-NAME_LIMIT: Final = 150
+NAME_LIMIT: Final = 160
 """Characters of a key; of a scope or owner. PostgreSQL indexes no more, if each takes four bytes."""
 OUTCOME_LIMIT_BYTES: Final = 65_536
 BATCH_LIMIT: Final = 500
