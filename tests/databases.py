@@ -47,6 +47,7 @@ class Server:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._data = folder / "data"
+        self._environment = {"PATH": os.environ["PATH"], "PGDATA": str(self._data), "LC_ALL": "C"}
         self._as_user: dict[str, Any] = {}
         if os.geteuid() == 0:
             shutil.chown(folder, SERVER_USER, SERVER_USER)
@@ -91,12 +92,27 @@ class Server:
         self.execute(f"CREATE SCHEMA {schema}")
         return self.url(more=f"&options=-csearch_path%3D{schema}")
 
+    @contextmanager
+    def guarded(self) -> Iterator[int]:
+        """The process, by its id, that stops the server and removes its folder when ours leaves the block, or dies."""
+        stop = 'read -r line; "$0" --wait --silent --mode=fast stop; cd /; rm -rf "$1"'
+        with subprocess.Popen(
+            ["sh", "-c", stop, program("pg_ctl"), self.folder],
+            cwd=self.folder,
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # What interrupts us is not for it.
+            **self._as_user,
+        ) as guard:
+            yield guard.pid
+
     def _run(self, name: str, *arguments: str) -> None:
-        environment = {"PATH": os.environ["PATH"], "PGDATA": str(self._data), "LC_ALL": "C"}
         done = subprocess.run(
             [program(name), *arguments],
             cwd=self.folder,
-            env=environment,
+            env=self._environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -113,12 +129,14 @@ class Server:
 
 @contextmanager
 def running_server() -> Iterator[Server]:
-    """A server that runs, in a folder that is gone at the end."""
+    """A server that runs, in a folder that is gone at the end, however this process ends."""
     program("initdb")
-    with tempfile.TemporaryDirectory(dir=memory(), prefix="mqproto-") as folder:
-        server = Server(Path(folder))
+    folder = Path(tempfile.mkdtemp(dir=memory(), prefix="mqproto-"))
+    try:
+        server = Server(folder)
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    with server.guarded():
         server.start()
-        try:
-            yield server
-        finally:
-            server.stop()
+        yield server
