@@ -11,7 +11,7 @@ from mqproto.configuration import Settings
 from mqproto.copies import list_bytes, list_of_all
 from mqproto.destinations import Destination
 from mqproto.endings import Ending, Place
-from mqproto.errors import FormatNameError, UsageError
+from mqproto.errors import FormatNameError, QuotaExceeded, UsageError
 from mqproto.expiration import Expiration
 from mqproto.formatname import DirectName, PrivateName, PublicName, parse_format_name
 from mqproto.localqueue import LocalQueue
@@ -219,7 +219,7 @@ class Sending:
             else:
                 express_bytes += size_bytes
         if self.stored_bytes + stored_bytes + express_bytes > self._settings.quota_bytes:
-            raise UsageError(
+            raise QuotaExceeded(
                 f"the store would hold more than quota_bytes = {self._settings.quota_bytes:,}: receive or purge "
                 "something first"
             )
@@ -256,11 +256,11 @@ class Sending:
                 raise UsageError(f"queue {queue.name} is {kind}; send it such messages only")
             here_bytes[queue] = here_bytes.get(queue, 0) + size_bytes
             if not queue.has_room(here_bytes[queue] + HEADROOM_BYTES):
-                raise UsageError(
+                raise QuotaExceeded(
                     f"queue {queue.name} is full: its quota is {queue.declaration.quota_bytes:,} bytes"
                 )
         elif draft.transactional and self._outbound.is_full(destination.name):
-            raise UsageError(
+            raise QuotaExceeded(
                 f"the sequence to {destination.name} has used up its numbers: wait until its messages are acknowledged"
             )
         return size_bytes

@@ -39,3 +39,7 @@ class FormatNameError(MqprotoError, ValueError):
 
 class UsageError(MqprotoError, ValueError):
     """The caller asked for what cannot be; the text says what to do instead."""
+
+
+class QuotaExceeded(UsageError):  # noqa: N818
+    """There is no room for what the caller hands in; the same will do when there is."""

@@ -25,7 +25,7 @@ import msgspec
 from construct import Int8ul, Int32ul, Struct
 
 from mqproto.applications import Draft
-from mqproto.errors import FormatNameError, MqprotoError, UsageError
+from mqproto.errors import FormatNameError, MqprotoError, QuotaExceeded, UsageError
 from mqproto.operations import is_numbered, parted, with_identifier
 from mqproto.status import NodeStatus
 from mqproto.whereabouts import MessageStatus
@@ -304,7 +304,7 @@ NUMBERED: Final = frozenset(operation for operation in REQUESTS if is_numbered(o
 
 FAILURES: Final[dict[str, type[MqprotoError]]] = {
     kind.__name__: kind
-    for kind in (TopologyError, FormatNameError, UsageError, ControlError, InDoubt, RolledBack)
+    for kind in (TopologyError, FormatNameError, QuotaExceeded, UsageError, ControlError, InDoubt, RolledBack)
 }
 """What a FAILED may name; a client raises the same."""
 

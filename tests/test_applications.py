@@ -18,7 +18,7 @@ from mqproto.applications import (
 )
 from mqproto.configuration import Settings
 from mqproto.destinations import Destination
-from mqproto.errors import UsageError
+from mqproto.errors import QuotaExceeded, UsageError
 from mqproto.localqueue import QueueDeclaration
 from mqproto.outbound import LAST_NUMBER, TRANSACTION_LIMIT
 from mqproto.wire import (
@@ -171,7 +171,7 @@ def test_what_would_take_the_store_beyond_its_quota_is_refused_as_a_whole(transa
     )
     net.nodes["a"].up.enqueue([message], net.now)
     for _ in range(2):
-        with pytest.raises(UsageError, match=r"more than quota_bytes = 10,000: receive or purge"):
+        with pytest.raises(QuotaExceeded, match=r"more than quota_bytes = 10,000: receive or purge"):
             net.nodes["a"].up.enqueue([message] * 2, net.now)
         net.run()
         assert len(net.nodes["a"].store.messages) == 1
@@ -180,7 +180,7 @@ def test_what_would_take_the_store_beyond_its_quota_is_refused_as_a_whole(transa
 def test_what_would_take_a_queue_of_ours_beyond_its_quota_is_refused_as_a_whole() -> None:
     net = chain("a", "c", queues=[QueueDeclaration("notes", 17, quota_bytes=10_000)])
     message = at("c", 17), Draft(body=bytes(3_900))
-    with pytest.raises(UsageError, match=r"queue notes is full: its quota is 10,000 bytes"):
+    with pytest.raises(QuotaExceeded, match=r"queue notes is full: its quota is 10,000 bytes"):
         net.nodes["c"].up.enqueue([message] * 3, net.now)
     net.nodes["c"].up.enqueue([message] * 2, net.now)
     assert len(net.receive("c", "notes")) == 2
@@ -217,7 +217,7 @@ def test_a_sequence_without_numbers_takes_nothing_until_all_of_it_is_acknowledge
     base = sequence.base
     sequence.base -= LAST_NUMBER - TRANSACTION_LIMIT
     assert sequence.next_number > LAST_NUMBER - TRANSACTION_LIMIT
-    with pytest.raises(UsageError, match="has used up its numbers: wait"):
+    with pytest.raises(QuotaExceeded, match="has used up its numbers: wait"):
         net.send("a", at("c"), "x", transactional=True)
     sequence.base = base
     net.pass_ms(1_000)

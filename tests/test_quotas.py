@@ -10,7 +10,7 @@ from mqproto.applications import Draft
 from mqproto.arrivals import NoRoomError
 from mqproto.configuration import Settings
 from mqproto.effects import QueueKind
-from mqproto.errors import UsageError
+from mqproto.errors import QuotaExceeded
 from mqproto.localqueue import QueueDeclaration
 from mqproto.wire import MessageClass, UserMessage, decode_packet
 from tests.examples import a_user_message
@@ -102,7 +102,7 @@ def test_a_full_queue_counts_by_bytes_and_goes_on_when_there_is_room(recoverable
 
 def test_an_application_is_told_that_a_queue_is_full() -> None:
     net = chain("c", queues=[SMALL_NOTES])
-    with pytest.raises(UsageError, match=r"small notes is full: its quota is 2,600 bytes"):
+    with pytest.raises(QuotaExceeded, match=r"small notes is full: its quota is 2,600 bytes"):
         net.send("c", at("c", 19), body(1))
     assert net.receive("c", "small notes") == []
 
@@ -185,7 +185,7 @@ def test_an_application_is_told_that_the_queue_manager_is_full_and_goes_on_when_
     net = full("c")
     destination = at("c", 17)
     net.nodes["c"].up.enqueue([(destination, Draft(body=body(0) * 18, recoverable=True))], net.now)
-    with pytest.raises(UsageError, match="quota_bytes = 20,000: receive or purge"):
+    with pytest.raises(QuotaExceeded, match="quota_bytes = 20,000: receive or purge"):
         net.send("c", destination, body(1) * 2, recoverable=True)
     net.run()
     assert len(net.receive("c", "notes")) == 1

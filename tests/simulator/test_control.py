@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.applications import Draft
-from mqproto.errors import FormatNameError, MqprotoError, UsageError
+from mqproto.errors import FormatNameError, MqprotoError, QuotaExceeded, UsageError
 from simulator import control, places
 from simulator.client import connect
 from simulator.control import ControlError, Frame, FrameBuffer, InDoubt, Operation, RolledBack, Settlement
@@ -298,3 +298,11 @@ def test_a_socket_path_is_short_however_long_the_directory_is(directories: list[
     one, other = (places.socket_path(Path("/") / directory, "node") for directory in directories)
     assert len(str(one)) < 80
     assert (one == other) == (Path("/" + directories[0]).resolve() == Path("/" + directories[1]).resolve())
+
+
+@pytest.mark.parametrize("kind", [TopologyError, FormatNameError, QuotaExceeded, UsageError])
+def test_a_client_raises_what_the_node_did(kind: type[MqprotoError]) -> None:
+    [answer] = FrameBuffer().feed(control.failed(7, kind("the queue is full")))
+    with pytest.raises(MqprotoError, match="the queue is full") as raised:
+        control.result(Operation.SEND, answer)
+    assert type(raised.value) is kind
