@@ -1,0 +1,307 @@
+"""HTTP/1.1 for strangers: every size, count and time of theirs has a limit. h11 has the protocol, trio the sockets.
+
+hypercorn was tried first. A client that sent its body byte by byte was never cut off, one that did not read its answer
+kept the server from ending, and the number of connections had no limit; so the connections are served here.
+
+    a whole head        within `head_s`, `head_bytes`; so long a connection may also be idle
+    a whole body        within `body_s`; it is read only as its handler asks for it, so the rest waits at the client
+    an answer           taken by the client within `answer_s`
+    a refused body      the answer comes at once and says that the connection closes; for a moment what still comes is
+                        read and dropped, as a reset would take the answer away with it
+"""
+
+from __future__ import annotations
+
+import email.utils
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from http import HTTPStatus
+from typing import Final, NamedTuple
+
+import h11
+import trio
+from structlog.typing import FilteringBoundLogger
+
+READ_BYTES: Final = 65_536
+LINGER_S: Final = 2.0
+"""How long what still comes is read after an answer that refuses it."""
+DOORWAY: Final = 200
+"""Connections beyond the limit that are told so at a time; yet more are closed without a word."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a client may take.
+
+    connections: at once.
+    grace_s: what is under way when the server stops may take so long.
+    """
+
+    connections: int = 1_000
+    head_bytes: int = 16_384
+    head_s: float = 15.0
+    body_s: float = 60.0
+    answer_s: float = 15.0
+    grace_s: float = 30.0
+
+
+class Fault(Enum):
+    """What is wrong before any handler has a say, or instead of it."""
+
+    MALFORMED = "malformed"
+    HEAD_TOO_LARGE = "head too large"
+    TOO_SLOW = "too slow"
+    FULL = "full"
+    FAILED = "failed"
+    """A bug of ours."""
+
+
+class BodyLost(Exception):  # noqa: N818
+    """The body did not come to its end. There is nothing to do about it: the server answers, if it can."""
+
+    def __init__(self, fault: Fault | None) -> None:
+        super().__init__(fault)
+        self.fault = fault
+
+
+class Answer(NamedTuple):
+    """A status, headers beside those that each answer has, and a body."""
+
+    status: int
+    headers: Sequence[tuple[str, str]]
+    body: bytes
+
+
+class Request:
+    """The head of a request; the body comes when it is asked for.
+
+    target: as it was sent.
+    """
+
+    def __init__(self, head: h11.Request, next_part: Callable[[], Awaitable[bytes]]) -> None:
+        self.method = head.method.decode("ascii")
+        self.target = head.target.decode("ascii")
+        self._headers: list[tuple[bytes, bytes]] = list(head.headers)
+        self._next_part = next_part
+
+    def header(self, name: str) -> list[str]:
+        """All values of a header, as Latin-1; none if it was not sent."""
+        wanted = name.lower().encode("ascii")
+        return [value.decode("latin-1") for each, value in self._headers if each == wanted]
+
+    @property
+    def header_names(self) -> list[str]:
+        """In small letters."""
+        return [name.decode("ascii") for name, _ in self._headers]
+
+    @property
+    def content_length(self) -> int | None:
+        """None for a body in chunks. The server has checked it."""
+        for value in self.header("content-length"):
+            return int(value)
+        return None if self.header("transfer-encoding") else 0
+
+    async def part(self) -> bytes:
+        """What has come of the body, empty at its end.
+
+        Raises:
+            BodyLost: it does not come.
+        """
+        return await self._next_part()
+
+
+Handler = Callable[[Request], Awaitable[Answer]]
+
+
+class Server:
+    """Serves a handler.
+
+    Args:
+        explain: the answer for each fault.
+        log: hears of what is wrong with us, not of what clients do.
+    """
+
+    def __init__(
+        self, handler: Handler, explain: Callable[[Fault], Answer], limits: Limits, log: FilteringBoundLogger
+    ) -> None:
+        self.handler = handler
+        self.explain = explain
+        self.limits = limits
+        self.log = log
+        self.stopping = False
+        self.turned_away = 0
+        self._conversations: set[_Conversation] = set()
+        self._in_the_doorway = 0
+        self._accepting = trio.CancelScope()
+
+    @property
+    def connections(self) -> int:
+        """How many there are, those aside which are turned away."""
+        return len(self._conversations)
+
+    def stop(self) -> None:
+        """Take no more requests; `run` ends when those that are under way have their answers."""
+        self.stopping = True
+        self._accepting.cancel()
+        for conversation in self._conversations:
+            conversation.idle.cancel()
+
+    async def run(
+        self,
+        listeners: list[trio.SocketListener],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve until `stop`."""
+        async with trio.open_nursery() as nursery:
+            with self._accepting:
+                task_status.started()
+                await trio.serve_listeners(self._welcome, listeners, handler_nursery=nursery)
+            nursery.cancel_scope.deadline = trio.current_time() + self.limits.grace_s
+
+    async def _welcome(self, stream: trio.SocketStream) -> None:
+        if len(self._conversations) < self.limits.connections:
+            conversation = _Conversation(self, stream)
+            self._conversations.add(conversation)
+            try:
+                await conversation.run()
+            finally:
+                self._conversations.remove(conversation)
+                await trio.aclose_forcefully(stream)
+            return
+        self.turned_away += 1
+        self._in_the_doorway += 1
+        try:
+            if self._in_the_doorway <= DOORWAY:
+                await _Conversation(self, stream).turn_away()
+        finally:
+            self._in_the_doorway -= 1
+            await trio.aclose_forcefully(stream)
+
+
+class _Conversation:
+    """One connection: requests and answers in turn."""
+
+    def __init__(self, server: Server, stream: trio.SocketStream) -> None:
+        self.idle = trio.CancelScope()
+        """Waits for a request; it may be cancelled at any time."""
+        self._server = server
+        self._limits = server.limits
+        self._stream = stream
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=server.limits.head_bytes)
+        self._body_deadline = 0.0
+
+    async def run(self) -> None:
+        """Until either side ends it."""
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            while await self._exchange():
+                self._http.start_next_cycle()
+            await self._linger()
+
+    async def turn_away(self) -> None:
+        """There is no room."""
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            await self._answer(self._server.explain(Fault.FULL))
+            await self._linger()
+
+    async def _exchange(self) -> bool:
+        """One request and its answer; whether another may follow on this connection."""
+        try:
+            head = await self._head()
+        except h11.RemoteProtocolError as error:
+            too_large = error.error_status_hint == 431
+            await self._answer(
+                self._server.explain(Fault.HEAD_TOO_LARGE if too_large else Fault.MALFORMED), None
+            )
+            return False
+        if head is None:
+            return False
+        self._body_deadline = trio.current_time() + self._limits.body_s
+        try:
+            answer = await self._server.handler(Request(head, self._part))
+        except BodyLost as lost:
+            if lost.fault is None:
+                return False
+            answer = self._server.explain(lost.fault)
+        except Exception as error:
+            self._server.log.error("failed", reason=f"{type(error).__name__}: {error}", exc_info=True)
+            answer = self._server.explain(Fault.FAILED)
+        self._skip()
+        await self._answer(answer, head)
+        return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+
+    async def _head(self) -> h11.Request | None:
+        """The next request; None if there will be none.
+
+        Raises:
+            h11.RemoteProtocolError: it is none.
+        """
+        begun = False
+        if self._server.stopping:
+            return None
+        self.idle = trio.CancelScope(deadline=trio.current_time() + self._limits.head_s)
+        with self.idle:
+            while True:
+                event = self._http.next_event()
+                if isinstance(event, h11.Request):
+                    return event
+                if event is not h11.NEED_DATA:
+                    return None  # Their end of the connection is closed.
+                data = await self._stream.receive_some(READ_BYTES)
+                begun = begun or bool(data)
+                self._http.receive_data(data)
+        if begun and not self._server.stopping:
+            await self._answer(self._server.explain(Fault.TOO_SLOW))
+        return None
+
+    async def _part(self) -> bytes:
+        try:
+            with trio.move_on_at(self._body_deadline):
+                if self._http.they_are_waiting_for_100_continue:
+                    go_on = self._http.send(h11.InformationalResponse(status_code=100, headers=[]))
+                    await self._stream.send_all(go_on)
+                while True:
+                    event = self._http.next_event()
+                    if isinstance(event, h11.Data):
+                        return bytes(event.data)
+                    if event is not h11.NEED_DATA:
+                        return b""
+                    self._http.receive_data(await self._stream.receive_some(READ_BYTES))
+        except h11.RemoteProtocolError:
+            raise BodyLost(Fault.MALFORMED) from None
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            raise BodyLost(None) from None
+        raise BodyLost(Fault.TOO_SLOW)
+
+    def _skip(self) -> None:
+        """Drop what has come of a body that nobody read: with its end, the connection can go on."""
+        with suppress(h11.RemoteProtocolError):
+            while isinstance(self._http.next_event(), h11.Data):
+                pass
+
+    async def _answer(self, answer: Answer, head: h11.Request | None = None) -> None:
+        """Send it, as far as the client takes it."""
+        headers = [
+            ("Date", email.utils.formatdate(usegmt=True)),
+            ("Content-Length", str(len(answer.body))),
+            *answer.headers,
+        ]
+        if self._server.stopping or self._http.their_state is not h11.DONE:
+            headers.append(("Connection", "close"))
+        status = HTTPStatus(answer.status)
+        data = self._http.send(h11.Response(status_code=status, reason=status.phrase, headers=headers)) or b""
+        if head is None or head.method != b"HEAD":
+            data += self._http.send(h11.Data(data=answer.body)) or b""
+        with trio.move_on_after(self._limits.answer_s) as patience:
+            await self._stream.send_all(data + (self._http.send(h11.EndOfMessage()) or b""))
+        if patience.cancelled_caught:
+            raise trio.BrokenResourceError("the client does not read")
+
+    async def _linger(self) -> None:
+        """Our end is closed; for a moment theirs is read."""
+        await self._stream.send_eof()
+        with trio.move_on_after(LINGER_S):
+            while await self._stream.receive_some(READ_BYTES):
+                pass
