@@ -181,6 +181,10 @@ class Client:
         """What was asked for with a `tag`, and what came of it, in this process and in those before it."""
         self._exchange = exchange
 
+    async def lost(self) -> None:
+        """Returns when the node was away for too long: every request fails from then on."""
+        await self._exchange.lost.wait()
+
     async def send(
         self, destination: str, body: bytes, label: str = "", **options: Unpack[DraftOptions]
     ) -> MessageId:
@@ -433,7 +437,7 @@ class Client:
 
     async def _roll_back(self, lease: _Lease) -> None:
         """Give them back; if that cannot be asked for, the end of the connection does it."""
-        if lease.messages and not self._exchange.is_lost:
+        if lease.messages and not self._exchange.lost.is_set():
             with (
                 trio.move_on_after(SETTLE_TIMEOUT_S, shield=True),
                 suppress(NodeUnreachable, InDoubt, RolledBack),

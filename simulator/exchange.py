@@ -78,8 +78,8 @@ class Exchange:
     def __init__(self, path: Path, node: str, journal: Journal | None, patience_s: float) -> None:
         self.node = node
         self.hello = control.Hello(control.VERSION, node, b"")
-        self.is_lost = False
-        """Whether the node was given up."""
+        self.lost = trio.Event()
+        """The node was given up."""
         self.connection_count = 0
         self._path = path
         self._journal = journal
@@ -121,7 +121,7 @@ class Exchange:
         self, operation: Operation, payload: msgspec.Struct, *, volatile: bool = False, tag: bytes = b""
     ) -> Pending:
         """Send a request, or a numbered operation as soon as the node remembers enough of those before it."""
-        if self.is_lost:
+        if self.lost.is_set():
             raise NodeUnreachable(f"node {self.node} is gone: connect again")
         pending = Pending(operation, control.encode(payload), volatile=volatile, tag=tag)
         if operation in control.NUMBERED:
@@ -322,7 +322,7 @@ class Exchange:
 
     def _give_up(self) -> None:
         """Nobody will answer any more."""
-        self.is_lost = True
+        self.lost.set()
         self._connection = None
         for pending in [*self._pending.values(), *self._waiting]:
             if pending.identifier is not None and pending.asked_of is not None:

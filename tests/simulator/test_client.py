@@ -485,6 +485,7 @@ async def test_a_client_of_a_node_that_has_stopped_hears_of_it(topology: Topolog
             nursery.start_soon(receive, client)
             await trio.testing.wait_all_tasks_blocked()
             node.stop()
+        await client.lost()
         with pytest.raises(NodeUnreachable):
             await client.queues()
 
