@@ -238,9 +238,9 @@ class _Conversation:
         Raises:
             h11.RemoteProtocolError: it is none.
         """
-        begun = False
         if self._server.stopping:
             return None
+        size_bytes = 0
         self.idle = trio.CancelScope(deadline=trio.current_time() + self._limits.head_s)
         with self.idle:
             while True:
@@ -249,10 +249,11 @@ class _Conversation:
                     return event
                 if event is not h11.NEED_DATA:
                     return None  # Their end of the connection is closed.
-                data = await self._stream.receive_some(READ_BYTES)
-                begun = begun or bool(data)
+                # No more than a head may have is read, so that h11 refuses a larger one however it comes.
+                data = await self._stream.receive_some(self._limits.head_bytes + 1 - size_bytes)
+                size_bytes += len(data)
                 self._http.receive_data(data)
-        if begun and not self._server.stopping:
+        if size_bytes and not self._server.stopping:
             await self._answer(self._server.explain(Fault.TOO_SLOW))
         return None
 

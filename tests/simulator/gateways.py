@@ -1,0 +1,152 @@
+"""Gateways that run, for tests: in this process, or in one of their own where they are to be killed."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import h11
+import httpx
+import trio
+
+from simulator.client import ReceivedMessage, connect
+from simulator.gatewayrun import Options, run_gateway
+from simulator.httpserver import Limits
+from simulator.talk import Place
+from simulator.topology import Topology
+from tests.simulator.running import Log
+
+SERVE = """
+import pickle, sys, trio
+from simulator.gatewayrun import serve
+trio.run(serve, pickle.load(sys.stdin.buffer))
+"""
+
+
+def options_for(topology: Topology, directory: Path, **others: Any) -> Options:
+    """A gateway to the destination on a free port."""
+    return Options(**{"place": Place(topology, directory), "node": "destination", "port": 0, **others})
+
+
+@asynccontextmanager
+async def gateway(
+    topology: Topology,
+    directory: Path,
+    log: Log | None = None,
+    limits: Limits | None = None,
+    **options: Any,
+) -> AsyncIterator[httpx.AsyncClient]:
+    """A gateway in this process, stopped at the end, and a client of it."""
+    async with trio.open_nursery() as nursery:
+
+        async def run(*, task_status: trio.TaskStatus[Any]) -> None:
+            chosen = options_for(topology, directory, **options)
+            await run_gateway(chosen, log=log or Log(), limits=limits, task_status=task_status)
+
+        server, port = await nursery.start(run)
+        async with producer(port) as client:
+            yield client
+        server.stop()
+
+
+def producer(port: int) -> httpx.AsyncClient:
+    """A client of a gateway, with patience for a busy machine."""
+    return httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False)
+
+
+class Told(NamedTuple):
+    """What a gateway answered."""
+
+    status: int
+    body: dict[str, Any]
+
+
+async def ask(port: int, path: str, body: bytes, headers: Sequence[tuple[str, str]] = ()) -> Told:
+    """POST over a connection of its own; made for thousands at a time.
+
+    Raises:
+        h11.RemoteProtocolError, OSError, trio.BrokenResourceError: there is no answer.
+    """
+    http = h11.Connection(h11.CLIENT)
+    length = ("Content-Length", str(len(body)))
+    head = http.send(h11.Request(method="POST", target=path, headers=[("Host", "x"), length, *headers]))
+    assert head is not None
+    status, found = 0, b""
+    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        # A refusal may come while the body is still sent, and then it may be all that comes.
+        with suppress(trio.BrokenResourceError):
+            await stream.send_all(head + (http.send(h11.Data(data=body)) or b""))
+        http.send(h11.EndOfMessage())
+        while True:
+            event = http.next_event()
+            if event is h11.NEED_DATA:
+                http.receive_data(await stream.receive_some(65_536))
+            elif isinstance(event, h11.Response):
+                status = event.status_code
+            elif isinstance(event, h11.Data):
+                found += event.data
+            elif isinstance(event, h11.EndOfMessage):
+                return Told(status, json.loads(found))
+
+
+NO_ANSWER: Final = (h11.RemoteProtocolError, OSError, trio.BrokenResourceError)
+
+
+class GatewayProcess:
+    """A gateway in a process of its own, ready when `start` returns."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.port = 0
+        self.process: trio.Process | None = None
+        self.log = options.place.directory / f"{options.name}.log"
+
+    async def start(self) -> None:
+        """Start it, and wait until it takes requests."""
+        with self.log.open("ab") as log:
+            self.process = await trio.lowlevel.open_process(
+                [sys.executable, "-c", SERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+            )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        await self.process.stdin.send_all(pickle.dumps(self.options))
+        await self.process.stdin.aclose()
+        said = b""
+        while not said.endswith(b"\n"):
+            part = await self.process.stdout.receive_some()
+            assert part, self.log.read_text()
+            said += part
+        assert said.startswith(b"ready http://127.0.0.1:")
+        self.port = int(said.rsplit(b":", 1)[1])
+
+    async def wait(self) -> int:
+        """Its exit status, when it has ended."""
+        assert self.process is not None
+        process, self.process = self.process, None
+        status = await process.wait()
+        assert process.stdout is not None
+        await process.stdout.aclose()
+        return status
+
+    async def kill(self) -> None:
+        """End it if it runs, without a chance to say anything."""
+        if self.process is not None:
+            with trio.CancelScope(shield=True):
+                self.process.send_signal(signal.SIGKILL)
+                await self.wait()
+
+
+async def received(topology: Topology, name: str, directory: Path, queue: str) -> list[ReceivedMessage]:
+    """All messages of a queue on the node that hosts it, taken out."""
+    found: list[ReceivedMessage] = []
+    async with connect(topology, name, directory) as client:
+        while messages := await client.receive(queue, 100, timeout_s=0):
+            found += messages
+    return found
