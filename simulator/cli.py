@@ -16,7 +16,7 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 from mqproto.errors import FormatNameError, MqprotoError, UsageError
-from simulator import analysis, benchmarks, commands, decoding, reporting
+from simulator import analysis, benchmarks, commands, decoding, edges, reporting
 from simulator.fuzz import commands as fuzz
 from simulator.options import (
     DONE,
@@ -167,6 +167,7 @@ for command in (
 app.command("return")(commands.send_back)
 
 
+app.command()(edges.gateway)
 app.command()(decoding.decode)
 app.command()(analysis.analyse)
 app.command()(reporting.report)

@@ -61,6 +61,11 @@ ELSEWHERE: Final[dict[str, str]] = {
         ],
         "tests/simulator/test_cli.py::test_what_the_readme_shows_of_a_stuck_message_is_what_the_commands_say",
     ),
+    **dict.fromkeys(
+        ["mqproto gateway", "curl --data"],
+        "tests/simulator/test_edges.py::test_what_the_readme_shows_of_the_gateway_is_what_it_says",
+    ),
+    "make producers": "tests/simulator/test_gatewayrun.py::test_whoever_is_killed_each_message_arrives_once",
     "mqproto replay": "tests/simulator/replay/test_command.py::test_what_the_readme_shows_is_what_the_command_says",
     "make truth": "tests/captures/pipeline/test_truth.py::"
     "test_what_tables_say_of_worlds_is_what_these_know_of_themselves",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from collections import Counter
@@ -25,6 +26,8 @@ from tests.memory import memory_folder
 from tests.simulator.gateways import NO_ANSWER, GatewayProcess, ask, gateway, options_for, received
 from tests.simulator.running import Log, NodeProcess, running
 
+KILLS = int(os.environ.get("MQPROTO_GATEWAY_KILLS", "2"))
+"""How often somebody is killed in one storm."""
 ORDERS, NOTES = "/queues/orders/messages", "/queues/notes/messages"
 
 
@@ -39,10 +42,10 @@ def topology() -> Topology:
 class Storm:
     """Producers who retry and go away, while the gateway and its node are killed."""
 
-    def __init__(self, topology: Topology, folder: Path, seed: int, keys: int) -> None:
+    def __init__(self, topology: Topology, folder: Path, history: str, seed: int, keys: int) -> None:
         self.dice = chance(seed, "gateway storm")
         self.node = NodeProcess(topology, "destination", folder)
-        self.gateway = GatewayProcess(options_for(topology, folder))
+        self.gateway = GatewayProcess(options_for(topology, folder, history=history))
         self.keys = [f"order-{number}" for number in range(keys)]
         self.told: dict[str, set[str]] = {}
         """By key, the ids in answers 200."""
@@ -56,7 +59,7 @@ class Storm:
             for key in self.keys:
                 nursery.start_soon(self.produce, key)
             for _ in range(kills):
-                await self._some_more_answers(len(self.keys) // 4)
+                await self._some_more_answers(8)
                 await self._kill(self.dice.choice(["gateway", "node", "both"]))
 
     async def produce(self, key: str) -> None:
@@ -103,14 +106,13 @@ class Storm:
                 nursery.start_soon(self.node.start)
 
 
-@pytest.mark.parametrize("seed", range(1))
 async def test_whoever_is_killed_each_message_arrives_once(
-    topology: Topology, seed: int, tmp_path: Path
+    topology: Topology, tmp_path: Path, history_url: str
 ) -> None:
     """Message Producer Rules, OSB Rules, Eliminating Duplicates on OSB: all of them at once."""
-    storm = Storm(topology, tmp_path, seed, keys=40)
+    storm = Storm(topology, tmp_path, history_url, seed=KILLS, keys=12 * KILLS)
     try:
-        await storm.run(kills=3)
+        await storm.run(KILLS)
         found = await received(topology, "destination", tmp_path, "orders")
     finally:
         await storm.gateway.kill()
