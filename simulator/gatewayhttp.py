@@ -143,7 +143,7 @@ class Front:
                     return _json(200, {"status": "ok"})
             raise Refusal(Code.NOT_FOUND, "POST to /queues/NAME/messages, or GET /openapi.json")
         except Refusal as refusal:
-            self._log.info("refused", reason=refusal.code, text=str(refusal), **facts)
+            self._log.info("refused", reason=refusal.code, text=_line(refusal), **facts)
             return refused(refusal)
 
     async def _message(self, request: Request, name: str, facts: dict[str, str]) -> Answer:
@@ -224,8 +224,13 @@ def refused(refusal: Refusal) -> Answer:
         headers.append(("WWW-Authenticate", "Bearer"))
     if refusal.code is Code.METHOD_NOT_ALLOWED:
         headers.append(("Allow", str(refusal).partition(":")[0]))
-    body = {"code": refusal.code, "message": " ".join(str(refusal).split())}
+    body = {"code": refusal.code, "message": _line(refusal)}
     return Answer(MEANINGS[refusal.code].status, headers, msgspec.json.encode(body))
+
+
+def _line(refusal: Refusal) -> str:
+    """What it says, on one line: with escapes for what a producer wrote that could put a terminal out of order."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in str(refusal))
 
 
 def faulty(fault: Fault) -> Answer:

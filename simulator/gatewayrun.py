@@ -7,6 +7,7 @@ import ipaddress
 import resource
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -25,12 +26,15 @@ from simulator.gatewaynode import Ended, Outlet, owner_in
 from simulator.history import open_history
 from simulator.httpserver import DOORWAY, Limits, Server
 from simulator.log import node_log
+from simulator.options import complain
 from simulator.talk import Place
 
 DESCRIPTORS: Final = 64
 """Files and sockets beside those of connections."""
 HISTORY: Final = "history.sqlite"
 BACKLOG: Final = 1_024
+PATIENCE_S: Final = 2.0
+ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,15 +112,38 @@ async def run_gateway(
 
 
 async def serve(options: Options) -> None:
-    """The same until SIGTERM or SIGINT. Prints a line that begins with `ready` when requests are taken."""
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async with trio.open_nursery() as nursery:
-            server, port = await nursery.start(partial(run_gateway, options))
-            host = f"[{options.host}]" if ":" in options.host else options.host
-            print(f"ready http://{host}:{port}", flush=True)
-            async for _ in signals:
-                break
-            server.stop()
+    """The same until SIGTERM or SIGINT, with its log beside the stores, where `mqproto history` looks for it.
+
+    Prints a line that begins with `ready` when requests are taken.
+    """
+    places.make(options.place.directory)
+    path = options.place.directory / f"{options.node}-{options.name}.log"
+    server: Server | None = None
+
+    async def end_at_signal(everything: trio.CancelScope) -> None:
+        async for _ in signals:
+            if server is None:
+                everything.cancel()
+            else:
+                server.stop()
+
+    with path.open("a", encoding="utf-8") as log, trio.open_signal_receiver(*ENDINGS) as signals:
+        async with trio.open_nursery() as around:
+            around.start_soon(end_at_signal, around.cancel_scope)
+            async with trio.open_nursery() as nursery:
+                around.start_soon(_say_why, options, path, lambda: server is None)
+                server, port = await nursery.start(partial(run_gateway, options, log=log))
+                host = f"[{options.host}]" if ":" in options.host else options.host
+                print(f"ready http://{host}:{port}", flush=True)
+            around.cancel_scope.cancel()
+
+
+async def _say_why(options: Options, log: Path, is_waiting: Callable[[], bool]) -> None:
+    """Tell who sits in front of a screen for what it waits."""
+    await trio.sleep(PATIENCE_S)
+    if is_waiting():
+        start = f"mqproto node {options.place.topology.name} {options.node}"
+        complain(f"waits until node {options.node} runs ({start}); the log is {log}")
 
 
 def _policy(options: Options, node: str) -> Policy:

@@ -106,7 +106,7 @@ class GatewayProcess:
         self.options = options
         self.port = 0
         self.process: trio.Process | None = None
-        self.log = options.place.directory / f"{options.name}.log"
+        self.log = options.place.directory / f"{options.name}.stderr"
 
     async def start(self) -> None:
         """Start it, and wait until it takes requests."""

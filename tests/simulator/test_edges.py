@@ -30,8 +30,8 @@ def test_what_the_readme_shows_of_the_gateway_is_what_it_says(tmp_path: Path) ->
     [[start], requests] = console_blocks("How do I hand in messages over HTTP?", "Why is my message stuck?")
     assert start.text == "mqproto gateway three-node sender"
     command = [*COMMAND, "gateway", str(file), "sender", "--directory", str(tmp_path), "--free-port"]
-    with node(file, tmp_path), (tmp_path / "gateway.log").open("wb") as log:
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log) as process:
+    with node(file, tmp_path):
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
             try:
                 assert process.stdout is not None
                 said, _, port = process.stdout.readline().decode().rpartition(":")
@@ -41,6 +41,20 @@ def test_what_the_readme_shows_of_the_gateway_is_what_it_says(tmp_path: Path) ->
             finally:
                 process.terminate()
         assert process.returncode == 0
+
+
+def test_a_gateway_says_what_it_waits_for_and_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    file = topology_file(tmp_path)
+    command = [*COMMAND, "gateway", str(file), "sender", "--directory", str(tmp_path), "--free-port"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        try:
+            assert process.stderr is not None
+            said = process.stderr.readline().decode()
+            assert said.startswith("mqproto: waits until node sender runs (mqproto node three-node sender)")
+            assert "sender is not running" in (tmp_path / "sender-gateway.log").read_text()
+        finally:
+            process.terminate()
+    assert process.returncode == 0
 
 
 def test_the_readme_has_every_code() -> None:
