@@ -126,8 +126,8 @@ class Submitter(Protocol):
         """Returns when the node has it on disk. What came of it is known until `forget`, whoever dies.
 
         Raises:
-            UsageError, FormatNameError: the node refuses it.
-            NodeUnreachable, StoreError: the node does not have it, and will not.
+            UsageError, FormatNameError, NodeUnreachable, StoreError: the node does not have it, and that it is not to
+                be sent is on disk, as another gateway may begin it anew.
             InDoubt: it will be known later, and `Gateway.recover` is told then.
         """
 
@@ -182,7 +182,8 @@ class Gateway:
         self._count = 0
         self._under_way: dict[tuple[str, str], _Submission] = {}
         self._in_doubt = set[tuple[str, str]]()
-        """What may be on its way although nobody waits for it any more; only a person can tell."""
+        """What the node may have, and the history does not know it; of what is not under way any more, the journal
+        tells on the next connection."""
 
     async def accept(self, handed: Handed, held: ExitStack) -> Accepted:
         """Returns when the message is on disk, now or for a while.
@@ -204,7 +205,6 @@ class Gateway:
                     raise _reused(handed)
             if submission is None:
                 first, submission = True, self._start(handed, fingerprint, held)
-            held.close()
             await submission.over.wait()
             outcome = submission.outcome
         match outcome:
@@ -292,23 +292,24 @@ class Gateway:
         if not handed.key:
             accepted = Accepted(str(await self._submit(handed, fingerprint)), duplicate=False)
         else:
-            scope, key = scope_of(handed.queue.name), handed.key
+            place = scope, key = scope_of(handed.queue.name), handed.key
             first = await self._begin(handed, fingerprint)
             if first is not None:
                 return Accepted(first, duplicate=True)
+            self._in_doubt.add(place)
             try:
                 identifier = await self._submit(handed, fingerprint)
             except Refusal as refusal:
-                if refusal.code is Code.IN_DOUBT:
-                    self._in_doubt.add((scope, key))
-                else:
+                if refusal.code is not Code.IN_DOUBT:
                     self._submitter.forget(Ticket(handed.queue.name, key, fingerprint))
+                    self._in_doubt.discard(place)
                     # If the history cannot be told, the next of this id finds that it is not under way.
                     with suppress(HistoryError):
                         await self._history.finish(scope, key, Attempt.FAILED_FOR_NOW)
                 raise
             accepted = Accepted(str(identifier), duplicate=False)
             await self._finish(scope, key, Outcome(accepted.id, fingerprint))
+            self._in_doubt.discard(place)
             self._submitter.forget(Ticket(handed.queue.name, key, fingerprint))
         self._note("accepted", handed, accepted.id)
         return accepted
@@ -320,9 +321,8 @@ class Gateway:
             Refusal: it is neither.
         """
         place = scope, key = scope_of(handed.queue.name), handed.key
-        was_in_doubt = (
-            place in self._in_doubt
-        )  # Before: `recover` may end the doubt while the history is asked.
+        # Looked at before the history is asked, as `recover` may end the doubt meanwhile.
+        was_in_doubt = place in self._in_doubt
         try:
             record = await self._history.begin(scope, key, self._owner)
         except HistoryError as error:

@@ -11,12 +11,13 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from mqproto.applications import Draft
-from mqproto.errors import MqprotoError
+from mqproto.errors import FormatNameError, MqprotoError, UsageError
 from mqproto.wire.guid import Guid, guid_text
-from simulator.client import Client, MessageId, NodeUnreachable, connect
+from simulator.client import Client, InDoubt, MessageId, NodeUnreachable, connect
 from simulator.gateway import Ticket
 from simulator.history import HistoryError
 from simulator.journal import opened
+from simulator.storeerrors import StoreError
 from simulator.topology import Topology
 
 PATIENCE_S: Final = 5.0
@@ -95,7 +96,16 @@ class Outlet:
         """`Submitter.submit`."""
         if self._client is None or not self.is_connected:
             raise NodeUnreachable(f"node {self._node} is not running, or does not answer: try again later")
-        [identifier] = await self._client.submit(ticket.queue, [draft], _tag(ticket))
+        journal = self._client.journal
+        assert journal is not None
+        try:
+            [identifier] = await self._client.submit(ticket.queue, [draft], _tag(ticket))
+        except (UsageError, FormatNameError, NodeUnreachable) as refused:
+            try:
+                journal.flush()
+            except StoreError:
+                raise InDoubt(f"{refused}; and that cannot be written") from None
+            raise
         return identifier
 
     def forget(self, ticket: Ticket) -> None:

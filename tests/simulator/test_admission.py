@@ -125,14 +125,15 @@ async def test_who_asks_first_has_room_first(idle_clock: MockClock) -> None:
 
     assert await room.take(6, 0)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(one, 9)
-        await wait_all_tasks_blocked()
-        nursery.start_soon(one, 1)  # It would fit, and waits for its turn.
-        await wait_all_tasks_blocked()
+        for size_bytes in (10, 1):  # The second would fit, and waits for its turn.
+            nursery.start_soon(one, size_bytes)
+            await wait_all_tasks_blocked()
         assert order == []
         room.give_back(6)
-    assert order == [9, 1]
-    assert room.free_bytes == 0
+        await wait_all_tasks_blocked()
+        assert order == [10]
+        room.give_back(10)
+    assert order == [10, 1]
 
 
 async def test_who_has_no_patience_left_makes_room_for_the_next(idle_clock: MockClock) -> None:

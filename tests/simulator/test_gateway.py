@@ -436,17 +436,25 @@ async def test_there_is_a_limit_to_what_is_under_way(
     assert given_back == [1]
 
 
-async def test_a_bug_is_no_acceptance(node: Node, storage: Storage) -> None:
-    node.failure = ZeroDivisionError("a bug")
+async def test_after_a_bug_a_message_is_in_doubt_until_the_journal_tells(
+    node: Node, storage: Storage
+) -> None:
+    """OSB Rules: whatever happened between the queue and the answer, the message is neither lost nor doubled."""
+    submit = node.submit
+
+    async def broken(ticket: Ticket, draft: Draft) -> MessageId:
+        await submit(ticket, draft)
+        raise ZeroDivisionError("a bug")
+
     node.submit = broken  # type: ignore[method-assign]
     log = Log()
     async with a_gateway(node, storage, log) as gateway:
         assert await handed_in(gateway, a_message()) is Code.FAILED
-    assert log.lines("failed")[0]["reason"] == "ZeroDivisionError: a bug"
-
-
-async def broken(ticket: Ticket, draft: Draft) -> MessageId:
-    raise ZeroDivisionError("a bug")
+        assert log.lines("failed")[0]["reason"] == "ZeroDivisionError: a bug"
+        assert await handed_in(gateway, a_message()) is Code.IN_PROGRESS
+        await gateway.recover(node.ended())
+        assert await handed_in(gateway, a_message()) == Accepted(str(MessageId(MANAGER, 1)), duplicate=True)
+    assert len(node.arrived) == 1
 
 
 # Queues
