@@ -188,6 +188,9 @@ class Front:
                 raise Refusal(
                     Code.UNAUTHORISED, "send a token that is known here: Authorization: Bearer TOKEN"
                 )
+        elif request.header("Origin"):
+            # Any page in a browser on this machine could otherwise hand in messages, without being asked for a token.
+            raise Refusal(Code.FORBIDDEN, "pages in browsers may not hand in messages: ask for tokens")
         if len(name) > NAME_ROOM:
             raise Refusal(Code.UNKNOWN_QUEUE, f"no queue has a name of {len(name):,} characters")
         try:

@@ -49,7 +49,7 @@ MEANINGS: Final = {
     Code.KEY_MISSING: Meaning(400, None, "this gateway wants an id with each message"),
     Code.INVALID: Meaning(400, None, "no message can be like this"),
     Code.UNAUTHORISED: Meaning(401, None, "a bearer token is needed, or this one is nobody's"),
-    Code.FORBIDDEN: Meaning(403, None, "the token does not open this queue"),
+    Code.FORBIDDEN: Meaning(403, None, "the token does not open this queue, or a page in a browser has none"),
     Code.UNKNOWN_QUEUE: Meaning(404, None, "there is no such queue"),
     Code.NOT_FOUND: Meaning(404, None, "there is nothing at this path"),
     Code.METHOD_NOT_ALLOWED: Meaning(405, None, "the path takes another method"),

@@ -175,6 +175,7 @@ async def test_the_largest_body_is_taken_and_one_byte_more_is_not(
         ("POST", NOTES, {"Idempotency-Key": b"\xe4"}, Code.BAD_HEADER),
         ("POST", NOTES, [("Idempotency-Key", "1"), ("Idempotency-Key", "2")], Code.BAD_HEADER),
         ("POST", NOTES, {"X": "y" * 20_000}, Code.HEAD_TOO_LARGE),
+        ("POST", NOTES, {"Origin": "http://a.page.somewhere"}, Code.FORBIDDEN),
     ],
 )
 async def test_a_business_error_is_said_in_a_word_and_a_line(

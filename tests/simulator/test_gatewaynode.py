@@ -102,17 +102,19 @@ async def test_before_a_refusal_is_told_it_is_on_disk_that_the_message_is_not_to
 async def test_the_same_holds_when_the_node_goes_away_for_long(
     topology: Topology, tmp_path: Path, idle_clock: MockClock
 ) -> None:
-    async with running(topology, "destination", tmp_path) as node:
-        async with an_outlet(topology, tmp_path, Recovery()) as outlet:
-            node.stop()
-            await trio.sleep(1)
-            with pytest.raises(NodeUnreachable):
-                await outlet.submit(ORDERS, order())
-            assert pending_after_a_kill(tmp_path) == 0
-            await trio.sleep(1)
-            assert not outlet.is_connected
-            with pytest.raises(NodeUnreachable, match="node destination is not running, or does not answer"):
-                await outlet.submit(ORDERS, order())
+    async with (
+        running(topology, "destination", tmp_path) as node,
+        an_outlet(topology, tmp_path, Recovery()) as outlet,
+    ):
+        node.stop()
+        await trio.sleep(1)
+        with pytest.raises(NodeUnreachable):
+            await outlet.submit(ORDERS, order())
+        assert pending_after_a_kill(tmp_path) == 0
+        await trio.sleep(1)
+        assert not outlet.is_connected
+        with pytest.raises(NodeUnreachable, match="node destination is not running, or does not answer"):
+            await outlet.submit(ORDERS, order())
 
 
 async def test_without_the_history_nothing_is_handed_in(topology: Topology, tmp_path: Path) -> None:
