@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import re
 import resource
 import signal
 import sys
@@ -78,13 +79,13 @@ async def run_gateway(
         HistoryError: the document history cannot be had.
     """
     topology, directory = options.place.topology, options.place.directory
-    node = topology.node_named(options.node).name
+    node, called = _names(options)
     lines = node_log(log or sys.stderr, f"{node} {options.name}")
     policy = _policy(options, node)
     limits = limits or Limits(connections=options.connections)
     _make_room(limits.connections)
     places.make(directory)
-    journal = directory / f"{node}-{options.name}.journal"
+    journal = directory / f"{called}.journal"
     owner = owner_in(journal)
     url = options.history or f"sqlite:///{directory.resolve() / HISTORY}"
     async with AsyncExitStack() as held:
@@ -116,8 +117,9 @@ async def serve(options: Options) -> None:
 
     Prints a line that begins with `ready` when requests are taken.
     """
+    _, called = _names(options)
     places.make(options.place.directory)
-    path = options.place.directory / f"{options.node}-{options.name}.log"
+    path = options.place.directory / f"{called}.log"
     server: Server | None = None
 
     async def end_at_signal(everything: trio.CancelScope) -> None:
@@ -146,7 +148,21 @@ async def _say_why(options: Options, log: Path, is_waiting: Callable[[], bool]) 
         complain(f"waits until node {options.node} runs ({start}); the log is {log}")
 
 
+def _names(options: Options) -> tuple[str, str]:
+    """The node's name, and what the gateway's files are called.
+
+    Raises:
+        UsageError: they cannot be called so, or there is no such node.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", options.name):
+        raise UsageError(f"--name {options.name!r}: files are called so; up to 40 letters, digits, - and _")
+    node = options.place.topology.node_named(options.node).name
+    return node, f"{node}-{options.name}"
+
+
 def _policy(options: Options, node: str) -> Policy:
+    if not re.fullmatch(r"[A-Za-z0-9-]{1,80}", options.key_header):
+        raise UsageError(f"--key-header {options.key_header!r}: a header has letters, digits and -")
     topology = options.place.topology
 
     def whole(name: str) -> str:

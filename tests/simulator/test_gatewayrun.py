@@ -263,6 +263,8 @@ async def test_two_gateways_of_one_node_have_names_of_their_own(topology: Topolo
         ({"host": "0.0.0.0"}, "0.0.0.0:0 can be reached from outside: ask for that with --allow-remote"),
         ({"host": "localhost"}, "localhost is no IP address: type --listen 127.0.0.1:8080"),
         ({"node": "destinatoin"}, "did you mean 'destination'"),
+        ({"name": "../other"}, "--name '../other': files are called so"),
+        ({"key_header": "Schlüssel"}, "--key-header 'Schlüssel': a header has letters"),
         ({"connections": 10**9}, "raise `ulimit -n`"),
         ({"history": "mysql://x"}, "sqlite"),
         ({"tokens": Path("nothing")}, "nothing: No such file or directory; name a file of tokens"),
