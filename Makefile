@@ -29,7 +29,7 @@ crash: $(DEMO)  ## ten minutes of killed nodes; proof at the end; ARGS="--minute
 kills: $(DEV)  ## a client killed 200 times while it sends and receives 1,000 messages
 	@MQPROTO_CLIENT_KILLS=200 $(VENV)/bin/python -m pytest tests/simulator/test_submission.py $(ARGS)
 
-producers: $(DEV)  ## producers who retry and hang up while gateway and node are killed 40 times, on both databases
+producers: $(DEV)  ## producers who retry and hang up while two gateways and a node are killed, 40 times on each database
 	@MQPROTO_GATEWAY_KILLS=40 $(VENV)/bin/python -m pytest tests/simulator/test_gatewayrun.py -k killed $(ARGS)
 
 powerloss: $(DEV)  ## the store after a power loss at every one of its writes; some minutes, needs strace

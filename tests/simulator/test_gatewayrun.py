@@ -40,12 +40,15 @@ def topology() -> Topology:
 
 
 class Storm:
-    """Producers who retry and go away, while the gateway and its node are killed."""
+    """Producers who retry and go away, while two gateways and their node are killed."""
 
     def __init__(self, topology: Topology, folder: Path, history: str, seed: int, keys: int) -> None:
         self.dice = chance(seed, "gateway storm")
         self.node = NodeProcess(topology, "destination", folder)
-        self.gateway = GatewayProcess(options_for(topology, folder, history=history))
+        self.gateways = [
+            GatewayProcess(options_for(topology, folder, history=history, name=name))
+            for name in ("first", "second")
+        ]
         self.keys = [f"order-{number}" for number in range(keys)]
         self.told: dict[str, set[str]] = {}
         """By key, the ids in answers 200."""
@@ -54,22 +57,27 @@ class Storm:
 
     async def run(self, kills: int) -> None:
         await self.node.start()
-        await self.gateway.start()
+        async with trio.open_nursery() as nursery:
+            for gateway in self.gateways:
+                nursery.start_soon(gateway.start)
         async with trio.open_nursery() as nursery:
             for key in self.keys:
                 nursery.start_soon(self.produce, key)
             for _ in range(kills):
                 await self._some_more_answers(8)
-                await self._kill(self.dice.choice(["gateway", "node", "both"]))
+                await self._kill(
+                    self.dice.choice(["gateway", "node", "both"]), self.dice.choice(self.gateways)
+                )
 
     async def produce(self, key: str) -> None:
         """Until it is told that the message is accepted, and once more."""
         while self.answers[key] < 2:
             with suppress(*NO_ANSWER):
+                port = self.dice.choice(self.gateways).port
                 if self.dice.random() < 0.2:
-                    await self._ask_and_go_away(key)
+                    await self._ask_and_go_away(port, key)
                     continue
-                answer = await ask(self.gateway.port, ORDERS, key.encode(), [("Idempotency-Key", key)])
+                answer = await ask(port, ORDERS, key.encode(), [("Idempotency-Key", key)])
                 if answer.status == 200:
                     self.told.setdefault(key, set()).add(answer.body["id"])
                     self.answers[key] += 1
@@ -78,8 +86,8 @@ class Storm:
                 assert answer.status >= 500, answer.body
             await trio.sleep(0.05)
 
-    async def _ask_and_go_away(self, key: str) -> None:
-        async with await trio.open_tcp_stream("127.0.0.1", self.gateway.port) as stream:
+    async def _ask_and_go_away(self, port: int, key: str) -> None:
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
             head = f"POST {ORDERS} HTTP/1.1\r\nHost: x\r\nIdempotency-Key: {key}\r\nContent-Length: {len(key)}\r\n\r\n"
             request = (head + key).encode()
             await stream.send_all(request[: self.dice.choice([len(request), len(request) - 1])])
@@ -94,14 +102,14 @@ class Storm:
     def _accepted(self) -> int:
         return sum(self.answers[key] for key in self.keys)
 
-    async def _kill(self, who: str) -> None:
+    async def _kill(self, who: str, gateway: GatewayProcess) -> None:
         if who != "node":
-            await self.gateway.kill()
+            await gateway.kill()
         if who != "gateway":
             await self.node.end(signal.SIGKILL)
         async with trio.open_nursery() as nursery:
             if who != "node":
-                nursery.start_soon(self.gateway.start)
+                nursery.start_soon(gateway.start)
             if who != "gateway":
                 nursery.start_soon(self.node.start)
 
@@ -115,7 +123,8 @@ async def test_whoever_is_killed_each_message_arrives_once(
         await storm.run(KILLS)
         found = await received(topology, "destination", tmp_path, "orders")
     finally:
-        await storm.gateway.kill()
+        for each in storm.gateways:
+            await each.kill()
         if storm.node.process is not None:
             with trio.CancelScope(shield=True):
                 await storm.node.end(signal.SIGKILL)
