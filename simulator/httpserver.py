@@ -194,11 +194,15 @@ class _Conversation:
         self._body_deadline = 0.0
 
     async def run(self) -> None:
-        """Until either side ends it."""
-        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+        """Until either side ends it. Whatever goes wrong in it ends no other."""
+        try:
             while await self._exchange():
                 self._http.start_next_cycle()
             await self._linger()
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        except Exception as error:
+            self._failed(error)
 
     async def turn_away(self) -> None:
         """There is no room."""
@@ -206,15 +210,16 @@ class _Conversation:
             await self._answer(self._server.explain(Fault.FULL))
             await self._linger()
 
+    def _failed(self, error: Exception) -> None:
+        self._server.log.error("failed", reason=f"{type(error).__name__}: {error}", exc_info=True)
+
     async def _exchange(self) -> bool:
         """One request and its answer; whether another may follow on this connection."""
         try:
             head = await self._head()
         except h11.RemoteProtocolError as error:
             too_large = error.error_status_hint == 431
-            await self._answer(
-                self._server.explain(Fault.HEAD_TOO_LARGE if too_large else Fault.MALFORMED), None
-            )
+            await self._answer(self._server.explain(Fault.HEAD_TOO_LARGE if too_large else Fault.MALFORMED))
             return False
         if head is None:
             return False
@@ -226,7 +231,7 @@ class _Conversation:
                 return False
             answer = self._server.explain(lost.fault)
         except Exception as error:
-            self._server.log.error("failed", reason=f"{type(error).__name__}: {error}", exc_info=True)
+            self._failed(error)
             answer = self._server.explain(Fault.FAILED)
         self._skip()
         await self._answer(answer, head)

@@ -32,7 +32,9 @@ def explain(fault: Fault) -> Answer:
 
 
 async def echo(request: Request) -> Answer:
-    """The method, the target, and the body."""
+    """The method, the target, and the body. We are no proxy."""
+    if request.method == "CONNECT":
+        return Answer(405, [], b"")
     body = b""
     while part := await request.part():
         body += part
@@ -261,6 +263,43 @@ async def test_a_bug_is_an_answer_and_a_line_in_the_log() -> None:
         await stream.send_all(GET)
         assert await answer_in(stream) == (500, b"failed")
     assert [line["reason"] for line in log.lines("failed")] == ["KeyError: 'what was it'"] * 2
+
+
+async def test_an_answer_that_is_none_ends_its_connection_and_no_other() -> None:
+    async def careless(request: Request) -> Answer:
+        return Answer(200, [("A name", "a value")] if request.target == "/a" else [], b"")
+
+    log = Log()
+    async with serving(careless, log) as (_, connect):
+        async with await connect() as stream:
+            await stream.send_all(GET)
+            assert await rest_of(stream) == b""
+        async with await connect() as stream:
+            await stream.send_all(GET.replace(b"/a", b"/b"))
+            assert await answer_in(stream) == (200, b"")
+    assert len(log.lines("failed")) == 1
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "HEAD /a HTTP/1.1",
+        "CONNECT x:80 HTTP/1.1",
+        "OPTIONS * HTTP/1.1",
+        "GET http://x/a HTTP/1.1",
+        "GET /a HTTP/1.0",
+        "GET /a HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket",
+        "GET /a HTTP/1.1\r\nConnection: close",
+        "PRI * HTTP/1.1",
+    ],
+)
+async def test_whatever_is_asked_is_answered(head: str, idle_clock: MockClock) -> None:
+    log = Log()
+    async with serving(log=log) as (_, connect), await connect() as stream:
+        await stream.send_all(f"{head}\r\nHost: x\r\n\r\n".encode())
+        status = b"405 Method Not Allowed" if head.startswith("CONNECT") else b"200 OK"
+        assert (await rest_of(stream)).startswith(b"HTTP/1.1 " + status + b"\r\n")
+    assert not log.lines("failed")
 
 
 # Many connections
