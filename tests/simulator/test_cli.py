@@ -125,7 +125,7 @@ def test_what_the_readme_shows_of_sending_once_is_what_the_commands_say(
     monkeypatch.setenv("MQPROTO_DIRECTORY", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lines.txt").write_text("first line\nsecond line\n")
-    [typed] = console_blocks("How do I send so that", "Why is my message stuck?")
+    [typed] = console_blocks("How do I send so that", "How do I hand in messages over HTTP?")
     with node(file, tmp_path), node(file, tmp_path, "intermediate"), node(file, tmp_path, "destination"):
         for command in typed:
             done = in_process(*shlex.split(command.text)[1:])
