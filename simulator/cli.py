@@ -158,6 +158,7 @@ for command in (
     commands.peek,
     commands.queues,
     commands.explain,
+    commands.history,
     commands.pause,
     commands.resume,
     commands.purge,

@@ -260,6 +260,53 @@ def explain(
     return DONE if oversee.is_known(subject, found) else FINDING
 
 
+def history(
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="MESSAGE|KEY",
+            help="A message by its identifier, as `mqproto send` prints it, or by its producer's id.",
+        ),
+    ],
+    log: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="One more log, beside those in the folder of the stores; repeatable.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """All that happened to a message, from the logs, and where it is now. Status 1 if nobody knows it.
+
+    Nodes write the steps of messages into their logs if they are started with --waypoints.
+    """
+    from simulator import oversee, story
+    from simulator.explain import Explainer
+
+    place = place_of(topology, directory)
+    logs = dict.fromkeys(path.resolve() for path in (*story.logs_in(place.directory), *(log or ())))
+    found = story.story_of(subject, logs, place.topology)
+    now = run_task(partial(story.whereabouts, place, found))
+    if as_json:
+        print_json(story.as_json(found, now, place.topology))
+    else:
+        explainer = Explainer(place.topology, *typed_again(topology, directory), in_full=False)
+        for line in (*story.told(found, place.topology), *story.told_now(now, explainer)):
+            print(line)
+    if not found.has_waypoints:
+        complain(
+            f"no log in {place.directory} has waypoints; nodes write them after `mqproto run --waypoints`"
+        )
+    if found.steps or any(map(oversee.knows, now)):
+        return DONE
+    complain(f"nobody knows {subject}: none of {len(logs)} logs, and no node that runs")
+    return FINDING
+
+
 def purge(
     queue: Annotated[
         str,

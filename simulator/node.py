@@ -141,6 +141,9 @@ class Node:
             # One transaction with one flush, for all that arrived since the last.
             self._store.commit(batch.writes)
             self.core.stored(self._store.size_bytes)
+        for note in batch.notes:
+            # Before anybody else can act upon it, so that the lines of several nodes are in order of cause.
+            self._log.info(note.name, **note.facts)
         for page in batch.reads:
             self.core.loaded(page, self._store.read(page), self._clock.now())
         for ping in batch.pings:
@@ -152,8 +155,6 @@ class Node:
         for close in batch.closes:
             self._transports.close(close)
         self._service.deliver(batch.deliveries)
-        for note in batch.notes:
-            self._log.info(note.name, **note.facts)
         if self._recording is not None:
             self._recording.flush()
         return batch

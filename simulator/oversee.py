@@ -96,9 +96,14 @@ def explained(explainer: Explainer, subject: str, found: Mapping[str, Explanatio
         yield f"nothing waits for {subject}" if subject else "nothing waits anywhere"
 
 
+def knows(found: Mapping[str, Explanation | None]) -> bool:
+    """Whether a node that runs has one of the messages that were asked after."""
+    return any(one.messages for one in found.values() if one is not None)
+
+
 def is_known(subject: str, found: Mapping[str, Explanation | None]) -> bool:
     """Whether a node knows of the message that was asked after; of queues, all is known."""
-    return not is_message(subject) or any(one.messages for one in found.values() if one is not None)
+    return not is_message(subject) or knows(found)
 
 
 def is_message(subject: str) -> bool:

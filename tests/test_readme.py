@@ -66,6 +66,8 @@ ELSEWHERE: Final[dict[str, str]] = {
         "tests/simulator/test_edges.py::test_what_the_readme_shows_of_the_gateway_is_what_it_says",
     ),
     "make producers": "tests/simulator/test_gatewayrun.py::test_whoever_is_killed_each_message_arrives_once",
+    "mqproto history": "tests/simulator/test_story.py::"
+    "test_the_story_of_a_real_message_is_what_the_readme_shows_though_a_node_was_killed",
     "mqproto replay": "tests/simulator/replay/test_command.py::test_what_the_readme_shows_is_what_the_command_says",
     "make truth": "tests/captures/pipeline/test_truth.py::"
     "test_what_tables_say_of_worlds_is_what_these_know_of_themselves",

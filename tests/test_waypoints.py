@@ -10,6 +10,7 @@ from mqproto.configuration import Settings
 from mqproto.errors import UsageError
 from mqproto.waypoints import DROPS, FOLLOWS, Waypoint, class_name, message_name, missing_before
 from mqproto.wire import MessageClass, TransactionHeader, TxSequenceId
+from tests.conformance import ROOT
 from tests.examples import a_user_message
 from tests.observing import arrive
 from tests.pair import Net, at, chain, guid_of, queue
@@ -308,3 +309,9 @@ def test_a_line_that_is_missing_is_missed(names: str, missing: list[int]) -> Non
 def test_a_class_goes_by_its_name_if_it_has_one() -> None:
     assert class_name(MessageClass.NACK_Q_PURGED) == "NACK_Q_PURGED"
     assert class_name(0x8123) == "0x8123"
+
+
+def test_the_readme_has_the_meaning_of_each_waypoint() -> None:
+    readme = (ROOT / "simulator" / "README.md").read_text("utf-8")
+    rows = "\n".join(f"| {waypoint.value} | {waypoint.meaning} |" for waypoint in Waypoint)
+    assert rows in readme
