@@ -64,12 +64,14 @@ class Step(NamedTuple):
 class Story:
     """What logs say.
 
+    nodes: the names of those who write waypoints by the table of what may follow what.
     messages: the identifiers of those that are meant: one, or all with the producer's key.
     left_out: how many steps more there are than the limit allows.
     spoilt: how many lines were no lines of a log.
     has_waypoints: whether any node has written waypoints of any message.
     """
 
+    nodes: frozenset[str] = frozenset()
     messages: set[str] = field(default_factory=set)
     steps: list[Step] = field(default_factory=list)
     left_out: int = 0
@@ -80,7 +82,7 @@ class Story:
         """The places of the steps before which a node must have done something else, and no line says so."""
         paths: dict[tuple[str, str, str], list[int]] = {}
         for place, step in enumerate(self.steps):
-            if step.event in WAYPOINTS and step.message and not step.facts.get("key"):
+            if step.event in WAYPOINTS and step.message and step.who in self.nodes:
                 paths.setdefault((step.message, step.who, step.copy_in), []).append(place)
         found = set()
         for places in paths.values():
@@ -106,7 +108,7 @@ def story_of(subject: str, logs: Iterable[Path], topology: Topology) -> Story:
     """
     paths = list(logs)
     identifier = MessageId.parse(subject)
-    story = Story()
+    story = Story(frozenset(topology.nodes))
     if identifier is not None:
         story.messages.add(str(identifier))
     else:

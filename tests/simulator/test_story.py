@@ -52,7 +52,11 @@ def test_the_lines_of_several_logs_come_in_order_of_time(tmp_path: Path) -> None
     sender = a_log(
         tmp_path, [line("accepted", at_s=1), line("sent", at_s=2), line("final-acknowledged", at_s=9)]
     )
-    other = a_log(tmp_path, [line("arrived", at_s=3, node="b"), line("forwarded", at_s=4, node="b")], "b.log")
+    other = a_log(
+        tmp_path,
+        [line("arrived", at_s=3, node="intermediate"), line("forwarded", at_s=4, node="intermediate")],
+        "b.log",
+    )
     assert events(FIRST, other, sender) == ["accepted", "sent", "arrived", "forwarded", "final-acknowledged"]
 
 
@@ -96,7 +100,7 @@ def test_an_order_ack_that_names_numbers_only_belongs_to_the_messages_with_these
             ack(1, 1),
             ack(4, 9),
             ack(1, 9, "7/2"),
-            ack(1, 9, node="b"),
+            ack(1, 9, node="intermediate"),
             line("sent", sequence="7/1", number=3),
         ],
     )
@@ -178,6 +182,15 @@ def test_where_lines_are_missing_it_is_said(tmp_path: Path) -> None:
     ]
 
 
+def test_a_trigger_and_a_gateway_have_paths_of_their_own(tmp_path: Path) -> None:
+    edges = [
+        line("accepted", node="sender gateway", key="k"),
+        line("duplicate-dropped", node="sender gateway", key="k"),
+    ]
+    calls = [line(event, node="trigger") for event in ("attempted", "rolled-back", "attempted", "committed")]
+    assert not story_of(FIRST, [a_log(tmp_path, [*edges, *calls])], THREE).missing()
+
+
 def test_a_step_is_told_in_words(tmp_path: Path) -> None:
     destination = THREE.nodes["destination"]
     format_name = str(destination.format_name(destination.queue("orders")))
@@ -186,7 +199,7 @@ def test_a_step_is_told_in_words(tmp_path: Path) -> None:
         tmp_path,
         [
             line("accepted", queue=format_name, sequence="7/1", number=3),
-            line("arrived", node="b", session=1, peer="127.0.0.1"),
+            line("arrived", node="intermediate", session=1, peer="127.0.0.1"),
             line("delivered", node="destination", queue="orders", consumer=1, delivery_count=-1),
             line("rolled-back", node="destination trigger", **facts),
         ],
