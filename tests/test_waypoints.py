@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mqproto import waypoints
 from mqproto.configuration import Settings
 from mqproto.errors import UsageError
 from mqproto.waypoints import DROPS, FOLLOWS, Waypoint, class_name, message_name, missing_before
@@ -251,6 +252,37 @@ def test_of_what_was_sent_before_a_restart_an_order_ack_tells_the_numbers() -> N
     assert "message" not in found
     assert (found["number"], found["last_number"]) == (1, 2)
     assert found["sequence"] == facts(net, "a", Waypoint.ACCEPTED)["sequence"]
+
+
+def test_only_so_many_messages_are_known_by_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waypoints, "REMEMBERED", 2)
+    net = a_chain()
+    for body in ("one", "two", "three", "four"):
+        net.send("a", at("c"), body, transactional=True)
+    net.pass_ms(1_000)
+    assert [Waypoint.ORDER_ACKNOWLEDGED in path(net, "a", ordinal) for ordinal in range(1, 5)] == [
+        *(True, True),
+        *(False, False),
+    ]
+    found = facts(net, "a", Waypoint.ORDER_ACKNOWLEDGED)
+    assert (found["number"], found["last_number"]) == (3, 4)
+
+
+def test_a_message_that_looks_like_an_acknowledgment_is_a_message() -> None:
+    net = a_chain()
+    net.send("a", at("c"), "QM Ordering Ack".encode("utf-16-le"), transactional=True)
+    net.pass_ms(1_000)
+    assert path(net, "c") == ["arrived", "queued", "stored"]
+
+
+def test_what_arrived_or_was_received_is_journaled_without_a_class() -> None:
+    net = a_chain()
+    net.send("a", at("c"), "hello", transactional=True, journal_positive=True)
+    net.pass_ms(1_000)
+    net.receive("c", "orders")
+    net.pass_ms(1_000)
+    assert path(net, "a")[-3:] == ["final-acknowledged", "journaled", "stored"]
+    assert facts(net, "a", Waypoint.JOURNALED)["queue"] == "system$;journal"
 
 
 def test_administration_acknowledgments_are_messages_and_order_acks_are_none() -> None:
