@@ -6,7 +6,6 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -414,7 +413,7 @@ async def hosting(topology: Topology, directory: Path, *, task_status: trio.Task
 
 async def test_an_express_message_whose_node_died_with_it_is_in_doubt(tmp_path: Path) -> None:
     """What the node had in memory alone is gone, so it cannot tell whether it had sent the message on."""
-    async with a_node_that_breaks_off(tmp_path, Operation.SEND, patience_s=60) as client:
+    async with a_node_that_breaks_off(Operation.SEND).client(tmp_path) as client:
         with pytest.raises(InDoubt, match="broke before it answered SEND"):
             await client.send(NOTES, b"")
 
@@ -490,43 +489,92 @@ async def test_a_client_of_a_node_that_has_stopped_hears_of_it(topology: Topolog
             await client.queues()
 
 
-@asynccontextmanager
-async def a_node_that_breaks_off(
-    tmp_path: Path, after: Operation, patience_s: float = 0
-) -> AsyncIterator[Client]:
-    """A client of something that answers like a node, and dies of one kind of request; then there is another."""
-    lives = count(1)
-    path = places.prepared(places.socket_path(tmp_path, "fake"))
-    results = {
-        Operation.RECEIVE: control.Messages(1, [encode_packet(a_user_message())], [1]),
-    }
+class FakeNode:
+    """Something that answers like a node, as `answers` says. Each connection finds another life of it."""
 
-    async def serve(stream: trio.SocketStream) -> None:
+    def __init__(
+        self, answers: Callable[[control.Frame, int], msgspec.Struct | EndOfConnection | None]
+    ) -> None:
+        self.connections = 0
+        self.requests: list[control.Frame] = []
+        self._answers = answers
+
+    async def serve(self, stream: trio.SocketStream) -> None:
+        """One connection."""
+        self.connections += 1
+        life = self.connections
         buffer = FrameBuffer()
         async with stream:
             async for chunk in stream:
                 for request in buffer.feed(chunk):
-                    if request.operation == after:
-                        return
+                    answer: msgspec.Struct | EndOfConnection | None
                     if request.operation == Operation.HELLO:
-                        result: msgspec.Struct = control.Hello(
-                            control.VERSION, "fake", b"guid", next(lives), 64
-                        )
+                        answer = control.Hello(control.VERSION, "fake", b"guid", life, control.PROFILE)
                     else:
-                        result = results[Operation(request.operation)]
-                    await stream.send_all(control.frame(Operation.DONE, request.request, result))
+                        self.requests.append(request)
+                        answer = self._answers(request, life)
+                    if isinstance(answer, EndOfConnection):
+                        return
+                    if answer is not None:
+                        await stream.send_all(control.frame(Operation.DONE, request.request, answer))
 
-    listening = trio.socket.socket(trio.socket.AF_UNIX)
-    await listening.bind(str(path))
-    listening.listen()
-    try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(trio.serve_listeners, serve, [trio.SocketListener(listening)])
-            async with connect_to(path, patience_s=patience_s) as client:
-                yield client
-            nursery.cancel_scope.cancel()
-    finally:
-        path.unlink()
+    @asynccontextmanager
+    async def client(self, tmp_path: Path, patience_s: float = 60) -> AsyncIterator[Client]:
+        """A client of it."""
+        path = places.prepared(places.socket_path(tmp_path, "fake"))
+        listening = trio.socket.socket(trio.socket.AF_UNIX)
+        await listening.bind(str(path))
+        listening.listen()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trio.serve_listeners, self.serve, [trio.SocketListener(listening)])
+                async with connect_to(path, patience_s=patience_s) as client:
+                    yield client
+                nursery.cancel_scope.cancel()
+        finally:
+            path.unlink()
+
+
+class EndOfConnection:
+    """Instead of an answer."""
+
+
+def a_node_that_breaks_off(after: Operation) -> FakeNode:
+    """It dies of one kind of request."""
+
+    def answer(request: control.Frame, _: int) -> msgspec.Struct | EndOfConnection:
+        if request.operation == after:
+            return EndOfConnection()
+        return control.Messages(1, [encode_packet(a_user_message())], [1])
+
+    return FakeNode(answer)
+
+
+async def test_an_operation_without_an_answer_is_invoked_again_after_a_time_out_under_its_identifier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Duplicate Operation Detection Support: two operations with the same identifier are totally identical."""
+    monkeypatch.setattr("simulator.exchange.SILENCE_S", 0.01)
+    node = FakeNode(lambda request, life: control.Sent([(request.identifier or 0, 1)]) if life == 3 else None)
+    async with node.client(tmp_path) as client:
+        sent = await client.send(ORDERS, b"x", transactional=True)
+    assert sent.ordinal == 0
+    assert node.connections == 3
+    assert len(node.requests) == 3
+    assert len(set(node.requests)) == 1, "the same request, the same identifier, the same parameter"
+
+
+async def test_no_more_operations_are_outstanding_than_the_node_remembers(tmp_path: Path) -> None:
+    """Duplicate Operation Detection Support: the number of identifiers kept is known to the invoker."""
+    node = FakeNode(lambda request, life: None)
+    async with trio.open_nursery() as nursery, node.client(tmp_path) as client:
+        for _ in range(2 * control.PROFILE):
+            nursery.start_soon(send, client)
+        while len(node.requests) < control.PROFILE:
+            await trio.lowlevel.checkpoint()
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        assert [request.identifier for request in node.requests] == list(range(control.PROFILE))
+        nursery.cancel_scope.cancel()
 
 
 async def send(client: Client) -> None:
@@ -574,22 +622,22 @@ async def send_back(client: Client) -> None:
 async def test_an_answer_that_never_comes_leaves_doubt(
     tmp_path: Path, operation: Operation, act: Callable[[Client], Awaitable[None]]
 ) -> None:
-    async with a_node_that_breaks_off(tmp_path, operation) as client:
+    async with a_node_that_breaks_off(operation).client(tmp_path, patience_s=0) as client:
         with pytest.raises(InDoubt, match=f"broke before it answered {operation.name}"):
             await act(client)
 
 
 async def test_what_may_be_asked_again_leaves_no_doubt(tmp_path: Path) -> None:
-    async with a_node_that_breaks_off(tmp_path, Operation.QUEUES) as client:
+    async with a_node_that_breaks_off(Operation.QUEUES).client(tmp_path, patience_s=0) as client:
         with pytest.raises(NodeUnreachable, match="connect again"):
             await client.queues()
-    async with a_node_that_breaks_off(tmp_path, Operation.HOLD) as client:
+    async with a_node_that_breaks_off(Operation.HOLD).client(tmp_path, patience_s=0) as client:
         with pytest.raises(NodeUnreachable, match="connect again"):
             await client.pause("orders")
 
 
 async def test_a_rollback_needs_no_answer(tmp_path: Path) -> None:
-    async with a_node_that_breaks_off(tmp_path, Operation.SETTLE) as client:
+    async with a_node_that_breaks_off(Operation.SETTLE).client(tmp_path, patience_s=0) as client:
         with pytest.raises(ZeroDivisionError):
             async with client.transaction("b"):
                 raise ZeroDivisionError
