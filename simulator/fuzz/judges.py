@@ -7,18 +7,17 @@ finding. `Foreign` judges anybody's function; codec.py has the judge of our own 
 from __future__ import annotations
 
 import builtins
-import importlib
 import os
-import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from mqproto.errors import UsageError
 from simulator.fuzz.bounds import TookTooLong
+from simulator.named import find
 
 BURST: Final = 500
 """So many mutations of one packet in a row, as what can be done to it is found out once."""
@@ -127,7 +126,7 @@ def find_function(target: str) -> Callable[[bytes], object]:
     Raises:
         UsageError: there is none.
     """
-    value = _find(target, "--target takes module:function, as in my.package.parser:read")
+    value = find(target, "--target takes module:function, as in my.package.parser:read")
     if not callable(value):
         raise UsageError(f"--target {target} is {type(value).__name__}, and cannot be called")
     function: Callable[[bytes], object] = value
@@ -144,23 +143,8 @@ def find_exceptions(names: Sequence[str]) -> tuple[type[BaseException], ...]:
     for name in names:
         value = getattr(builtins, name, None)
         if value is None:
-            value = _find(name, "--expect takes an exception of Python's, or module:Exception")
+            value = find(name, "--expect takes an exception of Python's, or module:Exception")
         if not (isinstance(value, type) and issubclass(value, BaseException)):
             raise UsageError(f"--expect {name} is no exception")
         found.append(value)
     return tuple(found)
-
-
-def _find(name: str, usage: str) -> Any:
-    module, colon, path = name.partition(":")
-    if not (module and colon and path):
-        raise UsageError(f"{name!r}: {usage}")
-    if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        value: Any = importlib.import_module(module)
-        for step in path.split("."):
-            value = getattr(value, step)
-    except Exception as error:  # Somebody else's module may fail in any way.
-        raise UsageError(f"{name!r} cannot be had: {type(error).__name__}: {error}") from None
-    return value
