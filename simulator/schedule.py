@@ -1,0 +1,154 @@
+"""Which message a trigger attempts next, and when it leases another: in order within each group, groups side by side.
+
+A queue hands out its first message that nobody has leased. A message that was rolled back is the first again, so what
+stood behind it waits for it; if the queue then hands out another one, it is gone. No sockets, no clock: time is an
+argument, and whoever owns a schedule says what happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import count
+from math import inf
+from typing import Final, Generic, TypeVar
+
+LEASE_LIMIT: Final = 64
+"""A node keeps so many transactions open for one connection."""
+LEASED_LIMIT_BYTES: Final = 64 * 2**20
+"""No further message is leased while those that are have so many bytes."""
+
+Message = TypeVar("Message", bound=Hashable)
+
+
+class _State(Enum):
+    HELD = auto()
+    """Leased; it waits for its turn, or until it is due."""
+    RUNNING = auto()
+    """Leased, and being attempted."""
+    AWAY = auto()
+    """Back in the queue, where it stays the first of its group."""
+
+
+@dataclass(slots=True, eq=False)
+class _Entry(Generic[Message]):
+    message: Message
+    group: Hashable
+    place: int
+    priority: int
+    size_bytes: int
+    state: _State = _State.HELD
+    due_s: float = -inf
+    expected: bool = False
+    """It was in the queue when the lease was asked for that is outstanding."""
+
+
+class Schedule(Generic[Message]):
+    """The messages that a trigger has leased, or has given back and will meet again.
+
+    Args:
+        parallel: so many are attempted at once, each of another group.
+        leases: so many are leased at once: those that are attempted, and those that wait behind one of their group.
+            With one, nothing is leased while a message that was rolled back is not yet due.
+    """
+
+    def __init__(self, parallel: int, leases: int = LEASE_LIMIT) -> None:
+        assert 1 <= parallel <= leases <= LEASE_LIMIT
+        self._parallel = parallel
+        self._limit = leases
+        self._groups: dict[Hashable, list[_Entry[Message]]] = {}
+        self._entries: dict[Message, _Entry[Message]] = {}
+        self._places = count()
+        self._asking = False
+
+    # What is to be done
+
+    def wants_lease(self, now_s: float) -> bool:
+        """Whether another message is to be asked for: somebody could attempt it, if it is of a group that is free."""
+        leased = [entry for entry in self._entries.values() if entry.state is not _State.AWAY]
+        running = sum(entry.state is _State.RUNNING for entry in leased)
+        return (
+            not self._asking
+            and len(leased) < self._limit
+            and running + len(self._ready(now_s)) < self._parallel
+            and sum(entry.size_bytes for entry in leased) < LEASED_LIMIT_BYTES
+            and not (self._limit == 1 and any(entry.due_s > now_s for entry in self._entries.values()))
+        )
+
+    def start(self, now_s: float) -> list[Message]:
+        """The messages whose turn it is; they are attempted from now on."""
+        running = sum(entry.state is _State.RUNNING for entry in self._entries.values())
+        chosen = self._ready(now_s)[: self._parallel - running]
+        for entry in chosen:
+            entry.state = _State.RUNNING
+        return [entry.message for entry in chosen]
+
+    def next_s(self, now_s: float) -> float:
+        """When there is something to do although nothing happens; infinity for never."""
+        return min((entry.due_s for entry in self._entries.values() if entry.due_s > now_s), default=inf)
+
+    def _ready(self, now_s: float) -> list[_Entry[Message]]:
+        """The first of each group if it is leased, waits and is due; in the order of the queue."""
+        first = (line[0] for line in self._groups.values())
+        ready = [entry for entry in first if entry.state is _State.HELD and entry.due_s <= now_s]
+        return sorted(ready, key=lambda entry: entry.place)
+
+    # What happened
+
+    def asked(self) -> None:
+        """A lease is asked for; there is one such question at a time."""
+        assert not self._asking
+        self._asking = True
+        for entry in self._entries.values():
+            entry.expected = entry.state is _State.AWAY
+
+    def leased(self, message: Message, group: Hashable, *, priority: int = 0, size_bytes: int = 0) -> None:
+        """The answer is a message.
+
+        priority: the queue hands out higher ones first.
+        """
+        self._asking = False
+        entry = self._entries.get(message)
+        if entry is not None:
+            assert entry.state is _State.AWAY, "a message is leased once at a time"
+            entry.state = _State.HELD
+            return
+        self._drop_expected(at_least=priority)
+        entry = _Entry(message, group, next(self._places), priority, size_bytes)
+        self._entries[message] = entry
+        self._groups.setdefault(group, []).append(entry)
+
+    def nothing_there(self) -> None:
+        """The answer is that there is no message, so what was given back has been taken by somebody else."""
+        self._asking = False
+        self._drop_expected(at_least=0)
+
+    def not_answered(self) -> None:
+        """The connection broke first, or the question was taken back."""
+        self._asking = False
+
+    def given_back(self, message: Message, due_s: float = -inf) -> None:
+        """Its lease is over and it may be in the queue: rolled back, or nobody knows.
+
+        due_s: not to be attempted again before.
+        """
+        entry = self._entries[message]
+        entry.state, entry.due_s, entry.expected = _State.AWAY, due_s, False
+
+    def settled(self, message: Message) -> None:
+        """It has left the queue for good."""
+        self._forget(self._entries[message])
+
+    def _drop_expected(self, at_least: int) -> None:
+        """These would have been handed out first."""
+        for entry in [*self._entries.values()]:
+            if entry.expected and entry.priority >= at_least:
+                self._forget(entry)
+
+    def _forget(self, entry: _Entry[Message]) -> None:
+        del self._entries[entry.message]
+        line = self._groups[entry.group]
+        line.remove(entry)
+        if not line:
+            del self._groups[entry.group]
