@@ -1,0 +1,127 @@
+"""Consumers behind HTTP that fail on cue, on a socket of this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+import h11
+import trio
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One request: its headers by their names in lower case, and its body."""
+
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What is answered.
+
+    cut: how many bytes of the body are sent before the connection is closed; None for all.
+    """
+
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    cut: int | None = None
+
+
+OK = Reply()
+ERROR = Reply(500)
+DROP = None
+"""The connection is closed instead of an answer."""
+
+
+def business_error(code: str, text: str = "", status: int = 422) -> Reply:
+    """A service code, and what it means."""
+    return Reply(status, json.dumps({"code": code, "message": text}).encode())
+
+
+Answering = Callable[[Seen], Awaitable[Reply | None]]
+
+
+class HttpConsumer:
+    """Requests as they came, each answered as `cues` say, in turn; by `otherwise` when these are used up."""
+
+    def __init__(self, *cues: Reply | None, otherwise: Reply | None = OK) -> None:
+        self.seen: list[Seen] = []
+        self.url = ""
+        self.under_way = 0
+        self.most_under_way = 0
+        self._cues = list(cues)
+        self._otherwise = otherwise
+        self.answering: Answering = self._by_cue
+
+    @property
+    def bodies(self) -> list[bytes]:
+        """Of all requests, in order."""
+        return [seen.body for seen in self.seen]
+
+    async def _by_cue(self, seen: Seen) -> Reply | None:
+        return self._cues.pop(0) if self._cues else self._otherwise
+
+    async def serve(self, stream: trio.SocketStream) -> None:
+        """One connection."""
+        try:
+            async with stream:
+                await self._serve(stream)
+        except trio.BrokenResourceError:
+            pass  # Whoever asked had no time for the answer.
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        connection = h11.Connection(h11.SERVER)
+        headers: dict[str, str] = {}
+        body = b""
+        while True:
+            event = connection.next_event()
+            if event is h11.NEED_DATA:
+                connection.receive_data(await stream.receive_some(65_536))
+            elif isinstance(event, h11.Request):
+                headers = {name.decode(): value.decode() for name, value in event.headers}
+            elif isinstance(event, h11.Data):
+                body += event.data
+            elif isinstance(event, h11.EndOfMessage):
+                seen = Seen(headers, body)
+                self.seen.append(seen)
+                self.under_way += 1
+                self.most_under_way = max(self.most_under_way, self.under_way)
+                try:
+                    reply = await self.answering(seen)
+                finally:
+                    self.under_way -= 1
+                if reply is None:
+                    return
+                await stream.send_all(_sent(connection, reply))
+                if reply.cut is not None or connection.our_state is not h11.DONE:
+                    return
+                connection.start_next_cycle()
+                headers, body = {}, b""
+            else:
+                return
+
+
+def _sent(connection: h11.Connection, reply: Reply) -> bytes:
+    headers = [("Content-Length", str(len(reply.body))), *reply.headers.items()]
+    head = connection.send(h11.Response(status_code=reply.status, headers=headers)) or b""
+    if reply.cut is not None:
+        return head + reply.body[: reply.cut]
+    data = connection.send(h11.Data(reply.body)) or b""
+    return head + data + (connection.send(h11.EndOfMessage()) or b"")
+
+
+@asynccontextmanager
+async def listening(consumer: HttpConsumer) -> AsyncIterator[HttpConsumer]:
+    """The consumer at a free port of this machine, until the end of the block."""
+    async with trio.open_nursery() as nursery:
+        serve = partial(trio.serve_tcp, consumer.serve, 0, host="127.0.0.1")
+        [listener] = await nursery.start(serve)
+        consumer.url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}/orders"
+        yield consumer
+        nursery.cancel_scope.cancel()
