@@ -169,6 +169,7 @@ app.command("return")(commands.send_back)
 
 
 app.command()(edges.gateway)
+app.command()(edges.trigger)
 app.command()(decoding.decode)
 app.command()(analysis.analyse)
 app.command()(reporting.report)

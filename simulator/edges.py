@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from mqproto.errors import UsageError
 from simulator.options import DONE, DirectoryOption, TopologyArgument, place_of, run_task
 
 
@@ -83,4 +84,136 @@ def gateway(
         allow_remote=allow_remote,
     )
     run_task(partial(serve, options))
+    return DONE
+
+
+def trigger(
+    topology: TopologyArgument,
+    queue: Annotated[str, typer.Argument(help=r"Such as 'destination\orders'.")],
+    url: Annotated[
+        str, typer.Option(help="Post each message to this URL.", metavar="URL", show_default=False)
+    ] = "",
+    call: Annotated[
+        str,
+        typer.Option(
+            help="Call this function with each message.", metavar="MODULE:FUNCTION", show_default=False
+        ),
+    ] = "",
+    error_queue: Annotated[
+        str,
+        typer.Option(
+            "--error-queue",
+            help="A transactional queue for copies of what cannot be processed; without one the sender hears of it.",
+            show_default=False,
+        ),
+    ] = "",
+    in_doubt_queue: Annotated[
+        str,
+        typer.Option(
+            "--in-doubt-queue",
+            help="The same for what may have been processed; by default the error queue.",
+            show_default=False,
+        ),
+    ] = "",
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=0.01, max=86_400, help="Seconds for an answer.")
+    ] = 30,
+    interval_s: Annotated[
+        float, typer.Option("--interval", min=0, max=86_400, help="Seconds until the second attempt.")
+    ] = 1,
+    factor: Annotated[
+        float, typer.Option(min=1, max=100, help="Each delay is so many times the one before.")
+    ] = 2,
+    limit_s: Annotated[
+        float, typer.Option("--max-delay", min=0, max=86_400, help="Seconds that no delay exceeds.")
+    ] = 60,
+    attempts: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="How often a message may be delivered.")
+    ] = 20,
+    jitter: Annotated[
+        float, typer.Option(min=0, max=1, help="By what share a delay may be shorter, message by message.")
+    ] = 0,
+    group_by: Annotated[
+        str,
+        typer.Option(
+            "--group-by",
+            help="correlation: messages with one correlation id are in order, others side by side.",
+            show_default=False,
+        ),
+    ] = "",
+    parallel: Annotated[
+        int | None,
+        typer.Option(min=1, max=64, help="How many groups at once; 8 with --group-by.", show_default=False),
+    ] = None,
+    error_field: Annotated[
+        str,
+        typer.Option(
+            "--error-field",
+            help="A field of the answer's JSON: what is in it is a service code, whatever the status.",
+            show_default=False,
+        ),
+    ] = "",
+    history: Annotated[
+        str,
+        typer.Option(
+            help="The document history's database; by default history.sqlite beside the nodes' stores.",
+            show_default=False,
+        ),
+    ] = "",
+    no_history: Annotated[
+        bool, typer.Option("--no-history", help="Go by the delivery count and the resolver alone.")
+    ] = False,
+    at_least_once: Annotated[
+        bool, typer.Option("--at-least-once", help="Look for no duplicates: every delivery is attempted.")
+    ] = False,
+    resolver: Annotated[
+        str,
+        typer.Option(
+            help="A URL or MODULE:FUNCTION that says NEW, DUPLICATE or IN_DOUBT of what may have been processed.",
+            show_default=False,
+        ),
+    ] = "",
+    name: Annotated[
+        str, typer.Option(help="Another for each trigger of the node: of its log, and in the history.")
+    ] = "trigger",
+    directory: DirectoryOption = None,
+) -> int:
+    """Have a service called for each message of a queue: once, in order, again if it fails. Until Ctrl-C or SIGTERM.
+
+    200 to 299 is success. 400 to 499 with a JSON field `code` is a business error: the message goes to the error queue.
+    Everything else rolls back, and the message is attempted again.
+
+    \b
+    $ mqproto trigger three-node orders --url http://127.0.0.1:8080/orders --error-queue 'destination\\errors'
+    """
+    from simulator.retries import Retries
+    from simulator.trigger import Policy
+    from simulator.triggerrun import Options, serve
+
+    if bool(url) == bool(call):
+        raise UsageError("say who is to be called: --url URL or --call MODULE:FUNCTION")
+    if no_history and history:
+        raise UsageError("--no-history uses none and --history names one: choose one")
+    if at_least_once and (history or resolver):
+        raise UsageError("--at-least-once looks for no duplicates: leave --history and --resolver out")
+    options = Options(
+        url=url,
+        function=call,
+        resolver=resolver,
+        error_field=error_field,
+        history=None if no_history else history,
+        detects=not at_least_once,
+        name=name,
+        policy=Policy(
+            error_queue=error_queue,
+            in_doubt_queue=in_doubt_queue,
+            timeout_s=timeout_s,
+            retries=Retries(
+                interval_s=interval_s, factor=factor, limit_s=limit_s, attempts=attempts, jitter=jitter
+            ),
+            group_by=group_by,
+            parallel=parallel or (8 if group_by else 1),
+        ),
+    )
+    run_task(partial(serve, place_of(topology, directory), queue, options))
     return DONE

@@ -32,7 +32,6 @@ from simulator.talk import Place
 
 DESCRIPTORS: Final = 64
 """Files and sockets beside those of connections."""
-HISTORY: Final = "history.sqlite"
 BACKLOG: Final = 1_024
 PATIENCE_S: Final = 2.0
 ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -87,7 +86,7 @@ async def run_gateway(
     places.make(directory)
     journal = directory / f"{called}.journal"
     owner = owner_in(journal)
-    url = options.history or f"sqlite:///{directory.resolve() / HISTORY}"
+    url = options.history or places.history_url(directory)
     async with AsyncExitStack() as held:
         listeners = [await held.enter_async_context(each) for each in await _listeners(options)]
         history = await held.enter_async_context(open_history(url))

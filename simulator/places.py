@@ -27,6 +27,11 @@ def store_path(directory: Path, name: str) -> Path:
     return directory / f"{name}.sqlite"
 
 
+def history_url(directory: Path) -> str:
+    """The document history of gateways and triggers, if nobody names another."""
+    return f"sqlite:///{directory.resolve() / 'history.sqlite'}"
+
+
 def socket_path(directory: Path, name: str) -> Path:
     """The Unix domain socket of a node, short enough for sun_path however long the directory's name is."""
     place = hashlib.sha256(os.fsencode(store_path(directory.resolve(), name))).hexdigest()[:16]

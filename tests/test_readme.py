@@ -69,6 +69,8 @@ ELSEWHERE: Final[dict[str, str]] = {
     "mqproto history": "tests/simulator/test_story.py::"
     "test_the_story_of_a_real_message_is_what_the_readme_shows_though_a_node_was_killed",
     "mqproto replay": "tests/simulator/replay/test_command.py::test_what_the_readme_shows_is_what_the_command_says",
+    "mqproto trigger": "tests/simulator/test_triggerrun.py::"
+    "test_what_the_readme_shows_of_a_trigger_is_what_it_logs",
     "make truth": "tests/captures/pipeline/test_truth.py::"
     "test_what_tables_say_of_worlds_is_what_these_know_of_themselves",
     "make rotation": WATCHED,

@@ -53,9 +53,13 @@ class Log(io.StringIO):
     async def at_least(self, count: int, event: str) -> list[dict[str, Any]]:
         """All lines about an event, as soon as there are so many."""
         while len(self.lines(event)) < count:
-            self._written = trio.Event()
-            await self._written.wait()
+            await self.more()
         return self.lines(event)
+
+    async def more(self) -> None:
+        """Wait for the next line."""
+        self._written = trio.Event()
+        await self._written.wait()
 
 
 @asynccontextmanager
