@@ -128,6 +128,13 @@ def blocks(markdown: str) -> Iterator[Block]:
             yield Block(language.strip(), "\n".join(content), number + 1)
 
 
+def console_blocks(heading: str) -> list[list[Command]]:
+    """What simulator/README.md has people type, in the section with a heading that begins so."""
+    readme = (ROOT / "simulator" / "README.md").read_text("utf-8")
+    section, _, _ = readme[readme.index(f"## {heading}") + 1 :].partition("\n## ")
+    return [list(commands(block)) for block in blocks(section) if block.language == "console"]
+
+
 def commands(block: Block) -> Iterator[Command]:
     """The commands of a `console` or `sh` block; a line that ends in a backslash goes on in the next.
 

@@ -17,7 +17,6 @@ from simulator.bench import example
 from simulator.cli import DONE, FINDING, MISUSE, run_command
 from simulator.places import store_path
 from simulator.topology import load
-from tests.conformance import ROOT
 from tests.simulator.typed import (
     COMMAND,
     TIMEOUT_S,
@@ -28,7 +27,7 @@ from tests.simulator.typed import (
     node,
     topology_file,
 )
-from tests.test_readme import Command, blocks, commands
+from tests.test_readme import Command, console_blocks
 
 
 @pytest.mark.parametrize(
@@ -110,13 +109,6 @@ def send_to(file: Path, directory: Path, body: bytes) -> Done:
     return in_process("send", r"destination\orders", "-", "-t", file, "-d", directory, stdin=body)
 
 
-def console_blocks(heading: str, following: str) -> list[list[Command]]:
-    """What simulator/README.md has people type, between two headings."""
-    readme = (ROOT / "simulator" / "README.md").read_text("utf-8")
-    section = readme[readme.index(f"## {heading}") : readme.index(f"## {following}")]
-    return [list(commands(block)) for block in blocks(section) if block.language == "console"]
-
-
 def test_what_the_readme_shows_of_sending_once_is_what_the_commands_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,7 +117,7 @@ def test_what_the_readme_shows_of_sending_once_is_what_the_commands_say(
     monkeypatch.setenv("MQPROTO_DIRECTORY", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lines.txt").write_text("first line\nsecond line\n")
-    [typed] = console_blocks("How do I send so that", "How do I hand in messages over HTTP?")
+    [typed] = console_blocks("How do I send so that")
     with node(file, tmp_path), node(file, tmp_path, "intermediate"), node(file, tmp_path, "destination"):
         for command in typed:
             done = in_process(*shlex.split(command.text)[1:])
@@ -165,7 +157,7 @@ def test_what_the_readme_shows_of_a_stuck_message_is_what_the_commands_say(
         # The consumer is ahead of the OrderAck.
         eventually(lambda: "sender to" not in in_process("explain").out, lambda: in_process("explain").out)
 
-    stuck, dead = console_blocks("Why is my message stuck?", "How do I write a topology?")
+    stuck, dead = console_blocks("Why is my message stuck?")
     with node(file, tmp_path), node(file, tmp_path, "intermediate"):
         with node(file, tmp_path, "destination"):
             in_process("send", "orders", "--body", "hello")

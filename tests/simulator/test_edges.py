@@ -11,9 +11,8 @@ import pytest
 
 from simulator.options import MISUSE
 from tests.conformance import ROOT
-from tests.simulator.test_cli import console_blocks
 from tests.simulator.typed import COMMAND, in_process, node, topology_file
-from tests.test_readme import Command
+from tests.test_readme import Command, console_blocks
 
 
 def curl(command: Command, port: int) -> str:
@@ -27,7 +26,7 @@ def curl(command: Command, port: int) -> str:
 
 def test_what_the_readme_shows_of_the_gateway_is_what_it_says(tmp_path: Path) -> None:
     file = topology_file(tmp_path)
-    [[start], requests] = console_blocks("How do I hand in messages over HTTP?", "Why is my message stuck?")
+    [[start], requests] = console_blocks("How do I hand in messages over HTTP?")
     assert start.text == "mqproto gateway three-node sender"
     command = [*COMMAND, "gateway", str(file), "sender", "--directory", str(tmp_path), "--free-port"]
     with node(file, tmp_path):

@@ -25,9 +25,8 @@ from simulator.topology import Topology, parse
 from tests.conformance import ROOT
 from tests.simulator.consumers import DROP, OK, HttpConsumer, Reply, Seen, business_error, listening
 from tests.simulator.running import running_with_client
-from tests.simulator.test_cli import console_blocks
 from tests.simulator.test_trigger import TOPOLOGY, send, taken_from
-from tests.test_readme import blocks, shows
+from tests.test_readme import blocks, console_blocks, shows
 
 
 @pytest.fixture
@@ -205,7 +204,7 @@ async def test_a_trigger_that_is_stopped_during_the_call_lets_it_end(desk: Clien
 
 async def test_what_the_readme_shows_of_a_trigger_is_what_it_logs(tmp_path: Path) -> None:
     page = (ROOT / "simulator" / "README.md").read_text("utf-8")
-    [[shown]] = console_blocks("How do I have my service called", "What happened to my message?")
+    [[shown]] = console_blocks("How do I have my service called")
     [log] = [block.text for block in blocks(page) if block.text.startswith('{"node": "destination trigger"')]
     file = tmp_path / "shop.toml"
     file.write_text(TOPOLOGY.replace("desk", "destination"))

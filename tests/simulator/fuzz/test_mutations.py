@@ -52,7 +52,7 @@ def test_whatever_the_bytes_are_they_can_be_mutated_and_the_dice_repeat_it(data:
     first, again = random.Random(seed), random.Random(seed)
     for _ in range(20):
         assert mutate(data, first) == mutate(data, again)
-    assert len(list(mutants(data))) >= len(data)
+    assert len(list(mutants(data))) >= min(len(data), 500)
 
 
 # The classes of number that broke parsers: what is left when C has computed with 32 bits.

@@ -28,7 +28,6 @@ from simulator.recorder import Recorder
 from simulator.replay.command import Options
 from simulator.supervisor import supervised
 from simulator.topology import load
-from tests.conformance import ROOT
 from tests.conversations import CLIENT, DESTINATION, SENDER, SERVER, answered, handshake, write
 from tests.simulator.replay.runs import (
     Peer,
@@ -41,7 +40,7 @@ from tests.simulator.replay.runs import (
     settled,
     texts,
 )
-from tests.test_readme import blocks, commands
+from tests.test_readme import console_blocks
 
 COUNT = 30
 
@@ -294,9 +293,7 @@ async def test_what_the_readme_shows_is_what_the_command_says(tmp_path: Path, id
         await settled(sender)
     async with a_destination(tmp_path) as (_, address):
         report = await played(capture, address)
-    readme = (ROOT / "simulator" / "README.md").read_text("utf-8")
-    section = readme[readme.index("## How do I replay") : readme.index("## Why is my message stuck?")]
-    [command] = [each for block in blocks(section) for each in commands(block)]
+    [[command]] = console_blocks("How do I replay")
     assert command.text.startswith("mqproto replay run-sender.pcapng --to ")
     printed, shown = (without_figures(text) for text in ("\n".join(report.as_lines()), command.output or ""))
     fields = {line for line in printed + shown if " -> " in line}
