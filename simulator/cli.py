@@ -57,22 +57,61 @@ def demo(
         Path | None,
         typer.Option("--input", "-i", help="Send each file of this folder, or each line of this file."),
     ] = None,
-    count: Annotated[int, typer.Option(min=1, max=100_000, help="How many orders to generate.")] = 4_000,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=100_000,
+            help="How many orders to generate; 4,000, and 2,000 with --edges.",
+            show_default=False,
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="What the generated orders are made from.")] = 0,
     capture: Annotated[
         Path | None, typer.Option(help="The pcapng to write; by default one in a new temporary folder.")
     ] = None,
+    edges: Annotated[
+        bool, typer.Option("--edges", help="With HTTP at both ends; the gateway and the trigger die too.")
+    ] = False,
+    history: Annotated[
+        str,
+        typer.Option(
+            metavar="URL", help="With --edges: the document history's database.", show_default=False
+        ),
+    ] = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Three nodes, traffic, broken links, killed nodes; proof at the end, and a capture for Wireshark."""
+    """Three nodes, traffic, broken links, killed nodes; proof at the end, and a capture for Wireshark.
+
+    With --edges, producers and a consumer speak HTTP, and both fail as they may; each message is processed once.
+    """
     from simulator import demo, screen, workload
 
+    if edges:
+        if source or capture:
+            raise UsageError("--edges makes its own orders and no capture: leave --input and --capture out")
+        return _demo_with_edges(count or 2_000, seed, history, as_json)
+    if history:
+        raise UsageError("--history is for --edges")
+    count = count or 4_000
     work = workload.from_path(source) if source else workload.orders(count, seed)
     report = run_task(partial(demo.run_demo, work, capture, screen.ProgressScreen(quiet=as_json)))
     if as_json:
         print_json(report.as_json())
     else:
         screen.show_report(report)
+    return FINDING if report.broken else DONE
+
+
+def _demo_with_edges(count: int, seed: int, history: str, as_json: bool) -> int:
+    from simulator import edgesdemo, edgesreport, screen
+
+    show = screen.ProgressScreen(quiet=as_json)
+    report = run_task(partial(edgesdemo.run_edges_demo, count, seed, history=history, screen=show))
+    if as_json:
+        print_json(report.as_json())
+    else:
+        edgesreport.show(report)
     return FINDING if report.broken else DONE
 
 

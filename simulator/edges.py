@@ -9,7 +9,15 @@ from typing import Annotated
 import typer
 
 from mqproto.errors import UsageError
-from simulator.options import DONE, DirectoryOption, TopologyArgument, place_of, run_task
+from simulator.options import (
+    DONE,
+    DirectoryOption,
+    SupervisedOption,
+    TopologyArgument,
+    end_with_input,
+    place_of,
+    run_task,
+)
 
 
 def gateway(
@@ -54,6 +62,7 @@ def gateway(
         int, typer.Option(min=1, max=50_000, help="At once; one more is told to come back later.")
     ] = 1_000,
     allow_remote: Annotated[bool, typer.Option("--allow-remote", help="Listen beyond loopback.")] = False,
+    supervised: SupervisedOption = False,
 ) -> int:
     """Take messages by HTTP: POST /queues/NAME/messages is answered 200 once the message is on disk at the node.
 
@@ -67,6 +76,8 @@ def gateway(
     from simulator.gatewayrun import Options, serve
     from simulator.topology.file import read_address
 
+    if supervised:
+        end_with_input()
     host, port = read_address(listen, "--listen", 8080)
     options = Options(
         place=place_of(topology, directory),
@@ -177,6 +188,7 @@ def trigger(
         str, typer.Option(help="Another for each trigger of the node: of its log, and in the history.")
     ] = "trigger",
     directory: DirectoryOption = None,
+    supervised: SupervisedOption = False,
 ) -> int:
     """Have a service called for each message of a queue: once, in order, again if it fails. Until Ctrl-C or SIGTERM.
 
@@ -189,6 +201,9 @@ def trigger(
     from simulator.retries import Retries
     from simulator.trigger import Policy
     from simulator.triggerrun import Options, serve
+
+    if supervised:
+        end_with_input()
 
     if bool(url) == bool(call):
         raise UsageError("say who is to be called: --url URL or --call MODULE:FUNCTION")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import sys
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
@@ -44,6 +46,7 @@ NodeOption = Annotated[str | None, typer.Option("--node", "-n", help="The node t
 WaypointsOption = Annotated[
     bool, typer.Option("--waypoints", help="Log each step of each message, for mqproto history.")
 ]
+SupervisedOption = Annotated[bool, typer.Option("--supervised", hidden=True)]
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
 
 T = TypeVar("T")
@@ -82,6 +85,17 @@ def run_task(task: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return trio.run(task)
     except BaseExceptionGroup as group:
         raise only_one(group) from None
+
+
+def end_with_input() -> None:
+    """End this process, as SIGTERM does, when its standard input ends: so it does not outlive who started it."""
+
+    def wait() -> None:
+        while os.read(sys.stdin.fileno(), 1_024):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="input", daemon=True).start()
 
 
 def only_one(error: BaseException) -> BaseException:

@@ -67,6 +67,11 @@ class ProgressScreen:
         if self._console.is_terminal:
             self._console.print(text, markup=False)
 
+    def show(self, text: str) -> None:
+        """One line that is replaced by the next."""
+        if self._live is not None:
+            self._live.update(text)
+
     def update(self, nodes: Mapping[str, NodeCount], caption: str) -> None:
         """The counts of each node, and a line below them."""
         if self._live is not None:
@@ -99,10 +104,11 @@ def show_report(report: DemoReport) -> None:
         console.print(f"{name:<26} {value}", markup=False)
     console.print()
     console.print(f"capture, for Wireshark:    {report.capture}", markup=False)
-    _show_verdict(console, report.broken, "every message arrived once, in order, as it was sent")
+    show_verdict(console, report.broken, "every message arrived once, in order, as it was sent")
 
 
-def _show_verdict(console: Console, broken: list[str], kept: str) -> None:
+def show_verdict(console: Console, broken: list[str], kept: str) -> None:
+    """The promises that were not kept, or that they were."""
     for promise in broken:
         console.print("[bold red]broken:[/] ", end="")
         console.print(promise, markup=False)
@@ -177,7 +183,7 @@ def show_crash_report(report: CrashReport) -> None:
         console.print(
             f"the same kills again:      mqproto crash --minutes {report.minutes:g} --seed {report.seed}"
         )
-    _show_verdict(console, report.broken, "every accepted message arrived; orders once and in order")
+    show_verdict(console, report.broken, "every accepted message arrived; orders once and in order")
 
 
 def kill_table(report: CrashReport) -> Table:

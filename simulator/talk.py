@@ -22,6 +22,7 @@ from mqproto.wire import INFINITE
 from simulator import places
 from simulator.client import ReceivedMessage, Reject, connect
 from simulator.control import Settlement
+from simulator.errorcopy import FailureNote
 from simulator.submission import receive_all, send_all
 from simulator.topology import Topology, load
 from simulator.topology.errors import nearest
@@ -324,6 +325,7 @@ def message_as_json(message: ReceivedMessage) -> dict[str, Any]:
         body: dict[str, str] = {"body": message.body.decode("utf-8")}
     except UnicodeDecodeError:
         body = {"body_base64": base64.b64encode(message.body).decode("ascii")}
+    note = FailureNote.of(message.extension)
     return {
         "id": str(message.id),
         "label": message.label.encode("utf-8", "replace").decode("utf-8"),
@@ -333,5 +335,6 @@ def message_as_json(message: ReceivedMessage) -> dict[str, Any]:
         **({} if message.message_class == "NORMAL" else {"class": message.message_class}),
         **({"correlation": str(message.correlation)} if message.correlation else {}),
         **({"response_queue": message.response_queue} if message.response_queue else {}),
+        **({"failure": note.failure, "reason": note.reason, "attempts": note.attempts} if note else {}),
         **body,
     }

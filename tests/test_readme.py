@@ -65,6 +65,10 @@ ELSEWHERE: Final[dict[str, str]] = {
         ["mqproto gateway", "curl --data"],
         "tests/simulator/test_edges.py::test_what_the_readme_shows_of_the_gateway_is_what_it_says",
     ),
+    "mqproto demo --edges": "tests/simulator/test_edgesdemo.py::"
+    "test_whatever_is_killed_each_message_is_processed_once_or_is_in_the_error_queue",
+    "make kills": "tests/simulator/test_submission.py::"
+    "test_a_client_that_is_killed_again_and_again_neither_loses_nor_doubles",
     "make producers": "tests/simulator/test_gatewayrun.py::test_whoever_is_killed_each_message_arrives_once",
     "mqproto history": "tests/simulator/test_story.py::"
     "test_the_story_of_a_real_message_is_what_the_readme_shows_though_a_node_was_killed",

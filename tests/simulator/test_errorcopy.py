@@ -10,6 +10,7 @@ from mqproto.wire.messages import user_message
 from simulator.envelope import ENVELOPE_LIMIT_BYTES, Envelope
 from simulator.errorcopy import ROOM_BYTES, FailureNote, copy_for
 from simulator.received import ReceivedMessage
+from simulator.talk import message_as_json
 
 MANAGER = Guid(bytes(range(16)))
 NOTE = FailureNote(
@@ -77,3 +78,14 @@ def test_the_largest_message_has_a_copy_without_a_note() -> None:
     draft.check()
     assert draft.extension == b""
     assert copy_for(message(bytes(ROOM_BYTES - 1_000)), NOTE).extension != b""
+
+
+def test_whoever_peeks_into_an_error_queue_is_told_why_each_message_is_there() -> None:
+    shown = message_as_json(message(extension=copy_for(message(), NOTE).extension))
+    assert (shown["failure"], shown["reason"], shown["attempts"]) == (
+        "business error",
+        "E1: no such account",
+        3,
+    )
+    for extension in (b"", b"\0\1", b'{"envelope": 1, "content_type": "text/plain"}'):
+        assert "failure" not in message_as_json(message(extension=extension))

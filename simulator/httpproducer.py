@@ -1,0 +1,129 @@
+"""Producers that hand in messages over HTTP by "Message Producer Rules", and are no more reliable than anybody else.
+
+Each sends its messages one after the other, and each of them again, under the same id, until it has an answer that is
+final. Now and then one hangs up before the answer comes, or asks again although it had one.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+import httpx
+import trio
+
+TIMEOUT_S: Final = 10.0
+HURRY_S: Final = (0.001, 0.02)
+"""How long a producer waits that is going to hang up: some of these requests get through, and some do not."""
+PAUSE_LIMIT_S: Final = 0.25
+"""A gateway may ask for more; here nobody has the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message to hand in.
+
+    queue: as the URL has it.
+    """
+
+    key: str
+    queue: str
+    body: bytes
+    label: str
+    group: int
+
+
+@dataclass(slots=True)
+class Handover:
+    """What became of messages at the gateway.
+
+    accepted: the message's identifier, by key, in the order of the answers.
+    refused: the service code, by key.
+    wrong: answers that break a promise, in words.
+    """
+
+    requests: int = 0
+    retries: Counter[str] = field(default_factory=Counter)
+    """By why the answer before was not final."""
+    asked_again: int = 0
+    """Requests for messages that had their 200."""
+    accepted: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+
+
+class Producer:
+    """One of them.
+
+    Args:
+        url: of the gateway.
+        handover: where to note what became of each message; producers may share one.
+        hurry, doubt: how often it hangs up, and asks again.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        messages: list[Outgoing],
+        handover: Handover,
+        dice: random.Random,
+        hurry: float = 0.03,
+        doubt: float = 0.03,
+    ) -> None:
+        self._url = url
+        self._messages = messages
+        self._handover = handover
+        self._dice = dice
+        self._hurry = hurry
+        self._doubt = doubt
+
+    async def run(self) -> None:
+        """Hand in all of them."""
+        async with httpx.AsyncClient(base_url=self._url, timeout=TIMEOUT_S) as client:
+            for message in self._messages:
+                while not await self._post(client, message):
+                    pass
+                if message.key in self._handover.accepted and self._dice.random() < self._doubt:
+                    self._handover.asked_again += 1
+                    while not await self._post(client, message):
+                        pass
+
+    async def _post(self, client: httpx.AsyncClient, message: Outgoing) -> bool:
+        """One request; whether its answer is final."""
+        handover = self._handover
+        timeout_s = TIMEOUT_S
+        if self._dice.random() < self._hurry:
+            timeout_s = self._dice.uniform(*HURRY_S)
+        headers = {
+            "Idempotency-Key": message.key,
+            "Content-Type": "application/json",
+            "MQ-Label": message.label,
+            "MQ-Correlation-Id": f"{message.group:040x}",
+        }
+        handover.requests += 1
+        try:
+            answer = await client.post(
+                f"/queues/{message.queue}/messages", content=message.body, headers=headers, timeout=timeout_s
+            )
+        except httpx.TimeoutException:
+            handover.retries["hung up" if timeout_s < TIMEOUT_S else "no answer in time"] += 1
+            return False
+        except httpx.TransportError:
+            handover.retries["no connection, or it broke"] += 1
+            await trio.sleep(PAUSE_LIMIT_S)
+            return False
+        said = json.loads(answer.content)
+        if answer.status_code == 200:
+            first = handover.accepted.setdefault(message.key, said["id"])
+            if first != said["id"]:
+                handover.wrong.append(f"{message.key} was accepted as {first} and as {said['id']}")
+            return True
+        if answer.status_code < 500 and answer.status_code != 429:
+            handover.refused[message.key] = said["code"]
+            return True
+        handover.retries[said["code"]] += 1
+        await trio.sleep(min(PAUSE_LIMIT_S, float(answer.headers.get("Retry-After", 0))))
+        return False
