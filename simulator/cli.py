@@ -198,6 +198,7 @@ for command in (
     commands.queues,
     commands.explain,
     commands.history,
+    commands.validate,
     commands.pause,
     commands.resume,
     commands.purge,

@@ -307,6 +307,37 @@ def history(
     return FINDING
 
 
+def validate(
+    scenarios: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SCENARIO]...",
+            help="Shipped ones by their names, or .toml files; all that are shipped by default.",
+        ),
+    ] = None,
+    show_list: Annotated[bool, typer.Option("--list", help="Say what there is, and run none.")] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """A consumer that fails on cue, and all before it: each stage counted. Status 1 if one is not as expected."""
+    from rich.console import Console
+
+    from simulator import validate as running
+    from simulator import validation
+
+    chosen = {name: validation.load(name) for name in scenarios or validation.shipped()}
+    if show_list:
+        for name, scenario in chosen.items():
+            print(f"{name}: {scenario.title} ({scenario.heading})")
+        return DONE
+    with Console(stderr=True).status("") as status:
+        outcomes = run_task(partial(running.validate, chosen, status.update))
+    if as_json:
+        print_json(validation.as_json(outcomes))
+    else:
+        validation.show(outcomes)
+    return DONE if all(outcome.holds for outcome in outcomes) else FINDING
+
+
 def purge(
     queue: Annotated[
         str,

@@ -117,7 +117,7 @@ def story_of(subject: str, logs: Iterable[Path], topology: Topology) -> Story:
     for path in paths:
         for line in _lines(path, story):
             story.has_waypoints = story.has_waypoints or _has_waypoint(line)
-            if any(name in line for name in steps.sought) and not steps.take(_step(line)):
+            if any(name in line for name in steps.sought) and not steps.take(read_step(line)):
                 story.spoilt += 1
     story.steps, story.left_out = steps.in_order(), steps.left_out
     return story
@@ -129,7 +129,7 @@ def _messages_with(key: str, paths: Iterable[Path]) -> set[str]:
     sought = _quoted(key)
     for path in paths:
         for line in _lines(path, Story()):
-            step = _step(line) if sought in line else None
+            step = read_step(line) if sought in line else None
             if step is not None and step.facts.get("key") == key and step.message:
                 found.add(step.message)
                 if len(found) == MESSAGES_LIMIT:
@@ -221,7 +221,7 @@ def _opened(path: Path) -> BinaryIO:
     return cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
 
 
-def _step(line: bytes) -> Step | None:
+def read_step(line: bytes) -> Step | None:
     """What a line says; None if it is no line of a log."""
     try:
         said = EVERYTHING.decode(line)

@@ -72,6 +72,8 @@ ELSEWHERE: Final[dict[str, str]] = {
     "make producers": "tests/simulator/test_gatewayrun.py::test_whoever_is_killed_each_message_arrives_once",
     "mqproto history": "tests/simulator/test_story.py::"
     "test_the_story_of_a_real_message_is_what_the_readme_shows_though_a_node_was_killed",
+    "mqproto validate": "tests/simulator/test_validate.py::"
+    "test_each_stage_is_reached_as_often_as_the_documents_say",
     "mqproto replay": "tests/simulator/replay/test_command.py::test_what_the_readme_shows_is_what_the_command_says",
     "mqproto trigger": "tests/simulator/test_triggerrun.py::"
     "test_what_the_readme_shows_of_a_trigger_is_what_it_logs",
