@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -29,31 +29,29 @@ from simulator.envelope import Envelope
 from simulator.errorcopy import FailureNote
 from simulator.httpproducer import Handover, Outgoing, Producer
 from simulator.links import is_free
-from simulator.log import node_log
 from simulator.screen import ProgressScreen
 from simulator.story import logs_in, story_of, told
 from simulator.supervisor import READY, READY_TIMEOUT_S, NodeError, NodeProcess, Supervisor, supervised
 from simulator.topology import Topology, load
-from simulator.unreliableconsumer import CALLS, QUESTIONS, Act, UnreliableConsumer
+from simulator.validator import QUESTIONS, Cue, Validator
 
 PRODUCERS: Final = 8
 INVALID: Final = 0.01
 """Of all messages, so many are such that the consumer will never accept them."""
 MISSPELT: Final = 0.005
 """So many are handed in for a queue that does not exist."""
-ACTS: Final = {
-    Act.PROCESS: 0.90,
-    Act.FAIL: 0.03,
-    Act.HANG_UP: 0.02,
-    Act.PROCESS_AND_HANG_UP: 0.02,
-    Act.PROCESS_AND_FAIL: 0.02,
-    Act.HANG: 0.005,
-    Act.PROCESS_AND_HANG: 0.005,
+CUES: Final = {
+    Cue.ACCEPT: 0.90,
+    Cue.FAIL: 0.03,
+    Cue.REFUSE: 0.02,
+    Cue.DIE: 0.02,
+    Cue.FAIL_LATE: 0.02,
+    Cue.TIME_OUT: 0.005,
+    Cue.LATE: 0.005,
 }
 """What the consumer does with a message that is valid, and how often."""
 ANSWER_S: Final = 0.5
 """How long the trigger waits for it."""
-HANG_S: Final = 1.0
 GATEWAY: Final = "gateway"
 TRIGGER: Final = "trigger"
 VICTIMS: Final = (
@@ -148,7 +146,7 @@ class EdgesDemo:
         shares = [count // PRODUCERS + (number < count % PRODUCERS) for number in range(PRODUCERS)]
         self._messages = [messages_of(number, share, seed) for number, share in enumerate(shares)]
         self._handover = Handover()
-        self._consumer = UnreliableConsumer(self._act, HANG_S)
+        self._consumer = Validator(self._cue)
         self._kills = Counter[str]()
         self._commands: dict[str, list[str]] = {}
         self._programs: dict[str, NodeProcess] = {}
@@ -161,19 +159,17 @@ class EdgesDemo:
             NodeError: a program does not start.
         """
         start_s = trio.current_time()
-        with ExitStack() as held:
-            log = node_log(held.enter_context((self._folder / "consumer.log").open("a")), "consumer")
-            async with trio.open_nursery() as nursery:
-                consumer: str = await nursery.start(self._consumer.serve, log)
-                async with supervised(self._topology, self._folder) as supervisor, self._ended_at_last():
-                    url = self._set_up(consumer)
-                    for name in self._commands:
-                        await self._start(name)
-                    with self._screen.shown():
-                        await self._hand_in_and_kill(supervisor, url)
-                    duration_s = trio.current_time() - start_s
-                    failed = await self._in_the_error_queue()
-                nursery.cancel_scope.cancel()
+        async with trio.open_nursery() as nursery:
+            port: int = await nursery.start(self._consumer.serve)
+            async with supervised(self._topology, self._folder) as supervisor, self._ended_at_last():
+                url = self._set_up(f"http://127.0.0.1:{port}")
+                for name in self._commands:
+                    await self._start(name)
+                with self._screen.shown():
+                    await self._hand_in_and_kill(supervisor, url)
+                duration_s = trio.current_time() - start_s
+                failed = await self._in_the_error_queue()
+            nursery.cancel_scope.cancel()
         said, longest = _said_in(self._folder)
         story = list(told(story_of(longest, logs_in(self._folder), self._topology), self._topology))
         return EdgesReport(
@@ -183,22 +179,22 @@ class EdgesDemo:
             kills=dict(self._kills),
             messages=[message for messages in self._messages for message in messages],
             handover=self._handover,
-            processed=self._consumer.processed,
-            acted={act.value: count for act, count in self._consumer.acted.items()},
+            processed=self._consumer.reached,
+            calls=self._consumer.obeyed,
             dropped_by_consumer=self._consumer.duplicates,
-            questions=self._consumer.asked,
+            questions=self._consumer.questions,
             failed=failed,
             said=said,
             story=story,
         )
 
-    def _act(self, key: str, body: bytes, calls: int) -> Act:
+    def _cue(self, key: str, body: bytes, call: int) -> Cue:
         """What the consumer does: the same for the same seed, message and how many calls there were before."""
         if json.loads(body)["amount_cents"] < 0:
-            return Act.REFUSE
-        dice = random.Random(f"{self._seed}/call/{key}/{calls}")
-        [act] = dice.choices(list(ACTS), list(ACTS.values()))
-        return act
+            return Cue.BUSINESS_ERROR
+        dice = random.Random(f"{self._seed}/call/{key}/{call}")
+        [cue] = dice.choices(list(CUES), list(CUES.values()))
+        return cue
 
     # Traffic
 
@@ -222,7 +218,7 @@ class EdgesDemo:
     @property
     def _done(self) -> int:
         """Messages that are at their end: refused by the gateway, processed, or refused by the consumer."""
-        return len(self._handover.refused) + len(self._consumer.processed) + len(self._consumer.refused)
+        return len(self._handover.refused) + len(self._consumer.reached) + len(self._consumer.refused)
 
     def _is_done(self, share: float, kills: int = 0) -> bool:
         """Whether so many of all messages are at their end, and so many kills are over."""
@@ -291,7 +287,7 @@ class EdgesDemo:
             GATEWAY: [*command, GATEWAY, self._seen("sender"), "sender", "--listen", address, *at],
             TRIGGER: [
                 *(*command, TRIGGER, self._seen("destination"), r"destination\orders", *at),
-                *("--url", consumer + CALLS, "--resolver", consumer + QUESTIONS),
+                *("--url", consumer + "/orders", "--resolver", consumer + QUESTIONS),
                 *("--error-queue", r"destination\errors", "--group-by", "correlation"),
                 *("--timeout", f"{ANSWER_S}", "--interval", "0.05", "--max-delay", "1", "--attempts", "100"),
             ],

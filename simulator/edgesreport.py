@@ -11,7 +11,7 @@ from rich.table import Table
 
 from simulator.httpproducer import Handover, Outgoing
 from simulator.screen import show_verdict, wide_console
-from simulator.unreliableconsumer import CODE, Act
+from simulator.validator import CODE, Cue
 
 UNKNOWN_QUEUE: Final = "unknown-queue"
 GATEWAY: Final = "sender gateway"
@@ -35,7 +35,7 @@ class EdgesReport:
 
     messages: all that the producers had to hand in, those of each in order.
     processed: bodies by key, in the order in which the consumer processed them.
-    acted: what the consumer did, and how often.
+    calls: what the consumer did at each, and how often.
     dropped_by_consumer: calls for what it had processed already.
     questions: how often it was asked whether it had.
     said: how many lines of each event are in the log of each program.
@@ -50,7 +50,7 @@ class EdgesReport:
     messages: list[Outgoing]
     handover: Handover
     processed: dict[str, bytes]
-    acted: dict[str, int]
+    calls: Counter[Cue]
     dropped_by_consumer: int
     questions: int
     failed: list[Failed]
@@ -112,7 +112,7 @@ class EdgesReport:
     def stages(self) -> dict[str, tuple[str, str, str]]:
         """For each stage what came of the messages, what was done again, and how many duplicates were dropped."""
         handover, said = self.handover, self.said
-        calls = sum(self.acted.values())
+        calls = self.calls.total()
         nodes = {
             event: sum(said[name, event] for name in ("sender", "intermediate", "destination"))
             for event in ("resent", "duplicate-dropped")
@@ -146,7 +146,11 @@ class EdgesReport:
     def troubles(self) -> dict[str, str]:
         """What went wrong, and how often."""
         reasons = Counter(failed.reason for failed in self.failed)
-        failures = {act: count for act, count in self.acted.items() if act not in (Act.PROCESS, Act.REFUSE)}
+        failures = {
+            cue.value: count
+            for cue, count in self.calls.items()
+            if cue not in (Cue.ACCEPT, Cue.BUSINESS_ERROR)
+        }
         return {
             "killed, and started again": _listed(self.kills),
             "between producers and gateway": _listed(self.handover.retries),
@@ -170,7 +174,7 @@ class EdgesReport:
             "error_queue": [
                 each._asdict() | {"body": each.body.decode("utf-8", "replace")} for each in self.failed
             ],
-            "consumer": self.acted
+            "consumer": {cue.value: count for cue, count in self.calls.items()}
             | {"duplicates dropped": self.dropped_by_consumer, "questions": self.questions},
             "said": {f"{who} {event}": count for (who, event), count in sorted(self.said.items())},
             "kills": self.kills,

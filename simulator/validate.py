@@ -31,7 +31,7 @@ from simulator.supervisor import READY, READY_TIMEOUT_S, NodeProcess, Supervisor
 from simulator.topology import QueueDeclaration, Topology, load
 from simulator.topology.ports import reserved_address
 from simulator.validation import STAGES, Outcome, Scenario, Strike
-from simulator.validator import Validator
+from simulator.validator import Validator, scripted
 
 SENDER, DESTINATION, QUEUE, ERRORS, IN_DOUBT = "sender", "destination", "orders", "errors", "in-doubt"
 LIMIT_S: Final = 60.0
@@ -206,10 +206,10 @@ class Stage:
     def _path(self) -> str:
         return f"/queues/{DESTINATION}%5C{QUEUE}/messages"
 
-    async def consume(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def consume(self, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
         """Be there from the first message on, or after a while."""
         if self.scenario.absent:
-            task_status.started()
+            task_status.started(self.consumer_port)
             await self.logs.until(lambda: self._at_queue()["rolled-back"] >= self.scenario.absent)
             await self.validator.serve(self.consumer_port)
         else:
@@ -275,7 +275,7 @@ async def staged(name: str, scenario: Scenario, nodes: Supervisor) -> AsyncItera
         scenario=scenario,
         nodes=nodes,
         logs=Logs(nodes.directory),
-        validator=Validator(scenario.cues, scenario.only),
+        validator=Validator(scripted(scenario.cues, scenario.only)),
         consumer_port=reserved_address()[1],
         gateway_port=reserved_address()[1],
     )

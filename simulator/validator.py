@@ -1,25 +1,31 @@
-"""The consumer of a validation: it answers each call as it is told to, and counts what reached it.
+"""A consumer behind HTTP that answers each call as it is told to, and counts what reached it.
 
 It keeps what it has processed by the producer's id, as the message consumer of "Transactions in OSB. Reliable
-Messaging" keeps it in a database: a message that comes again is a duplicate, and is dropped with a success.
+Messaging" keeps it in a database: a message that comes again is a duplicate, and is dropped with a success. It is a
+document resolver too, since it knows.
 """
 
 from __future__ import annotations
 
+import json
+import sys
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Final, Self
 
-import h11
 import trio
 
-READ_BYTES: Final = 65_536
+from simulator.httpserver import Answer, BodyLost, Fault, Limits, Request, Server
+from simulator.log import node_log
+
 BODY_LIMIT_BYTES: Final = 2**20
 """Whoever sends more is not the trigger."""
-CODE: Final = b'{"code": "no-such-customer"}'
-"""What a business error says."""
+CODE: Final = "no-such-customer"
+"""The service code of a business error."""
+QUESTIONS: Final = "/processed"
+"""The path at which it is asked whether it has processed a message; any other is for messages."""
 
 
 class Cue(StrEnum):
@@ -35,111 +41,91 @@ class Cue(StrEnum):
 
     ACCEPT = "accept", "processes the message, and answers 200"
     FAIL = "fail", "answers 500, and has not processed it"
-    REFUSE = "refuse", "breaks the connection at once, and has not read it"
+    REFUSE = "refuse", "breaks the connection, and has not processed it"
     TIME_OUT = "time-out", "never answers, and has not processed it"
-    LATE = "late", "processes it, and answers when nobody waits any more"
+    FAIL_LATE = "fail-late", "processes it, and answers 500"
+    LATE = "late", "processes it, and does not answer while anybody waits"
     DIE = "die", "processes it, and dies before it answers"
     BUSINESS_ERROR = "business-error", "answers 422 with a service code: it will never accept the message"
 
 
-PROCESSES: Final = frozenset({Cue.ACCEPT, Cue.LATE, Cue.DIE})
+PROCESSES: Final = frozenset({Cue.ACCEPT, Cue.FAIL_LATE, Cue.LATE, Cue.DIE})
+Script = Callable[[str, bytes, int], Cue]
+"""What to do with a message, by its producer's id, its body, and how often it was brought before."""
+
+
+def scripted(cues: Sequence[Cue], only: int | None = None) -> Script:
+    """The cues for the first call for each message, for its second, and so on; then it is accepted.
+
+    only: the number of the one message that they are for, which stands at the end of its body; None for each.
+    """
+
+    def cue(key: str, body: bytes, call: int) -> Cue:
+        number = body.rpartition(b"-")[2]
+        is_meant = only is None or (number.isdigit() and int(number) == only)
+        return cues[call] if is_meant and call < len(cues) else Cue.ACCEPT
+
+    return cue
 
 
 class Validator:
-    """The final destination of messages.
+    """The final destination of messages."""
 
-    Args:
-        cues: what to do at the first call for each message, at its second, and so on; then it accepts.
-        only: the number of the one message that they are for, which stands at the end of its body; None for each.
-    """
-
-    def __init__(self, cues: Sequence[Cue], only: int | None = None) -> None:
-        self.calls: Counter[str] = Counter()
+    def __init__(self, script: Script) -> None:
+        self.calls = Counter[str]()
         """By the producer's id, how often a message was brought here."""
-        self.reached: list[str] = []
-        """The ids of what was processed, in order; each once."""
+        self.obeyed = Counter[Cue]()
+        self.reached: dict[str, bytes] = {}
+        """The bodies of what was processed, by the producer's id and in order."""
+        self.refused: set[str] = set()
+        """The ids of what it will never accept."""
         self.duplicates = 0
         """How often something came that was processed before."""
-        self._cues = cues
-        self._only = only
-        self._processed: set[str] = set()
+        self.questions = 0
+        """How often it was asked whether something was."""
+        self._script = script
 
     async def serve(
-        self, port: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+        self, port: int = 0, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Listen at a port of 127.0.0.1 until cancelled."""
+        """Listen on 127.0.0.1 until cancelled. Starts with the port; 0 is for one that is free."""
         listeners = await trio.open_tcp_listeners(port, host="127.0.0.1")
-        task_status.started()
-        await trio.serve_listeners(self._connection, listeners)
+        server = Server(self._answer, _explain, Limits(), node_log(sys.stderr, "consumer"))
+        async with trio.open_nursery() as nursery:
+            await nursery.start(partial(server.run, listeners))
+            task_status.started(listeners[0].socket.getsockname()[1])
 
-    async def _connection(self, stream: trio.SocketStream) -> None:
-        with suppress(trio.BrokenResourceError, h11.RemoteProtocolError):
-            async with stream:
-                connection = h11.Connection(h11.SERVER)
-                while (request := await _request(connection, stream)) is not None:
-                    answer = await self._answer(*request, stream)
-                    if answer is None:
-                        return
-                    await stream.send_all(_response(connection, *answer))
-                    if connection.our_state is h11.MUST_CLOSE:
-                        return
-                    connection.start_next_cycle()
-
-    async def _answer(self, key: str, body: bytes, stream: trio.SocketStream) -> tuple[int, bytes] | None:
-        """What the consumer says of a message; None if it says nothing."""
-        number = body.rpartition(b"-")[2]
-        cue = self._cue(key, int(number) if number.isdigit() else -1)
-        if cue in PROCESSES:
-            if key in self._processed:
-                self.duplicates += 1
-            else:
-                self._processed.add(key)
-                self.reached.append(key)
-        match cue:
-            case Cue.ACCEPT:
-                return 200, b""
-            case Cue.FAIL:
-                return 500, b""
-            case Cue.BUSINESS_ERROR:
-                return 422, CODE
-            case Cue.TIME_OUT | Cue.LATE:
-                await stream.receive_some()  # Whoever called has given up, and closes.
-                return None
-            case _:
-                return None
-
-    def _cue(self, key: str, number: int) -> Cue:
-        call = self.calls[key]
+    async def _answer(self, request: Request) -> Answer:
+        body = b""
+        while part := await request.part():
+            body += part
+            if len(body) > BODY_LIMIT_BYTES:
+                raise BodyLost(None)
+        key = next(iter(request.header("Idempotency-Key")), "")
+        if request.target == QUESTIONS:
+            self.questions += 1
+            return _json(200, {"status": "DUPLICATE" if key in self.reached else "NEW"})
+        cue = self._script(key, body, self.calls[key])
         self.calls[key] += 1
-        if call < len(self._cues) and self._only in (None, number):
-            return self._cues[call]
-        return Cue.ACCEPT
+        self.obeyed[cue] += 1
+        if cue in PROCESSES:
+            self.duplicates += key in self.reached
+            self.reached.setdefault(key, body)
+        if cue is Cue.ACCEPT:
+            return _json(200, {})
+        if cue in (Cue.FAIL, Cue.FAIL_LATE):
+            return _json(500, {"message": "not now"})
+        if cue is Cue.BUSINESS_ERROR:
+            self.refused.add(key)
+            return _json(422, {"code": CODE})
+        if cue in (Cue.TIME_OUT, Cue.LATE):
+            await trio.sleep_forever()
+        raise BodyLost(None)  # The connection ends without an answer.
 
 
-async def _request(connection: h11.Connection, stream: trio.SocketStream) -> tuple[str, bytes] | None:
-    """The producer's id in the next request, and its body; None if there is no further request."""
-    key, body = "", b""
-    while True:
-        match connection.next_event():
-            case h11.NEED_DATA:
-                connection.receive_data(await stream.receive_some(READ_BYTES))
-            case h11.Request(headers=headers):
-                key = dict(headers).get(b"idempotency-key", b"").decode("ascii", "replace")
-            case h11.Data(data=data):
-                body += data
-                if len(body) > BODY_LIMIT_BYTES:
-                    return None
-            case h11.EndOfMessage():
-                return key, body
-            case h11.ConnectionClosed() | h11.PAUSED:
-                return None
+def _json(status: int, answer: dict[str, str]) -> Answer:
+    return Answer(status, [("Content-Type", "application/json")], json.dumps(answer).encode())
 
 
-def _response(connection: h11.Connection, status: int, body: bytes) -> bytes:
-    headers = [("Content-Length", str(len(body))), ("Content-Type", "application/json")]
-    parts = (
-        connection.send(h11.Response(status_code=status, headers=headers)),
-        connection.send(h11.Data(data=body)),
-        connection.send(h11.EndOfMessage()),
-    )
-    return b"".join(part or b"" for part in parts)
+def _explain(fault: Fault) -> Answer:
+    return _json(500 if fault is Fault.FAILED else 400, {"message": fault.value})

@@ -12,7 +12,7 @@ import pytest
 from simulator.edgesdemo import VICTIMS, messages_of, run_edges_demo
 from simulator.edgesreport import EdgesReport, Failed
 from simulator.httpproducer import Handover
-from simulator.unreliableconsumer import CODE
+from simulator.validator import CODE
 from tests.simulator.typed import in_process
 
 
@@ -57,7 +57,7 @@ def a_report(**changes: Any) -> EdgesReport:
         messages=messages,
         handover=Handover(accepted={key: f"id of {key}" for key in keys}),
         processed={key: bodies[key] for key in ("1-1", "0-1", "0-2", "1-2", "0-3")},
-        acted={},
+        calls=Counter(),
         dropped_by_consumer=0,
         questions=0,
         failed=[Failed("1-3", bodies["1-3"], "business error", f"{CODE}: no")],

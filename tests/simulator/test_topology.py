@@ -490,8 +490,14 @@ def test_a_file_of_ones_own_is_read_by_its_path(tmp_path: Path) -> None:
     ("name", "said"),
     [
         ("three-nod", "no topology is called 'three-nod'; did you mean 'three-node'?"),
-        ("zzz", "no topology is called 'zzz'; there is demo, edges, fan-in, pair, sites, three-node, two-routes"),
-        ("none/such.toml", "none/such.toml: No such file or directory; or name a shipped one: demo, edges, fan-in"),
+        (
+            "zzz",
+            "no topology is called 'zzz'; there is demo, edges, fan-in, pair, sites, three-node, two-routes",
+        ),
+        (
+            "none/such.toml",
+            "none/such.toml: No such file or directory; or name a shipped one: demo, edges, fan-in",
+        ),
     ],
 )
 def test_an_unknown_topology_is_answered_with_those_there_are(name: str, said: str) -> None:

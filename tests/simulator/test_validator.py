@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from simulator.topology.ports import reserved_address
-from simulator.validator import BODY_LIMIT_BYTES, Cue, Validator
+from simulator.validator import BODY_LIMIT_BYTES, QUESTIONS, Cue, Validator, scripted
 from tests.conformance import ROOT
 
 
@@ -44,6 +44,7 @@ async def bring(client: httpx.AsyncClient, url: str, number: int = 0, timeout_s:
         (Cue.ACCEPT, 200, True),
         (Cue.FAIL, 500, False),
         (Cue.BUSINESS_ERROR, 422, False),
+        (Cue.FAIL_LATE, 500, True),
         (Cue.REFUSE, "RemoteProtocolError", False),
         (Cue.DIE, "RemoteProtocolError", True),
         (Cue.TIME_OUT, "ReadTimeout", False),
@@ -54,37 +55,53 @@ async def test_each_cue_is_obeyed_and_what_was_processed_is_dropped_when_it_come
     cue: Cue, answer: int | str, processed: bool
 ) -> None:
     """Eliminating Duplicates on the Consumer: "If it was, the duplicate message is just dropped"."""
-    validator = Validator([cue])
+    validator = Validator(scripted([cue]))
     async with serving(validator) as url, httpx.AsyncClient() as client:
         assert await bring(client, url, timeout_s=0.2 if answer == "ReadTimeout" else 5) == answer
-        assert validator.reached == ["key-0"] * processed
+        assert list(validator.reached) == ["key-0"] * processed
         assert await bring(client, url) == 200
-    assert validator.reached == ["key-0"]
+    assert list(validator.reached) == ["key-0"]
     assert validator.duplicates == processed
     assert validator.calls == {"key-0": 2}
 
 
 async def test_cues_are_for_each_message_or_for_one() -> None:
     async with httpx.AsyncClient() as client:
-        async with serving(Validator([Cue.FAIL])) as url:
+        async with serving(Validator(scripted([Cue.FAIL]))) as url:
             assert [await bring(client, url, number) for number in (0, 1, 0, 1)] == [500, 500, 200, 200]
-        async with serving(Validator([Cue.FAIL], only=1)) as url:
+        async with serving(Validator(scripted([Cue.FAIL], only=1))) as url:
             assert [await bring(client, url, number) for number in (0, 1, 0, 1)] == [200, 500, 200, 200]
 
 
 async def test_a_stranger_with_another_body_is_a_caller_like_any_other_unless_it_is_too_long() -> None:
-    async with serving(Validator([Cue.FAIL], only=0)) as url, httpx.AsyncClient() as client:
+    async with serving(Validator(scripted([Cue.FAIL], only=0))) as url, httpx.AsyncClient() as client:
         assert (await client.post(url, content=b"hello")).status_code == 200
         with pytest.raises(httpx.TransportError):
             await client.post(url, content=bytes(BODY_LIMIT_BYTES + 1))
 
 
-async def test_what_is_no_http_is_not_answered() -> None:
-    async with serving(Validator([])) as url:
+async def test_it_knows_whether_it_has_processed_a_message() -> None:
+    """Execute Document Resolver Service: NEW, DUPLICATE."""
+    validator = Validator(scripted([Cue.LATE]))
+    async with serving(validator) as url, httpx.AsyncClient() as client:
+
+        async def asked() -> str:
+            answer = await client.post(url[:-1] + QUESTIONS, headers={"Idempotency-Key": "key-0"})
+            status: str = answer.json()["status"]
+            return status
+
+        assert await asked() == "NEW"
+        await bring(client, url, timeout_s=0.2)
+        assert await asked() == "DUPLICATE"
+    assert validator.questions == 2
+
+
+async def test_what_is_no_http_is_told_so() -> None:
+    async with serving(Validator(scripted([]))) as url:
         stream = await trio.open_tcp_stream("127.0.0.1", httpx.URL(url).port or 0)
         async with stream:
             await stream.send_all(b"hello\r\n\r\n")
-            assert await stream.receive_some() == b""
+            assert (await stream.receive_some()).startswith(b"HTTP/1.1 400 ")
 
 
 def test_the_readme_has_the_meaning_of_each_cue() -> None:
