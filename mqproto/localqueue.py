@@ -229,7 +229,7 @@ class LocalQueue:
 
     def hand_out(
         self, now: Moment, writes: PendingWrites, endings: list[Ending]
-    ) -> Iterator[tuple[Consumer, list[Handed]]]:
+    ) -> Iterator[tuple[Consumer, list[Received]]]:
         """Give what is there to those who wait, first come, first served."""
         while self._waiting:
             consumer = self._waiting[0]
@@ -244,12 +244,13 @@ class LocalQueue:
                 return
             self._waiting.popleft()
             self._waypoints.delivered(handed, self, consumer.consumer)
+            received = [self.received(one) for one in handed]
             if consumer.transactional:
                 self.unsettled[consumer.consumer] = handed
             else:
                 for one in handed:
                     self._end(one, MessageClass.ACK_RECEIVE, writes, endings)
-            yield consumer, handed
+            yield consumer, received
 
     def received(self, handed: Handed) -> Received:
         """A message as an application is given it."""

@@ -400,8 +400,8 @@ class QueueManager:
                 if queue.purging:
                     queue.let_go(now, self._writes, self._endings)
                 deliveries += [
-                    Delivery(consumer.consumer, queue.name, [queue.received(one) for one in handed])
-                    for consumer, handed in queue.hand_out(now, self._writes, self._endings)
+                    Delivery(consumer.consumer, queue.name, received)
+                    for consumer, received in queue.hand_out(now, self._writes, self._endings)
                 ]
                 reads += queue.pages()
             turn = self._neighbours.turn(now)

@@ -11,12 +11,9 @@ import json
 import random
 import shutil
 import socket
-import subprocess
-import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -29,9 +26,10 @@ from simulator.envelope import Envelope
 from simulator.errorcopy import FailureNote
 from simulator.httpproducer import Handover, Outgoing, Producer
 from simulator.links import is_free
+from simulator.programs import Programs, programs_in
 from simulator.screen import ProgressScreen
 from simulator.story import logs_in, story_of, told
-from simulator.supervisor import READY, READY_TIMEOUT_S, NodeError, NodeProcess, Supervisor, supervised
+from simulator.supervisor import Supervisor, supervised
 from simulator.topology import Topology, load
 from simulator.validator import QUESTIONS, Cue, Validator
 
@@ -149,7 +147,6 @@ class EdgesDemo:
         self._consumer = Validator(self._cue)
         self._kills = Counter[str]()
         self._commands: dict[str, list[str]] = {}
-        self._programs: dict[str, NodeProcess] = {}
         self._looked = trio.Event()
 
     async def run(self) -> EdgesReport:
@@ -161,13 +158,17 @@ class EdgesDemo:
         start_s = trio.current_time()
         async with trio.open_nursery() as nursery:
             port: int = await nursery.start(self._consumer.serve)
-            async with supervised(self._topology, self._folder) as supervisor, self._ended_at_last():
+            async with (
+                supervised(self._topology, self._folder) as supervisor,
+                programs_in(self._folder) as programs,
+            ):
                 url = self._set_up(f"http://127.0.0.1:{port}")
-                for name in self._commands:
-                    await self._start(name)
+                for name, command in self._commands.items():
+                    await programs.start(name, command)
                 with self._screen.shown():
-                    await self._hand_in_and_kill(supervisor, url)
+                    await self._hand_in_and_kill(supervisor, programs, url)
                 duration_s = trio.current_time() - start_s
+                await programs.stop(TRIGGER)
                 failed = await self._in_the_error_queue()
             nursery.cancel_scope.cancel()
         said, longest = _said_in(self._folder)
@@ -198,9 +199,9 @@ class EdgesDemo:
 
     # Traffic
 
-    async def _hand_in_and_kill(self, supervisor: Supervisor, url: str) -> None:
+    async def _hand_in_and_kill(self, supervisor: Supervisor, programs: Programs, url: str) -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._kill_all, supervisor)
+            nursery.start_soon(self._kill_all, supervisor, programs)
             nursery.start_soon(self._look)
             async with trio.open_nursery() as producing:
                 for number, messages in enumerate(self._messages):
@@ -240,8 +241,7 @@ class EdgesDemo:
             await trio.sleep(BEAT_S)
 
     async def _in_the_error_queue(self) -> list[Failed]:
-        """The messages that the trigger gave up, once it has ended."""
-        await self._stop(TRIGGER)
+        """The messages that the trigger gave up; it has ended."""
         failed = []
         async with connect(self._topology, "destination", self._folder) as client:
             while messages := await client.receive("errors", limit=100, timeout_s=0):
@@ -255,7 +255,7 @@ class EdgesDemo:
 
     # Programs that die
 
-    async def _kill_all(self, supervisor: Supervisor) -> None:
+    async def _kill_all(self, supervisor: Supervisor, programs: Programs) -> None:
         """Kill who has its turn, whenever one more share of all messages is at its end."""
         turns = list(VICTIMS) * self._rounds
         for turn, victims in enumerate(turns, 1):
@@ -263,14 +263,12 @@ class EdgesDemo:
             self._screen.say(f"kill {' and '.join(victims)}")
             async with trio.open_nursery() as nursery:
                 for name in victims:
-                    nursery.start_soon(self._kill_and_start, name, supervisor)
+                    nursery.start_soon(self._kill_and_start, name, supervisor, programs)
 
-    async def _kill_and_start(self, name: str, supervisor: Supervisor) -> None:
+    async def _kill_and_start(self, name: str, supervisor: Supervisor, programs: Programs) -> None:
         if name in self._commands:
-            program = self._programs.pop(name)
-            program.process.kill()
-            await program.reaped()
-            await self._start(name)
+            await programs.kill(name)
+            await programs.start(name, self._commands[name])
         else:
             await supervisor.kill(name)
             await supervisor.start(name)
@@ -278,15 +276,12 @@ class EdgesDemo:
 
     def _set_up(self, consumer: str) -> str:
         """Choose how gateway and trigger are started; the gateway's URL."""
-        command = [sys.executable, "-m", "simulator.cli"]
-        at = ["--directory", str(self._folder), "--supervised"]
-        if self._history:
-            at += ["--history", self._history]
+        history = ["--history", self._history] if self._history else []
         address = f"127.0.0.1:{_free_port()}"
         self._commands = {
-            GATEWAY: [*command, GATEWAY, self._seen("sender"), "sender", "--listen", address, *at],
+            GATEWAY: [GATEWAY, self._seen("sender"), "sender", "--listen", address, *history],
             TRIGGER: [
-                *(*command, TRIGGER, self._seen("destination"), r"destination\orders", *at),
+                *(TRIGGER, self._seen("destination"), r"destination\orders", *history),
                 *("--url", consumer + "/orders", "--resolver", consumer + QUESTIONS),
                 *("--error-queue", r"destination\errors", "--group-by", "correlation"),
                 *("--timeout", f"{ANSWER_S}", "--interval", "0.05", "--max-delay", "1", "--attempts", "100"),
@@ -296,46 +291,6 @@ class EdgesDemo:
 
     def _seen(self, name: str) -> str:
         return str(self._folder / f"{name}.toml")
-
-    async def _start(self, name: str) -> None:
-        """Start a program, and wait until it is ready.
-
-        Raises:
-            NodeError: it ended instead, or was not ready within 30 s.
-        """
-        log = self._folder / f"{name}.err"
-        with log.open("ab") as file:
-            process = await trio.lowlevel.open_process(
-                self._commands[name],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=file,
-                start_new_session=True,
-            )
-        program = self._programs[name] = NodeProcess(name, process, log)
-        with trio.move_on_after(READY_TIMEOUT_S):
-            if await program.says(READY):
-                return
-        await self._stop(name)
-        raise NodeError(f"{name} was not ready after {READY_TIMEOUT_S} s: {program.failure()}")
-
-    async def _stop(self, name: str) -> None:
-        program = self._programs.pop(name)
-        program.process.terminate()
-        with trio.move_on_after(READY_TIMEOUT_S):
-            await program.process.wait()
-        program.process.kill()
-        await program.reaped()
-
-    @asynccontextmanager
-    async def _ended_at_last(self) -> AsyncIterator[None]:
-        """Gateway and trigger end with the block, whatever ends it."""
-        try:
-            yield
-        finally:
-            with trio.CancelScope(shield=True):
-                for name in list(self._programs):
-                    await self._stop(name)
 
 
 def _free_port() -> int:

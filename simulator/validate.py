@@ -8,9 +8,6 @@ happened is counted from their logs, and what the consumer has seen from itself.
 from __future__ import annotations
 
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -26,8 +23,9 @@ import trio
 
 from mqproto.errors import MqprotoError
 from simulator.client import connect
+from simulator.programs import Programs, programs_in
 from simulator.story import Step, logs_in, read_step
-from simulator.supervisor import READY, READY_TIMEOUT_S, NodeProcess, Supervisor, supervised
+from simulator.supervisor import Supervisor, supervised
 from simulator.topology import QueueDeclaration, Topology, load
 from simulator.topology.ports import reserved_address
 from simulator.validation import STAGES, Outcome, Scenario, Strike
@@ -89,7 +87,7 @@ class Stage:
     validator: Validator
     consumer_port: int
     gateway_port: int
-    programs: dict[str, NodeProcess] = field(default_factory=dict)
+    programs: Programs
     sent: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -110,19 +108,7 @@ class Stage:
         Raises:
             NodeError: it ended instead, or was not ready in time.
         """
-        log = self.directory / f"{name}.log"
-        command = [sys.executable, "-m", "simulator.cli", *self._command(name)]
-        command += ["--directory", str(self.directory)]
-        with log.open("ab") as file:
-            process = await trio.lowlevel.open_process(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=file, start_new_session=True
-            )
-        program = self.programs[name] = NodeProcess(name, process, log)
-        with trio.move_on_after(READY_TIMEOUT_S):
-            if await program.says(READY):
-                return
-        await self.stop(name, signal.SIGKILL)
-        raise program.failure()
+        await self.programs.start(name, self._command(name))
 
     def _command(self, name: str) -> list[str]:
         topology = str(self.nodes.topology_file(SENDER))
@@ -137,13 +123,6 @@ class Stage:
             *("--attempts", str(scenario.attempts)),
         ]
 
-    async def stop(self, name: str, number: signal.Signals) -> None:
-        """End the gateway or the trigger."""
-        program = self.programs.pop(name, None)
-        if program is not None:
-            program.process.send_signal(number)
-            await program.reaped()
-
     async def strike(self) -> None:
         """Kill whom the scenario names, and start it again."""
         for strike in self.scenario.strikes:
@@ -152,7 +131,7 @@ class Stage:
                 await self.nodes.kill(strike.kill)
                 await self.nodes.start(strike.kill)
             else:
-                await self.stop(strike.kill, signal.SIGKILL)
+                await self.programs.kill(strike.kill)
                 await self.start(strike.kill)
 
     def _is_due(self, strike: Strike) -> bool:
@@ -270,30 +249,26 @@ def validation_topology() -> Topology:
 @asynccontextmanager
 async def staged(name: str, scenario: Scenario, nodes: Supervisor) -> AsyncIterator[Stage]:
     """Gateway, trigger and consumer, all ready, and empty queues; all stopped at the end."""
-    stage = Stage(
-        name=name,
-        scenario=scenario,
-        nodes=nodes,
-        logs=Logs(nodes.directory),
-        validator=Validator(scripted(scenario.cues, scenario.only)),
-        consumer_port=reserved_address()[1],
-        gateway_port=reserved_address()[1],
-    )
     async with connect(nodes.topology, DESTINATION, nodes.directory) as client:
         for queue in (QUEUE, ERRORS, IN_DOUBT):
             await client.purge(queue)
-    try:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(stage.consume)
-            if scenario.via == "gateway":
-                await stage.start("gateway")
-            await stage.start("trigger")
-            yield stage
-            nursery.cancel_scope.cancel()
-    finally:
-        with trio.CancelScope(shield=True):
-            for program in list(stage.programs):
-                await stage.stop(program, signal.SIGKILL)
+    async with programs_in(nodes.directory) as programs, trio.open_nursery() as nursery:
+        stage = Stage(
+            name=name,
+            scenario=scenario,
+            nodes=nodes,
+            logs=Logs(nodes.directory),
+            validator=Validator(scripted(scenario.cues, scenario.only)),
+            consumer_port=reserved_address()[1],
+            gateway_port=reserved_address()[1],
+            programs=programs,
+        )
+        await nursery.start(stage.consume)
+        if scenario.via == "gateway":
+            await stage.start("gateway")
+        await stage.start("trigger")
+        yield stage
+        nursery.cancel_scope.cancel()
 
 
 async def validate(
@@ -323,7 +298,7 @@ async def _validate(name: str, scenario: Scenario, nodes: Supervisor) -> Outcome
                 nursery.start_soon(stage.strike)
                 await stage.produce()
                 await stage.settled()
-            await stage.stop("trigger", signal.SIGTERM)  # All that it has to say is in its log then.
+            await stage.programs.stop("trigger")  # All that it has to say is in its log then.
             trouble = ""
         outcome = Outcome(name, scenario, await stage.count(), trouble)
     return outcome if outcome.holds else outcome._replace(logs=str(nodes.directory))

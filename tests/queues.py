@@ -190,8 +190,7 @@ class Hosted(Alone):
         """What each consumer is given of what is in memory: the bodies."""
         given_out: dict[int, list[str]] = {}
         self.delivery_counts: dict[str, int] = {}
-        for consumer, handed in self.queue.hand_out(self.now, self.writes, self.endings):
-            received = [self.queue.received(one) for one in handed]
+        for consumer, received in self.queue.hand_out(self.now, self.writes, self.endings):
             given_out[consumer.consumer] = [body_of(one.packet) for one in received]
             self.delivery_counts |= {body_of(one.packet): one.delivery_count for one in received}
         self.commit_all()

@@ -1,0 +1,54 @@
+"""Gateways and triggers as processes: each is ready when it says so, says why if it is not, and outlives nobody."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+from simulator.programs import programs_in
+from simulator.supervisor import NodeError
+from simulator.topology import load
+from tests.simulator.running import running
+from tests.simulator.typed import topology_file
+
+
+async def test_a_program_runs_until_it_is_killed_or_stopped_and_can_be_started_again(tmp_path: Path) -> None:
+    file = topology_file(tmp_path)
+    arguments = ("gateway", str(file), "sender", "--free-port")
+    async with running(load(str(file)), "sender", tmp_path), programs_in(tmp_path) as programs:
+        for end in (programs.kill, programs.stop, programs.kill):
+            await programs.start("gateway", arguments)
+            await end("gateway")
+        await programs.kill("gateway")  # It does not run, and that is no error.
+        await programs.start("gateway", arguments)
+
+
+async def test_why_a_program_does_not_start_is_said_in_its_own_words(tmp_path: Path) -> None:
+    file = topology_file(tmp_path)
+    async with programs_in(tmp_path) as programs:
+        with pytest.raises(
+            NodeError, match="^trigger: say who is to be called: --url URL or --call MODULE:FUNCTION"
+        ):
+            await programs.start("trigger", ("trigger", str(file), "orders"))
+
+
+@pytest.mark.parametrize(
+    "arguments", [("gateway", "sender", "--free-port"), ("trigger", "orders", "--call", "math:floor")]
+)
+async def test_a_program_ends_with_its_standard_input(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    command, *rest = arguments
+    process = await trio.lowlevel.open_process(
+        [sys.executable, "-m", "simulator.cli", command, str(topology_file(tmp_path)), *rest]
+        + ["--directory", str(tmp_path), "--supervised"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.stdin is not None
+    await process.stdin.aclose()
+    with trio.fail_after(60):
+        assert await process.wait() == 0 if command == "trigger" else await process.wait() is not None
