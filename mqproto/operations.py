@@ -127,7 +127,7 @@ class Performer:
             self._newest = self._newest_kept = _newer(identifier, self._newest)
 
     def invoke(self, identifier: int) -> Answer:
-        """An invocation came. If it is to be performed, `complete` or `give_up` follows."""
+        """An invocation came. If it is to be performed, `complete` follows."""
         if self._outcomes.get(identifier, b"") is None:
             return Answer.WAIT
         if not self.profile:
@@ -149,7 +149,7 @@ class Performer:
         return outcome
 
     def complete(self, identifier: int, outcome: bytes) -> Kept:
-        """It was performed."""
+        """It was performed; that it cannot be is an outcome, too."""
         assert self._outcomes[identifier] is None, "it was to be performed"
         self._outcomes[identifier] = outcome
         before = self._newest_kept
@@ -163,11 +163,6 @@ class Performer:
         for each in forgotten:
             del self._outcomes[each]
         return Kept(identifier, outcome, forgotten)
-
-    def give_up(self, identifier: int) -> None:
-        """It was not performed, and nothing of it remains."""
-        assert self._outcomes[identifier] is None, "it was to be performed"
-        del self._outcomes[identifier]
 
 
 @dataclass(frozen=True, slots=True)

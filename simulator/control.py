@@ -336,6 +336,21 @@ def failure(error: Exception) -> Frame:
     return Frame(Operation.FAILED, 0, encode(Failure(type(error).__name__, str(error))))
 
 
+def done(result: object) -> Frame:
+    """The answer to a request that was carried out; its number is given when it is framed."""
+    return Frame(Operation.DONE, 0, encode(result))
+
+
+def kept(answer: Frame) -> bytes:
+    """An answer as a node keeps it: DONE or FAILED, one byte, and the payload."""
+    return bytes((answer.operation,)) + answer.payload
+
+
+def recalled(outcome: bytes) -> Frame:
+    """The same again."""
+    return Frame(outcome[0], 0, outcome[1:])
+
+
 def parameters(request: Frame) -> Any:
     """The parameters of a request.
 

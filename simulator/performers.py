@@ -100,7 +100,7 @@ class Performers:
                 )
 
     def performed(self, invoker: bytes, identifier: int, outcome: bytes, now_s: int) -> None:
-        """It was, just now: its outcome joins what it wrote."""
+        """It was, or was refused, just now: its outcome joins what it wrote."""
         known = self._known[invoker]
         kept = known.performer.complete(identifier, outcome)
         rows: dict[tuple[bytes, int], OutcomeRow | None] = {
@@ -112,10 +112,6 @@ class Performers:
         if self._core.remember(rows, needed=needed):
             known.on_disk -= set(kept.forgotten)
             known.on_disk.add(identifier)
-
-    def given_up(self, invoker: bytes, identifier: int) -> None:
-        """It was not performed, as it is wrong: nothing of it remains."""
-        self._known[invoker].performer.give_up(identifier)
 
     def _look(self, now_s: int) -> None:
         """Forget those that do not come back."""

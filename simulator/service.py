@@ -40,6 +40,8 @@ UNREAD_LIMIT_BYTES: Final = 16 * 2**20
 COPIES_LIMIT_BYTES: Final = 64 * 2**20
 """What one request may put into several queues."""
 TIMEOUT_LIMIT_S: Final = 10.0**9
+REFUSALS: Final = (UsageError, FormatNameError, control.InDoubt, control.RolledBack)
+"""What is said to a client of his request; nothing of it was carried out."""
 
 
 @dataclass(eq=False, slots=True)
@@ -302,18 +304,18 @@ class Client:
         wish = control.parameters(request)
         try:
             if request.identifier is None:
-                answer = self._act(request, wish)
-                data = None if answer is None else control.encode(answer)
+                result = self._act(request, wish)
+                answer = None if result is None else control.done(result)
             else:
-                data = self._perform(request, request.identifier, wish)
-        except (UsageError, FormatNameError, control.InDoubt, control.RolledBack) as error:
-            self._service.answer(self, control.failed(request.request, error))
-            return
-        if data is not None:
-            self._service.answer(self, control.framed(Operation.DONE, request.request, data))
+                answer = control.recalled(self._perform(request, request.identifier, wish))
+        except REFUSALS as error:
+            answer = control.failure(error)
+        if answer is not None:
+            frame = control.framed(answer.operation, request.request, answer.payload)
+            self._service.answer(self, frame)
 
     def _perform(self, request: Frame, identifier: int, wish: object) -> bytes:
-        """Carry out a numbered operation, unless it has been; its result."""
+        """Carry out a numbered operation, unless it has been; its outcome."""
         invoker, performers = self.introduction.invoker, self._service.performers
         if not invoker:
             name = Operation(request.operation).name
@@ -322,10 +324,11 @@ class Client:
         outcome = performers.invoke(invoker, identifier, now_s, lasting=self.introduction.lasting)
         if outcome is None:
             try:
-                outcome = control.encode(self._act(request, wish))
-            except BaseException:
-                performers.given_up(invoker, identifier)
-                raise
+                answer = control.done(self._act(request, wish))
+            except REFUSALS as error:
+                # An outcome as well: what is remembered moves on with each identifier, or they come round unnoticed.
+                answer = control.failure(error)
+            outcome = control.kept(answer)
             performers.performed(invoker, identifier, outcome, now_s)
         return outcome
 

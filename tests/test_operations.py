@@ -103,13 +103,6 @@ def test_a_duplicate_of_what_is_being_performed_waits_for_its_outcome() -> None:
     assert performer.invoke(7) is REPEAT
 
 
-def test_what_could_not_be_performed_may_be_invoked_again() -> None:
-    performer = Performer(4)
-    assert performer.invoke(7) is PERFORM
-    performer.give_up(7)
-    assert performer.invoke(7) is PERFORM
-
-
 def test_as_many_are_kept_as_the_profile_says() -> None:
     performer = Performer(3)
     assert [kept.forgotten for kept in perform(performer, 0, 1, 2, 3)] == [(), (), (), (0,)]

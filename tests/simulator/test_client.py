@@ -411,6 +411,24 @@ async def hosting(topology: Topology, directory: Path, *, task_status: trio.Task
             await trio.lowlevel.checkpoint()
 
 
+async def test_a_round_of_refusals_and_a_restart_do_not_pass_an_old_outcome_for_a_new_one(
+    topology: Topology, tmp_path: Path
+) -> None:
+    """Duplicate Operation Detection Support: at a distance of 128 an old one has expired, whatever came in between."""
+    async with trio.open_nursery() as nursery:
+        first = await nursery.start(hosting, topology, tmp_path)
+        async with connect(topology, "destination", tmp_path) as client:
+            await client.send(ORDERS, b"0", transactional=True)
+            for _ in range(255):
+                with pytest.raises(UsageError, match="not transactional"):
+                    await client.send(NOTES, b"", transactional=True)
+            first.set()
+            await nursery.start(hosting, topology, tmp_path)
+            await client.send(ORDERS, b"1", transactional=True)
+            assert await numbers_in(client) == [0, 1]
+        nursery.cancel_scope.cancel()
+
+
 async def test_an_express_message_whose_node_died_with_it_is_in_doubt(tmp_path: Path) -> None:
     """What the node had in memory alone is gone, so it cannot tell whether it had sent the message on."""
     async with a_node_that_breaks_off(Operation.SEND).client(tmp_path) as client:

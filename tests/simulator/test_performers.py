@@ -65,13 +65,6 @@ def test_an_operation_that_was_performed_is_not_performed_again_after_a_crash() 
     )
 
 
-def test_an_operation_that_was_wrong_leaves_nothing() -> None:
-    machine = Machine()
-    assert machine.performers.invoke(ONE, 7, START_S, lasting=False) is None
-    machine.performers.given_up(ONE, 7)
-    assert machine.performers.invoke(ONE, 7, START_S, lasting=False) is None
-
-
 def test_only_the_newest_identifiers_are_kept_and_older_ones_are_refused() -> None:
     machine = Machine()
     for identifier in range(PROFILE + 10):
