@@ -27,6 +27,7 @@ FOREIGN: Final = "it is no client's journal: name another file"
 JOURNAL_ADVICE: Final = {
     **ADVICE,
     sqlite3.SQLITE_FULL: "the disk is full: make room, then do the same again; nothing is lost, nothing comes twice",
+    sqlite3.SQLITE_IOERR: "the disk fails: look to it, then do the same again; nothing is lost, nothing comes twice",
     sqlite3.SQLITE_NOTADB: FOREIGN,
     sqlite3.SQLITE_CORRUPT: "it is damaged: put back a copy; without one, look in the queue for what was sent",
     sqlite3.SQLITE_BUSY: "another client has it open: end that one first",
@@ -104,17 +105,25 @@ class Journal:
         Raises:
             StoreError: they are not.
         """
-        with self._lock, explained(self.path, JOURNAL_ADVICE), self._transaction():
-            self._write_ended()
-            for identifier, operation, parameter, tag in rows:
-                number = self._following + (identifier - self._following) % IDENTIFIERS
-                self._db.execute(
-                    "INSERT INTO operation (number, operation, parameter, tag) VALUES (?, ?, ?, ?)",
-                    (number, operation, parameter, tag),
-                )
-                self._numbers[identifier] = number
-                self._following = number + 1
-            self._db.execute("UPDATE invoker SET following = ?", (self._following,))
+        with self._lock, explained(self.path, JOURNAL_ADVICE):
+            ended, forgotten = self._ended.copy(), self._forgotten.copy()
+            following, numbers = self._following, dict[int, int]()
+            with self._transaction():
+                self._write_ended(ended, forgotten)
+                for identifier, operation, parameter, tag in rows:
+                    number = following + (identifier - following) % IDENTIFIERS
+                    self._db.execute(
+                        "INSERT INTO operation (number, operation, parameter, tag) VALUES (?, ?, ?, ?)",
+                        (number, operation, parameter, tag),
+                    )
+                    numbers[identifier] = number
+                    following = number + 1
+                self._db.execute("UPDATE invoker SET following = ?", (following,))
+            # Only what is on disk counts; more may have ended meanwhile.
+            self._numbers |= numbers
+            self._following = following
+            del self._ended[: len(ended)]
+            del self._forgotten[: len(forgotten)]
 
     def end(self, identifier: int, answer: Frame) -> None:
         """The outcome of an operation is known; it is on disk with the next commit, and if that never comes, the node
@@ -148,9 +157,9 @@ class Journal:
         if self._ended or self._forgotten:
             self.begin([])
 
-    def _write_ended(self) -> None:
-        ended, self._ended = self._ended, []
-        forgotten, self._forgotten = self._forgotten, []
+    def _write_ended(
+        self, ended: list[tuple[int | None, bytes | None, int]], forgotten: list[tuple[bytes]]
+    ) -> None:
         gone = [(number,) for answer, _, number in ended if answer is None]
         self._db.executemany("DELETE FROM operation WHERE number = ?", gone)
         known = [row for row in ended if row[0] is not None]
@@ -167,10 +176,12 @@ class Journal:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            # A full disk is found by the commit more often than not, and some errors roll back by themselves.
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
             raise
-        self._db.execute("COMMIT")
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -78,6 +79,44 @@ def test_identifiers_go_round_and_numbers_do_not(data: st.DataObject) -> None:
                     for each in data.draw(st.lists(st.sampled_from(pending), unique=True)) if pending else []:
                         done(journal, each, 1)
                         pending.remove(each)
+
+
+def test_a_full_disk_loses_no_outcome_and_when_there_is_room_the_journal_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "a.journal"
+    with opened(path) as journal:
+        journal.begin([begun(0, tag=b"t"), begun(1)])
+        done(journal, 0, 5)
+        [(pages,)] = journal._db.execute("PRAGMA page_count")
+        journal._db.execute(f"PRAGMA max_page_count = {pages}").close()
+        for _ in range(2):
+            with pytest.raises(StoreError, match="the disk is full: make room, then do the same again"):
+                journal.begin([begun(2, bytes(100_000))])
+        journal._db.execute("PRAGMA max_page_count = 1000000").close()
+        journal.begin([begun(2, b"two")])
+        done(journal, 1)
+        [operated] = journal.operated()
+        assert operated.result().ordinals == [5]
+    with opened(path) as journal:
+        assert journal.state() == (3, [Pending(2, SEND, b"two")])
+
+
+def test_a_commit_that_fails_leaves_the_journal_as_it_was(tmp_path: Path) -> None:
+    """The limit of this process on the size of a file stands for a disk with no room when it is flushed."""
+    path = tmp_path / "a.journal"
+    with opened(path) as journal:
+        journal.begin([begun(0, tag=b"t")])
+        done(journal, 0, 5)
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, before[1]))
+        try:
+            for _ in range(2):
+                with pytest.raises(StoreError, match="do the same again; nothing is lost") as refused:
+                    journal.begin([begun(1, bytes(100_000))])
+                assert "node" not in str(refused.value)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        journal.begin([begun(1)])
+        assert [each.result().ordinals for each in journal.operated()] == [[5]]
 
 
 def test_a_journal_has_one_process_at_a_time(tmp_path: Path) -> None:
