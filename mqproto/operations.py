@@ -226,6 +226,12 @@ class Invoker:
         self._following = (self._following + 1) % IDENTIFIERS
         return pending
 
+    def take_back(self, identifier: int) -> None:
+        """The newest operation was never sent, and is not to be: its identifier goes to the next one."""
+        assert identifier == (self._following - 1) % IDENTIFIERS, "those after it are taken back first"
+        del self._pending[identifier]
+        self._following = identifier
+
     def may_retry(self, identifier: int) -> bool:
         """Whether the performer still knows whether it has performed a pending operation.
 

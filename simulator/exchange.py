@@ -94,6 +94,8 @@ class Exchange:
         """Numbered operations that have no identifier yet."""
         self._begin = trio.Event()
         self._life = trio.CancelScope(shield=True)
+        self._silence = trio.CancelScope()
+        """Ends when the node has said nothing for too long."""
         if journal:
             for each in self._invoker.pending:
                 pending = Pending(Operation(each.operation), each.parameter)
@@ -126,10 +128,7 @@ class Exchange:
         pending = Pending(operation, control.encode(payload), volatile=volatile, tag=tag)
         if operation in control.NUMBERED:
             self._waiting.append(pending)
-            if self._journal is None:
-                self._begin_waiting()
-            else:
-                self._begin.set()
+            self._begin_more()
         else:
             self._enter(pending)
             self._send(pending)
@@ -277,9 +276,11 @@ class Exchange:
         assert connection is not None
         try:
             while not connection.is_closed:
-                with trio.move_on_after(SILENCE_S if self._invoker.pending else float("inf")) as patience:
+                with trio.CancelScope() as self._silence:
+                    if self._invoker.pending:
+                        self._expect_answer()
                     await connection.readable()
-                if patience.cancelled_caught:
+                if self._silence.cancelled_caught:
                     break
                 data = connection.read()
                 if data is None:
@@ -294,6 +295,9 @@ class Exchange:
             pass
         # The node waits for our end before it forgets the connection.
         connection.close()
+
+    def _expect_answer(self) -> None:
+        self._silence.deadline = min(self._silence.deadline, trio.current_time() + SILENCE_S)
 
     async def _reconnect(self) -> None:
         self._connection = None
@@ -319,19 +323,24 @@ class Exchange:
                     self._journal.end(pending.identifier, control.failure(doubt))
             else:
                 self._send(pending)
+        self._begin_more()
 
     def _give_up(self) -> None:
         """Nobody will answer any more."""
         self.lost.set()
         self._connection = None
-        for pending in [*self._pending.values(), *self._waiting]:
-            if pending.identifier is not None and pending.asked_of is not None:
+        unanswered = [*self._pending.values(), *self._waiting]
+        unsent = [each for each in unanswered if each.identifier is None or each.asked_of is None]
+        if self._journal is not None and not _withdrawn(self._journal, unsent):
+            unsent = [each for each in unsent if each.identifier is None]
+        for pending in unanswered:
+            if pending in unsent:
+                text = (
+                    f"node {self.node} is gone, and has not answered {pending.operation.name}: connect again"
+                )
+                self._fail(pending, NodeUnreachable(text))
+            else:
                 self._doubt(pending)
-                continue
-            if self._journal is not None and pending.identifier is not None:
-                self._journal.withdraw(pending.identifier)
-            text = f"node {self.node} is gone, and has not answered {pending.operation.name}: connect again"
-            self._fail(pending, NodeUnreachable(text))
         self._pending.clear()
         self._waiting.clear()
 
@@ -346,9 +355,18 @@ class Exchange:
             return  # It is sent with the others when there is one.
         if pending.asked_of is None:
             pending.asked_of = self.hello.life
+        if pending.identifier is not None:
+            self._expect_answer()
         self._connection.send(
             control.framed(pending.operation, pending.request, pending.data, pending.identifier)
         )
+
+    def _begin_more(self) -> None:
+        """One more may have its turn."""
+        if self._journal is None:
+            self._begin_waiting()
+        else:
+            self._begin.set()
 
     def _begin_waiting(self) -> list[Pending]:
         """Give those their identifiers that may have one now, and send them unless a journal is to have them first."""
@@ -380,12 +398,22 @@ class Exchange:
                 if pending.identifier is not None
             ]
             try:
-                await trio.to_thread.run_sync(journal.begin, rows)
+                # Who has an identifier is sent, or told; also when the node is given up just now.
+                with trio.CancelScope(shield=True):
+                    await trio.to_thread.run_sync(journal.begin, rows)
             except StoreError as error:
-                for pending in begun:
-                    self._fail(pending, error)
-                continue
-            self._send_begun(begun)
+                self._take_back(begun, error)
+            else:
+                self._send_begun(begun)
+
+    def _take_back(self, begun: list[Pending], reason: StoreError) -> None:
+        """They were never sent. The next ones have their identifiers, so that the node sees no gap."""
+        for pending in reversed(begun):
+            assert pending.identifier is not None
+            self._invoker.take_back(pending.identifier)
+            pending.identifier = None
+            self._fail(pending, reason)
+        self._begin_more()
 
     def _answered(self, pending: Pending) -> None:
         """Its outcome is known; one more may begin."""
@@ -393,12 +421,10 @@ class Exchange:
         pending.answered.set()
         if pending.identifier is not None:
             self._invoker.end(pending.identifier)
-            if self._journal is None:
-                self._begin_waiting()
-            else:
+            if self._journal is not None:
                 assert pending.answer is not None
                 self._journal.end(pending.identifier, pending.answer)
-                self._begin.set()
+            self._begin_more()
 
     def _doubt(self, pending: Pending) -> InDoubt:
         """Its outcome cannot be had. A journal keeps it, for another process to learn it."""
@@ -414,3 +440,15 @@ class Exchange:
             self._invoker.end(pending.identifier)
         pending.failure = failure
         pending.answered.set()
+
+
+def _withdrawn(journal: Journal, unsent: list[Pending]) -> bool:
+    """Whether it is on disk that nobody asks for these any more; if not, the next client with the journal does."""
+    for pending in reversed(unsent):
+        if pending.identifier is not None:
+            journal.withdraw(pending.identifier)
+    try:
+        journal.flush()
+    except StoreError:
+        return False
+    return True

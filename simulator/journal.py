@@ -131,8 +131,11 @@ class Journal:
         self._ended.append((answer.operation, answer.payload, self._numbers.pop(identifier)))
 
     def withdraw(self, identifier: int) -> None:
-        """An operation was never sent, and is not to be."""
-        self._ended.append((None, None, self._numbers.pop(identifier)))
+        """The newest operation was never sent, and is not to be: its identifier goes to the next one."""
+        number = self._numbers.pop(identifier)
+        assert number == self._following - 1, "those after it are withdrawn first"
+        self._following = number
+        self._ended.append((None, None, number))
 
     def operated(self) -> Iterator[Operated]:
         """All operations with a tag and an outcome, in the order in which they were asked for."""

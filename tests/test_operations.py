@@ -204,6 +204,17 @@ def test_the_oldest_holds_up_those_behind_it() -> None:
     assert invoker.may_begin
 
 
+def test_what_was_never_sent_leaves_no_gap() -> None:
+    """4.1.2: it is the responsibility of the invoker to use consecutive identifiers."""
+    invoker = Invoker(3, following=254)
+    for _ in range(3):
+        invoker.begin(SUBMIT, b"")
+    invoker.take_back(0)
+    invoker.take_back(255)
+    assert [each.identifier for each in invoker.pending] == [254]
+    assert invoker.begin(SUBMIT, b"").identifier == 255
+
+
 def test_an_operation_that_needs_no_identifier_is_refused_one() -> None:
     with pytest.raises(UsageError, match="operation 31 needs no identifier"):
         Invoker(1).begin(31, b"")

@@ -40,7 +40,7 @@ def test_what_has_no_outcome_is_there_for_the_next_life(tmp_path: Path) -> None:
         journal.withdraw(2)
     with opened(path) as journal:
         assert journal.invoker == invoker
-        assert journal.state() == (3, [Pending(0, SEND, b"zero")])
+        assert journal.state() == (2, [Pending(0, SEND, b"zero")])
         [operated] = journal.operated()
         assert (operated.tag, operated.result().ordinals) == (b"t", [5, 6])
         journal.forget([b"t"])

@@ -1,0 +1,175 @@
+"""Whoever asks is told how it ended, whatever happens to the connection, the node and the journal meanwhile."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from mqproto.applications import Draft
+from simulator import control, places
+from simulator.client import Client, InDoubt, NodeUnreachable, connect, connect_to
+from simulator.control import FrameBuffer, Operation
+from simulator.journal import opened
+from simulator.storeerrors import StoreError
+from simulator.topology import Topology, load
+from tests.simulator.running import running
+
+ORDERS = r".\private$\orders"
+NOTES = r".\private$\notes"
+
+
+@pytest.fixture
+def topology() -> Topology:
+    return load("three-node").with_free_ports()
+
+
+@contextmanager
+def no_room(client: Client) -> Iterator[None]:
+    """The client's journal cannot grow."""
+    assert client.journal is not None
+    db = client.journal._db
+    [(pages,)] = db.execute("PRAGMA page_count").fetchall()
+    db.execute(f"PRAGMA max_page_count = {pages}").close()
+    yield
+    db.execute("PRAGMA max_page_count = 1000000").close()
+
+
+async def send(client: Client, size_bytes: int) -> None:
+    with pytest.raises(StoreError, match="the disk is full: make room, then do the same again"):
+        await client.send(ORDERS, bytes(size_bytes), transactional=True)
+
+
+async def bodies(client: Client) -> list[bytes]:
+    return [message.body for message in await client.receive("orders", limit=500)]
+
+
+async def test_all_who_wait_are_told_that_the_journal_is_full(topology: Topology, tmp_path: Path) -> None:
+    """More than may be outstanding, so that some wait for others."""
+    async with (
+        running(topology, "destination", tmp_path),
+        connect(topology, "destination", tmp_path, journal=tmp_path / "a.journal") as client,
+    ):
+        with no_room(client):
+            async with trio.open_nursery() as nursery:
+                for _ in range(2 * control.PROFILE + 1):
+                    nursery.start_soon(send, client, 100_000)
+        await client.send(ORDERS, b"1", transactional=True)
+        assert await bodies(client) == [b"1"]
+
+
+async def test_what_the_journal_could_not_take_leaves_no_gap(topology: Topology, tmp_path: Path) -> None:
+    """Duplicate Operation Detection Support: consecutive identifiers, or those that come round are taken for old."""
+    async with (
+        running(topology, "destination", tmp_path),
+        connect(topology, "destination", tmp_path, journal=tmp_path / "a.journal") as client,
+    ):
+        await client.send(ORDERS, b"0", transactional=True)
+        with no_room(client):
+            for _ in range(255):
+                await send(client, 100_000)
+        await client.send(ORDERS, b"1", transactional=True)
+        assert await bodies(client) == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_what_was_never_sent_to_a_node_that_is_gone_is_never_sent(
+    topology: Topology, tmp_path: Path, begun: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked for in the moment in which the node is given up, or while it was away; who is told of it may rely on it."""
+    wish = control.Send(ORDERS, [Draft(body=b"0", transactional=True)])
+    path = tmp_path / "a.journal"
+    async with (
+        running(topology, "destination", tmp_path) as node,
+        connect(topology, "destination", tmp_path, journal=path) as client,
+    ):
+        exchange = client._exchange
+        asked = []
+
+        async def reconnect() -> None:
+            exchange._connection = None
+            asked.append(exchange.request(Operation.SEND, wish))
+            while begun and not exchange._pending:
+                await trio.lowlevel.checkpoint()
+            raise NodeUnreachable("gone")
+
+        monkeypatch.setattr(exchange, "_reconnect", reconnect)
+        node.stop()
+        await client.lost()
+        with pytest.raises(NodeUnreachable, match="has not answered SEND: connect again"):
+            await exchange.answer(asked[0])
+        with opened(Path(shutil.copy(path, tmp_path / "copy"))) as copy:
+            assert copy.state() == (0, [])
+
+
+@asynccontextmanager
+async def a_node(tmp_path: Path, *, breaks_off: bool) -> AsyncIterator[Path]:
+    """Something like a node, of a new life with each connection. What is sent on the first one has no answer: that
+    breaks off, or is silent from there on."""
+    lives = 0
+    path = places.prepared(places.socket_path(tmp_path, "fake"))
+
+    async def serve(stream: trio.SocketStream) -> None:
+        nonlocal lives
+        lives = life = lives + 1
+        buffer = FrameBuffer()
+        async with stream:
+            async for chunk in stream:
+                for request in buffer.feed(chunk):
+                    if request.operation == Operation.HELLO:
+                        result: object = control.Hello(
+                            control.VERSION, "fake", b"guid", life, control.PROFILE
+                        )
+                    elif life > 1:
+                        result = control.Sent([(1, 1)])
+                    elif breaks_off:
+                        return
+                    else:
+                        continue
+                    await stream.send_all(control.frame(Operation.DONE, request.request, result))
+
+    listening = trio.socket.socket(trio.socket.AF_UNIX)
+    await listening.bind(str(path))
+    listening.listen()
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.serve_listeners, serve, [trio.SocketListener(listening)])
+            yield path
+            nursery.cancel_scope.cancel()
+    finally:
+        path.unlink()
+
+
+async def test_those_behind_operations_in_doubt_have_their_turn(tmp_path: Path) -> None:
+    ends: list[str] = []
+
+    async def send_express(client: Client) -> None:
+        try:
+            await client.send(NOTES, b"")
+        except InDoubt:
+            ends.append("in doubt")
+        else:
+            ends.append("sent")
+
+    async with (
+        a_node(tmp_path, breaks_off=True) as path,
+        connect_to(path) as client,
+        trio.open_nursery() as nursery,
+    ):
+        for _ in range(control.PROFILE + 9):
+            nursery.start_soon(send_express, client)
+    assert ends == ["in doubt"] * control.PROFILE + ["sent"] * 9
+
+
+async def test_an_operation_that_a_silent_node_does_not_answer_is_asked_for_over_another_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the client had nothing to ask for when it began to listen."""
+    monkeypatch.setattr("simulator.exchange.SILENCE_S", 0.05)
+    async with a_node(tmp_path, breaks_off=False) as path, connect_to(path) as client:
+        await trio.testing.wait_all_tasks_blocked()
+        assert (await client.send(NOTES, b"", recoverable=True)).ordinal == 1
