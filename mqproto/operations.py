@@ -142,6 +142,21 @@ class Performer:
         self._outcomes[identifier] = None
         return Answer.PERFORM
 
+    def go_on(self, following: int) -> tuple[int, ...]:
+        """The invoker says which identifier its next operation has: what is forgotten of those long before.
+
+        It alone knows how far it has counted, if operations came of which nothing was on disk when we crashed.
+        """
+        self._newest = self._newest_kept = newest = (following - 1) % IDENTIFIERS
+        forgotten = tuple(
+            each
+            for each, outcome in self._outcomes.items()
+            if outcome is not None and behind(each, newest) >= self.profile
+        )
+        for each in forgotten:
+            del self._outcomes[each]
+        return forgotten
+
     def outcome(self, identifier: int) -> bytes:
         """What came of an operation that was performed."""
         outcome = self._outcomes[identifier]

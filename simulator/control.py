@@ -19,14 +19,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 from construct import Int8ul, Int32ul, Struct
 
 from mqproto.applications import Draft
 from mqproto.errors import FormatNameError, MqprotoError, QuotaExceeded, UsageError
-from mqproto.operations import is_numbered, parted, with_identifier
+from mqproto.operations import IDENTIFIERS, is_numbered, parted, with_identifier
 from mqproto.status import NodeStatus
 from mqproto.whereabouts import MessageStatus
 from simulator.topology import TopologyError
@@ -100,10 +100,12 @@ class Introduction(msgspec.Struct, array_like=True):
     """Who invokes numbered operations over this connection, 16 bytes; an earlier connection of the same ends now.
 
     lasting: it survives its process, and may come back after a long time.
+    following: the identifier of its next operation, 0 to 255, so that one that comes round is not taken for an old one.
     """
 
     invoker: bytes = b""
     lasting: bool = False
+    following: Annotated[int, msgspec.Meta(ge=0, lt=IDENTIFIERS)] | None = None
 
 
 class Hello(msgspec.Struct, array_like=True):

@@ -242,7 +242,9 @@ class Exchange:
         return None
 
     async def _greet(self, connection: Connection, buffer: FrameBuffer) -> control.Hello:
-        introduction = control.Introduction(self._identity, self._journal is not None)
+        introduction = control.Introduction(
+            self._identity, self._journal is not None, self._invoker.following
+        )
         connection.send(control.frame(Operation.HELLO, 0, introduction))
         try:
             while True:

@@ -63,9 +63,18 @@ class Performers:
     def __len__(self) -> int:
         return len(self._known)
 
-    def connected(self, invoker: bytes) -> None:
-        """It has a connection, and is not forgotten while it has."""
+    def connected(self, invoker: bytes, following: int | None = None) -> None:
+        """It has a connection, and is not forgotten while it has.
+
+        following: the identifier of its next operation.
+        """
         self._connected.add(invoker)
+        known = self._known.get(invoker)
+        if known is not None and following is not None:
+            gone = known.on_disk.intersection(known.performer.go_on(following))
+            if gone:
+                self._core.remember({(invoker, each): None for each in gone}, needed=True)
+                known.on_disk -= gone
 
     def gone(self, invoker: bytes, now_s: int) -> None:
         """It has none any more; it may come back."""

@@ -125,7 +125,7 @@ class Service:
                 earlier.end()
             client.introduction = introduction
             self._by_invoker[invoker] = client
-            self.performers.connected(invoker)
+            self.performers.connected(invoker, introduction.following)
         node = self.directory.node
         return control.Hello(control.VERSION, node.name, node.guid, self.life, control.PROFILE)
 

@@ -168,6 +168,17 @@ def test_what_is_on_disk_in_any_order_is_what_was_remembered(
             break  # From here on there is a newer one.
 
 
+def test_an_invoker_that_goes_on_far_ahead_finds_nothing_old_under_its_identifiers() -> None:
+    """4.1.2: the distance of 128 causes an old one to expire, also where nothing is left of those between."""
+    performer = Performer(4, [(each, b"old") for each in range(4)])
+    assert performer.go_on(5) == (0,)
+    assert [performer.invoke(each) for each in (1, 2, 3, 4)] == [REPEAT] * 3 + [PERFORM]
+    assert performer.complete(4, b"").forgotten == ()
+    performer.invoke(5)
+    assert set(performer.go_on(1)) == {1, 2, 3, 4}, "5 is being performed"
+    assert performer.invoke(1) is PERFORM
+
+
 # The invoker
 
 

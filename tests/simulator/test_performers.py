@@ -97,6 +97,16 @@ def test_what_is_on_disk_goes_before_its_identifier_comes_round() -> None:
         assert machine.perform(identifier, writes=identifier % 7 == 0) == b"at %d" % identifier
 
 
+def test_who_has_gone_on_far_in_lives_that_left_nothing_is_not_told_an_old_outcome() -> None:
+    """Express messages of lives of the node that died: nothing is left of their identifiers, and 256 is 0 again."""
+    machine = Machine()
+    for number in (0, 256, 390):
+        machine.restart()
+        machine.performers.connected(ONE, following=number % 256)
+        assert machine.perform(number) == b"at %d" % number
+    assert set(machine.disk.outcomes) == {(ONE, 390 % 256)}
+
+
 def test_invokers_that_do_not_come_back_are_forgotten_and_those_with_a_journal_much_later() -> None:
     machine = Machine()
     machine.perform(1)
