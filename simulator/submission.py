@@ -50,9 +50,10 @@ async def send_all(client: Client, destination: str, drafts: Sequence[Draft]) ->
     sent: list[MessageId] = []
     done = 0
     for each in list(journal.operated()):
-        part = _decoder.decode(each.tag)
+        part = _part(each.tag)
         if not isinstance(part, SentPart):
-            raise UsageError(f"{journal.path} is of messages that were received: name another file to send")
+            found = "something else" if part is None else "messages that were received"
+            raise UsageError(f"{journal.path} is of {found}: name another file to send")
         if part.first != done or part.digest != _digest(destination, drafts[done : done + part.count]):
             raise UsageError(
                 f"{journal.path} is of other messages, from number {part.first + 1} on: send the same to the same "
@@ -94,16 +95,21 @@ async def receive_all(
     journal = _journal(client)
     found = 0
     for each in list(journal.operated()):
-        part = _decoder.decode(each.tag)
+        part = _part(each.tag)
         if not isinstance(part, TakenPart) or part.queue != queue:
             raise UsageError(
                 f"{journal.path} is of something else than messages received from {queue}: name another file"
             )
         try:
             each.result()
-        except RolledBack:
+        except (RolledBack, UsageError):
             journal.forget([each.tag])  # They did not leave the queue.
             continue
+        except InDoubt:
+            raise InDoubt(
+                f"messages {found + 1} to {found + len(part.packets)} may have left {queue} or not: look there, and go "
+                "on with the rest and another file"
+            ) from None
         for message in decoded(part.packets, [1] * len(part.packets)):
             found += 1
             yield message
@@ -118,6 +124,15 @@ async def receive_all(
         for message in messages:
             found += 1
             yield message
+
+
+def _part(tag: bytes) -> SentPart | TakenPart | None:
+    """What a tag says; None if somebody else gave it, such as a gateway."""
+    try:
+        part: SentPart | TakenPart = _decoder.decode(tag)
+    except msgspec.MsgspecError:
+        return None
+    return part
 
 
 def _journal(client: Client) -> Journal:

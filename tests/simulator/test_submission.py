@@ -195,6 +195,40 @@ async def test_a_journal_of_other_work_is_refused_and_names_where_it_differs(
                 await send_all(client, ORDERS, drafts(1))
 
 
+async def test_a_journal_with_tags_of_another_program_is_refused_in_a_line(
+    topology: Topology, tmp_path: Path
+) -> None:
+    async with (
+        running(topology, "destination", tmp_path),
+        connect(topology, "destination", tmp_path, journal=tmp_path / "a.journal") as client,
+    ):
+        await client.submit(ORDERS, drafts(1), b"\x93a gateway's")
+        with pytest.raises(UsageError, match=r"a\.journal is of something else: name another file to send"):
+            await send_all(client, ORDERS, drafts(1))
+        with pytest.raises(UsageError, match="something else than messages received from orders"):
+            async for _ in receive_all(client, "orders", 1, 0, 1):
+                pass
+
+
+async def test_who_goes_on_after_a_doubt_is_told_which_messages_it_is_about(
+    topology: Topology, tmp_path: Path
+) -> None:
+    doubt = control.failure(control.InDoubt("the connection broke"))
+    async with (
+        running(topology, "destination", tmp_path),
+        connect(topology, "destination", tmp_path, journal=tmp_path / "a.journal") as client,
+    ):
+        await client.send_many(ORDERS, drafts(2))
+        assert [message.body async for message in receive_all(client, "orders", 2, 0, 2)] == [b"0", b"1"]
+        journal = client.journal
+        assert journal is not None
+        journal.flush()
+        journal._db.execute("UPDATE operation SET answer = ?, outcome = ?", (doubt.operation, doubt.payload))
+        with pytest.raises(control.InDoubt, match="messages 1 to 2 may have left orders or not: look there"):
+            async for _ in receive_all(client, "orders", 2, 0, 2):
+                pass
+
+
 async def test_what_was_refused_is_asked_for_once_more_when_the_reason_is_gone(tmp_path: Path) -> None:
     text = """
         [node.only]
