@@ -31,6 +31,7 @@ from simulator.control import Explanation, InDoubt, Operation, RolledBack, Settl
 from simulator.exchange import PATIENCE_S, Exchange, NodeUnreachable, Pending
 from simulator.journal import Journal, opened
 from simulator.received import MessageId, ReceivedMessage, decoded
+from simulator.storeerrors import StoreError
 from simulator.topology import Topology
 
 __all__ = [
@@ -295,6 +296,9 @@ class Client:
                 await self._settle(lease, Settlement.COMMIT, tag=tag(lease.messages) if tag else b"")
             except RolledBack:
                 continue  # The connection broke in between: they are where they were.
+            except StoreError:
+                await self._roll_back(lease)
+                raise
             return lease.messages
 
     @asynccontextmanager
@@ -324,7 +328,7 @@ class Client:
         if lease.messages:
             try:
                 await self._settle(lease, settlement, drafts)
-            except (UsageError, FormatNameError):
+            except (UsageError, FormatNameError, StoreError):
                 await self._roll_back(lease)
                 raise
 
@@ -432,6 +436,7 @@ class Client:
             with trio.move_on_after(SETTLE_TIMEOUT_S, shield=True):
                 await pending.answered.wait()
             if not pending.answered.is_set():
+                self._exchange.forgo(pending)
                 raise
         self._exchange.outcome(pending)
 
@@ -442,7 +447,10 @@ class Client:
                 trio.move_on_after(SETTLE_TIMEOUT_S, shield=True),
                 suppress(NodeUnreachable, InDoubt, RolledBack),
             ):
-                await self._settle(lease, Settlement.ROLL_BACK)
+                try:
+                    await self._settle(lease, Settlement.ROLL_BACK)
+                except StoreError:
+                    self._exchange.hang_up()
 
 
 class _Lease:

@@ -139,10 +139,14 @@ class Exchange:
         try:
             await pending.answered.wait()
         except trio.Cancelled:
-            if pending in self._waiting:
-                self._waiting.remove(pending)  # It was not asked for yet, and need not be.
+            self.forgo(pending)
             raise
         return self.outcome(pending)
+
+    def forgo(self, pending: Pending) -> None:
+        """A numbered operation need not be carried out, if nobody was asked for it yet."""
+        if pending in self._waiting:
+            self._waiting.remove(pending)
 
     def outcome(self, pending: Pending) -> Any:
         """The answer, once the request is `answered`; errors as `ask`."""
@@ -160,6 +164,11 @@ class Exchange:
         """Return when the node has read all that was sent, or the connection is broken."""
         if self._connection:
             await self._connection.flushed()
+
+    def hang_up(self) -> None:
+        """Go on over another connection: what this one was handed out goes back."""
+        if self._connection:
+            self._connection.close()
 
     def close(self) -> None:
         """Connect no more, and tell whoever still waits."""

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from mqproto.applications import Draft
+from mqproto.operations import Invoker
 from simulator import control, places
 from simulator.client import Client, InDoubt, NodeUnreachable, connect, connect_to
 from simulator.control import FrameBuffer, Operation
@@ -74,6 +75,49 @@ async def test_what_the_journal_could_not_take_leaves_no_gap(topology: Topology,
                 await send(client, 100_000)
         await client.send(ORDERS, b"1", transactional=True)
         assert await bodies(client) == [b"0", b"1"]
+
+
+async def taken_in_a_transaction(client: Client) -> object:
+    async with client.transaction("orders") as taken:
+        return taken
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+async def test_messages_whose_commit_the_journal_could_not_take_are_where_they_were(
+    topology: Topology, tmp_path: Path, transactional: bool
+) -> None:
+    """At once, and not only when the client ends."""
+    async with (
+        running(topology, "destination", tmp_path),
+        connect(topology, "destination", tmp_path) as other,
+        connect(topology, "destination", tmp_path, journal=tmp_path / "a.journal") as client,
+    ):
+        await other.send(ORDERS, b"0", transactional=True)
+        assert client.journal is not None
+        client.journal._db.execute("PRAGMA query_only = 1").close()
+        with pytest.raises(StoreError, match="read-only"):
+            await (taken_in_a_transaction(client) if transactional else client.receive("orders"))
+        assert await bodies(other) == [b"0"]
+        client.journal._db.execute("PRAGMA query_only = 0").close()
+
+
+async def test_a_commit_that_was_cancelled_before_its_turn_came_does_not_happen_later(
+    topology: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simulator.client.SETTLE_TIMEOUT_S", 0.05)
+    async with running(topology, "destination", tmp_path):
+        async with connect(topology, "destination", tmp_path) as client:
+            await client.send(ORDERS, b"0", transactional=True)
+            with monkeypatch.context() as full:
+                full.setattr(Invoker, "may_begin", property(lambda invoker: False))
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(client.receive, "orders")
+                    while not client._exchange._waiting:
+                        await trio.lowlevel.checkpoint()
+                    nursery.cancel_scope.cancel()
+            await client.send(ORDERS, b"1", transactional=True)
+        async with connect(topology, "destination", tmp_path) as client:
+            assert await bodies(client) == [b"0", b"1"]
 
 
 @pytest.mark.parametrize("begun", [False, True])
