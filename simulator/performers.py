@@ -43,9 +43,11 @@ class Performers:
     Args:
         core: writes what is to be kept.
         rows: what the store has.
+        now_s: when the node started, UTC. The connections of those in `rows` broke no later, but the node may have been
+            away for longer than it waits for them.
     """
 
-    def __init__(self, core: QueueManager, rows: Iterable[OutcomeRow]) -> None:
+    def __init__(self, core: QueueManager, rows: Iterable[OutcomeRow], now_s: int) -> None:
         self._core = core
         self._known: dict[bytes, Known] = {}
         self._connected: set[bytes] = set()
@@ -54,8 +56,9 @@ class Performers:
         for row in rows:
             kept.setdefault(row.invoker, []).append(row)
         for invoker, outcomes in kept.items():
+            lasting = outcomes[0].lasting
             newest = max(row.performed_s for row in outcomes)
-            known = Known(invoker, lasting=outcomes[0].lasting, now_s=newest)
+            known = Known(invoker, lasting=lasting, now_s=newest if lasting else now_s)
             known.performer = Performer(PROFILE, [(row.identifier, row.outcome) for row in outcomes])
             known.on_disk = {row.identifier for row in outcomes}
             self._known[invoker] = known

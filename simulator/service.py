@@ -88,7 +88,7 @@ class Service:
         self.turns = turns
         self.clock = clock
         self.consumers: dict[int, Consumer] = {}
-        self.performers = Performers(core, outcomes)
+        self.performers = Performers(core, outcomes, clock.now().utc_s)
         self.life = secrets.randbits(31) + 1
         self._buffer = buffer
         self._numbers = count(self.life << 32)

@@ -111,7 +111,7 @@ class Node:
             self.clock,
             memoryview(bytearray()),
         )
-        self.service.performers = Counted(core, state.outcomes)
+        self.service.performers = Counted(core, state.outcomes, self.clock.now().utc_s)
         self.service.life = self.dice.getrandbits(31) + 1
 
     def hear(self, line: Line) -> None:

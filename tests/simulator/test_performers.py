@@ -32,7 +32,7 @@ class Machine:
         now = Moment(uptime_ms=0, utc_s=self.now_s)
         state = self.disk.load()
         self.core = QueueManager(a_guid(1), (), Routes(), Settings(), StoredState(), now)
-        self.performers = Performers(self.core, state.outcomes)
+        self.performers = Performers(self.core, state.outcomes, self.now_s)
         self.commit()
 
     def commit(self) -> None:
@@ -120,6 +120,16 @@ def test_invokers_that_do_not_come_back_are_forgotten_and_those_with_a_journal_m
     machine.now_s += LASTING_KEPT_S + LOOK_S + 1
     machine.perform(2, invoker=b"third".ljust(16))
     assert len(machine.performers) == 1
+
+
+def test_a_node_that_was_away_for_long_waits_for_its_invokers_as_long_as_ever() -> None:
+    """Some client is there first; the patience of another may be longer than the node was away."""
+    machine = Machine()
+    assert machine.perform(5) == b"at 5"
+    machine.now_s += 2 * KEPT_S
+    machine.restart()
+    machine.perform(0, invoker=OTHER)
+    assert machine.performers.invoke(ONE, 5, machine.now_s, lasting=False) == b"at 5"
 
 
 def test_who_is_connected_is_not_forgotten() -> None:
