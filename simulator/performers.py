@@ -148,7 +148,10 @@ class Performers:
             if not known.lasting and known.invoker not in self._connected
         ]
         if not away:
-            raise UsageError(f"{INVOKER_LIMIT:,} invokers are remembered: end some clients first")
+            raise UsageError(
+                f"{INVOKER_LIMIT:,} clients are remembered, those with a journal for {LASTING_KEPT_S // 86_400} days: "
+                "use a journal that there is, or none"
+            )
         self._forget([min(away, key=lambda known: known.last_s)])
 
     def _forget(self, chosen: Iterable[Known]) -> None:

@@ -155,5 +155,5 @@ def test_there_is_a_limit_of_invokers_and_those_with_a_journal_are_kept(
     assert machine.performers.invoke(names[0], 1, machine.now_s, lasting=True) == b"at 1"
     for number in (6, 7):
         machine.perform(1, invoker=names[number], lasting=True)
-    with pytest.raises(UsageError, match="3 invokers are remembered"):
+    with pytest.raises(UsageError, match="3 clients are remembered"):
         machine.perform(1, invoker=names[8])
