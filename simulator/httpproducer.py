@@ -82,7 +82,7 @@ class Producer:
 
     async def run(self) -> None:
         """Hand in all of them."""
-        async with httpx.AsyncClient(base_url=self._url, timeout=TIMEOUT_S) as client:
+        async with httpx.AsyncClient(base_url=self._url, timeout=TIMEOUT_S, trust_env=False) as client:
             for message in self._messages:
                 while not await self._post(client, message):
                     pass
