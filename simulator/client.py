@@ -278,7 +278,7 @@ class Client:
         limit: int = 1,
         timeout_s: float | None = None,
         *,
-        tag: Callable[..., bytes] | None = None,
+        tag: Callable[[Sequence[ReceivedMessage]], bytes] | None = None,
     ) -> list[ReceivedMessage]:
         """Take up to `limit` messages, as soon as there is one; none if `timeout_s` passes first.
 

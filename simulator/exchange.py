@@ -240,9 +240,8 @@ class Exchange:
                     try:
                         connecting.connect(str(self._path))
                     except BlockingIOError:
-                        await trio.sleep(
-                            BUSY_PAUSE_S
-                        )  # The backlog is full, and no event tells when it is not.
+                        # The backlog is full, and no event tells when it is not.
+                        await trio.sleep(BUSY_PAUSE_S)
                     except OSError:
                         break
                     else:
