@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from mqproto.wire import SeenField
@@ -15,7 +15,9 @@ TRIES: Final = 5_000
 Part = TypeVar("Part")
 
 
-def minimised(parts: Sequence[Part], still: Callable[[list[Part]], bool], tries: int = TRIES) -> list[Part]:
+async def minimised(
+    parts: Sequence[Part], still: Callable[[list[Part]], Awaitable[bool]], tries: int = TRIES
+) -> list[Part]:
     """The fewest of these parts, such as the steps of a conversation, with which it still holds.
 
     Halves are left out first, then quarters, down to single parts.
@@ -36,7 +38,7 @@ def minimised(parts: Sequence[Part], still: Callable[[list[Part]], bool], tries:
             if tries <= 0:
                 return kept
             tries -= 1
-            if still(candidate):
+            if await still(candidate):
                 kept, smaller = candidate, True
         if not smaller or size > len(kept):
             size //= 2

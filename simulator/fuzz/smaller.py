@@ -42,10 +42,7 @@ async def smaller(case: Case, still: Still, seconds: float) -> Case:
         async def shows(some: Sequence[Part]) -> bool:
             return trio.current_time() < ends_at and await still(joined(some))
 
-        def ask(some: list[Part]) -> bool:
-            return trio.from_thread.run(shows, some)
-
-        return joined(await trio.to_thread.run_sync(partial(minimised, parts, ask, TRIES)))
+        return joined(await minimised(parts, shows, TRIES))
 
     def with_connections(some: Sequence[int]) -> Case:
         kept = set(some)

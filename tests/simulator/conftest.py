@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from math import inf
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import trio.testing
@@ -21,14 +23,34 @@ def no_width_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
 
 
+IDLE_S: Final = 0.03
+"""On a machine that is busy the loopback may take 10 ms."""
+
+
 @pytest.fixture
-def idle_clock() -> trio.testing.MockClock:
+def idle_clock(monkeypatch: pytest.MonkeyPatch) -> trio.testing.MockClock:
     """For whoever talks over sockets within this process: time passes only while both sides wait.
 
     So a busy machine makes nobody late, and no test sleeps. Bytes on the loopback are there as soon as they are sent;
-    a moment without any means that nothing is under way.
+    a moment without any means that nothing is under way. What a thread does, such as to flush a journal, is under way:
+    trio's clock would not know of it, and jump.
     """
-    return trio.testing.MockClock(autojump_threshold=0.01)
+    clock = trio.testing.MockClock(autojump_threshold=IDLE_S)
+    run_sync = trio.to_thread.run_sync
+    threads = 0
+
+    async def in_a_thread(*args: Any, **options: Any) -> Any:
+        nonlocal threads
+        threads += 1
+        clock.autojump_threshold = inf
+        try:
+            return await run_sync(*args, **options)
+        finally:
+            threads -= 1
+            clock.autojump_threshold = inf if threads else IDLE_S
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", in_a_thread)
+    return clock
 
 
 @pytest.fixture(scope="session")

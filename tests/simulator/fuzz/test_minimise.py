@@ -14,9 +14,13 @@ from tests.examples import EVERY_PACKET, a_full_message
 
 
 @given(st.lists(st.integers(0, 9), max_size=40), st.sets(st.integers(0, 9), max_size=4))
-def test_the_parts_that_matter_are_left_and_no_others(parts: list[int], matter: set[int]) -> None:
+async def test_the_parts_that_matter_are_left_and_no_others(parts: list[int], matter: set[int]) -> None:
     needed = matter & {*parts}
-    least = minimised(parts, lambda some: needed <= {*some})
+
+    async def still(some: list[int]) -> bool:
+        return needed <= {*some}
+
+    least = await minimised(parts, still)
     assert sorted(least) == sorted(needed)
 
 
@@ -52,7 +56,7 @@ def test_bytes_that_matter_stay_and_the_others_become_zero() -> None:
 
 
 @pytest.mark.parametrize("tries", [0, 1, 10])
-def test_it_asks_no_more_often_than_it_may(tries: int) -> None:
+async def test_it_asks_no_more_often_than_it_may(tries: int) -> None:
     asked = []
 
     def still(data: bytes) -> bool:
@@ -62,5 +66,9 @@ def test_it_asks_no_more_often_than_it_may(tries: int) -> None:
     minimised_packet(EVERY_PACKET[2], still, tries)
     assert len(asked) <= tries
     asked.clear()
-    minimised(list(EVERY_PACKET[2]), lambda data: still(bytes(data)), tries)
+
+    async def still_of(some: list[int]) -> bool:
+        return still(bytes(some))
+
+    await minimised(list(EVERY_PACKET[2]), still_of, tries)
     assert len(asked) <= tries
