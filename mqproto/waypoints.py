@@ -10,13 +10,13 @@ OrderAcks and FinalAcks are no application's messages: they are seen at the mess
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from mqproto.effects import Note
 from mqproto.wire import MessageClass, TxSequenceId, UserMessage, acknowledgment_in, decode_packet
 from mqproto.wire.glance import acknowledges, identifier_of, place_in_sequence
 from mqproto.wire.guid import Guid, guid_text
+from mqproto.words import Word
 
 if TYPE_CHECKING:
     from mqproto.localqueue import Handed, LocalQueue
@@ -26,16 +26,8 @@ REMEMBERED: Final = 100_000
 """How many messages that were sent and have no OrderAck are known by their numbers; some 100 bytes each."""
 
 
-class Waypoint(StrEnum):
+class Waypoint(Word):
     """Each waypoint: the name of its notes, and what it means."""
-
-    meaning: str
-
-    def __new__(cls, name: str, meaning: str = "") -> Self:
-        member = str.__new__(cls, name)
-        member._value_ = name
-        member.meaning = meaning
-        return member
 
     ACCEPTED = (
         "accepted",

@@ -11,12 +11,12 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from functools import partial
-from typing import Final, Self
+from typing import Final
 
 import trio
 
+from mqproto.words import Word
 from simulator.httpserver import Answer, BodyLost, Fault, Limits, Request, Server
 from simulator.log import node_log
 
@@ -28,16 +28,8 @@ QUESTIONS: Final = "/processed"
 """The path at which it is asked whether it has processed a message; any other is for messages."""
 
 
-class Cue(StrEnum):
+class Cue(Word):
     """What the consumer does at a call, and what it means."""
-
-    meaning: str
-
-    def __new__(cls, name: str, meaning: str = "") -> Self:
-        member = str.__new__(cls, name)
-        member._value_ = name
-        member.meaning = meaning
-        return member
 
     ACCEPT = "accept", "processes the message, and answers 200"
     FAIL = "fail", "answers 500, and has not processed it"
