@@ -219,6 +219,11 @@ class Invoker:
         return list(self._pending.values())
 
     @property
+    def outstanding(self) -> int:
+        """How many they are."""
+        return len(self._pending)
+
+    @property
     def may_begin(self) -> bool:
         """Whether one more operation would leave all others in what the performer remembers."""
         oldest = next(iter(self._pending), None)

@@ -21,8 +21,6 @@ CONTENT_TYPE_LIMIT: Final = 255
 """Characters."""
 KEY_LIMIT: Final = 200
 """Characters of the producer's id of a message."""
-DEFAULT_CONTENT_TYPE: Final = "application/octet-stream"
-"""What a body is of which nobody said it."""
 VERSION: Final = 1
 
 

@@ -287,7 +287,7 @@ class Exchange:
         try:
             while not connection.is_closed:
                 with trio.CancelScope() as self._silence:
-                    if self._invoker.pending:
+                    if self._invoker.outstanding:
                         self._expect_answer()
                     await connection.readable()
                 if self._silence.cancelled_caught:
