@@ -32,7 +32,6 @@ import trio
 
 from mqproto.errors import UsageError
 from mqproto.exactlyonce import Attempt
-from simulator.named import find
 
 ANSWER_LIMIT_BYTES: Final = 65_536
 """So much of an answer's body is read."""
@@ -297,16 +296,3 @@ async def called(function: Callable[[Call], Any], call: Call, limiter: trio.Capa
     if inspect.iscoroutinefunction(function):
         return await function(call)
     return await trio.to_thread.run_sync(function, call, abandon_on_cancel=True, limiter=limiter)
-
-
-def function_named(name: str) -> Callable[[Call], Any]:
-    """The function of a name, `module:function`.
-
-    Raises:
-        UsageError: there is none.
-    """
-    function = find(name, "write module:function, as in my.package.orders:accept")
-    if not callable(function):
-        raise UsageError(f"{name!r} is no function")
-    found: Callable[[Call], Any] = function
-    return found

@@ -24,6 +24,7 @@ from simulator.options import (
     INTERRUPTED,
     MISUSE,
     DirectoryOption,
+    HistoryOption,
     JsonOption,
     TopologyArgument,
     WaypointsOption,
@@ -73,12 +74,7 @@ def demo(
     edges: Annotated[
         bool, typer.Option("--edges", help="With HTTP at both ends; the gateway and the trigger die too.")
     ] = False,
-    history: Annotated[
-        str,
-        typer.Option(
-            metavar="URL", help="With --edges: the document history's database.", show_default=False
-        ),
-    ] = "",
+    history: HistoryOption = "",
     as_json: JsonOption = False,
 ) -> int:
     """Three nodes, traffic, broken links, killed nodes; proof at the end, and a capture for Wireshark.

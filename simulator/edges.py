@@ -12,6 +12,7 @@ from mqproto.errors import UsageError
 from simulator.options import (
     DONE,
     DirectoryOption,
+    HistoryOption,
     SupervisedOption,
     TopologyArgument,
     end_with_input,
@@ -31,15 +32,7 @@ def gateway(
         bool, typer.Option("--free-port", help="Take whatever port is free on that host.")
     ] = False,
     name: Annotated[str, typer.Option(help="Another for each gateway of the node.")] = "gateway",
-    history: Annotated[
-        str,
-        typer.Option(
-            metavar="URL",
-            help="The document history, shared by all gateways: sqlite:///PATH or postgresql+psycopg://...; "
-            "by default history.sqlite beside the stores.",
-            show_default=False,
-        ),
-    ] = "",
+    history: HistoryOption = "",
     key_header: Annotated[
         str, typer.Option(metavar="NAME", help="The header with the producer's id of a message.")
     ] = "Idempotency-Key",
@@ -164,13 +157,7 @@ def trigger(
             show_default=False,
         ),
     ] = "",
-    history: Annotated[
-        str,
-        typer.Option(
-            help="The document history's database; by default history.sqlite beside the nodes' stores.",
-            show_default=False,
-        ),
-    ] = "",
+    history: HistoryOption = "",
     no_history: Annotated[
         bool, typer.Option("--no-history", help="Go by the delivery count and the resolver alone.")
     ] = False,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import socket
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -28,9 +27,10 @@ from simulator.httpproducer import Handover, Outgoing, Producer
 from simulator.links import is_free
 from simulator.programs import Programs, programs_in
 from simulator.screen import ProgressScreen
-from simulator.story import logs_in, story_of, told
+from simulator.story import logs_in, read_step, story_of, told
 from simulator.supervisor import Supervisor, supervised
 from simulator.topology import Topology, load
+from simulator.topology.ports import reserved_address
 from simulator.validator import QUESTIONS, Cue, Validator
 
 PRODUCERS: Final = 8
@@ -114,7 +114,8 @@ def messages_of(producer: int, count: int, seed: int) -> list[Outgoing]:
         }
         queue = "order" if dice.random() < MISSPELT else "orders"
         label = f"order {number} of producer {producer}"
-        messages.append(Outgoing(key, queue, json.dumps(order).encode(), label, producer + 1))
+        body = json.dumps(order).encode()
+        messages.append(Outgoing(key, queue, body, label, producer + 1, "application/json"))
     return messages
 
 
@@ -277,7 +278,7 @@ class EdgesDemo:
     def _set_up(self, consumer: str) -> str:
         """Choose how gateway and trigger are started; the gateway's URL."""
         history = ["--history", self._history] if self._history else []
-        address = f"127.0.0.1:{_free_port()}"
+        address = "{}:{}".format(*reserved_address())
         self._commands = {
             GATEWAY: [GATEWAY, self._seen("sender"), "sender", "--listen", address, *history],
             TRIGGER: [
@@ -293,25 +294,13 @@ class EdgesDemo:
         return str(self._folder / f"{name}.toml")
 
 
-def _free_port() -> int:
-    """A port of this machine that nobody has now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def _said_in(folder: Path) -> tuple[Counter[tuple[str, str]], str]:
     """How many lines the logs have of each writer and event, and the message that most happened to."""
     said = Counter[tuple[str, str]]()
     steps = Counter[str]()
     for path in logs_in(folder):
-        for line in path.read_bytes().splitlines():
-            try:
-                step = json.loads(line)
-            except ValueError:
-                continue  # A kill has torn it.
-            said[step["node"], step["event"]] += 1
-            steps[step.get("message", "")] += 1
+        for step in filter(None, map(read_step, path.read_bytes().splitlines())):
+            said[step.who, step.event] += 1
+            steps[step.message] += 1
     del steps[""]
     return said, steps.most_common(1)[0][0]

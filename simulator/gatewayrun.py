@@ -8,7 +8,6 @@ import re
 import resource
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -27,13 +26,12 @@ from simulator.gatewaynode import Ended, Outlet, owner_in
 from simulator.history import open_history
 from simulator.httpserver import DOORWAY, Limits, Server
 from simulator.log import node_log
-from simulator.options import complain
+from simulator.options import called, say_why_it_waits
 from simulator.talk import Place
 
 DESCRIPTORS: Final = 64
 """Files and sockets beside those of connections."""
 BACKLOG: Final = 1_024
-PATIENCE_S: Final = 2.0
 ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -78,13 +76,14 @@ async def run_gateway(
         HistoryError: the document history cannot be had.
     """
     topology, directory = options.place.topology, options.place.directory
-    node, called = _names(options)
+    node = topology.node_named(options.node).name
+    files = called(node, options.name)
     lines = node_log(log or sys.stderr, f"{node} {options.name}")
     policy = _policy(options, node)
     limits = limits or Limits(connections=options.connections)
     _make_room(limits.connections)
     places.make(directory)
-    journal = directory / f"{called}.journal"
+    journal = directory / f"{files}.journal"
     owner = owner_in(journal)
     url = options.history or places.history_url(directory)
     async with AsyncExitStack() as held:
@@ -116,10 +115,13 @@ async def serve(options: Options) -> None:
 
     Prints a line that begins with `ready` when requests are taken.
     """
-    _, called = _names(options)
-    places.make(options.place.directory)
-    path = options.place.directory / f"{called}.log"
+    topology, directory = options.place.topology, options.place.directory
+    places.make(directory)
+    node = topology.node_named(options.node).name
+    path = directory / f"{called(node, options.name)}.log"
+    start = f"mqproto node {topology.name} {node}"
     server: Server | None = None
+    ready = trio.Event()
 
     async def end_at_signal(everything: trio.CancelScope) -> None:
         async for _ in signals:
@@ -132,31 +134,12 @@ async def serve(options: Options) -> None:
         async with trio.open_nursery() as around:
             around.start_soon(end_at_signal, around.cancel_scope)
             async with trio.open_nursery() as nursery:
-                around.start_soon(_say_why, options, path, lambda: server is None)
+                around.start_soon(say_why_it_waits, ready, start, path)
                 server, port = await nursery.start(partial(run_gateway, options, log=log))
+                ready.set()
                 host = f"[{options.host}]" if ":" in options.host else options.host
                 print(f"ready http://{host}:{port}", flush=True)
             around.cancel_scope.cancel()
-
-
-async def _say_why(options: Options, log: Path, is_waiting: Callable[[], bool]) -> None:
-    """Tell who sits in front of a screen for what it waits."""
-    await trio.sleep(PATIENCE_S)
-    if is_waiting():
-        start = f"mqproto node {options.place.topology.name} {options.node}"
-        complain(f"waits until node {options.node} runs ({start}); the log is {log}")
-
-
-def _names(options: Options) -> tuple[str, str]:
-    """The node's name, and what the gateway's files are called.
-
-    Raises:
-        UsageError: they cannot be called so, or there is no such node.
-    """
-    if not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", options.name):
-        raise UsageError(f"--name {options.name!r}: files are called so; up to 40 letters, digits, - and _")
-    node = options.place.topology.node_named(options.node).name
-    return node, f"{node}-{options.name}"
 
 
 def _policy(options: Options, node: str) -> Policy:

@@ -1,4 +1,4 @@
-"""Producers that hand in messages over HTTP by "Message Producer Rules", and are no more reliable than anybody else.
+"""Producers that hand in messages over HTTP by "Message Producer Rules", and may be no better than others.
 
 Each sends its messages one after the other, and each of them again, under the same id, until it has an answer that is
 final. Now and then one hangs up before the answer comes, or asks again although it had one.
@@ -16,6 +16,10 @@ import httpx
 import trio
 
 TIMEOUT_S: Final = 10.0
+HURRY: Final = 0.03
+"""How often a producer hangs up before it has its answer."""
+DOUBT: Final = 0.03
+"""How often it asks again although it had one."""
 HURRY_S: Final = (0.001, 0.02)
 """How long a producer waits that is going to hang up: some of these requests get through, and some do not."""
 PAUSE_LIMIT_S: Final = 0.25
@@ -27,13 +31,15 @@ class Outgoing:
     """A message to hand in.
 
     queue: as the URL has it.
+    group: what its correlation id says; 0 for none.
     """
 
     key: str
     queue: str
     body: bytes
-    label: str
-    group: int
+    label: str = ""
+    group: int = 0
+    content_type: str = ""
 
 
 @dataclass(slots=True)
@@ -61,7 +67,7 @@ class Producer:
     Args:
         url: of the gateway.
         handover: where to note what became of each message; producers may share one.
-        hurry, doubt: how often it hangs up, and asks again.
+        dice: decide when it is none of the best: it hangs up, or asks again. Without them it is.
     """
 
     def __init__(
@@ -69,16 +75,12 @@ class Producer:
         url: str,
         messages: list[Outgoing],
         handover: Handover,
-        dice: random.Random,
-        hurry: float = 0.03,
-        doubt: float = 0.03,
+        dice: random.Random | None = None,
     ) -> None:
         self._url = url
         self._messages = messages
         self._handover = handover
         self._dice = dice
-        self._hurry = hurry
-        self._doubt = doubt
 
     async def run(self) -> None:
         """Hand in all of them."""
@@ -86,20 +88,23 @@ class Producer:
             for message in self._messages:
                 while not await self._post(client, message):
                     pass
-                if message.key in self._handover.accepted and self._dice.random() < self._doubt:
+                if message.key in self._handover.accepted and self._happens(DOUBT):
                     self._handover.asked_again += 1
                     while not await self._post(client, message):
                         pass
+
+    def _happens(self, chance: float) -> bool:
+        return self._dice is not None and self._dice.random() < chance
 
     async def _post(self, client: httpx.AsyncClient, message: Outgoing) -> bool:
         """One request; whether its answer is final."""
         handover = self._handover
         timeout_s = TIMEOUT_S
-        if self._dice.random() < self._hurry:
+        if self._dice is not None and self._happens(HURRY):
             timeout_s = self._dice.uniform(*HURRY_S)
         headers = {
             "Idempotency-Key": message.key,
-            "Content-Type": "application/json",
+            "Content-Type": message.content_type,
             "MQ-Label": message.label,
             "MQ-Correlation-Id": f"{message.group:040x}",
         }

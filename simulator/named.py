@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from mqproto.errors import UsageError
@@ -31,3 +32,16 @@ def find(name: str, usage: str) -> Any:
     except Exception as error:  # Somebody else's module may fail in any way.
         raise UsageError(f"{name!r} cannot be had: {type(error).__name__}: {error}") from None
     return value
+
+
+def function(name: str, usage: str) -> Callable[..., Any]:
+    """The same, if it is a function.
+
+    Raises:
+        UsageError: it is none.
+    """
+    value = find(name, usage)
+    if not callable(value):
+        raise UsageError(f"{name!r} is {type(value).__name__}, and cannot be called")
+    found: Callable[..., Any] = value
+    return found

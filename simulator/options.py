@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import sys
@@ -14,13 +15,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
+from mqproto.errors import UsageError
+
 if TYPE_CHECKING:
+    import trio
+
     from simulator.talk import Place
 
 DONE: Final = 0
 FINDING: Final = 1
 MISUSE: Final = 2
 INTERRUPTED: Final = 130
+PATIENCE_S: Final = 2.0
+"""After so long a program that waits says for what."""
 
 DEFAULT_TOPOLOGY: Final = "three-node"
 TOPOLOGY_VARIABLE: Final = "MQPROTO_TOPOLOGY"
@@ -45,6 +52,15 @@ DirectoryOption = Annotated[
 NodeOption = Annotated[str | None, typer.Option("--node", "-n", help="The node to talk to.")]
 WaypointsOption = Annotated[
     bool, typer.Option("--waypoints", help="Log each step of each message, for mqproto history.")
+]
+HistoryOption = Annotated[
+    str,
+    typer.Option(
+        metavar="URL",
+        help="The document history, which several may share: sqlite:///PATH or postgresql+psycopg://...; "
+        "by default history.sqlite beside the stores.",
+        show_default=False,
+    ),
 ]
 SupervisedOption = Annotated[bool, typer.Option("--supervised", hidden=True)]
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
@@ -96,6 +112,29 @@ def end_with_input() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=wait, name="input", daemon=True).start()
+
+
+def called(node: str, name: str) -> str:
+    """What the files of a gateway or trigger of a node are called.
+
+    Raises:
+        UsageError: they cannot be called so.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", name):
+        raise UsageError(f"--name {name!r}: files are called so; up to 40 letters, digits, - and _")
+    return f"{node}-{name}"
+
+
+async def say_why_it_waits(ready: trio.Event, start: str, log: Path) -> None:
+    """Tell who sits in front of a screen for what a gateway or trigger waits, if it is not ready soon.
+
+    start: the command that starts its node.
+    """
+    import trio
+
+    await trio.sleep(PATIENCE_S)
+    if not ready.is_set():
+        complain(f"waits until its node runs ({start}); the log is {log}")
 
 
 def only_one(error: BaseException) -> BaseException:

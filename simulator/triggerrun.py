@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import trio
 
 from mqproto.errors import UsageError
 from simulator import places
-from simulator.callee import Callee, HttpCallee, PythonCallee, endpoint, function_named
+from simulator.callee import Callee, HttpCallee, PythonCallee, endpoint
 from simulator.client import connect
 from simulator.detection import Detection
 from simulator.history import DocumentHistory, open_history
 from simulator.log import node_log
-from simulator.options import complain
+from simulator.named import function
+from simulator.options import called, say_why_it_waits
 from simulator.resolver import HttpResolver, PythonResolver, Resolver
 from simulator.talk import Place, host_of
 from simulator.topology.resolve import is_bare
 from simulator.trigger import Policy, Trigger
 
+FUNCTION: Final = "write module:function, as in my.package.orders:accept"
 ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
-PATIENCE_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +60,12 @@ async def serve(place: Place, queue: str, options: Options) -> None:
         UsageError: there is no such queue, URL or function, or a queue for copies that does not take them.
         HistoryError: the history cannot be had.
     """
-    if not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", options.name):
-        raise UsageError(f"--name {options.name!r}: its log is called so; up to 40 letters, digits, - and _")
     _check_copies(place, options.policy)
     node = host_of(place, None, queue)
     local = place.topology.resolve(f"{node}\\{queue}" if is_bare(queue) else queue).local_name
     places.make(place.directory)
-    path = place.directory / f"{node}-{options.name}.log"
+    path = place.directory / f"{called(node, options.name)}.log"
+    start = f"mqproto node {place.topology.name} {node}"
     async with AsyncExitStack() as held:
         consumer = await _consumer(held, options)
         resolver = await _resolver(held, options)
@@ -90,7 +88,7 @@ async def serve(place: Place, queue: str, options: Options) -> None:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_stop_at_signal, trigger, signals)
                 nursery.start_soon(_say_ready, options.name, ready)
-                nursery.start_soon(_say_why, ready, f"mqproto node {place.topology.name} {node}", path)
+                nursery.start_soon(say_why_it_waits, ready, start, path)
                 await trigger.run()
                 nursery.cancel_scope.cancel()
 
@@ -105,17 +103,10 @@ async def _say_ready(name: str, ready: trio.Event) -> None:
     print(f"ready {name}", flush=True)
 
 
-async def _say_why(ready: trio.Event, start: str, log: Path) -> None:
-    """Tell who sits in front of a screen for what it waits."""
-    await trio.sleep(PATIENCE_S)
-    if not ready.is_set():
-        complain(f"waits until its node runs ({start}); the log is {log}")
-
-
 async def _consumer(held: AsyncExitStack, options: Options) -> Callee:
     if options.url:
         return HttpCallee(await held.enter_async_context(endpoint(options.url)), options.error_field)
-    return PythonCallee(function_named(options.function), options.policy.parallel)
+    return PythonCallee(function(options.function, FUNCTION), options.policy.parallel)
 
 
 async def _history(held: AsyncExitStack, place: Place, options: Options) -> DocumentHistory | None:
@@ -130,7 +121,7 @@ async def _resolver(held: AsyncExitStack, options: Options) -> Resolver | None:
         return None
     if "://" in options.resolver:
         return HttpResolver(await held.enter_async_context(endpoint(options.resolver)))
-    return PythonResolver(function_named(options.resolver), options.policy.parallel)
+    return PythonResolver(function(options.resolver, FUNCTION), options.policy.parallel)
 
 
 def _check_copies(place: Place, policy: Policy) -> None:

@@ -18,11 +18,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-import httpx
 import trio
 
 from mqproto.errors import MqprotoError
 from simulator.client import connect
+from simulator.httpproducer import Handover, Outgoing, Producer
 from simulator.programs import Programs, programs_in
 from simulator.story import Step, logs_in, read_step
 from simulator.supervisor import Supervisor, supervised
@@ -32,10 +32,11 @@ from simulator.validation import STAGES, Outcome, Scenario, Strike
 from simulator.validator import Validator, scripted
 
 SENDER, DESTINATION, QUEUE, ERRORS, IN_DOUBT = "sender", "destination", "orders", "errors", "in-doubt"
+PLACE: Final = f"{DESTINATION}%5C{QUEUE}"
+"""The queue, in a URL."""
 LIMIT_S: Final = 60.0
 """How long a scenario may take; what has not happened by then will not."""
 LOOK_S: Final = 0.05
-RETRY_S: Final = 0.1
 INTERVAL_S: Final = 0.1
 """Until the trigger's second attempt, and its third, and so on."""
 
@@ -157,33 +158,21 @@ class Stage:
             self.sent[key] = await self._submit(key)
 
     async def _submit(self, key: str) -> str:
-        url = f"http://127.0.0.1:{self.gateway_port}{self._path}"
-        async with httpx.AsyncClient() as client:
-            while True:
-                try:
-                    answer = await client.post(
-                        url, content=key.encode(), headers={"Idempotency-Key": key}, timeout=LIMIT_S
-                    )
-                except httpx.TransportError:
-                    await trio.sleep(RETRY_S)
-                    continue
-                if answer.status_code == 200:
-                    return str(answer.json()["id"])
-                if answer.status_code < 500:
-                    raise ValidationError(f"the gateway refuses {key}: {answer.text.strip()}")
-                await trio.sleep(RETRY_S)
+        """By the rules of a producer."""
+        handover = Handover()
+        message = Outgoing(key, PLACE, key.encode())
+        await Producer(f"http://127.0.0.1:{self.gateway_port}", [message], handover).run()
+        if key in handover.refused:
+            raise ValidationError(f"the gateway refuses {key}: {handover.refused[key]}")
+        return handover.accepted[key]
 
     async def _submit_unread(self, key: str) -> None:
         """Hand a message in, and hang up once it is accepted, without a look at the answer."""
         stream = await trio.open_tcp_stream("127.0.0.1", self.gateway_port)
         async with stream:
-            head = f"POST {self._path} HTTP/1.1\r\nHost: gateway\r\nIdempotency-Key: {key}\r\n"
+            head = f"POST /queues/{PLACE}/messages HTTP/1.1\r\nHost: gateway\r\nIdempotency-Key: {key}\r\n"
             await stream.send_all(f"{head}Content-Length: {len(key)}\r\n\r\n{key}".encode())
             await self.logs.until(lambda: any(step.facts.get("key") == key for step in self.logs.steps))
-
-    @property
-    def _path(self) -> str:
-        return f"/queues/{DESTINATION}%5C{QUEUE}/messages"
 
     async def consume(self, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
         """Be there from the first message on, or after a while."""

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from mqproto.errors import UsageError
 from simulator.fuzz.bounds import TookTooLong
-from simulator.named import find
+from simulator.named import find, function
 
 BURST: Final = 500
 """So many mutations of one packet in a row, as what can be done to it is found out once."""
@@ -126,11 +126,7 @@ def find_function(target: str) -> Callable[[bytes], object]:
     Raises:
         UsageError: there is none.
     """
-    value = find(target, "--target takes module:function, as in my.package.parser:read")
-    if not callable(value):
-        raise UsageError(f"--target {target} is {type(value).__name__}, and cannot be called")
-    function: Callable[[bytes], object] = value
-    return function
+    return function(target, "--target takes module:function, as in my.package.parser:read")
 
 
 def find_exceptions(names: Sequence[str]) -> tuple[type[BaseException], ...]:

@@ -29,7 +29,6 @@ from simulator.callee import (
     PythonCallee,
     Response,
     endpoint,
-    function_named,
     meaning,
     one_line,
     retry_after_s,
@@ -263,13 +262,3 @@ async def test_functions_that_take_too_long_are_left_behind_and_are_bounded() ->
         assert 1 <= begun <= 1 + SPARE_THREADS
     finally:
         may_end.set()
-
-
-@pytest.mark.parametrize("name", ["orders", "no_such_module_at_all:accept", "json:nothing", "json:__name__"])
-def test_a_function_that_is_not_there_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match=name):
-        function_named(name)
-
-
-def test_a_function_is_found_by_its_name() -> None:
-    assert function_named("json:dumps")(CALL.message) == '"GUID\\\\1"'  # type: ignore[arg-type]
