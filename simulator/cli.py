@@ -16,7 +16,8 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 from mqproto.errors import FormatNameError, MqprotoError, UsageError
-from simulator import analysis, benchmarks, commands, decoding, edges, reporting
+from simulator import analysis, commands, decoding, edges, reporting
+from simulator.bench import command as bench
 from simulator.fuzz import commands as fuzz
 from simulator.options import (
     DONE,
@@ -48,7 +49,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.add_typer(benchmarks.app, name="bench")
+app.add_typer(bench.app, name="bench")
 app.add_typer(fuzz.app, name="fuzz")
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from mqproto.wire import TransactionHeader, encode_packet
 from simulator import talk
-from simulator.bench import example
+from simulator.bench.codec import example
 from simulator.cli import DONE, FINDING, MISUSE, run_command
 from simulator.places import store_path
 from simulator.topology import load

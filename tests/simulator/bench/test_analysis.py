@@ -15,12 +15,12 @@ from pyspark.sql import SparkSession
 
 from captures.pipeline.failures import JobError
 from captures.pipeline.progress import Progress
-from simulator import benchmarks, throughput
+from simulator.bench import analysis, command
+from simulator.bench.analysis import AnalysisFigures, Cost, Pace, bench_analysis, measure
+from simulator.bench.chain import BenchError
+from simulator.bench.tshark import Tshark
 from simulator.bulk import write_capture
-from simulator.chain import BenchError
 from simulator.cli import DONE, FINDING, MISUSE, run_command
-from simulator.throughput import AnalysisFigures, Cost, Pace, bench_analysis, measure
-from simulator.tshark import Tshark
 from tests.captures.wireshark.dissecting import needs_tshark
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -56,7 +56,7 @@ FIGURES = AnalysisFigures(
 def test_all_is_measured_on_the_capture_that_was_written(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(throughput, "WARM_UP_PACKETS", 300)
+    monkeypatch.setattr(analysis, "WARM_UP_PACKETS", 300)
     stages: list[str] = []
 
     def listen(progress: Progress) -> None:
@@ -102,8 +102,8 @@ def test_no_figure_is_given_of_a_capture_that_was_not_read_whole(
     def write_less(path: Path, packets: int, connections: int) -> int:
         return write_capture(path, packets, connections) + 1
 
-    monkeypatch.setattr(throughput, "WARM_UP_PACKETS", 10)
-    monkeypatch.setattr(throughput, "write_capture", write_less)
+    monkeypatch.setattr(analysis, "WARM_UP_PACKETS", 10)
+    monkeypatch.setattr(analysis, "write_capture", write_less)
     with pytest.raises(BenchError, match="of 38 packets 37 were read, and nothing was found wrong"):
         measure(spark, tmp_path, 10, rounds=1, connections=1, flat_mb=[], listener=lambda progress: None)
 
@@ -197,7 +197,7 @@ def test_figures_are_shown_with_what_was_wanted_and_too_much_memory_is_a_finding
         asked.extend(arguments[:4])
         return figures
 
-    monkeypatch.setattr(throughput, "bench_analysis", measured)
+    monkeypatch.setattr(analysis, "bench_analysis", measured)
     typed = ["--packets", "9", "--rounds", "1", "--connections", "2", "--flat", "3", "--flat", "4"]
     status = run_command(["bench", "analyse", *typed, *(["--json"] if as_json else [])])
     assert status == (FINDING if is_finding else DONE)
@@ -216,6 +216,6 @@ def test_figures_are_shown_with_what_was_wanted_and_too_much_memory_is_a_finding
 def test_without_spark_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(benchmarks, "find_spec", lambda name: None)
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
     assert run_command(["bench", "analyse"]) == MISUSE
     assert capsys.readouterr().err == "mqproto: pyspark is not installed: pip install 'mqproto[spark]'\n"

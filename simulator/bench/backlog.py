@@ -16,8 +16,7 @@ from typing import Final
 import trio
 
 from mqproto.applications import Draft
-from simulator.bench import BODY_BYTES
-from simulator.chain import (
+from simulator.bench.chain import (
     DESTINATION,
     PATIENCE_S,
     QUEUE,
@@ -27,6 +26,7 @@ from simulator.chain import (
     check_delivery,
     three_nodes,
 )
+from simulator.bench.codec import BODY_BYTES
 from simulator.client import Client, connect
 from simulator.processes import Memory, memory_of
 from simulator.proof import Received, Sent

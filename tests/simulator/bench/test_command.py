@@ -5,13 +5,14 @@ import statistics
 
 import pytest
 
-from simulator import backlog, benchmarks, chain, screen, throughput
-from simulator.backlog import BacklogFigures
-from simulator.bench import TARGET_RATIO, bench_codec, machine
-from simulator.chain import BenchError, ChainFigures, bench_chain, check_delivery
+from simulator.bench import analysis, backlog, chain, command, shown
+from simulator.bench.analysis import AnalysisFigures, Cost, Pace
+from simulator.bench.backlog import BacklogFigures
+from simulator.bench.chain import BenchError, ChainFigures, bench_chain, check_delivery
+from simulator.bench.codec import TARGET_RATIO, bench_codec
+from simulator.bench.machine import machine
 from simulator.cli import DONE, FINDING, run_command
 from simulator.proof import Received, Sent
-from simulator.throughput import AnalysisFigures, Cost, Pace
 
 
 def test_the_codec_is_measured_against_the_layouts_it_is_generated_from() -> None:
@@ -121,7 +122,7 @@ def test_all_benchmarks_run_one_after_the_other_and_a_finding_of_one_is_a_findin
 
     monkeypatch.setattr(chain, "bench_chain", measured_chain)
     monkeypatch.setattr(backlog, "bench_backlog", measured_backlog)
-    monkeypatch.setattr(throughput, "bench_analysis", measured_analysis)
+    monkeypatch.setattr(analysis, "bench_analysis", measured_analysis)
     options = ["--rounds", "1", "-m", "300", "--runs", "5", "--backlog", "100", "--worlds", "2"]
     options += ["--packets", "70"]
     assert run_command(["bench", "all", *options, *(["--json"] if as_json else [])]) == FINDING
@@ -146,8 +147,8 @@ def test_without_spark_the_analysis_is_left_out_with_a_word(
 
     monkeypatch.setattr(chain, "bench_chain", nothing)
     monkeypatch.setattr(backlog, "bench_backlog", nothing)
-    monkeypatch.setattr(screen, "figures_as_json", list)
-    monkeypatch.setattr(benchmarks, "find_spec", lambda name: None)
+    monkeypatch.setattr(shown, "figures_as_json", list)
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
     assert run_command(["bench", "all", "--rounds", "1", "--worlds", "1", "--json"]) == DONE
     told = capsys.readouterr()
     assert json.loads(told.out) == ["machine", "codec", "chain", "backlog", "world"]

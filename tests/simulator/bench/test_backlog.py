@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from simulator import backlog
-from simulator.backlog import LIMIT_BYTES, BacklogFigures, bench_backlog
+from simulator.bench import backlog
+from simulator.bench.backlog import LIMIT_BYTES, BacklogFigures, bench_backlog
 from simulator.cli import DONE, FINDING, run_command
 
 FIGURES = BacklogFigures(

@@ -1,4 +1,4 @@
-"""How fast it is here: `mqproto bench codec`; `chain`, `backlog`, `world` and `analyse` have modules of their own.
+"""How fast it is here: `mqproto bench codec`.
 
 The codec's figure is a ratio, taken in one run with the two codecs in turns, so that a busy machine slows both.
 """
@@ -6,8 +6,6 @@ The codec's figure is a ratio, taken in one run with the two codecs in turns, so
 from __future__ import annotations
 
 import gc
-import platform
-import sqlite3
 import statistics
 import time
 from collections.abc import Callable
@@ -111,13 +109,3 @@ def _repeats(subject: Callable[[], object]) -> int:
 
 def _ratio(slow: list[float], fast: list[float]) -> float:
     return statistics.median(one / other for one, other in zip(slow, fast, strict=True))
-
-
-def machine() -> dict[str, str]:
-    """What a figure has to be read with: Python, its build, SQLite."""
-    return {
-        "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "compiler": platform.python_compiler(),
-        "sqlite": sqlite3.sqlite_version,
-        "system": f"{platform.system()} {platform.machine()}",
-    }

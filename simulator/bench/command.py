@@ -119,48 +119,48 @@ def bench_all(
 
 
 def _codec(rounds: int) -> Any:
-    from simulator import bench
+    from simulator.bench.codec import bench_codec
 
-    return bench.bench_codec(rounds)
+    return bench_codec(rounds)
 
 
 def _chain(messages: int, window: int, body_bytes: int, runs: int) -> Any:
-    from simulator import chain
+    from simulator.bench import chain
 
     return run_task(partial(chain.bench_chain, messages, window, body_bytes, runs=runs))
 
 
 def _backlog(messages: int) -> Any:
-    from simulator import backlog
+    from simulator.bench import backlog
 
     return run_task(partial(backlog.bench_backlog, messages))
 
 
 def _world(worlds: int) -> Any:
-    from simulator.world.bench import bench_worlds
+    from simulator.bench.worlds import bench_worlds
 
     return bench_worlds(worlds)
 
 
 def _analysis(packets: int, rounds: int = 3, connections: int = 64, flat_mb: Sequence[int] = ()) -> Any:
-    from simulator import throughput
     from simulator.analysing import ProgressLine
+    from simulator.bench import analysis
 
     if find_spec("pyspark") is None:
         raise UsageError("pyspark is not installed: pip install 'mqproto[spark]'")
     line = ProgressLine()
     with line.shown():
-        return throughput.bench_analysis(packets, rounds, connections, flat_mb, line)
+        return analysis.bench_analysis(packets, rounds, connections, flat_mb, line)
 
 
 def _bench(as_json: bool, **benches: Callable[[], Any]) -> int:
     """Run some, show their figures, and return the exit status."""
-    from simulator import screen
-    from simulator.bench import machine
+    from simulator.bench import shown
+    from simulator.bench.machine import machine
 
     figures: dict[str, Any] = {"machine": machine()} | {name: bench() for name, bench in benches.items()}
     if as_json:
-        print_json(screen.figures_as_json(figures))
+        print_json(shown.figures_as_json(figures))
     else:
-        screen.show_figures(figures)
+        shown.show_figures(figures)
     return FINDING if any(getattr(each, "over_limit", False) for each in figures.values()) else DONE

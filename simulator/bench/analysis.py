@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from simulator.bench.chain import BenchError
+from simulator.bench.tshark import Tshark
 from simulator.bulk import write_capture
-from simulator.chain import BenchError
 from simulator.processes import Taken, Watch
-from simulator.tshark import Tshark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
