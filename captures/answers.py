@@ -278,7 +278,8 @@ class Witness:
         elif isinstance(packet, UserMessage) and self._session is not None and self._session.is_open:
             self._position += 1
             origin: Hashable = number
-            self._session.send(InFlight(origin, self._position, data, packet.user.recoverable), BEGINNING)
+            entry = InFlight(origin, self._position, data, packet.user.recoverable)
+            self._session.send([entry], BEGINNING)
             self._session.take_outbox()
 
     def heard(self, packet: Packet, data: bytes) -> list[int]:

@@ -29,6 +29,7 @@ from mqproto.transfer.incoming import (
 )
 from mqproto.waypoints import OFF, Waypoints
 from mqproto.wire import (
+    INFINITE,
     NULL_GUID,
     MessageClass,
     UserMessage,
@@ -162,10 +163,13 @@ class Arrivals:
             user.queue_manager_address, priority_of(message), order=user.destination_queue == ORDER_QUEUE
         )
         packet = with_hop_counted(without_session_header(packet))
-        self.stored_bytes += len(packet) * user.recoverable
+        recoverable = user.recoverable
+        if recoverable:
+            self.stored_bytes += len(packet)
         self._waypoints.forwarded(packet, queue.name)
-        self._outbound.put(queue, packet, user.message_id, recoverable=user.recoverable, expires_s=expires_s)
-        self._expiration.expect(expires_s, now)
+        self._outbound.put(queue, packet, user.message_id, recoverable=recoverable, expires_s=expires_s)
+        if expires_s is not None:
+            self._expiration.expect(expires_s, now)
 
     def _refuse(self, message: UserMessage, packet: bytes, message_class: MessageClass, peer: str) -> None:
         """The message ends here; its sender is told.  3.1.5.8.2, 3.1.5.8.8"""
@@ -189,14 +193,16 @@ class Arrivals:
             self._refuse(message, packet, refusal, peer)
             return
         user = message.user
-        self.stored_bytes += len(packet) * user.recoverable
-        expires_s = receive_deadline_s(packet)
+        recoverable = user.recoverable
+        if recoverable:
+            self.stored_bytes += len(packet)
+        expires_s = None if user.time_to_be_received_s == INFINITE else receive_deadline_s(packet)
         queue.insert(
             packet,
             user.message_id,
             self._writes,
             priority=priority_of(message),
-            recoverable=user.recoverable,
+            recoverable=recoverable,
             final_ack=asks_final_ack(message),
             expires_s=expires_s,
         )
@@ -213,7 +219,8 @@ class Arrivals:
         self, queue: LocalQueue, message: UserMessage, packet: bytes, expires_s: int | None, now: Moment
     ) -> None:
         self._queues.stir(queue)
-        self._expiration.expect(expires_s, now)
+        if expires_s is not None:
+            self._expiration.expect(expires_s, now)
         if message.properties.acknowledge_arrival:
             self._endings.append(Ending(packet, MessageClass.ACK_REACH_QUEUE, Place.AT_DESTINATION))
 
@@ -230,7 +237,8 @@ class Arrivals:
         header = message.transaction
         assert header is not None
         sequence = self._sequence(message, queue, now)
-        sequence.reply_to = self._outbound.reply_to(message, peer)
+        if sequence.peer != peer:
+            sequence.peer, sequence.reply_to = peer, self._outbound.reply_to(message, peer)
         verdict = sequence.judge(header, len(packet))
         if verdict is Verdict.ACCEPT:
             self._let_in(queue, message, without_session_header(packet), peer, now)

@@ -11,6 +11,7 @@ So nothing is acknowledged, forwarded or handed out before it is on disk.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from typing import Final, NamedTuple
@@ -172,6 +173,18 @@ class Writes:
             low = self.removals.pop()[0]
         self.removals.append((low, high))
 
+    def remove_each(self, queue: int, positions: Iterable[int]) -> None:
+        """The same of single messages, which nearly always follow each other."""
+        first = last = 0
+        for position in positions:
+            if position != last + 1 or not first:
+                if first:
+                    self.remove(queue, first, last)
+                first = position
+            last = position
+        if first:
+            self.remove(queue, first, last)
+
     def __bool__(self) -> bool:
         return bool(
             self.queues
@@ -265,6 +278,8 @@ class Waiting(NamedTuple):
     final_ack: bool
     stored: bool
     """Whether the store has it too; an express message is stored only where memory ran short."""
+    expires_s: int | None = None
+    """Its `MessageRow.expires_s`; None tells that its time is never over, without a look at the packet."""
 
 
 class OpenTransport(NamedTuple):

@@ -67,7 +67,7 @@ class Expiration:
             self._queues.stir(queue)
             for lane in queue.lanes:
                 for message in lane.window:
-                    self.expect(queue.deadline_s(message.packet), now)
+                    self.expect(queue.deadline_s(message.position, message.packet), now)
         for outgoing in self._outbound:
             for packet in outgoing.expired(now, self._writes):
                 self._end(packet)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import groupby
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from mqproto.configuration import Settings
@@ -38,6 +40,9 @@ HEARD_OF: Final = (
     UserHeader.journal_negative.mask | UserHeader.journal_positive.mask | UserHeader.admin_type.mask
 )
 """Of UserHeader.Flags: without these and a FinalAck, nothing follows from a message being received."""
+
+LANE: Final = itemgetter(0)
+"""Of a `Handed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,40 +178,43 @@ class LocalQueue:
         self._waypoints.queued(packet, self.name)
         self.lane(0).join_from(key, packet, writes, final_ack=final_ack, expires_s=expires_s)
 
-    def _left(self, handed: Handed, writes: PendingWrites) -> None:
-        """A message is in the queue no more."""
-        lane, message = handed
-        self.count -= 1
-        self.size_bytes -= len(message.packet)
-        self._given_back.pop(handed.key, None)
-        if message.stored:
-            writes.now.remove(lane.queue, message.position, message.position)
+    def _left(self, handed: Sequence[Handed], writes: PendingWrites) -> None:
+        """Messages are in the queue no more."""
+        self.count -= len(handed)
+        self.size_bytes -= sum(len(message.packet) for _, message in handed)
+        if self._given_back:
+            for one in handed:
+                self._given_back.pop(one.key, None)
+        for lane, run in groupby(handed, LANE):
+            if stored := [message.position for _, message in run if message.stored]:
+                writes.now.remove_each(lane.queue, stored)
 
     def _end(
-        self, handed: Handed, message_class: MessageClass, writes: PendingWrites, endings: list[Ending]
+        self,
+        handed: Sequence[Handed],
+        message_class: MessageClass,
+        writes: PendingWrites,
+        endings: list[Ending],
     ) -> None:
-        """A message leaves the queue for the reason that its class gives.  3.1.7.2
+        """Messages leave the queue for the reason that their class gives.  3.1.7.2
 
         Of most messages that are received nobody wants to hear; they are not looked at again.
         """
         self._left(handed, writes)
-        message = handed.message
-        self._waypoints.ended(message.packet, message_class, self.name)
-        if self.is_system or (
-            message_class == MessageClass.ACK_RECEIVE
-            and not message.final_ack
-            and not self.declaration.journal
-            and not user_flags(message.packet) & HEARD_OF
-        ):
-            return
-        endings.append(Ending(handed.message.packet, message_class, Place.IN_QUEUE, self.queue))
+        quiet = message_class == MessageClass.ACK_RECEIVE and not self.declaration.journal
+        for _, message in handed:
+            packet = message.packet
+            self._waypoints.ended(packet, message_class, self.name)
+            if self.is_system or (quiet and not message.final_ack and not user_flags(packet) & HEARD_OF):
+                continue
+            endings.append(Ending(packet, message_class, Place.IN_QUEUE, self.queue))
 
-    def deadline_s(self, packet: bytes) -> int | None:
+    def deadline_s(self, position: int, packet: bytes) -> int | None:
         """The last second, UTC, at which an application may receive a message from here; None if any will do."""
         return None if self.is_system else receive_deadline_s(packet)
 
-    def _is_over(self, packet: bytes, now: Moment) -> bool:
-        deadline_s = self.deadline_s(packet)
+    def _is_over(self, message: Waiting, now: Moment) -> bool:
+        deadline_s = self.deadline_s(message.position, message.packet)
         return deadline_s is not None and now.utc_s > deadline_s
 
     # Applications receive
@@ -235,11 +243,12 @@ class LocalQueue:
             consumer = self._waiting[0]
             handed: list[Handed] = []
             while len(handed) < consumer.limit and (lane := self._first()) is not None:
-                one = Handed(lane, lane.window.pop())
-                if self._is_over(one.message.packet, now):
-                    self._end(one, MessageClass.NACK_RECEIVE_TIMEOUT, writes, endings)
-                else:
-                    handed.append(one)
+                for message in lane.window.take(consumer.limit - len(handed)):
+                    if message.expires_s is not None and self._is_over(message, now):
+                        over = [Handed(lane, message)]
+                        self._end(over, MessageClass.NACK_RECEIVE_TIMEOUT, writes, endings)
+                    else:
+                        handed.append(Handed(lane, message))
             if not handed:
                 return
             self._waiting.popleft()
@@ -248,16 +257,17 @@ class LocalQueue:
             if consumer.transactional:
                 self.unsettled[consumer.consumer] = handed
             else:
-                for one in handed:
-                    self._end(one, MessageClass.ACK_RECEIVE, writes, endings)
+                self._end(handed, MessageClass.ACK_RECEIVE, writes, endings)
             yield consumer, received
 
     def received(self, handed: Handed) -> Received:
         """A message as an application is given it."""
-        count = self._given_back.get(handed.key, 0) + 1
-        if handed.message.position <= handed.lane.loaded_through:
+        lane, message = handed
+        key = lane.first_key | message.position
+        count = self._given_back.get(key, 0) + 1
+        if message.position <= lane.loaded_through:
             count = UNKNOWN_COUNT
-        return Received(handed.key, handed.message.packet, count)
+        return Received(key, message.packet, count)
 
     def _first(self) -> Lane | None:
         """The lane whose turn it is: none if a higher one has messages that are still to be read."""
@@ -276,8 +286,7 @@ class LocalQueue:
         Raises:
             UsageError: nothing was handed out to this consumer.
         """
-        for one in self._settled(consumer):
-            self._end(one, message_class, writes, endings)
+        self._end(self._settled(consumer), message_class, writes, endings)
 
     def roll_back(self, consumer: int) -> None:
         """The messages go back to where they were.
@@ -320,7 +329,7 @@ class LocalQueue:
             if 0 < position <= lane.window.last:
                 message = lane.window.forget(position)
                 if message is not None:
-                    self._left(Handed(lane, message), writes)
+                    self._left([Handed(lane, message)], writes)
                     return message.packet
         return None
 
@@ -331,12 +340,12 @@ class LocalQueue:
             for message in list(lane.window):
                 if message.position <= purged:
                     message_class = self._purge_class
-                elif self._is_over(message.packet, now):
+                elif self._is_over(message, now):
                     message_class = MessageClass.NACK_RECEIVE_TIMEOUT
                 else:
                     continue
                 lane.window.forget(message.position)
-                self._end(Handed(lane, message), message_class, writes, endings)
+                self._end([Handed(lane, message)], message_class, writes, endings)
             if purged and lane.window.read_through >= purged and not self._is_out(lane, purged):
                 del self._purging[lane]
 
@@ -358,10 +367,10 @@ class LocalQueue:
         endings: list[Ending],
     ) -> bool:
         """The same for a message that only the store has, if it is over; whether it was."""
-        if not lane.window.read_through < position <= lane.window.last or not self._is_over(packet, now):
-            return False
         message = Waiting(position, packet, final_ack=False, stored=True)
-        self._end(Handed(lane, message), MessageClass.NACK_RECEIVE_TIMEOUT, writes, endings)
+        if not lane.window.read_through < position <= lane.window.last or not self._is_over(message, now):
+            return False
+        self._end([Handed(lane, message)], MessageClass.NACK_RECEIVE_TIMEOUT, writes, endings)
         return True
 
     @property

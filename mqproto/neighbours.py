@@ -10,6 +10,8 @@ was sent over the later one is answered for, the queues change over to it.
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
 from mqproto.configuration import Settings
@@ -30,6 +32,7 @@ from mqproto.wire.guid import Guid, guid_text
 
 TURN: Final = 32
 """How many messages one queue sends before the next queue to the same neighbour has its turn."""
+ORIGIN: Final = attrgetter("origin")
 
 JOURNALED: Final = UserHeader.journal_positive.mask | UserHeader.has_transaction.mask
 """Of UserHeader.Flags: one with the first and without the second is journaled when a neighbour has it.  3.1.5.5.4"""
@@ -262,9 +265,10 @@ class Neighbours:
         """The messages that the neighbour has answered for leave their queues."""
         completed = session.take_completed()
         self._waypoints.session_acknowledged(completed, session)
+        for queue, entries in groupby(completed, ORIGIN):
+            assert isinstance(queue, OutgoingQueue)
+            queue.acknowledged(list(entries), self._writes)
         for entry in completed:
-            assert isinstance(entry.origin, OutgoingQueue)
-            entry.origin.acknowledged(entry, self._writes)
             if user_flags(entry.packet) & JOURNALED == UserHeader.journal_positive.mask:
                 self._endings.append(Ending(entry.packet, MessageClass.ACK_REACH_QUEUE, Place.ELSEWHERE))
 
@@ -338,30 +342,26 @@ class Neighbours:
             return []
         if not session.is_open:
             return []
-        while session.has_room and (sending := neighbour.sending):
+        while session.room and (sending := neighbour.sending):
             for queue in sending:
-                if not session.has_room:
+                if not (room := session.room):
                     break
                 neighbour.served = queue.name
-                for _ in range(TURN):
-                    if not (queue.has_next and session.has_room):
-                        break
-                    self._send_next(queue, session, now)
+                self._send_from(queue, session, min(room, TURN), now)
         self._touched[session] = None
         return [page for queue in neighbour.queues for page in queue.pages()]
 
-    def _send_next(self, queue: OutgoingQueue, session: Session, now: Moment) -> None:
-        """Send the next message of a queue, unless its time is over.  3.1.7.1"""
-        message = queue.take(now, self._writes)
-        if isinstance(message, InFlight):
-            session.send(message, now)
-            self._waypoints.sent(message, session)
-            if is_traced(message.packet):
-                self._traced.append((message.packet, session.data.remote_address))
-        else:
-            self._endings.append(
-                Ending(message.packet, MessageClass.NACK_REACH_QUEUE_TIMEOUT, Place.ON_THE_WAY)
-            )
+    def _send_from(self, queue: OutgoingQueue, session: Session, limit: int, now: Moment) -> None:
+        """Send the next messages of a queue, unless their time is over.  3.1.7.1"""
+        entries, over = queue.take(limit, session.room_bytes, now, self._writes)
+        if entries:
+            session.send(entries, now)
+            self._waypoints.sent(entries, session)
+            host = session.data.remote_address
+            self._traced += [(entry.packet, host) for entry in entries if is_traced(entry.packet)]
+        for message in over:
+            ending = Ending(message.packet, MessageClass.NACK_REACH_QUEUE_TIMEOUT, Place.ON_THE_WAY)
+            self._endings.append(ending)
 
     def _call(self, neighbour: Neighbour, index: int, now: Moment) -> None:
         """Open a session with a next hop, or use one that there is.  3.1.5.2"""

@@ -50,6 +50,7 @@ class Outbound:
         self._neighbours = neighbours
         self._queues: dict[int, OutgoingQueue] = {}
         self._by_name: dict[tuple[str, int], OutgoingQueue] = {}
+        self._by_manager: dict[tuple[Guid, int, bool], OutgoingQueue] = {}
         self._sequences: dict[str, OutgoingSequence] = {}
         self._by_time_stamp: dict[int, OutgoingSequence] = {}
         self._finals: dict[str, int] = {}
@@ -96,8 +97,12 @@ class Outbound:
 
         order: it is for the order queue there, and does not wait behind messages with a higher priority than its own.
         """
-        name = guid_text(manager) + ORDER_SUFFIX * order
-        return self._queue(name, priority, lambda: self._routes.to_manager(manager))
+        queue = self._by_manager.get((manager, priority, order))
+        if queue is None:
+            name = guid_text(manager) + ORDER_SUFFIX * order
+            queue = self._queue(name, priority, lambda: self._routes.to_manager(manager))
+            self._by_manager[manager, priority, order] = queue
+        return queue
 
     def towards_host(
         self, host: str, priority: int, manager: Guid | None = None, *, order: bool = False

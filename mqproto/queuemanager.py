@@ -226,9 +226,9 @@ class QueueManager:
                 found = self._queues.of_lane(page.queue)
                 assert found is not None, f"no queue {page.queue} asked for a page"
                 local, lane = found
-                lane.window.loaded(rows)
-                for _, packet, _ in rows:
-                    self._expiration.expect(local.deadline_s(packet), now)
+                lane.window.loaded(rows, local.deadline_s)
+                for position, packet, _ in rows:
+                    self._expiration.expect(local.deadline_s(position, packet), now)
                 self._queues.stir(local)
 
     # Applications

@@ -8,8 +8,10 @@ at a time when its turn nears.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
+from operator import attrgetter
+from typing import Final
 
 from mqproto.configuration import Settings
 from mqproto.effects import (
@@ -24,6 +26,8 @@ from mqproto.effects import (
 )
 from mqproto.pending import PendingWrites
 
+POSITION: Final = attrgetter("position")
+
 
 class QueueWindow:
     """The messages of one queue that are next, in order, and the knowledge of whether more are on disk.
@@ -36,7 +40,8 @@ class QueueWindow:
         self.queue = queue
         self.read_through = read_through
         self.last = last
-        self._settings = settings
+        self._limit = settings.resident_messages
+        self._limit_bytes = settings.resident_bytes
         self._ready: deque[Waiting] = deque()
         self._bytes = 0
         self._reading: int | None = None
@@ -66,8 +71,8 @@ class QueueWindow:
         """Whether the next message to be appended would stay in memory. If not, it must be stored, express or not."""
         return (
             self.read_through == self.last
-            and len(self._ready) < self._settings.resident_messages
-            and self._bytes < self._settings.resident_bytes
+            and len(self._ready) < self._limit
+            and self._bytes < self._limit_bytes
         )
 
     def append(self, message: Waiting) -> None:
@@ -84,12 +89,20 @@ class QueueWindow:
         self._bytes -= len(message.packet)
         return message
 
+    def take(self, limit: int) -> list[Waiting]:
+        """The next messages leave the window, at most so many."""
+        messages = [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
+        self._bytes -= sum(len(message.packet) for message in messages)
+        return messages
+
     def give_back(self, messages: Iterable[Waiting]) -> None:
         """Messages that left come back to where they were; given in order of position."""
         back = list(messages)
         self._bytes += sum(len(message.packet) for message in back)
         if back and self._ready and back[-1].position > self._ready[0].position:
-            self._ready = deque(merge(back, self._ready))  # Somebody else gave back earlier ones before.
+            self._ready = deque(
+                merge(back, self._ready, key=POSITION)
+            )  # Somebody else gave back earlier ones before.
         else:
             self._ready.extendleft(reversed(back))
 
@@ -110,21 +123,26 @@ class QueueWindow:
 
     def wanted(self) -> ReadPage | None:
         """The page to read now, or None: the window is more than half full, all is in it, or a page is on its way."""
-        half = self._settings.resident_messages // 2, self._settings.resident_bytes // 2
+        half = self._limit // 2, self._limit_bytes // 2
         if self._reading is not None or self.complete or len(self._ready) > half[0] or self._bytes > half[1]:
             return None
         self._reading = self.last
         return ReadPage(self.queue, self.read_through, max(1, half[0]), max(1, half[1]), ReadBy.WINDOW)
 
-    def loaded(self, rows: Iterable[tuple[int, bytes, bool]]) -> None:
-        """The page that was wanted. An empty one says that the store had nothing more when it was asked for."""
+    def loaded(
+        self, rows: Iterable[tuple[int, bytes, bool]], deadline_s: Callable[[int, bytes], int | None]
+    ) -> None:
+        """The page that was wanted. An empty one says that the store had nothing more when it was asked for.
+
+        deadline_s: until when the message at a position, with its packet, may leave.
+        """
         asked_last, self._reading = self._reading, None
         assert asked_last is not None, "no page was asked for"
         found = False
         for position, packet, final_ack in rows:
             found = True
             if position > self.read_through:  # Else it was forgotten while it was being read.
-                self._ready.append(Waiting(position, packet, final_ack, stored=True))
+                self._ready.append(Waiting(position, packet, final_ack, True, deadline_s(position, packet)))
                 self._bytes += len(packet)
                 self.read_through = position
         if not found:
@@ -152,6 +170,8 @@ class Lane:
         self.kind = kind
         self.name = name
         self.priority = priority
+        self.first_key = message_key(queue, 0)
+        """The store's key of a message is this and its position."""
         self.registered = stored is not None
         first, last = (stored.first, stored.last) if stored else (0, 0)
         self.window = QueueWindow(queue, settings, read_through=max(first - 1, 0), last=last)
@@ -166,7 +186,7 @@ class Lane:
 
     def key(self, position: int) -> int:
         """The store's key of the message at a position."""
-        return message_key(self.queue, position)
+        return self.first_key | position
 
     def register(self, writes: PendingWrites) -> None:
         """See that the store knows the queue."""
@@ -185,12 +205,14 @@ class Lane:
         expires_s: int | None = None,
     ) -> None:
         """A message joins at the end; it is stored if it must survive a crash, or if memory is short."""
-        self._last += 1
+        self._last = position = self._last + 1
         stored = recoverable or not self.window.fits
         if stored:
-            self.register(writes)
-            writes.put(MessageRow(self.key(self._last), packet, message_id, final_ack, expires_s), self.name)
-        self.window.append(Waiting(self._last, packet, final_ack, stored))
+            if not self.registered:
+                self.register(writes)
+            row = MessageRow(self.first_key | position, packet, message_id, final_ack, expires_s)
+            writes.put(row, self.name)
+        self.window.append(Waiting(position, packet, final_ack, stored, expires_s))
 
     def join_from(
         self, key: int, packet: bytes, writes: PendingWrites, *, final_ack: bool, expires_s: int | None
@@ -199,4 +221,4 @@ class Lane:
         self._last += 1
         self.register(writes)
         writes.now.moves.append((key, self.key(self._last), expires_s))
-        self.window.append(Waiting(self._last, packet, final_ack, stored=True))
+        self.window.append(Waiting(self._last, packet, final_ack, stored=True, expires_s=expires_s))

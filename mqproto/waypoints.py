@@ -160,8 +160,8 @@ class Waypoints:
     def stored(self, packet: bytes, queue: str) -> None:
         """A message joins a queue on disk."""
 
-    def sent(self, entry: InFlight, session: Session) -> None:
-        """A message leaves."""
+    def sent(self, entries: Iterable[InFlight], session: Session) -> None:
+        """Messages leave."""
 
     def session_acknowledged(self, entries: Iterable[InFlight], session: Session) -> None:
         """The next hop has answered for messages.  3.1.5.5"""
@@ -248,11 +248,12 @@ class WaypointNotes(Waypoints):
     def stored(self, packet: bytes, queue: str) -> None:
         self._note(Waypoint.STORED, packet, queue=queue)
 
-    def sent(self, entry: InFlight, session: Session) -> None:
-        waypoint = Waypoint.RESENT if entry.resent else Waypoint.SENT
-        self._note(waypoint, entry.packet, **_hop(session), **_place(entry.packet))
-        if (place := self._own_place(entry.packet)) is not None:
-            self._await_order_ack(*place, self._name(entry.packet))
+    def sent(self, entries: Iterable[InFlight], session: Session) -> None:
+        for entry in entries:
+            waypoint = Waypoint.RESENT if entry.resent else Waypoint.SENT
+            self._note(waypoint, entry.packet, **_hop(session), **_place(entry.packet))
+            if (place := self._own_place(entry.packet)) is not None:
+                self._await_order_ack(*place, self._name(entry.packet))
 
     def session_acknowledged(self, entries: Iterable[InFlight], session: Session) -> None:
         for entry in entries:

@@ -50,6 +50,10 @@ SMALL: Final = Settings(resident_messages=3, resend_batch=2)
 Pages: TypeAlias = list[tuple[ReadPage, list[tuple[int, bytes, bool]]]]
 
 
+def no_deadline(position: int, packet: bytes) -> None:
+    """Any time will do."""
+
+
 def a_packet(body: int | str, **changes: Any) -> bytes:
     """A message that can be told by its body; the changes are arguments of `user_message`."""
     return encode_packet(a_user_message(body=str(body).encode(), **changes))
@@ -145,7 +149,7 @@ class Filed(Alone):
             page = self.lane.window.wanted()
             if page is None:
                 return packets
-            self.lane.window.loaded(self.store.read(page))
+            self.lane.window.loaded(self.store.read(page), no_deadline)
 
 
 class Hosted(Alone):
@@ -222,7 +226,7 @@ class Hosted(Alone):
         """Pages arrive."""
         windows = {lane.queue: lane.window for lane in self.queue.lanes}
         for page, rows in pages:
-            windows[page.queue].loaded(rows)
+            windows[page.queue].loaded(rows, self.queue.deadline_s)
 
     def turn(self) -> list[str]:
         """All that a queue manager does for a queue that was stirred; the bodies that are handed out."""
@@ -274,7 +278,12 @@ class Carrier(Alone):
 
     def take(self) -> InFlight | Waiting:
         """The next message leaves for the neighbour, or is over."""
-        taken = self.queue.take(self.now, self.writes)
+        entries, over = self.take_run(1, 1)
+        return entries[0] if entries else over[0]
+
+    def take_run(self, limit: int, limit_bytes: int) -> tuple[list[InFlight], list[Waiting]]:
+        """The next messages leave for the neighbour, as many as fit, or are over."""
+        taken = self.queue.take(limit, limit_bytes, self.now, self.writes)
         self.commit()
         return taken
 
@@ -283,9 +292,7 @@ class Carrier(Alone):
         entries: list[InFlight] = []
         while True:
             while self.queue.has_next:
-                taken = self.take()
-                if isinstance(taken, InFlight):
-                    entries.append(taken)
+                entries += self.take_run(7, 10_000)[0]
             pages = self.wanted()
             if not pages:
                 return entries
@@ -365,9 +372,15 @@ class Sender(Alone):
 
     def take_next(self) -> InFlight | Waiting:
         """The next message leaves for the neighbour, or is over."""
+        entries, over = self.take_run(1)
+        return entries[0] if entries else over[0]
+
+    def take_run(self, count: int) -> tuple[list[InFlight], list[Waiting]]:
+        """The next messages leave, so many at most, or are over."""
         assert self.sequence.has_next
-        taken = self.sequence.take(self.now, self.writes)
+        taken = self.sequence.take(count, 10**6, self.now, self.writes)
         self.commit()
+        assert 1 <= len(taken[0]) + len(taken[1]) <= count
         return taken
 
     def take(self, count: int = 1) -> list[InFlight]:

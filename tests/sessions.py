@@ -98,8 +98,7 @@ def an_entry(number: int = 1, *, recoverable: bool = True, origin: Hashable = "q
 def send(session: Session, count: int, *, recoverable: bool = True, now: Moment = NOW) -> list[InFlight]:
     """Send messages, with positions from 1."""
     entries = [an_entry(number, recoverable=recoverable) for number in range(1, count + 1)]
-    for entry in entries:
-        session.send(entry, now)
+    session.send(entries, now)
     return entries
 
 

@@ -10,7 +10,7 @@ from mqproto.configuration import Settings
 from mqproto.effects import MessageRow, QueueKind, QueueRow, ReadBy, ReadPage, Waiting, Writes, message_key
 from mqproto.queues import QueueWindow
 from simulator.disk import Disk
-from tests.queues import QUEUE, Filed
+from tests.queues import QUEUE, Filed, no_deadline
 
 OTHER = QUEUE + 1
 SETTINGS = Settings(resident_messages=4, resident_bytes=100)
@@ -98,7 +98,7 @@ class AWindowAgainstAList(RuleBasedStateMachine):
     @rule()
     def the_page_arrives(self) -> None:
         assert self.page is not None
-        self.window.loaded(self.page[1])
+        self.window.loaded(self.page[1], no_deadline)
         self.page = None
 
     @invariant()
@@ -151,9 +151,9 @@ def test_a_page_asks_for_half_of_the_window_and_only_when_half_of_it_is_free() -
     window = QueueWindow(QUEUE, SETTINGS, last=9)
     assert window.wanted() == ReadPage(QUEUE, 0, 2, 50, ReadBy.WINDOW)
     assert window.wanted() is None, "it is on its way"
-    window.loaded([(1, b"x", False), (2, b"x", False)])
+    window.loaded([(1, b"x", False), (2, b"x", False)], no_deadline)
     assert window.wanted() == ReadPage(QUEUE, 2, 2, 50, ReadBy.WINDOW)
-    window.loaded([(3, bytes(60), True)])
+    window.loaded([(3, bytes(60), True)], no_deadline)
     assert window.wanted() is None, "more than half full"
     assert [message.final_ack for message in window] == [False, False, True]
 
@@ -162,7 +162,7 @@ def test_an_empty_page_tells_only_of_what_was_there_when_it_was_asked_for() -> N
     window = QueueWindow(QUEUE, SETTINGS, last=2)
     assert window.wanted() is not None
     window.append(Waiting(3, b"x", False, stored=True))
-    window.loaded([])
+    window.loaded([], no_deadline)
     assert window.wanted() == ReadPage(QUEUE, 2, 2, 50, ReadBy.WINDOW)
 
 
@@ -240,7 +240,7 @@ def test_a_message_is_stored_with_all_that_the_lane_is_told_of_it() -> None:
     filed.lane.join(b"x", 77, filed.writes, recoverable=True, final_ack=True, expires_s=9)
     filed.commit()
     assert list(filed.store.messages.values()) == [MessageRow(message_key(QUEUE, 1), b"x", 77, True, 9)]
-    assert list(filed.lane.window) == [Waiting(1, b"x", True, True)]
+    assert list(filed.lane.window) == [Waiting(1, b"x", True, True, 9)]
 
 
 @given(before=st.integers(0, 6), expires_s=st.none() | st.integers(0, 9))

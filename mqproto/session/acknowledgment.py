@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Final
 
 from mqproto.moment import Moment
 from mqproto.session.data import InFlight, SessionData, ahead
 from mqproto.timers import Timer
-from mqproto.wire import SessionAck, SessionHeader, UserMessage, session_ack, with_session_header
+from mqproto.wire import (
+    SessionAck,
+    SessionHeader,
+    UserHeader,
+    UserMessage,
+    session_ack,
+    with_session_header,
+)
 
 FLAG_COUNT: Final = 32
 """How many recoverable messages the RecoverableMsgAckFlags of one SessionHeader cover.  [MS-MQMQ] 2.2.20.4"""
 
+RECOVERABLE: Final = UserHeader.recoverable.mask
 
-def count_sent(data: SessionData, entry: InFlight, now: Moment) -> None:
-    """A UserMessage goes out: it has the next number of the session, and its acknowledgment is awaited.  3.1.7.1.3"""
-    data.message_sent_count = (data.message_sent_count + 1) & 0xFFFF
-    data.unacknowledged.append(entry)
-    data.in_flight_bytes += len(entry.packet)
-    if entry.recoverable:
-        data.recoverable_message_sent_count = (data.recoverable_message_sent_count + 1) & 0xFFFF
-        data.unsaved.append(entry)
+
+def count_sent(data: SessionData, entries: Sequence[InFlight], now: Moment) -> None:
+    """UserMessages go out: they have the next numbers of the session, and are to be acknowledged.  3.1.7.1.3"""
+    data.message_sent_count = (data.message_sent_count + len(entries)) & 0xFFFF
+    data.unacknowledged += entries
+    recoverable = [entry for entry in entries if entry.recoverable]
+    data.recoverable_message_sent_count = (data.recoverable_message_sent_count + len(recoverable)) & 0xFFFF
+    data.unsaved += recoverable
+    data.in_flight_bytes += sum(len(entry.packet) for entry in entries)
     if not data.timers.runs(Timer.SESSION_ACK_WAIT, data.key):
         data.timers.start(Timer.SESSION_ACK_WAIT, data.key, now.uptime_ms + data.ack_wait_duration_ms)
     data.session_active = True
@@ -34,7 +45,7 @@ def count_received(data: SessionData, message: UserMessage) -> None:
     """
     data.message_received_count = (data.message_received_count + 1) & 0xFFFF
     data.unacked_received_msg_count += 1
-    if message.user.recoverable:
+    if message.user.flags & RECOVERABLE:
         data.recoverable_message_received_count = (data.recoverable_message_received_count + 1) & 0xFFFF
     data.session_active = True
 
@@ -104,10 +115,8 @@ def take_session_header(data: SessionData, header: SessionHeader, now: Moment) -
             f"it acknowledges message {header.ack_sequence_number}, the last one sent was {data.message_sent_count}",
         )
         return
-    for _ in range(received):  # 3.1.5.5.1, 3.1.5.5.2
-        entry = data.unacknowledged.popleft()
-        if not entry.recoverable:
-            complete(data, entry)
+    answered = [data.unacknowledged.popleft() for _ in range(received)]
+    complete(data, (entry for entry in answered if not entry.recoverable))  # 3.1.5.5.1, 3.1.5.5.2
     if header.recoverable_msg_ack_flags and not take_saved(data, header):
         return
     if (header.user_msg_sequence_number, header.recoverable_msg_seq_number) != (
@@ -145,20 +154,26 @@ def take_saved(data: SessionData, header: SessionHeader) -> bool:
         return False
     before = ahead(base, first) if ahead(base, first) < 0x8000 else 0
     skipped = ahead(first, base) if before == 0 else 0
-    for index in range(count):
-        if index < before or flags >> (index - before + skipped) & 1:
-            complete(data, data.unsaved[index])
+    saved = flags >> skipped
+    covered = islice(data.unsaved, count)
+    if saved & saved + 1 == 0:  # Nearly always: all of them.
+        complete(data, covered)
+    else:
+        complete(
+            data, (e for index, e in enumerate(covered) if index < before or saved >> index - before & 1)
+        )
     while data.unsaved and data.unsaved[0].done:
         data.unsaved.popleft()
     return True
 
 
-def complete(data: SessionData, entry: InFlight) -> None:
-    """The neighbour has answered for this message; its queue may forget it."""
-    if not entry.done:
-        entry.done = True
-        data.in_flight_bytes -= len(entry.packet)
-        data.completed.append(entry)
+def complete(data: SessionData, entries: Iterable[InFlight]) -> None:
+    """The neighbour has answered for these messages; their queues may forget them."""
+    for entry in entries:
+        if not entry.done:
+            entry.done = True
+            data.in_flight_bytes -= len(entry.packet)
+            data.completed.append(entry)
 
 
 def acknowledged_count(data: SessionData) -> int:

@@ -55,6 +55,7 @@ class InFlight:
     recoverable: bool
     final_ack: bool = False
     stored: bool = True
+    expires_s: int | None = None
     resent: bool = False
     order: int = 0
     done: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from mqproto.configuration import Settings
@@ -115,18 +115,21 @@ class Session:
         return self.data.closed
 
     @property
-    def has_room(self) -> bool:
-        """Whether one more message may be sent: the window, counted in messages, and our own bound in bytes.
+    def room(self) -> int:
+        """How many more messages may be sent: the window, counted in messages, and none beyond our own bound in bytes.
 
         3.1.7.1 compares with our WindowSize alone; a neighbour that announced less could then never slow us down.
         """
         data = self.data
-        return (
-            data.state is SessionState.OPEN
-            and len(data.unacknowledged) < min(data.settings.window_size, data.received_window_size)
-            and len(data.unsaved) < UNSAVED_LIMIT
-            and (data.in_flight_bytes < data.settings.in_flight_bytes or not data.unacknowledged)
-        )
+        if data.state is not SessionState.OPEN or (data.unacknowledged and self.room_bytes <= 0):
+            return 0
+        window = min(data.settings.window_size, data.received_window_size)
+        return max(0, min(window - len(data.unacknowledged), UNSAVED_LIMIT - len(data.unsaved)))
+
+    @property
+    def room_bytes(self) -> int:
+        """How many more bytes; a message that is larger goes if nothing else is on its way."""
+        return self.data.settings.in_flight_bytes - self.data.in_flight_bytes
 
     def opened(self, now: Moment) -> None:
         """The transport that we asked for is open."""
@@ -168,13 +171,14 @@ class Session:
             return
         rule.act(self.data, packet, now)
 
-    def send(self, entry: InFlight, now: Moment) -> None:
-        """Send one message; the caller has seen `has_room`.  3.1.7.1.6"""
-        self._order += 1
-        entry.order = self._order
-        count_sent(self.data, entry, now)
-        self.data.last_message_index = len(self.data.outbox)
-        self.data.outbox.append(entry.packet)
+    def send(self, entries: Sequence[InFlight], now: Moment) -> None:
+        """Send messages, one at least; the caller has seen that there is `room`.  3.1.7.1.6"""
+        for entry in entries:
+            self._order += 1
+            entry.order = self._order
+        count_sent(self.data, entries, now)
+        self.data.outbox += [entry.packet for entry in entries]
+        self.data.last_message_index = len(self.data.outbox) - 1
 
     def pause(self) -> None:
         """Say that a queue towards the neighbour is on hold.  3.1.7.13"""

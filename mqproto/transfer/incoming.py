@@ -113,6 +113,8 @@ class IncomingSequence:
         self.reject_count = 0
         self.last_access_s = now.utc_s
         self.reply_to = ReplyTo(source, None)
+        self.peer = ""
+        """The address that the last message came from; acknowledgments go by it."""
         self.held_bytes = 0
         self.held_count_total = 0
         self.duplicate_count = 0
@@ -123,6 +125,7 @@ class IncomingSequence:
         self._settings = settings
         self._timers = timers
         self._last_order_ack_ms = now.uptime_ms
+        self._scheduled: Moment | None = None
 
     @property
     def held_count(self) -> int:
@@ -210,6 +213,9 @@ class IncomingSequence:
 
         It is put off only while the last OrderAck is less than MaximumOrderAckDelay ago, so one comes in the end.
         """
+        if now is self._scheduled:
+            return  # It came together with the one before.
+        self._scheduled = now
         self.last_access_s = now.utc_s
         if self._timers.runs(Timer.ORDER_ACK_SEND, self):
             since_ms = now.uptime_ms - self._last_order_ack_ms

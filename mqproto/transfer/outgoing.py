@@ -6,7 +6,7 @@ sequence.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from mqproto.configuration import Settings
@@ -75,14 +75,26 @@ class OutgoingQueue(Lane):
             packet, message_id, writes, recoverable=recoverable, final_ack=final_ack, expires_s=expires_s
         )
 
-    def take(self, now: Moment, writes: PendingWrites) -> InFlight | Waiting:
-        """The message to send next; or, as it lies here, one whose time is over: it has left the queue.  3.1.7.1.2"""
-        message = self.window.pop()
-        if self._is_over(message, now):
-            self.remove(message, writes)
-            return message
-        position, packet, final_ack, stored = message
-        return InFlight(self, position, packet, is_recoverable(packet), final_ack, stored)
+    def take(
+        self, limit: int, limit_bytes: int, now: Moment, writes: PendingWrites
+    ) -> tuple[list[InFlight], list[Waiting]]:
+        """The next messages, as many as fit both limits but at least one: those to send; and, as they lie here, those
+        whose time is over, which have left the queue.  3.1.7.1.2"""
+        entries: list[InFlight] = []
+        over: list[Waiting] = []
+        while self.window and len(entries) + len(over) < limit and (limit_bytes > 0 or not entries):
+            message = self.window.pop()
+            if message.expires_s is not None and self._is_over(message, now):
+                self.remove(message, writes)
+                over.append(message)
+            else:
+                entries.append(self._in_flight(message))
+                limit_bytes -= len(message.packet)
+        return entries, over
+
+    def _in_flight(self, message: Waiting) -> InFlight:
+        position, packet, final_ack, stored, expires_s = message
+        return InFlight(self, position, packet, is_recoverable(packet), final_ack, stored, expires_s)
 
     def deadline_s(self, position: int, packet: bytes) -> int | None:
         """The last second, UTC, at which a message may be sent from here; None if any will do.
@@ -131,15 +143,16 @@ class OutgoingQueue(Lane):
         self.remove(message, writes)
         return True
 
-    def acknowledged(self, entry: InFlight, writes: PendingWrites) -> None:
-        """The neighbour has the message, and has saved it if it is recoverable: it is the neighbour's now.  3.1.5.5"""
-        self.count -= 1
-        if entry.stored:
-            writes.later.remove(self.queue, entry.position, entry.position)
+    def acknowledged(self, entries: Sequence[InFlight], writes: PendingWrites) -> None:
+        """The neighbour has these messages, and has saved the recoverable ones: they are its own now.  3.1.5.5"""
+        self.count -= len(entries)
+        writes.later.remove_each(self.queue, (entry.position for entry in entries if entry.stored))
 
     def returned(self, entries: Iterable[InFlight]) -> None:
         """The session broke before the neighbour answered: these are next again."""
-        self.window.give_back(Waiting(e.position, e.packet, e.final_ack, e.stored) for e in entries)
+        self.window.give_back(
+            Waiting(e.position, e.packet, e.final_ack, e.stored, e.expires_s) for e in entries
+        )
 
     def pages(self) -> Iterable[ReadPage]:
         """The pages to read now."""
@@ -148,4 +161,4 @@ class OutgoingQueue(Lane):
 
     def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> None:
         """A page that was asked for."""
-        self.window.loaded(rows)
+        self.window.loaded(rows, self.deadline_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from mqproto.configuration import Settings
@@ -139,26 +139,41 @@ class OutgoingSequence(OutgoingQueue):
         number = position - self.base
         return number > self.last_ack and number not in self._holes
 
-    def take(self, now: Moment, writes: PendingWrites) -> InFlight | Waiting:
+    def take(
+        self, limit: int, limit_bytes: int, now: Moment, writes: PendingWrites
+    ) -> tuple[list[InFlight], list[Waiting]]:
         if self._resends:
+            return self._take_resends(limit, limit_bytes, now), []
+        entries, over = super().take(limit, limit_bytes, now, writes)
+        if entries:
             self._see_to_timer(now)
-            message = self._resends.popleft()
-            self._resent_through = message.position
-            entry = InFlight(self, message.position, self._bridged(message), recoverable=True, resent=True)
-            self.resend_count += 1
-            return entry
-        message = self.window.pop()
-        if self._is_over(message, now):
-            self.remove(message, writes)
-            return message
+            self._sent_ceiling = max(self._sent_ceiling, entries[-1].position)
+            if self._sent_ceiling > self._stored_ceiling:
+                self._stored_ceiling = self._sent_ceiling + CEILING_BLOCK
+                writes.changed(self, urgent=True)
+        return entries, over
+
+    def _take_resends(self, limit: int, limit_bytes: int, now: Moment) -> list[InFlight]:
         self._see_to_timer(now)
-        self._sent_ceiling = max(self._sent_ceiling, message.position)
-        if self._sent_ceiling > self._stored_ceiling:
-            self._stored_ceiling = self._sent_ceiling + CEILING_BLOCK
-            writes.changed(self, urgent=True)
-        return InFlight(
-            self, message.position, self._bridged(message), recoverable=True, final_ack=message.final_ack
-        )
+        entries: list[InFlight] = []
+        while self._resends and len(entries) < limit and (limit_bytes > 0 or not entries):
+            entry = self._in_flight(self._resends.popleft())
+            entry.resent = True
+            entries.append(entry)
+            limit_bytes -= len(entry.packet)
+        self._resent_through = entries[-1].position
+        self.resend_count += len(entries)
+        return entries
+
+    def _in_flight(self, message: Waiting) -> InFlight:
+        position, packet, final_ack, _, expires_s = message
+        if self._holes:
+            packet = self._bridged(position, packet)
+        return InFlight(self, position, packet, True, final_ack, True, expires_s)
+
+    def _bridged(self, position: int, packet: bytes) -> bytes:
+        """A packet, its PreviousTxSequenceNumber set over the gap that withdrawn messages left."""
+        return with_previous_number(packet, self._holes.before(position - self.base))
 
     def deadline_s(self, position: int, packet: bytes) -> int | None:
         """As above, if it was never sent. Else its destination may have it, and must say."""
@@ -173,21 +188,16 @@ class OutgoingSequence(OutgoingQueue):
         self.withdraw(position - self.base, writes, decided=True)
         return True
 
-    def _bridged(self, message: Waiting) -> bytes:
-        """The packet, its PreviousTxSequenceNumber set over the gap that withdrawn messages left."""
-        if not self._holes:
-            return message.packet
-        return with_previous_number(message.packet, self._holes.before(message.position - self.base))
-
-    def acknowledged(self, entry: InFlight, writes: PendingWrites) -> None:
-        """The neighbour has saved the message. It stays ours until the destination's OrderAck.  3.1.1.6.2"""
-        if entry.position > self.saved_through:
-            self.saved_through = entry.position
+    def acknowledged(self, entries: Sequence[InFlight], writes: PendingWrites) -> None:
+        """The neighbour has saved these messages. They stay ours until the destination's OrderAck.  3.1.1.6.2"""
+        position = max(entry.position for entry in entries)
+        if position > self.saved_through:
+            self.saved_through = position
             writes.changed(self, urgent=False)
 
     def returned(self, entries: Iterable[InFlight]) -> None:
         self.window.give_back(
-            Waiting(entry.position, entry.packet, entry.final_ack, stored=True)
+            Waiting(entry.position, entry.packet, entry.final_ack, stored=True, expires_s=entry.expires_s)
             for entry in entries
             if not entry.resent and self.is_kept(entry.position)
         )

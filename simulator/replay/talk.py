@@ -147,19 +147,19 @@ class Talk:
     def _send_what_is_due(self) -> None:
         now, now_s = self._clock.now(), trio.current_time()
         session = self.session
-        while self._plays and session.has_room:
+        while self._plays and session.room:
             assert session.remote_qm is not None, "it is known in an open session"
             entry = self._performance.take(session.remote_qm, now, now_s)
             if entry is None:
                 return
-            session.send(entry, now)
+            session.send([entry], now)
 
     def _deadline_s(self) -> float:
         """When something is to be done though nothing happens."""
         timers = (self._timers.next_ms, self._performance.timers.next_ms)
         first_s = min(self._clock.at(deadline_ms) for deadline_ms in timers)
         due_s = math.inf
-        if self._plays and self.session.has_room:
+        if self._plays and self.session.room:
             due_s = self._performance.due_s(trio.current_time())
         return min(first_s, due_s)
 

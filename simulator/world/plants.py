@@ -187,7 +187,7 @@ def wrong_previous_number(sound: Any) -> Any:
 @_plant(OutgoingSequence, "_bridged", "nothing_is_retained")
 def forget_to_bridge_a_gap(sound: Any) -> Any:
     """A message names the one before it, though that was withdrawn and never comes."""
-    return lambda self, message: message.packet
+    return lambda self, position, packet: packet
 
 
 @_plant(OutgoingSequence, "withdraw", "nothing_is_retained", "all_is_accounted_for")
@@ -246,10 +246,10 @@ def forget_to_count_the_hop(sound: Any) -> Any:
 # Queues, windows and sessions
 
 
-@_plant(Session, "has_room", "windows_are_respected")
+@_plant(Session, "room", "windows_are_respected")
 def ignore_the_window(sound: Any) -> Any:
     """A session that is open always has room."""
-    return property(lambda self: self.is_open)
+    return property(lambda self: 1_000 * self.is_open)
 
 
 @_plant(QueueWindow, "fits", "memory_is_bounded")

@@ -60,7 +60,7 @@ def test_recoverable_messages_are_done_only_when_saved() -> None:
     send(session, 3)
     receive(session, an_ack(3))
     assert positions(session) == []
-    assert session.has_room
+    assert session.room
     receive(session, an_ack(3, base=1, flags=0b011))
     assert positions(session) == [1, 2]
     assert [entry.position for entry in session.lost()] == [3]
@@ -132,10 +132,10 @@ def test_the_neighbour_may_change_its_window_with_any_header() -> None:
     session = a_session()
     receive(session, an_ack(0, window=1))
     send(session, 1)
-    assert not session.has_room
+    assert not session.room
     receive(session, an_ack(1, base=1, flags=1, window=2))
     send(session, 1)
-    assert session.has_room
+    assert session.room
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.5.5")
@@ -156,7 +156,7 @@ def test_a_header_that_rides_on_a_message_counts_like_one_alone() -> None:
     ours, theirs = a_session(), a_session(initiator=False)
     send(ours, 1)
     theirs.receive(b"".join(ours.take_outbox()), NOW)
-    theirs.send(an_entry(recoverable=False), NOW)
+    theirs.send([an_entry(recoverable=False)], NOW)
     theirs.acknowledge()
     (chunk,) = theirs.take_outbox()
     assert receive(ours, chunk) == 1
@@ -296,9 +296,9 @@ def test_a_session_that_has_wrapped_works_like_a_new_one(manner: str, total: int
     entries = (an_entry(n, recoverable=n % 3 != 0) for n in range(total))
     while count < total:
         burst = dice.choice([1, 10, 64])
-        while burst and session.has_room and count < total and len(neighbour.numbers) < 100:
+        while burst and session.room and count < total and len(neighbour.numbers) < 100:
             entry = next(entries)
-            session.send(entry, NOW)
+            session.send([entry], NOW)
             neighbour.take(entry.recoverable)
             count += 1
             burst -= 1
@@ -346,12 +346,12 @@ def test_two_sessions_talk_across_the_wrap_in_both_directions() -> None:
 def test_what_is_received_and_never_saved_is_bounded_by_half_of_the_circle() -> None:
     session = a_session()
     for number in range(UNSAVED_LIMIT):
-        assert session.has_room, number
-        session.send(an_entry(number), NOW)
+        assert session.room, number
+        session.send([an_entry(number)], NOW)
         take_session_header(session.data, an_ack(number + 1).session, NOW)
-    assert not session.has_room
+    assert not session.room
     take_session_header(session.data, an_ack(UNSAVED_LIMIT, base=1, flags=1).session, NOW)
-    assert session.has_room
+    assert session.room
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.5.3")

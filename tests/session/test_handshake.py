@@ -206,7 +206,7 @@ def test_a_window_of_none_counts_as_one_so_that_nothing_stalls_for_ever() -> Non
     session = a_session(SessionState.WAITING_CPR_MSG)
     receive(session, parameters(window_size=0))
     assert session.data.received_window_size == 1
-    assert session.has_room
+    assert session.room
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.6.6")

@@ -176,29 +176,29 @@ def test_a_message_whose_header_closes_the_session_still_reaches_its_queue_and_w
 def test_the_smaller_of_both_windows_bounds_what_is_unacknowledged(ours: int, theirs: int) -> None:
     session = a_session(settings=Settings(window_size=ours), received_window_size=theirs)
     for _ in range(min(ours, theirs)):
-        assert session.has_room
+        assert session.room
         send(session, 1)
-    assert not session.has_room
+    assert not session.room
     receive(session, an_ack(1))
-    assert session.has_room
+    assert session.room
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1")
 def test_bytes_in_flight_are_bounded_too_but_one_message_always_may_go() -> None:
     session = a_session(settings=Settings(in_flight_bytes=len(RECOVERABLE) + 1))
     send(session, 2)
-    assert not session.has_room
+    assert not session.room
     receive(session, an_ack(2))
-    assert session.has_room, "nothing is unacknowledged, though nothing is saved"
+    assert session.room, "nothing is unacknowledged, though nothing is saved"
     send(session, 1)
-    assert not session.has_room
+    assert not session.room
     receive(session, an_ack(3, base=1, flags=0b111))
     assert session.data.in_flight_bytes == 0
 
 
 @pytest.mark.parametrize("state", [state for state in SessionState if state is not SessionState.OPEN])
 def test_only_an_open_session_has_room(state: SessionState) -> None:
-    assert not a_session(state).has_room
+    assert not a_session(state).room
 
 
 # Loss
@@ -216,7 +216,7 @@ def test_what_nobody_answered_for_comes_back_once_and_in_the_order_in_which_it_w
 ) -> None:
     session = a_session()
     for number, recoverable in enumerate(kinds):
-        session.send(an_entry(number, recoverable=recoverable), NOW)
+        session.send([an_entry(number, recoverable=recoverable)], NOW)
     received = min(received, len(kinds))
     numbers = [number for number, recoverable in enumerate(kinds) if recoverable]
     flags = sum(1 << bit for bit in saved if bit < len(numbers))

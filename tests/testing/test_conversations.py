@@ -60,7 +60,7 @@ def play(turns: list[Turn], initiator: Session, acceptor: Session) -> int:
         except ValueError:
             packet = None
         if isinstance(packet, UserMessage) and sender.is_open:
-            sender.send(InFlight("queue", 1, turn.data, packet.user.recoverable), NOW)
+            sender.send([InFlight("queue", 1, turn.data, packet.user.recoverable)], NOW)
         if receiver.closed is None:
             arrived += len(receiver.receive(turn.data, NOW))
     return arrived
@@ -72,7 +72,7 @@ def test_sessions_at_both_ends_go_along_to_the_last_packet(turns: list[Turn]) ->
     for count in range(len(turns)):
         turn = turns[count]
         if isinstance(decode_packet(turn.data), UserMessage):
-            assert ends[not turn.initiator].has_room, "the window is kept"
+            assert ends[not turn.initiator].room, "the window is kept"
         play([turn], *ends)
         assert ends[0].closed is None
         assert ends[1].closed is None

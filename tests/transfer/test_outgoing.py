@@ -34,7 +34,7 @@ def test_a_message_leaves_an_outgoing_queue_when_the_neighbour_has_it() -> None:
     assert not carrier.queue.has_next
     assert (carrier.queue.count, len(carrier.store.messages)) == (2, 1)
     for entry in entries:
-        carrier.queue.acknowledged(entry, carrier.writes)
+        carrier.queue.acknowledged([entry], carrier.writes)
     assert carrier.queue.count == 0
     carrier.writes.force()
     taken = carrier.commit()
@@ -48,7 +48,7 @@ def test_an_outgoing_queue_goes_on_behind_what_the_store_has() -> None:
     for number in range(5):
         carrier.put(number)
     for entry in carrier.take_all()[:3]:
-        carrier.queue.acknowledged(entry, carrier.writes)
+        carrier.queue.acknowledged([entry], carrier.writes)
     carrier.commit_all()
     carrier.restart()
     queue = carrier.queue
@@ -205,21 +205,29 @@ class AQueueAgainstAList(RuleBasedStateMachine):
         self.waiting.append(body)
 
     @precondition(lambda self: self.carrier.queue.has_next)
-    @rule()
-    def leave(self) -> None:
-        taken = self.carrier.take()
-        body = body_of(taken.packet)
-        assert body == self.waiting.pop(0)
-        assert self.is_over(body) is isinstance(taken, Waiting)
-        if isinstance(taken, InFlight):
-            assert taken.stored is self.messages[body][1]
-            self.out.append(taken)
+    @rule(limit=st.integers(1, 4), limit_bytes=st.sampled_from([1, 300, 10_000]))
+    def leave(self, limit: int, limit_bytes: int) -> None:
+        ready = len(self.carrier.queue.window)
+        entries, over = self.carrier.take_run(limit, limit_bytes)
+        count = len(entries) + len(over)
+        assert 1 <= count <= min(limit, ready)
+        sizes = [len(entry.packet) for entry in entries]
+        assert sum(sizes[:-1]) < limit_bytes, "the last one is the first that does not fit"
+        assert count == min(limit, ready) or sum(sizes) >= limit_bytes
+        bodies, self.waiting = self.waiting[:count], self.waiting[count:]
+        assert [body_of(message.packet) for message in over] == list(filter(self.is_over, bodies))
+        assert [body_of(entry.packet) for entry in entries] == [b for b in bodies if not self.is_over(b)]
+        for entry in entries:
+            assert entry.stored is self.messages[body_of(entry.packet)][1]
+        self.out += entries
 
     @precondition(lambda self: self.out)
     @rule(data=st.data())
-    def is_acknowledged(self, data: st.DataObject) -> None:
-        entry = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
-        self.carrier.queue.acknowledged(entry, self.carrier.writes)
+    def are_acknowledged(self, data: st.DataObject) -> None:
+        places = data.draw(st.sets(st.integers(0, len(self.out) - 1), min_size=1))
+        entries = [self.out[place] for place in sorted(places)]
+        self.out = [entry for entry in self.out if entry not in entries]
+        self.carrier.queue.acknowledged(entries, self.carrier.writes)
         self.carrier.commit_all()
 
     @precondition(lambda self: self.out)
@@ -286,7 +294,7 @@ class AQueueAgainstAList(RuleBasedStateMachine):
         entries = self.carrier.take_all()
         assert [body_of(entry.packet) for entry in entries] == expected
         for entry in entries:
-            self.carrier.queue.acknowledged(entry, self.carrier.writes)
+            self.carrier.queue.acknowledged([entry], self.carrier.writes)
         self.carrier.commit_all()
         assert (self.carrier.queue.count, self.carrier.store.messages) == (0, {})
 

@@ -108,7 +108,7 @@ def test_a_message_leaves_the_disk_with_its_order_ack_and_not_with_a_session_ack
     sender = Sender()
     sender.put()
     (entry,) = sender.take()
-    sender.sequence.acknowledged(entry, sender.writes)
+    sender.sequence.acknowledged([entry], sender.writes)
     sender.commit_all()
     assert len(sender.store.messages) == 1
     sender.order_ack(1)
@@ -311,7 +311,7 @@ def test_without_a_session_nothing_is_late_and_with_a_new_one_the_wait_begins_an
     sender = Sender(Settings())
     sender.put()
     (entry,) = sender.take()
-    sender.sequence.acknowledged(entry, sender.writes)
+    sender.sequence.acknowledged([entry], sender.writes)
     sender.time_out()
     sender.sequence.disconnected()
     assert sender.sequence.resend_at_ms is None
@@ -337,7 +337,7 @@ def test_what_was_saved_out_of_order_and_returned_in_part_is_still_waited_for() 
     sender.put()
     sender.put()
     first, second = sender.take(2)
-    sender.sequence.acknowledged(second, sender.writes)
+    sender.sequence.acknowledged([second], sender.writes)
     sender.sequence.disconnected()
     sender.sequence.returned([first])
     assert sender.take_numbers() == [1]
@@ -353,7 +353,7 @@ def test_a_copy_that_was_out_when_the_session_broke_does_not_go_again_at_once() 
     sender = Sender()
     sender.put()
     [first] = sender.take()
-    sender.sequence.acknowledged(first, sender.writes)
+    sender.sequence.acknowledged([first], sender.writes)
     sender.time_out()
     [again] = sender.take()
     assert again.resent
@@ -369,7 +369,7 @@ def test_after_a_restart_only_what_the_neighbour_has_not_acknowledged_goes_at_on
         sender.put()
     entries = sender.take(3)
     for entry in entries[:2]:
-        sender.sequence.acknowledged(entry, sender.writes)
+        sender.sequence.acknowledged([entry], sender.writes)
     sender.commit_all()
     sender.restart()
     assert sender.take_numbers() == [3, 4]
@@ -451,7 +451,7 @@ def test_the_ceiling_is_on_disk_before_a_message_is_on_the_wire_and_not_written_
         sender.put()
     written = []
     for position in range(1, CEILING_BLOCK + 3):
-        sender.sequence.take(sender.now, sender.writes)
+        sender.sequence.take(1, 1, sender.now, sender.writes)
         if sender.commit() is not None:
             written.append(position)
         [row] = sender.store.outgoing.values()
@@ -643,13 +643,10 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
     @precondition(lambda self: self.connected and self.sender.sequence.has_next)
     @rule(count=st.integers(1, 5))
     def send(self, count: int) -> None:
-        while count and self.sender.sequence.has_next:
-            taken = self.sender.take_next()
-            if isinstance(taken, InFlight):
-                self.wire.append(taken)
-            else:
-                self.expires(key_of(taken.packet))
-            count -= 1
+        entries, over = self.sender.take_run(count)
+        self.wire += entries
+        for message in over:
+            self.expires(key_of(message.packet))
 
     def decide(self, key: tuple[TxSequenceId, int]) -> None:
         """The destination has a message in its turn."""
@@ -680,7 +677,7 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
     @rule(data=st.data())
     def acknowledge(self, data: st.DataObject) -> None:
         entry = self.unanswered.pop(data.draw(st.integers(0, len(self.unanswered) - 1)))
-        self.sender.sequence.acknowledged(entry, self.sender.writes)
+        self.sender.sequence.acknowledged([entry], self.sender.writes)
 
     def _lose(self) -> list[InFlight]:
         lost = sorted([*self.wire, *self.unanswered], key=lambda entry: entry.position)
@@ -704,7 +701,7 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
     @rule()
     def crash_before_a_commit(self) -> None:
         """What is decided then is not carried out: the message is not on the wire, and nobody hears of an end."""
-        self.sender.sequence.take(self.sender.now, self.sender.writes)
+        self.sender.sequence.take(1, 1, self.sender.now, self.sender.writes)
         self.crash()
 
     @precondition(lambda self: self.destination.number)
@@ -782,7 +779,7 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
             while self.wire:
                 self.arrive()
             while self.unanswered:
-                self.sender.sequence.acknowledged(self.unanswered.pop(0), self.sender.writes)
+                self.sender.sequence.acknowledged([self.unanswered.pop(0)], self.sender.writes)
             while self.refusals:
                 self.final_ack()
             if self.destination.number:
