@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mqproto.applications import Draft, Sending
+from mqproto.applications import Draft
 from mqproto.copies import list_of_all
 from mqproto.destinations import destination_in
 from mqproto.effects import Received
@@ -15,6 +15,7 @@ from mqproto.localqueues import LocalQueues
 from mqproto.moment import Moment
 from mqproto.pending import PendingWrites
 from mqproto.routing import Routes
+from mqproto.sending import Sending
 from mqproto.wire import UserMessage, decode_packet
 from mqproto.wire.guid import Guid
 

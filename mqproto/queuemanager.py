@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mqproto.applications import Draft, Sending
+from mqproto.applications import Draft
 from mqproto.arrivals import Arrivals, NoRoomError
 from mqproto.configuration import Settings
 from mqproto.confirmations import Confirmations
@@ -59,6 +59,7 @@ from mqproto.outcomes import Outcomes
 from mqproto.pending import PendingWrites
 from mqproto.purges import Purges
 from mqproto.routing import Routes
+from mqproto.sending import Sending
 from mqproto.status import NodeStatus, describe
 from mqproto.timers import Timer, Timers
 from mqproto.tracing import Tracing

@@ -1,0 +1,68 @@
+"""Stamped packets are what encoding would give."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqproto.errors import UsageError
+from mqproto.testing import user_messages
+from mqproto.wire import TransactionHeader, TxSequenceId, UserMessage, encode_packet, without_session_header
+from mqproto.wire.base import MAXIMUM_PACKET_SIZE
+from mqproto.wire.stamp import Stamp, place_bytes
+from tests.examples import a_user_message
+
+WORDS = st.integers(0, 0xFFFFFFFF)
+PLACES = st.builds(
+    TransactionHeader,
+    flags=WORDS,
+    tx_sequence_id=st.builds(TxSequenceId, time_stamp=WORDS, ordinal=WORDS),
+    tx_sequence_number=st.integers(1, 0xFFFFFFFF),
+    previous_tx_sequence_number=st.integers(0, 0xFFFFFFFE),
+)
+
+
+def bytes_of(header: TransactionHeader | None) -> bytes:
+    if header is None:
+        return b""
+    return place_bytes(
+        header.flags, header.tx_sequence_id, header.tx_sequence_number, header.previous_tx_sequence_number
+    )
+
+
+@given(user_messages(), st.binary(max_size=50), WORDS, PLACES)
+def test_a_stamped_packet_is_the_same_as_an_encoded_one(
+    message: UserMessage, body: bytes, message_id: int, place: TransactionHeader
+) -> None:
+    message.properties.padding = b""
+    stamp = Stamp(without_session_header(encode_packet(message)))
+
+    message.base.session_header, message.session = False, None
+    message.user.message_id = message_id
+    if message.transaction is not None:
+        # Whether a connector's GUID follows is not the place's to change.
+        connector = message.transaction.connector_qm_guid
+        place = replace(place, connector_qm_guid=connector)
+        place.connector = connector is not None
+        message.transaction = place
+    properties = message.properties
+    properties.message_body, properties.allocation_body_size = body, len(body)
+    assert stamp.packet(body, message_id, bytes_of(message.transaction)) == encode_packet(message)
+
+
+def test_a_packet_that_would_be_too_large_is_refused() -> None:
+    packet = encode_packet(a_user_message())
+    stamp = Stamp(packet)
+    room = MAXIMUM_PACKET_SIZE - (len(stamp.packet(b"", 1)))
+    assert len(stamp.packet(bytes(room), 1)) == MAXIMUM_PACKET_SIZE
+    with pytest.raises(UsageError, match=r"the packet would have 4,194,308 bytes, at most 4,194,304"):
+        stamp.packet(bytes(room + 1), 1)
+
+
+@pytest.mark.parametrize(("number", "previous"), [(0, 0), (2**32, 0), (1, -1), (1, 0xFFFFFFFF)])
+def test_a_place_that_does_not_fit_is_refused(number: int, previous: int) -> None:
+    with pytest.raises(UsageError, match=f"number {number} behind {previous}: must be 1 to 0xffffffff"):
+        place_bytes(0, TxSequenceId(), number, previous)
