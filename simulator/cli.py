@@ -27,6 +27,7 @@ from simulator.options import (
     DirectoryOption,
     HistoryOption,
     JsonOption,
+    ProfileOption,
     TopologyArgument,
     WaypointsOption,
     complain,
@@ -171,20 +172,23 @@ def node(
         Path | None, typer.Option(help="The pcapng to record in; one that is there is gone on with.")
     ] = None,
     waypoints: WaypointsOption = False,
+    profile: ProfileOption = None,
     supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
 ) -> int:
     """One queue manager in the foreground, until Ctrl-C or SIGTERM."""
     from simulator.node import serve
+    from simulator.profiling import profiled
 
     place = place_of(topology, directory, waypoints=waypoints)
-    serve(
-        place.topology,
-        name,
-        place.directory,
-        allow_remote=allow_remote,
-        capture=capture,
-        supervised=supervised,
-    )
+    with profiled(profile):
+        serve(
+            place.topology,
+            name,
+            place.directory,
+            allow_remote=allow_remote,
+            capture=capture,
+            supervised=supervised,
+        )
     return DONE
 
 

@@ -62,6 +62,12 @@ HistoryOption = Annotated[
         show_default=False,
     ),
 ]
+ProfileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--profile", metavar="FILE", help="Write a profile for pstats here when it is stopped.", hidden=True
+    ),
+]
 SupervisedOption = Annotated[bool, typer.Option("--supervised", hidden=True)]
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
 

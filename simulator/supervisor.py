@@ -23,6 +23,7 @@ import trio
 from mqproto.errors import MqprotoError
 from simulator import places
 from simulator.processes import process_of
+from simulator.profiling import profile_of
 from simulator.topology import Topology
 from simulator.views import Address, as_toml, seen_by
 
@@ -107,6 +108,7 @@ class Supervisor:
         directory: their stores, their logs, and the topology as each of them sees it.
         detours: by (who connects, to whom): the address of the proxy between them.
         capture: has the nodes record what they send and receive, each in the file that `capture_of` names.
+        profiles: a folder in which each node leaves a profile of itself when it is stopped (simulator/profiling.py).
     """
 
     def __init__(
@@ -115,12 +117,14 @@ class Supervisor:
         directory: Path,
         detours: Mapping[tuple[str, str], Address] | None = None,
         capture: Path | None = None,
+        profiles: Path | None = None,
     ) -> None:
         self.topology = topology
         self.directory = directory
         self.running: dict[str, NodeProcess] = {}
         self._detours = detours or {}
         self._capture = capture
+        self._profiles = profiles
         places.make(directory)
 
     def topology_file(self, name: str) -> Path:
@@ -164,6 +168,8 @@ class Supervisor:
         command += ["--directory", str(self.directory), "--supervised"]
         if self._capture is not None:
             command += ["--capture", str(capture_of(self._capture, name))]
+        if self._profiles is not None:
+            command += ["--profile", str(profile_of(self._profiles, name))]
         with log.open("ab") as file:
             process = await trio.lowlevel.open_process(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, start_new_session=True
@@ -239,13 +245,14 @@ async def supervised(
     directory: Path,
     detours: Mapping[tuple[str, str], Address] | None = None,
     capture: Path | None = None,
+    profiles: Path | None = None,
 ) -> AsyncIterator[Supervisor]:
     """All nodes of a topology, started, and stopped at the end, whatever ends it.
 
     Raises:
         NodeError: a node did not start.
     """
-    supervisor = Supervisor(topology, directory, detours, capture)
+    supervisor = Supervisor(topology, directory, detours, capture, profiles)
     try:
         await supervisor.start_all()
         yield supervisor

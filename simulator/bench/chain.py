@@ -20,6 +20,7 @@ import trio
 from mqproto.applications import Draft
 from mqproto.errors import MqprotoError
 from simulator.client import Client, MessageId, connect
+from simulator.profiling import profile_of, profiled
 from simulator.proof import Received, Sent, compare, delays_ms, percentile
 from simulator.supervisor import Supervisor, supervised
 from simulator.topology import Topology, load
@@ -76,8 +77,12 @@ async def bench_chain(
     body_bytes: int = 1_024,
     paced_messages: int = PACED_MESSAGES,
     runs: int = RUNS,
+    profiles: Path | None = None,
 ) -> ChainFigures:
     """Measure both parts, the first of them in several runs.
+
+    Args:
+        profiles: a folder for profiles of the nodes and of the client, which make all of them slower.
 
     Raises:
         BenchError: a message was lost, came twice or out of order.
@@ -87,14 +92,15 @@ async def bench_chain(
     with tempfile.TemporaryDirectory(prefix="mqproto-bench-") as folder:
         flush_ms = _flush_ms(folder)
         async with (
-            supervised(topology, Path(folder)) as supervisor,
+            supervised(topology, Path(folder), profiles=profiles) as supervisor,
             connect(topology, SENDER, Path(folder)) as sender,
             connect(topology, DESTINATION, Path(folder)) as destination,
         ):
             chain = _Chain(supervisor, sender, destination, bytes(body_bytes))
             await chain.flood(WARM_UP_MESSAGES)
-            floods = [await chain.flood(messages) for _ in range(runs)]
-            paced = await chain.pace(paced_messages)
+            with profiled(profiles and profile_of(profiles, CLIENT)):
+                floods = [await chain.flood(messages) for _ in range(runs)]
+                paced = await chain.pace(paced_messages)
     slowest_first = sorted(floods, key=lambda part: part.duration_s, reverse=True)
     median = slowest_first[(runs - 1) // 2]
     return ChainFigures(

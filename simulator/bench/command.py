@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -35,10 +36,14 @@ def bench_chain(
     runs: RunsOption = 3,
     window: WindowOption = 64,
     body_bytes: BodyOption = 1_024,
+    profile: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write a profile of each process here; all are slower for it."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Three node processes, every message on disk before it is acknowledged."""
-    return _bench(as_json, chain=partial(_chain, messages, window, body_bytes, runs))
+    return _bench(as_json, chain=partial(_chain, messages, window, body_bytes, runs, profile))
 
 
 @app.command("backlog")
@@ -124,10 +129,14 @@ def _codec(rounds: int) -> Any:
     return bench_codec(rounds)
 
 
-def _chain(messages: int, window: int, body_bytes: int, runs: int) -> Any:
+def _chain(messages: int, window: int, body_bytes: int, runs: int, profiles: Path | None = None) -> Any:
     from simulator.bench import chain
 
-    return run_task(partial(chain.bench_chain, messages, window, body_bytes, runs=runs))
+    # A message at a time is another matter than many: a profile is of the latter alone.
+    paced = chain.PACED_MESSAGES if profiles is None else 1
+    return run_task(
+        partial(chain.bench_chain, messages, window, body_bytes, paced, runs=runs, profiles=profiles)
+    )
 
 
 def _backlog(messages: int) -> Any:

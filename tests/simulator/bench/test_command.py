@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from pathlib import Path
 
 import pytest
 
@@ -108,7 +109,9 @@ def test_all_benchmarks_run_one_after_the_other_and_a_finding_of_one_is_a_findin
 ) -> None:
     asked: list[object] = []
 
-    async def measured_chain(messages: int, window: int, body_bytes: int, runs: int) -> ChainFigures:
+    async def measured_chain(
+        messages: int, window: int, body_bytes: int, paced: int, *, runs: int, profiles: Path | None
+    ) -> ChainFigures:
         asked.append((messages, window, body_bytes, runs))
         return CHAIN
 

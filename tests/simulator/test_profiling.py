@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pstats
+from pathlib import Path
+
+import pytest
+
+from mqproto.errors import UsageError
+from simulator.profiling import profile_of, profiled
+from simulator.supervisor import supervised
+from simulator.topology import load
+
+
+def work(*, fails: bool = False) -> None:
+    if fails:
+        raise RuntimeError
+
+
+def called(path: Path) -> set[str]:
+    """The functions that a profile names."""
+    return {name for _, _, name in pstats.Stats(str(path)).stats}  # type: ignore[attr-defined]
+
+
+def test_a_profile_names_what_the_block_called(tmp_path: Path) -> None:
+    path = tmp_path / "new folder" / "a.prof"
+    with profiled(path):
+        work()
+    assert "work" in called(path)
+
+
+def test_a_profile_is_written_though_the_block_fails(tmp_path: Path) -> None:
+    path = tmp_path / "a.prof"
+    with pytest.raises(RuntimeError), profiled(path):
+        work(fails=True)
+    assert "work" in called(path)
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    path = tmp_path / "file" / "a.prof"
+    path.parent.write_text("a file and no folder")
+    ran = False
+    with pytest.raises(UsageError, match="name another file"), profiled(path):
+        ran = True
+    assert not ran
+
+
+async def test_each_node_leaves_its_profile_when_it_is_stopped(tmp_path: Path) -> None:
+    topology = load("pair").with_free_ports()
+    async with supervised(topology, tmp_path, profiles=tmp_path / "profiles"):
+        pass
+    for name in topology.nodes:
+        assert "pump" in called(profile_of(tmp_path / "profiles", name))
