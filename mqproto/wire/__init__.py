@@ -1,15 +1,15 @@
 """The wire: packets of MSMQ as records, and back.  Begin with README.md.
 
-`decode_packet` and `encode_packet` turn whole packets into records and back, `PacketBuffer` finds the packets
-in a stream, patch.py changes packets without decoding them, stamp.py makes more of one kind, and `inspect_packet` shows
-an analyst every byte.
+`decode_packet` and `encode_packet` turn whole packets into records and back, `check_packet` only says whether one is
+good, `PacketBuffer` finds the packets in a stream, patch.py changes packets without decoding them, stamp.py makes more
+of one kind, and `inspect_packet` shows an analyst every byte.
 """
 
 from mqproto.wire.acknowledgment import FinalAckBody, OrderAckBody, acknowledgment_in, final_ack, order_ack
 from mqproto.wire.base import INFINITE, MAXIMUM_PACKET_SIZE, BaseHeader
 from mqproto.wire.buffer import PacketBuffer
 from mqproto.wire.classes import MessageClass
-from mqproto.wire.codec import decode_packet, encode_packet
+from mqproto.wire.codec import check_packet, decode_packet, encode_packet
 from mqproto.wire.debug import DebugHeader
 from mqproto.wire.guid import NULL_GUID, Guid, guid_from_text, guid_text
 from mqproto.wire.internal import (
@@ -84,6 +84,7 @@ __all__ = [
     "UserHeader",
     "UserMessage",
     "acknowledgment_in",
+    "check_packet",
     "connection_parameters",
     "decode_packet",
     "decode_ping",

@@ -1,4 +1,4 @@
-"""The codec that nodes run: generated from the layouts, some fifty times as fast as interpreting them.
+"""The codec that nodes run: generated from the layouts, some eighty times as fast as interpreting them.
 
 It says yes or no. When it says no, the reference codec reads the same bytes, or the same record, and finds
 the words; so both refuse alike by construction, and a test holds that they accept alike.
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from mqproto.wire import reference
 from mqproto.wire.base import BaseHeader, base_header
-from mqproto.wire.generator import REFUSALS, Refused, builder, finder, reader
+from mqproto.wire.generator import REFUSALS, Refused, builder, checker, finder, reader
 from mqproto.wire.internal import InternalHeader, internal_header
 from mqproto.wire.multiqueue import multi_queue_format_header
 from mqproto.wire.packets import INTERNAL_PACKETS, Packet, UserMessage, user_message_packet
@@ -23,6 +23,7 @@ from mqproto.wire.session import session_header
 INTERPRETED: Final[tuple[Record[Any], ...]] = (multi_queue_format_header,)
 
 read_user_message = reader(user_message_packet, INTERPRETED)
+_check_user_message = checker(user_message_packet, INTERPRETED)
 build_user_message = builder(user_message_packet, INTERPRETED)
 read_session_header = reader(session_header)
 build_session_header = builder(session_header)
@@ -33,13 +34,16 @@ _build_internal: Final[dict[type, Callable[[Any], bytes]]] = {
     record.kind: builder(record) for record in INTERNAL_PACKETS.values()
 }
 
-_head = struct.Struct(base_header.struct_format("flags", "packet_size"))
 _internal_flags = struct.Struct(internal_header.struct_format("flags"))
 _INTERNAL: Final = BaseHeader.internal.mask
 _SESSION: Final = BaseHeader.session_header.mask
+_INTERNAL_OR_SESSION: Final = _INTERNAL | _SESSION
 _SESSION_HEADER_SIZE: Final = session_header.sizeof()
 _BASE_HEADER_SIZE: Final = base_header.sizeof()
 _packet_type = InternalHeader.packet_type.within
+
+_FLAGS_AT: Final = base_header.offset_of("flags")
+assert _INTERNAL_OR_SESSION < 0x100, "the bits lie in the first byte of the flags"
 
 
 def decode_packet(data: bytes) -> Packet:
@@ -53,7 +57,13 @@ def decode_packet(data: bytes) -> Packet:
         WireFormatError: the bytes form no packet of [MS-MQQB] 2.2.
     """
     try:
-        return decode_or_refuse(data if type(data) is bytes else bytes(data))
+        if type(data) is not bytes:
+            data = bytes(data)
+        # Most packets are UserMessages without a SessionHeader: they are spared a call.
+        if data[_FLAGS_AT] & _INTERNAL_OR_SESSION:
+            return decode_or_refuse(data)
+        message: UserMessage = read_user_message(data, None)
+        return message
     except REFUSALS as refusal:
         # Only the reference codec knows the words; it must not find the packet good.
         reference.decode_packet(data)
@@ -62,23 +72,44 @@ def decode_packet(data: bytes) -> Packet:
 
 def decode_or_refuse(data: bytes) -> Packet:
     """What the generated code alone says, for those who need no words: a packet, or one of REFUSALS."""
-    flags, size = _head.unpack_from(data)
+    flags = data[_FLAGS_AT] & _INTERNAL_OR_SESSION
     packet: Packet
-    if not flags & _INTERNAL:
-        if not flags & _SESSION:
-            if size != len(data):
-                raise Refused
-            packet = read_user_message(data, None)
-            return packet
-        if size + _SESSION_HEADER_SIZE != len(data):
+    if not flags:
+        packet = read_user_message(data, None)
+    elif flags == _SESSION:
+        session = read_session_header(data[-_SESSION_HEADER_SIZE:])
+        packet = read_user_message(data[:-_SESSION_HEADER_SIZE], session)
+    else:
+        read = _read_internal.get(_packet_type(_internal_flags.unpack_from(data, _BASE_HEADER_SIZE)[0]))
+        if read is None:
             raise Refused
-        packet = read_user_message(data[:size], read_session_header(data[size:]))
-        return packet
-    read = _read_internal.get(_packet_type(_internal_flags.unpack_from(data, _BASE_HEADER_SIZE)[0]))
-    if size != len(data) or read is None:
-        raise Refused
-    packet = read(data)
+        packet = read(data)
     return packet
+
+
+def check_packet(data: bytes) -> None:
+    """Refuse what `decode_packet` refuses, and make nothing of the rest: a UserMessage takes less than half the time.
+
+    For a node that passes a message on: who takes a packet from a peer has to judge the whole of it, but an
+    intermediate needs no more of its fields than glance.py reads.
+
+    Raises:
+        WireFormatError: as `decode_packet` does.
+    """
+    try:
+        if type(data) is not bytes:
+            data = bytes(data)
+        flags = data[_FLAGS_AT] & _INTERNAL_OR_SESSION
+        if not flags:
+            _check_user_message(data)
+        elif flags == _SESSION:
+            read_session_header(data[-_SESSION_HEADER_SIZE:])
+            _check_user_message(data[:-_SESSION_HEADER_SIZE])
+        else:
+            decode_or_refuse(data)
+    except REFUSALS as refusal:
+        reference.decode_packet(data)
+        raise AssertionError("the generated codec refuses what the reference reads") from refusal
 
 
 def encode_packet(packet: Packet) -> bytes:
@@ -89,22 +120,16 @@ def encode_packet(packet: Packet) -> bytes:
         there are.
     """
     try:
-        return _encode(packet)
+        if type(packet) is not UserMessage:
+            if (build := _build_internal.get(type(packet))) is None:
+                raise Refused
+            return build(packet)
+        session = packet.session
+        if packet.base.flags & _SESSION:
+            return build_user_message(packet) + build_session_header(session)
+        if session is not None:
+            raise Refused
+        return build_user_message(packet)
     except REFUSALS as refusal:
         reference.encode_packet(packet)
         raise AssertionError("the generated codec refuses what the reference writes") from refusal
-
-
-def _encode(packet: Packet) -> bytes:
-    if type(packet) is not UserMessage:
-        if (build := _build_internal.get(type(packet))) is None:
-            raise Refused
-        return build(packet)
-    flags = packet.base.flags & (_INTERNAL | _SESSION)
-    if packet.session is None:
-        if flags:
-            raise Refused
-        return build_user_message(packet)
-    if flags != _SESSION:
-        raise Refused
-    return build_user_message(packet) + build_session_header(packet.session)

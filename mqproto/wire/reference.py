@@ -1,6 +1,6 @@
 """The reference reader and writer: construct interprets the layouts.
 
-Some fifty times slower than codec.py, which is generated from the same layouts and turns to this module for
+Some eighty times slower than codec.py, which is generated from the same layouts and turns to this module for
 the words of each refusal. Tools that want to see every byte use `read`.
 """
 

@@ -104,6 +104,7 @@ direct_queue_format_name = Single(
     ),
 )
 
+# In the order in which the generated codec asks for them: the common ones first.
 _no_name = Absent()
 _names = {
     NO_QUEUE: _no_name,
@@ -111,9 +112,9 @@ _names = {
     PRIVATE_ON_SOURCE: Int32ul,
     PRIVATE_ON_DESTINATION: Int32ul,
     PRIVATE_ON_ADMIN_HOST: Int32ul,
+    DIRECT: direct_queue_format_name,
     PUBLIC: Octets(16),
     PRIVATE_ELSEWHERE: private_queue_format_name,
-    DIRECT: direct_queue_format_name,
 }
 
 user_header = Record(

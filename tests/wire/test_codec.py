@@ -28,6 +28,7 @@ from mqproto.wire import (
     SoapHeader,
     TransactionHeader,
     UserMessage,
+    check_packet,
     decode_packet,
     encode_packet,
     reference,
@@ -67,6 +68,15 @@ def hot_accepts(data: bytes) -> bool:
     return True
 
 
+def checked(data: bytes) -> tuple[Any, ...]:
+    """Whether a packet is good, or every word of the refusal."""
+    try:
+        check_packet(data)
+    except WireFormatError as error:
+        return ("refused", error.field, error.offset, error.value, error.limit, error.section)
+    return ("good",)
+
+
 @given(packets())
 def test_what_is_encoded_decodes_to_itself(packet: Packet) -> None:
     assert decode_packet(encode_packet(packet)) == packet
@@ -85,6 +95,12 @@ def test_both_codecs_agree_on_any_bytes(data: bytes) -> None:
 @given(packets().map(encode_packet) | nearly_valid_packets())
 def test_the_generated_code_accepts_what_the_reference_accepts(data: bytes) -> None:
     assert hot_accepts(data) == (decoded(reference.decode_packet, data)[0] != "refused")
+
+
+@given(packets().map(encode_packet) | nearly_valid_packets() | st.binary(max_size=200))
+def test_a_packet_that_is_only_checked_is_refused_as_one_that_is_read(data: bytes) -> None:
+    verdict = decoded(decode_packet, data)
+    assert checked(data) == (verdict if verdict[0] == "refused" else ("good",))
 
 
 @given(nearly_valid_packets())
@@ -110,6 +126,7 @@ def test_mutated_and_random_packets_decode_or_are_refused_by_both_codecs_alike()
         took_s = time.perf_counter() - began
         assert hot == decoded(reference.decode_packet, data), data.hex()
         assert hot_accepts(data) == (hot[0] != "refused"), data.hex()
+        assert checked(data) == (hot if hot[0] == "refused" else ("good",)), data.hex()
         if hot[0] != "refused":
             accepted += 1
             assert encode_packet(decode_packet(data)) == data, data.hex()
@@ -161,6 +178,8 @@ def test_a_packet_may_come_as_any_kind_of_bytes() -> None:
     data = EVERY_PACKET[0]
     assert decode_packet(bytearray(data)) == decode_packet(data)  # type: ignore[arg-type]
     assert decode_packet(memoryview(data)) == decode_packet(data)  # type: ignore[arg-type]
+    check_packet(bytearray(data))  # type: ignore[arg-type]
+    check_packet(memoryview(data))  # type: ignore[arg-type]
 
 
 MISFITS: list[tuple[str, Any]] = [

@@ -9,10 +9,11 @@ import pytest
 from construct import Array, Int8ul, Int16ub, Int16ul, Rebuild, Struct, sum_, this
 from hypothesis import given
 
+from mqproto.errors import WireFormatError
 from mqproto.testing import user_messages
 from mqproto.wire import UserMessage, encode_packet, reference
-from mqproto.wire.codec import read_user_message, transaction_offset
-from mqproto.wire.generator import builder, finder, reader
+from mqproto.wire.codec import build_user_message, read_user_message, transaction_offset
+from mqproto.wire.generator import REFUSALS, builder, finder, reader
 from mqproto.wire.layout import Layout, Must
 from mqproto.wire.packets import user_message_packet
 from mqproto.wire.record import Record
@@ -44,6 +45,70 @@ def test_a_function_that_the_generator_does_not_know_fails_at_import() -> None:
     record = Record(One, Layout("[X] 1", "value" / Int8ul, "sum" / Rebuild(Int16ul, sum_(this.value))))
     with pytest.raises(NotImplementedError, match="sum"):
         builder(record)
+
+
+@dataclass
+class Counted:
+    value: int = 0
+
+    def __post_init__(self) -> None:
+        self.value += 1
+
+
+@dataclass(frozen=True)
+class Unslotted:
+    value: int = 0
+
+
+@pytest.mark.parametrize("kind", [Counted, Unslotted])
+def test_a_record_that_cannot_be_made_without_its_init_fails_at_import(kind: type) -> None:
+    with pytest.raises(NotImplementedError, match=kind.__name__):
+        reader(Record(kind, Layout("[X] 1", "value" / Int8ul)))
+
+
+def test_rules_about_the_bits_of_one_word_are_asked_at_once() -> None:
+    layout = Layout(
+        "[X] 1",
+        "value" / Int8ul,
+        Must("value", this.value & 1 == 0, "even"),
+        Must("value", this.value & 2, "with its second bit"),
+        Must("value", (this.value >> 2) & 7 <= 3, "clear of its fifth bit"),
+        Must("value", (this.value & 0xE0) <= 0, "below 32"),
+        Must("value", this.value & 1 == 0, "even, which is asked for twice"),
+    )
+    record = Record(One, layout)
+    read, build = reader(record), builder(record)
+    assert read.source.count("raise Refused") == 2  # type: ignore[attr-defined]
+    assert build.source.count("raise Refused") == 1  # type: ignore[attr-defined]
+    good = {2, 6, 10, 14}
+    for value in range(256):
+        outcomes = []
+        for attempt in (
+            lambda v: read(bytes([v])),
+            lambda v: build(One(v)),
+            lambda v: record.decode(bytes([v])),
+        ):
+            try:
+                attempt(value)
+                outcomes.append(True)
+            except (*REFUSALS, WireFormatError):
+                outcomes.append(False)
+        assert outcomes == [value in good] * 3, value
+
+
+def test_of_two_truths_the_second_is_not_asked_for_when_the_first_holds() -> None:
+    record = Record(
+        One, Layout("[X] 1", "value" / Int8ul, Must("value", (this.value == 1) | (this.value > 9), "odd"))
+    )
+    assert "(value == 1) or (value > 9)" in reader(record).source  # type: ignore[attr-defined]
+
+
+def test_each_generated_function_has_a_name_of_its_own_in_a_profile() -> None:
+    names = {
+        each.__code__.co_filename for each in (read_user_message, build_user_message, transaction_offset)
+    }
+    assert len(names) == 3
+    assert read_user_message.__name__ == "read_UserMessage"
 
 
 def test_the_first_64_bytes_of_a_message_are_read_at_once() -> None:

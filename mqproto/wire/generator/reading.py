@@ -1,61 +1,96 @@
-"""Generates the functions that read: a record from a packet's bytes, or only the place of a header."""
+"""Generates the functions that read: a record from a packet's bytes, a verdict alone, or the place of a header."""
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import struct
+from codecs import utf_16_le_decode
 from collections.abc import Callable
 from typing import Any
 
 from construct import Const, GreedyBytes
 
-from mqproto.wire.generator.source import Refused, Scope, Writer, fixed_format, grouped, local
-from mqproto.wire.layout import Layout, Must, PacketStream, bare
+from mqproto.wire.generator.source import (
+    Refused,
+    Scope,
+    Writer,
+    branches,
+    fixed_format,
+    is_packet_size,
+    local,
+    padded_choices,
+)
+from mqproto.wire.layout import Layout, Must, PacketStream
 from mqproto.wire.parts import Absent, Octets, OneOf, Pad4, Single, Text, When
 from mqproto.wire.record import Record, to_records
 
 
 class Reader(Writer):
-    """Writes the function that reads a record from `data`, whose end is the packet's."""
+    """Writes the function that reads `data`, whose end is the packet's.
 
-    def __init__(self, interpreted: tuple[Record[Any], ...], wanted: set[str] | None = None) -> None:
+    Args:
+        interpreted: records that construct is to read.
+        wanted: the fields that are needed, where no record is made; None for all.
+        judging: whether the rules of the layout are asked.
+    """
+
+    def __init__(
+        self, interpreted: tuple[Record[Any], ...], wanted: set[str] | None = None, *, judging: bool = True
+    ) -> None:
         super().__init__(interpreted)
-        self.wanted = wanted  # when only a place is looked for: the fields that lead to it
-        self.ahead = 0  # bytes read since `at` was last assigned
+        self.wanted = wanted
+        self.judging = judging
         self.run: list[tuple[str, str]] = []
-        self.checks: list[str] = []
         self.makes: list[str] = []
+        self.names |= {"new": object.__new__, "decode": utf_16_le_decode}
+        self.emit("at = 0")
+        self.emit("end = len(data)")
 
     def record(self, record: Record[Any], scope: Scope, target: str) -> None:
-        """The fields, and the statement that makes the record of them."""
+        """The fields, and the statements that make the record of them."""
         self.layout(record.layout, scope)
-        kind = self.constant(record.kind.__name__, record.kind)
-        fields = dataclasses.fields(record.kind)
-        values = (field.name if field.name in record.apart else local(scope, field.name) for field in fields)
-        arguments = ", ".join(
-            f"{field.name}={value}" if field.kw_only else value
-            for field, value in zip(fields, values, strict=True)
-        )
-        self.makes.append(f"{target} = {kind}({arguments})")
+        if self.wanted is None:
+            self.makes += self.making(record, scope, target)
+
+    def making(self, record: Record[Any], scope: Scope, target: str) -> list[str]:
+        """Statements that make a record without its `__init__`, which takes twice as long to do the same."""
+        kind = record.kind
+        if hasattr(kind, "__post_init__"):
+            raise NotImplementedError(f"{kind.__name__} has a __post_init__, which would not be called")
+        lines = [f"{target} = new({self.constant(kind.__name__, kind)})"]
+        for field in dataclasses.fields(kind):
+            value = field.name if field.name in record.apart else local(scope, field.name)
+            if not kind.__dataclass_params__.frozen:
+                lines.append(f"{target}.{field.name} = {value}")
+                continue
+            slot = inspect.getattr_static(kind, field.name, None)
+            if not inspect.ismemberdescriptor(slot):
+                raise NotImplementedError(f"{kind.__name__} is frozen, and has no slot for {field.name}")
+            lines.append(f"{self.constant(f'set_{field.name}', slot.__set__)}({target}, {value})")
+        return lines
 
     def layout(self, layout: Layout, scope: Scope) -> None:
-        for part in layout.subcons:
-            self.part(bare(part), scope, part.name or "")
+        for part, name, padding in padded_choices(layout):
+            self.part(part, scope, name, padding)
 
-    def part(self, part: Any, scope: Scope, name: str) -> None:
+    def part(self, part: Any, scope: Scope, name: str, padding: str = "") -> None:
         target = local(scope, name) if name else ""
         if (code := fixed_format(part)) is not None:
             self.run.append((code, target))
             if isinstance(part, Const):
-                self.checks.append(f"{target} != {part.value}")
+                self.check(f"{target} != {part.value}", target)
+            elif is_packet_size(part):
+                self.check(f"{target} != end", target)
             return
         match part:
             case Must():
-                self.checks.append(f"not {self.words(part.condition, scope)}")
+                self.must(part.condition, scope)
             case Record() if part in self.interpreted:
                 self.arrive()
                 read = self.constant("interpreted", interpreted_reader(part))
                 self.emit(f"{target}, at = {read}(data, at)")
+                self.residue = None
             case Record():
                 self.record(part, (*scope, name), target)
             case Single():
@@ -65,117 +100,160 @@ class Reader(Writer):
             case When():
                 self.when(part, scope, name, target)
             case OneOf():
-                self.one_of(part, scope, name, target)
+                self.one_of(part, scope, name, padding)
             case Absent():
                 self.value(target, "None")
             case Text():
                 self.text(part, scope, target)
             case Octets():
-                self.arrive()
-                self.slice(self.words(part.length, scope), target)
+                self.octets(self.words(part.length, scope), target)
             case Pad4():
-                self.arrive()
-                self.emit("if at & 3:")
-                self.depth += 1
-                self.slice("(-at & 3)", target)
-                self.depth -= 1
-                self.otherwise(target, "b''")
+                self.pad(target)
             case _ if part is GreedyBytes:
-                self.arrive()
-                self.emit(f"{target} = data[at:]")
-                self.emit("at = end")
+                self.greedy(target)
             case _:
                 raise NotImplementedError(f"{part!r} in a layout")
+
+    def check(self, condition: str, field: str) -> None:
+        self.checks.append(condition)
+        self.used.add(field)
 
     def flush(self) -> None:
         """Read the run of fixed fields that has gathered, then judge it."""
         if self.run:
-            where = f"at + {self.ahead}" if self.ahead else "at"
+            where = f", at + {self.ahead}" if self.ahead else ", at"
             codes = "<" + "".join(
                 code if self.wanted is None or name in self.wanted else f"{struct.calcsize('<' + code)}x"
                 for code, name in self.run
             )
             fields = [name for _, name in self.run if self.wanted is None or name in self.wanted]
+            unpack = self.new("unpack")
             if fields:
-                unpack = self.new("unpack")
                 self.names[unpack] = struct.Struct(codes).unpack_from
-                self.emit(f"{', '.join(fields)}, = {unpack}(data, {where})")
-            self.ahead += struct.calcsize(codes)
+                self.emit(f"{', '.join(fields)}, = {unpack}(data{where})")
+            self.pass_over(struct.calcsize(codes))
             self.run = []
-        if self.checks and self.wanted is None:
-            self.refuse_if(" or ".join(self.checks))
-        self.checks = []
-
-    def arrive(self) -> None:
-        """Bring `at` to the next byte to be read."""
-        self.flush()
-        if self.ahead:
-            self.emit(f"at += {self.ahead}")
-            self.ahead = 0
+        if self.judging:
+            self.judge()
 
     def make(self) -> None:
-        if self.wanted is None:
-            for line in self.makes:
-                self.emit(line)
+        for line in self.makes:
+            self.emit(line)
         self.makes = []
 
     def value(self, target: str, value: str) -> None:
         if self.wanted is None:
             self.emit(f"{target} = {value}")
 
-    def otherwise(self, target: str, value: str) -> None:
-        if self.wanted is None:
-            self.emit("else:")
-            self.emit(f"    {target} = {value}")
-
     def slice(self, size: str, target: str) -> None:
-        """So many bytes, once it is sure that they are there."""
-        self.emit(f"stop = at + {size}")
-        self.refuse_if("stop > end")
-        self.value(target, "data[at:stop]")
-        self.emit("at = stop")
+        """So many bytes, once it is sure that they are there.
+
+        Where no byte is looked at, what comes next will run into the end, or the last check does.
+        """
+        if self.wanted is None:
+            self.emit(f"stop = at + {size}")
+            self.refuse_if("stop > end")
+            self.emit(f"{target} = data[at:stop]")
+            self.emit("at = stop")
+        else:
+            self.emit(f"at += {size}")
+
+    def octets(self, size: str, target: str) -> None:
+        self.arrive()
+        if self.wanted is None:
+            self.either(size, lambda: self.slice(size, target), f"{target} = b''")
+        else:
+            self.slice(size, target)
+        self.residue = None
+
+    def pad(self, target: str) -> None:
+        self.arrive()
+        if self.residue is None:
+            self.either(
+                "at & 3", lambda: self.slice("(-at & 3)", target), self.unless_wanted(f"{target} = b''")
+            )
+        elif self.residue:
+            self.slice(f"{4 - self.residue}", target)
+        else:
+            self.value(target, "b''")
+        self.residue = 0
+
+    def greedy(self, target: str) -> None:
+        """All that is left; nothing comes after it."""
+        self.arrive()
+        self.value(target, "data[at:] if at != end else b''")
+        if self.wanted is not None:
+            self.refuse_if("at > end")
+        self.emit("at = end")
 
     def text(self, part: Text, scope: Scope, target: str) -> None:
+        """The layout sees to it that the size is even."""
         self.arrive()
-        self.emit(f"size = {self.words(part.size, scope)}")
-        self.emit("if size:")
-        self.depth += 1
-        self.slice("size", target)
-        if self.wanted is None:
-            self.emit(f"{target} = {target}.decode('utf-16-le', 'surrogatepass')")
-            self.refuse_if(f"{target}.find('\\0') != len({target}) - 1")
-            self.emit(f"{target} = {target}[:-1]")
-        self.depth -= 1
-        self.otherwise(target, "None")
 
-    def block(self, part: Any, scope: Scope, name: str) -> None:
-        """A part that stands under a condition, complete with its checks and records."""
+        def decoded() -> None:
+            self.emit("stop = at + size")
+            self.refuse_if("stop > end")
+            if self.judging:
+                self.emit(f"{target} = decode(data[at : stop - 2], 'surrogatepass', True)[0]")
+                self.refuse_if(f"data[stop - 2] or data[stop - 1] or '\\0' in {target}")
+            self.emit("at = stop")
+
+        self.emit(f"size = {self.words(part.size, scope)}")
+        self.either("size", decoded, self.unless_wanted(f"{target} = None"))
+        self.residue = None
+
+    def unless_wanted(self, line: str) -> str:
+        return line if self.wanted is None else ""
+
+    def either(self, condition: str, block: Callable[[], None], otherwise: str) -> None:
+        self.emit(f"if {condition}:")
+        self.depth += 1
+        block()
+        self.depth -= 1
+        if otherwise:
+            self.emit("else:")
+            self.emit(f"    {otherwise}")
+
+    def block(self, parts: list[tuple[Any, str]], scope: Scope) -> int | None:
+        """Parts that stand under a condition, complete with their checks and records; the residue after them."""
         outside, self.makes = self.makes, []
+        residue = self.residue
         self.depth += 1
         before = len(self.lines)
-        self.part(part, scope, name)
+        for part, name in parts:
+            self.part(part, scope, name)
         self.arrive()
         self.make()
         if len(self.lines) == before:
             self.emit("pass")
         self.depth -= 1
         self.makes = outside
+        after, self.residue = self.residue, residue
+        return after
 
     def when(self, part: When, scope: Scope, name: str, target: str) -> None:
         self.arrive()
         self.emit(f"if {self.words(part.condition, scope)}:")
-        self.block(part.part, scope, name)
-        self.otherwise(target, "None")
+        after = self.block([(part.part, name)], scope)
+        if self.wanted is None:
+            self.emit("else:")
+            self.emit(f"    {target} = None")
+        if after != self.residue:
+            self.residue = None
 
-    def one_of(self, part: OneOf, scope: Scope, name: str, target: str) -> None:
+    def one_of(self, part: OneOf, scope: Scope, name: str, padding: str) -> None:
+        """Padding behind a choice is read within each branch, as most of them leave none to read."""
         self.arrive()
         choice = self.new("choice")
         self.emit(f"{choice} = {self.words(part.choice, scope)}")
-        for word, case, keys in grouped(part):
-            self.emit(f"{word} {choice} in {keys}:" if len(keys) > 1 else f"{word} {choice} == {keys[0]}:")
-            self.block(case, scope, name)
+        then = [(Pad4(), padding)] if padding else []
+        residues = set()
+        for head, case in branches(part, choice):
+            self.emit(head)
+            residues.add(self.block([(case, name), *then], scope))
         self.emit("else:")
         self.emit("    raise Refused")
+        self.residue = residues.pop() if len(residues) == 1 else None
 
 
 def reader(record: Record[Any], interpreted: tuple[Record[Any], ...] = ()) -> Callable[..., Any]:
@@ -184,33 +262,40 @@ def reader(record: Record[Any], interpreted: tuple[Record[Any], ...] = ()) -> Ca
     It takes the fields that lie apart as further arguments.
     """
     writer = Reader(interpreted)
-    writer.emit("at = 0")
-    writer.emit("end = len(data)")
     writer.record(record, (), "whole")
     writer.arrive()
     writer.refuse_if("at != end")
     writer.make()
     writer.emit("return whole")
-    return writer.finish(", ".join(("data", *record.apart)))
+    return writer.finish(f"read_{record.kind.__name__}", ", ".join(("data", *record.apart)))
+
+
+def checker(record: Record[Any], interpreted: tuple[Record[Any], ...] = ()) -> Callable[[bytes], None]:
+    """A function of the packet's bytes that raises one of REFUSALS where `reader` does, and makes no record."""
+    used: set[str] = set()
+    for _ in range(2):  # once to learn what the rules and sizes are about, once to read that alone
+        writer = Reader(interpreted, used)
+        writer.record(record, (), "whole")
+        writer.arrive()
+        writer.refuse_if("at != end")
+        used = writer.used
+    return writer.finish(f"check_{record.kind.__name__}", "data")
 
 
 def finder(record: Record[Any], name: str) -> Callable[[bytes], int]:
     """A function of a valid packet's bytes that returns where a header begins, or -1 without it."""
     used: set[str] = set()
     for _ in range(2):  # once to learn which fields lead there, once to read those alone
-        writer = Reader((), used)
-        writer.emit("at = 0")
-        writer.emit("end = len(data)")
-        for part in record.layout.subcons:
-            if part.name == name:
+        writer = Reader((), used, judging=False)
+        for part, part_name, padding in padded_choices(record.layout):
+            if part_name == name:
                 break
-            writer.part(bare(part), (), part.name or "")
+            writer.part(part, (), part_name, padding)
         writer.arrive()
-        header = bare(part)
-        there = f" if {writer.words(header.condition, ())} else -1" if isinstance(header, When) else ""
+        there = f" if {writer.words(part.condition, ())} else -1" if isinstance(part, When) else ""
         writer.emit(f"return at{there}")
         used = writer.used
-    return writer.finish("data")
+    return writer.finish(f"find_{name}_in_{record.kind.__name__}", "data")
 
 
 def interpreted_reader(record: Record[Any]) -> Callable[[bytes, int], tuple[Any, int]]:

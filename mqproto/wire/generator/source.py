@@ -6,13 +6,15 @@ would notice a change there.
 
 from __future__ import annotations
 
+import operator
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from construct import Bytes, Const, FormatField, Rebuild, expr
 
-from mqproto.wire.parts import OneOf, wide_size
+from mqproto.wire.layout import Layout, bare
+from mqproto.wire.parts import OneOf, Pad4, wide_size
 from mqproto.wire.record import Record
 
 
@@ -20,7 +22,9 @@ class Refused(Exception):  # noqa: N818  (an answer, which codec.py turns into a
     """A value breaks a rule; the reference codec knows which."""
 
 
-REFUSALS: Final = (Refused, struct.error, UnicodeError, TypeError, AttributeError)
+REFUSALS: Final = (Refused, struct.error, UnicodeError, TypeError, AttributeError, IndexError)
+
+COMPARISONS: Final = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
 
 Scope = tuple[str, ...]
 
@@ -54,6 +58,13 @@ def is_path(expression: Any) -> bool:
     return isinstance(expression, Path)
 
 
+def is_either(expression: Any) -> bool:
+    """Whether an expression says that one comparison holds or another."""
+    return expression.op is operator.or_ and all(
+        isinstance(side, BinExpr) and side.op in COMPARISONS for side in (expression.lhs, expression.rhs)
+    )
+
+
 class Writer:
     """What reading and writing have in common: lines, structs, and expressions in Python."""
 
@@ -64,6 +75,12 @@ class Writer:
         self.depth = 1
         self.counter = 0
         self.used: set[str] = set()
+        self.checks: list[str] = []  # any of them refuses
+        # Of flag words: which bits are asked for, and what they have to be.
+        self.bits: dict[str, tuple[int, int]] = {}
+        self.ahead = 0  # bytes passed since `at` was last assigned
+        # What the place in the packet leaves when divided by 4; None where that is known at run time only.
+        self.residue: int | None = 0
 
     def emit(self, line: str) -> None:
         self.lines.append("    " * self.depth + line)
@@ -80,6 +97,43 @@ class Writer:
         name = self.new(prefix)
         self.names[name] = value
         return name
+
+    def must(self, condition: Any, scope: Scope) -> None:
+        """Remember a rule; all rules about the bits of one word become one."""
+        if (about := bits_of(condition)) is None:
+            self.checks.append(f"not {self.words(condition, scope)}")
+            return
+        word, asked, right = about
+        name = self.words(word, scope)
+        before, right_before = self.bits.get(name, (0, 0))
+        if before & asked:
+            self.checks.append(f"{name} & {asked} != {right}")
+        else:
+            self.bits[name] = before | asked, right_before | right
+
+    def judge(self) -> None:
+        """Refuse what breaks one of the rules that have gathered."""
+        checks = self.checks + [f"{word} & {asked} != {right}" for word, (asked, right) in self.bits.items()]
+        if checks:
+            self.refuse_if(" or ".join(checks))
+        self.checks, self.bits = [], {}
+
+    def flush(self) -> None:
+        """Read or write the run of fixed fields that has gathered."""
+        raise NotImplementedError
+
+    def pass_over(self, size: int) -> None:
+        """So many bytes have been read or written."""
+        self.ahead += size
+        if self.residue is not None:
+            self.residue = (self.residue + size) & 3
+
+    def arrive(self) -> None:
+        """Bring `at` to the next byte."""
+        self.flush()
+        if self.ahead:
+            self.emit(f"at += {self.ahead}")
+            self.ahead = 0
 
     def refuse_if(self, condition: str) -> None:
         self.emit(f"if {condition}:")
@@ -100,7 +154,9 @@ class Writer:
                 return variable
             case BinExpr():
                 left, right = self.words(expression.lhs, scope), self.words(expression.rhs, scope)
-                return f"({left} {opnames[expression.op]} {right})"
+                # Of two truths the second is not asked for when the first holds.
+                word = "or" if is_either(expression) else opnames[expression.op]
+                return f"({left} {word} {right})"
             case FuncPath():
                 function, operand = expression._FuncPath__func, expression._FuncPath__operand
                 return self.call(function, self.words(operand, scope))
@@ -114,13 +170,35 @@ class Writer:
             return f"len({operand}__wire)"
         raise NotImplementedError(f"{function!r} in a layout")
 
-    def finish(self, head: str) -> Callable[..., Any]:
-        """Compile the function that the lines make; the source is kept for people who want to read it."""
-        source = "\n".join([f"def generated({head}):", *self.lines, ""])
-        exec(compile(source, "<generated from the layouts>", "exec"), self.names)
-        function: Callable[..., Any] = self.names["generated"]
+    def finish(self, name: str, head: str) -> Callable[..., Any]:
+        """Compile the function that the lines make; the source is kept for people who want to read it.
+
+        Profiles tell functions apart by their names and files, so each has its own.
+        """
+        source = "\n".join([f"def {name}({head}):", *self.lines, ""])
+        exec(compile(source, f"<{name}, generated from the layouts>", "exec"), self.names)
+        function: Callable[..., Any] = self.names[name]
         function.source = source  # type: ignore[attr-defined]
         return function
+
+
+def bits_of(condition: Any) -> tuple[Any, int, int] | None:
+    """A rule that certain bits of a word have certain values: the word, a mask of the bits, the values in place."""
+    match condition:
+        case BinExpr(op=operator.and_, lhs=Path() as word, rhs=int(mask)) if mask.bit_count() == 1:
+            return word, mask, mask
+        case BinExpr(op=operator.eq, lhs=BinExpr(op=operator.and_, lhs=Path() as word, rhs=int(mask)), rhs=0):
+            return word, mask, 0
+        case BinExpr(
+            op=operator.le, lhs=BinExpr(op=operator.and_, lhs=number, rhs=int(limit)), rhs=0 | 1 | 3 | 7
+        ):
+            above = limit & ~condition.rhs  # which have to be clear
+            match number:
+                case Path():
+                    return number, above, 0
+                case BinExpr(op=operator.rshift, lhs=Path() as word, rhs=int(places)):
+                    return word, above << places, 0
+    return None
 
 
 def fixed_format(part: Any) -> str | None:
@@ -134,6 +212,33 @@ def fixed_format(part: Any) -> str | None:
     if isinstance(part, Bytes) and isinstance(part.length, int):
         return f"{part.length}s"
     return None
+
+
+def is_packet_size(part: Any) -> bool:
+    """Whether a part is PacketSize, which is known when the whole packet is."""
+    return isinstance(part, Rebuild) and is_path(part.func) and steps_of(part.func)[0] == "_params"
+
+
+def padded_choices(layout: Layout) -> Iterator[tuple[Any, str, str]]:
+    """The parts and their names; behind a choice the name of the padding that follows it, which then comes with it."""
+    parts = [(bare(part), part.name or "") for part in layout.subcons]
+    after_choice = False
+    for (part, name), (following, padding) in zip(parts, [*parts[1:], (None, "")], strict=True):
+        if not (after_choice and isinstance(part, Pad4)):
+            after_choice = isinstance(part, OneOf)
+            yield part, name, padding if after_choice and isinstance(following, Pad4) else ""
+
+
+def branches(part: OneOf, choice: str) -> Iterator[tuple[str, Any]]:
+    """The cases of a choice, and how Python asks for each."""
+    before: set[int] = set()
+    for word, case, keys in grouped(part):
+        before |= {*keys}
+        if before == {*range(max(keys) + 1)}:
+            test = f"<= {max(keys)}"  # quicker to ask than whether it is one of several
+        else:
+            test = f"in {keys}" if len(keys) > 1 else f"== {keys[0]}"
+        yield f"{word} {choice} {test}:", case
 
 
 def grouped(part: OneOf) -> list[tuple[str, Any, tuple[int, ...]]]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from codecs import utf_16_le_encode
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from construct import Const, GreedyBytes, Rebuild
 
@@ -13,15 +14,17 @@ from mqproto.wire.generator.source import (
     Refused,
     Scope,
     Writer,
+    branches,
     fixed_format,
-    grouped,
-    is_path,
+    is_packet_size,
     local,
-    steps_of,
+    padded_choices,
 )
 from mqproto.wire.layout import Layout, Must, PacketStream, bare
 from mqproto.wire.parts import NUL, Absent, Octets, OneOf, Pad4, Single, Text, When
 from mqproto.wire.record import Record, to_containers
+
+ZEROS: Final = tuple(bytes(size) for size in range(4))
 
 
 class Builder(Writer):
@@ -29,10 +32,11 @@ class Builder(Writer):
 
     def __init__(self, interpreted: tuple[Record[Any], ...]) -> None:
         super().__init__(interpreted)
-        self.ahead = 0  # bytes since `at` was last assigned
         self.run: list[tuple[str, str]] = []
         self.pieces: list[str] = []
         self.last: list[str] = []
+        self.names |= {"encode": utf_16_le_encode, "nul": NUL, "nothing": b"", "zeros": ZEROS}
+        self.emit("at = 0")
 
     def record(self, record: Record[Any], scope: Scope, value: str) -> None:
         for field in dataclasses.fields(record.kind):
@@ -46,45 +50,48 @@ class Builder(Writer):
         for part, name in parts:
             if isinstance(part, Text):
                 self.wire(local(scope, name))
-        for part, name in parts:
-            if isinstance(part, Rebuild) and not self.needs_size(part.func):
-                self.emit(f"{local(scope, name)} = {self.words(part.func, scope)}")
-        for part, name in parts:
-            self.part(part, scope, name)
-
-    @staticmethod
-    def needs_size(expression: Any) -> bool:
-        """Whether an expression asks for PacketSize, which is known last."""
-        return is_path(expression) and steps_of(expression)[0] == "_params"
+        counts = {
+            local(scope, name): self.words(part.func, scope)
+            for part, name in parts
+            if isinstance(part, Rebuild) and not is_packet_size(part)
+        }
+        for target, value in counts.items():
+            self.emit(f"{target} = {value}")
+        for part, name, padding in padded_choices(layout):
+            target = local(scope, name)
+            size = self.words(part.length, scope) if isinstance(part, Octets) else ""
+            if counts.get(size) == f"len({target})":
+                self.piece(target, size)  # as many as were counted
+            else:
+                self.part(part, scope, name, padding)
 
     def wire(self, target: str) -> None:
         self.emit(f"if {target} is None:")
-        self.emit(f"    {target}__wire = b''")
+        self.emit(f"    {target}__wire = nothing")
         self.emit(f"elif '\\0' in {target}:")
         self.emit("    raise Refused")
         self.emit("else:")
-        nul = self.constant("nul", NUL)
-        self.emit(f"    {target}__wire = {target}.encode('utf-16-le', 'surrogatepass') + {nul}")
+        self.emit(f"    {target}__wire = encode({target}, 'surrogatepass')[0] + nul")
 
-    def part(self, part: Any, scope: Scope, name: str) -> None:
+    def part(self, part: Any, scope: Scope, name: str, padding: str = "") -> None:
         target = local(scope, name) if name else ""
         if (code := fixed_format(part)) is not None:
             value = repr(part.value) if isinstance(part, Const) else target
             if code.endswith("s"):
-                self.refuse_if(f"len({target}) != {part.length}")
+                self.checks.append(f"len({target}) != {part.length}")
             self.run.append((code, value))
             return
         match part:
             case Must():
-                condition = self.words(part.condition, scope)
-                if "packet_size" in condition:
+                if "packet_size" in (condition := self.words(part.condition, scope)):
                     self.last.append(f"if not {condition}: raise Refused")
                 else:
-                    self.refuse_if(f"not {condition}")
+                    self.must(part.condition, scope)
             case Record() if part in self.interpreted:
                 self.arrive()
                 write = self.constant("interpreted", interpreted_builder(part))
-                self.piece(target, f"{write}({target}, at)")
+                self.emit(f"{target} = {write}({target}, at)")
+                self.piece(target, f"len({target})")
             case Record():
                 self.record(part, (*scope, name), target)
             case Single():
@@ -96,26 +103,25 @@ class Builder(Writer):
             case OneOf():
                 choice = self.new("choice")
                 self.emit(f"{choice} = {self.words(part.choice, scope)}")
-                branches = [(f"{word} {choice} in {(*keys,)}:", case) for word, case, keys in grouped(part)]
-                self.choose([*branches], scope, name)
+                self.choose([*branches(part, choice)], scope, name, padding)
             case Absent():
                 self.refuse_if(f"{target} is not None")
             case Text():
-                self.piece(target, f"{target}__wire")
+                self.piece(f"{target}__wire", f"len({target}__wire)")
             case Octets():
-                self.refuse_if(f"len({target}) != {self.words(part.length, scope)}")
-                self.piece(target, target)
+                size = self.words(part.length, scope)
+                self.refuse_if(f"len({target}) != {size}")
+                self.piece(target, size)
             case Pad4():
-                self.arrive()
-                self.emit("missing = -at & 3")
-                self.piece(target, f"{target} if len({target}) == missing else bytes(missing)")
+                self.pad(target)
             case _ if part is GreedyBytes:
-                self.piece(target, target)
+                self.piece(target, f"len({target})")
             case _:
                 raise NotImplementedError(f"{part!r} in a layout")
 
     def flush(self) -> None:
-        """Pack the run of fixed fields that has gathered, now or, with PacketSize among them, at the end."""
+        """Judge and pack the run of fixed fields that has gathered; with PacketSize among them it is packed last."""
+        self.judge()
         if not self.run:
             return
         codes = "<" + "".join(code for code, _ in self.run)
@@ -127,44 +133,62 @@ class Builder(Writer):
         else:
             self.emit(line)
         self.pieces.append(piece)
-        self.ahead += struct.calcsize(codes)
+        self.pass_over(struct.calcsize(codes))
         self.run = []
 
-    def arrive(self) -> None:
-        """Bring `at` to the size so far."""
-        self.flush()
-        if self.ahead:
-            self.emit(f"at += {self.ahead}")
-            self.ahead = 0
-
-    def piece(self, target: str, value: str) -> None:
+    def piece(self, piece: str, size: str) -> None:
         """Some bytes of variable size."""
         self.arrive()
-        piece = self.new("piece")
-        self.emit(f"{piece} = {value}")
-        self.emit(f"at += len({piece})")
+        self.emit(f"at += {size}")
         self.pieces.append(piece)
+        self.residue = None
 
-    def choose(self, branches: list[tuple[str, Any]], scope: Scope, name: str) -> None:
-        """Branches of which one is taken; each leaves its bytes in the same piece."""
+    def pad(self, target: str) -> None:
+        """As `fitted` does it. Mostly nothing is missing and nothing is there, and then nothing is done."""
         self.arrive()
-        outside = self.pieces
+        if self.residue == 0:
+            # What is no bytes is refused here, as it will not be joined.
+            self.emit(f"if {target} is not nothing and not len({target}):")
+            self.emit(f"    {target} = nothing + {target}")
+            return
+        self.emit("missing = -at & 3")
+        self.emit(f"if missing or {target} is not nothing:")
+        self.emit("    at += missing")
+        self.emit(f"    if len({target}) != missing:")
+        self.emit(f"        {target} = zeros[missing]")
+        self.pieces.append(target)
+        self.residue = 0
+
+    def choose(self, cases: list[tuple[str, Any]], scope: Scope, name: str, padding: str = "") -> None:
+        """Branches of which one is taken; each leaves its bytes in the same piece.
+
+        Padding behind a choice is written within each branch, as most of them leave none to write.
+        """
+        self.arrive()
+        outside, residue = self.pieces, self.residue
+        residues = set()
         whole = self.new("piece")
-        for head, part in [*branches, ("else:", Absent())]:
+        then = [(Pad4(), padding)] if padding else []
+        for head, case in [*cases, ("else:", Absent())]:
             self.emit(head)
             self.depth += 1
-            self.pieces = []
-            self.part(part, scope, name)
+            self.pieces, self.residue = [], residue
+            for part, part_name in [(case, name), *then]:
+                self.part(part, scope, part_name)
             self.arrive()
+            residues.add(self.residue)
             match self.pieces:
                 case []:
-                    self.emit(f"{whole} = b''")
+                    self.emit(f"{whole} = nothing")
                 case [piece]:
                     self.emit(f"{whole} = {piece}")
+                case [one, other]:
+                    self.emit(f"{whole} = {one} + {other}")
                 case pieces:
                     self.emit(f"{whole} = b''.join(({', '.join(pieces)}))")
             self.depth -= 1
         self.pieces = [*outside, whole]
+        self.residue = residues.pop() if len(residues) == 1 else None
 
 
 def interpreted_builder(record: Record[Any]) -> Callable[[Any, int], bytes]:
@@ -184,11 +208,10 @@ def interpreted_builder(record: Record[Any]) -> Callable[[Any, int], bytes]:
 def builder(record: Record[Any], interpreted: tuple[Record[Any], ...] = ()) -> Callable[[Any], bytes]:
     """A function of the record that returns its bytes or raises one of REFUSALS."""
     writer = Builder(interpreted)
-    writer.emit("at = 0")
     writer.record(record, (), "whole")
     writer.arrive()
     writer.emit("base__packet_size = at")
     for line in writer.last:
         writer.emit(line)
     writer.emit(f"return b''.join(({', '.join(writer.pieces)},))")
-    return writer.finish("whole")
+    return writer.finish(f"build_{record.kind.__name__}", "whole")
