@@ -151,13 +151,14 @@ class Sent(msgspec.Struct, array_like=True):
     @classmethod
     def of(cls, ordinals: Iterable[int]) -> Sent:
         """The same of the ordinals themselves."""
-        runs: list[tuple[int, int]] = []
+        runs: list[list[int]] = []
+        following = -1
         for ordinal in ordinals:
-            if runs and ordinal == sum(runs[-1]):
-                runs[-1] = (runs[-1][0], runs[-1][1] + 1)
-            else:
-                runs.append((ordinal, 1))
-        return cls(runs)
+            if ordinal != following:
+                runs.append([ordinal, 0])
+            runs[-1][1] += 1
+            following = ordinal + 1
+        return cls([(first, count) for first, count in runs])
 
     @property
     def ordinals(self) -> list[int]:

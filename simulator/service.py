@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, groupby
+from operator import itemgetter
 from typing import Final
 
 import trio
@@ -21,7 +22,6 @@ from mqproto.destinations import Destination
 from mqproto.effects import Delivery, OutcomeRow, Received
 from mqproto.errors import FormatNameError, UsageError
 from mqproto.queuemanager import QueueManager
-from mqproto.wire import INFINITE
 from simulator import control
 from simulator.clock import Clock
 from simulator.connection import Connection
@@ -339,9 +339,9 @@ class Client:
             case control.Send(destination, drafts):
                 if len({draft.transactional for draft in drafts}) > 1:
                     raise UsageError("messages sent together are all transactional or none is")
-                return self._send([(destination, draft) for draft in drafts], together=False)
+                return self._send([(destination, drafts)], together=False)
             case control.SendTogether(messages):
-                return self._send(messages, together=True)
+                return self._send(_by_destination(messages), together=True)
             case control.Receive():
                 if request.request in self.consumers:
                     raise UsageError(f"request {request.request} is outstanding: give each its own number")
@@ -355,7 +355,7 @@ class Client:
                     )
                 if messages and settlement is not Settlement.COMMIT:
                     raise UsageError("messages are sent by a transaction that commits, and by no other")
-                sent = self._send(messages, together=True) if messages else control.Sent([])
+                sent = self._send(_by_destination(messages), together=True) if messages else control.Sent([])
                 service.settle(consumer, settlement)
                 return sent
             case control.Peek(queue, limit):
@@ -383,18 +383,16 @@ class Client:
             case _:
                 return service.operators.status()
 
-    def _send(self, messages: list[tuple[str, Draft]], *, together: bool) -> control.Sent:
+    def _send(self, parts: list[tuple[str, list[Draft]]], *, together: bool) -> control.Sent:
         """Take all messages or none."""
         service, directory = self._service, self._service.directory
-        if together and not all(draft.transactional for _, draft in messages):
+        if together and not all(draft.transactional for _, drafts in parts for draft in drafts):
             raise UsageError("the messages of a transaction are transactional")
-        destinations = {text: directory.destinations(text) for text in {text for text, _ in messages}}
-        _check_copies((len(destinations[text]), draft) for text, draft in messages)
+        destinations = [directory.destinations(text) for text, _ in parts]
+        _check_copies((len(queues), drafts) for queues, (_, drafts) in zip(destinations, parts, strict=True))
         found: list[tuple[Destination, Draft]] = []
-        for text, draft in messages:
-            named = directory.with_format_names(draft)
-            _check(named)
-            found += copies(destinations[text], [named])
+        for queues, (_, drafts) in zip(destinations, parts, strict=True):
+            found += copies(queues, map(directory.with_format_names, drafts))
         ordinals = service.core.enqueue(found, service.clock.now(), together=together)
         service.turns.count(messages=len(found))
         return control.Sent.of(ordinals)
@@ -412,13 +410,19 @@ def _as_messages(transaction: int, messages: list[Received]) -> control.Messages
     )
 
 
-def _check_copies(messages: Iterable[tuple[int, Draft]]) -> None:
-    """What a request may make of the messages in it, each with the number of queues that it goes to."""
+def _by_destination(messages: Iterable[tuple[str, Draft]]) -> list[tuple[str, list[Draft]]]:
+    """The same in order, each destination with the messages in a row that go there."""
+    return [(text, [draft for _, draft in run]) for text, run in groupby(messages, itemgetter(0))]
+
+
+def _check_copies(parts: Iterable[tuple[int, Sequence[Draft]]]) -> None:
+    """What a request may make of the messages in it, given with the number of queues that they go to."""
     count = size_bytes = most = 0
-    for copy_count, draft in messages:
-        count += copy_count
-        size_bytes += copy_count * draft.size_bytes
+    for copy_count, drafts in parts:
+        count += copy_count * len(drafts)
         most = max(most, copy_count)
+        if copy_count > 1:
+            size_bytes += copy_count * sum(draft.size_bytes for draft in drafts)
     if count > control.BATCH_LIMIT:
         raise UsageError(f"{count} messages in one request: at most {control.BATCH_LIMIT}")
     if most > 1 and size_bytes > COPIES_LIMIT_BYTES:
@@ -426,14 +430,6 @@ def _check_copies(messages: Iterable[tuple[int, Draft]]) -> None:
             f"copies for {most} queues have {size_bytes:,} bytes: name fewer queues at once, "
             f"at most {COPIES_LIMIT_BYTES:,} bytes are taken"
         )
-
-
-def _check(draft: Draft) -> None:
-    draft.check()
-    for name in ("body_type", "application_tag", "time_to_reach_queue_s", "time_to_be_received_s"):
-        value = getattr(draft, name)
-        if not 0 <= value <= INFINITE:
-            raise UsageError(f"{name} is {value}: must be 0 to {INFINITE}")
 
 
 def _check_limit(limit: int) -> None:
