@@ -32,22 +32,41 @@ from mqproto.wire import (
     INFINITE,
     NULL_GUID,
     MessageClass,
+    UserHeader,
     UserMessage,
     acknowledgment_in,
     decode_packet,
     with_hop_counted,
     without_session_header,
 )
-from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
+from mqproto.wire.glance import (
+    RECOVERABLE,
+    TRANSACTIONAL,
+    Head,
+    goes_to_private,
+    has_debug_header,
+    head_of,
+    priority_of,
+    reach_deadline_s,
+    receive_deadline_s,
+)
 from mqproto.wire.guid import Guid, guid_text
 
+HOP_COUNT: Final = UserHeader.hop_count.mask
 HOP_LIMIT: Final = 0x1D
 """RC, the count of queue managers that have forwarded a message, goes no higher.  [MS-MQMQ] 2.2.19.2"""
 
 
-def priority_of(message: UserMessage) -> int:
-    """The lane of a message: its priority, which counts for nothing if it is transactional.  [MS-MQDMPR] 3.1.7.1.32"""
-    return 0 if message.transaction is not None else message.base.priority
+def read(packet: bytes) -> UserMessage:
+    """A message that was judged before."""
+    message = decode_packet(packet)
+    assert isinstance(message, UserMessage)
+    return message
+
+
+def is_acknowledgment(message: UserMessage | None, packet: bytes) -> bool:
+    """Whether a message, which may not have been read yet, is an OrderAck or a FinalAck."""
+    return acknowledgment_in(message or read(packet)) is not None
 
 
 class NoRoomError(Exception):
@@ -96,30 +115,42 @@ class Arrivals:
         """What the store held when the last batch was committed, and what was put into it since."""
         self._restore_sequences(state, now)
 
-    def arrived(self, message: UserMessage, packet: bytes, peer: str, now: Moment) -> None:
+    def arrived(self, message: UserMessage | None, packet: bytes, peer: str, now: Moment) -> None:
         """A UserMessage came from a neighbour at address `peer`.  3.1.5.8
+
+        Args:
+            message: None if it was judged but not read; an intermediate need not read it.
 
         Raises:
             NoRoomError: it would take the store beyond QueueManagerQuota, or begin one sequence too many.
         """
-        user = message.user
-        if self.stored_bytes + len(packet) > self._settings.quota_bytes and not self._needs_no_room(message):
+        head = head_of(packet)
+        known_by = head.source_queue_manager, head.message_id
+        transactional = head.flags & TRANSACTIONAL
+        full = self.stored_bytes + len(packet) > self._settings.quota_bytes
+        if (
+            full
+            and not is_acknowledgment(message, packet)
+            # A duplicate, which came before and was never acknowledged, takes no room; acknowledgments make some.
+            and (transactional or known_by not in self._history)
+        ):
             raise NoRoomError(
                 f"the store holds as much as quota_bytes = {self._settings.quota_bytes:,} allows: receive or purge"
             )
-        if message.transaction is None and self._history.is_duplicate(
-            user.source_queue_manager, user.message_id, now, self._writes, recoverable=user.recoverable
+        if not transactional and self._history.is_duplicate(
+            *known_by, now, self._writes, recoverable=bool(head.flags & RECOVERABLE)
         ):
             self._waypoints.duplicate_dropped(packet)
             return
-        if message.debug is not None:
-            self._tracing.received(message, now)
-        if user.queue_manager_address not in (self._identity, NULL_GUID):
-            self._forward(message, packet, peer, now)
+        if has_debug_header(packet):
+            self._tracing.received(message or read(packet), now)
+        if head.queue_manager_address not in (self._identity, NULL_GUID):
+            self._forward(head, packet, peer, now)
             return
+        message = message or read(packet)
         if message.properties.message_class and self._confirmations.take(message, packet, now):
             return
-        queue = self._queues.addressed(user.destination_queue)
+        queue = self._queues.addressed(message.user.destination_queue)
         if queue is None:
             self._refuse(message, packet, MessageClass.NACK_BAD_DST_Q, peer)
         elif message.transaction is not None:
@@ -132,42 +163,36 @@ class Arrivals:
         else:
             self._let_in(queue, message, without_session_header(packet), peer, now)
 
-    def _needs_no_room(self, message: UserMessage) -> bool:
-        """Whether a message is taken although the store is full.
-
-        OrderAcks and FinalAcks make room. A duplicate, which came before and was never acknowledged, takes none.
-        """
-        user = message.user
-        known = (user.source_queue_manager, user.message_id) in self._history
-        return (known and message.transaction is None) or acknowledgment_in(message) is not None
-
-    def _forward(self, message: UserMessage, packet: bytes, peer: str, now: Moment) -> None:
+    def _forward(self, head: Head, packet: bytes, peer: str, now: Moment) -> None:
         """Somebody else's: count the hop and pass it on, its TransactionHeader untouched.  3.1.5.8.2, 3.1.1.6.2
 
         A transactional message whose time is over goes on: only its destination knows whether it had it before.
         """
-        user = message.user
-        if user.hop_count >= HOP_LIMIT:
-            foreign = user.source_queue_manager != self._identity
-            if message.transaction is None or foreign or self._confirmations.came_back(message):
+        flags = head.flags
+        transactional, recoverable = bool(flags & TRANSACTIONAL), bool(flags & RECOVERABLE)
+        if flags & HOP_COUNT >= HOP_LIMIT:
+            message = read(packet)
+            foreign = head.source_queue_manager != self._identity
+            if not transactional or foreign or self._confirmations.came_back(message):
                 self._refuse(message, packet, MessageClass.NACK_HOP_COUNT_EXCEEDED, peer)
             else:
                 self._waypoints.duplicate_dropped(packet)
             return
-        expires_s = None if message.transaction is not None else reach_deadline_s(packet)
+        expires_s = None if transactional else reach_deadline_s(packet)
         if expires_s is not None and now.utc_s > expires_s:
-            self._refuse(message, packet, MessageClass.NACK_REACH_QUEUE_TIMEOUT, peer)
+            self._refuse(read(packet), packet, MessageClass.NACK_REACH_QUEUE_TIMEOUT, peer)
             return
         self.forwarded_count += 1
         queue = self._outbound.towards_manager(
-            user.queue_manager_address, priority_of(message), order=user.destination_queue == ORDER_QUEUE
+            head.queue_manager_address,
+            priority_of(packet, flags),
+            order=goes_to_private(packet, flags, ORDER_QUEUE),
         )
         packet = with_hop_counted(without_session_header(packet))
-        recoverable = user.recoverable
         if recoverable:
             self.stored_bytes += len(packet)
         self._waypoints.forwarded(packet, queue.name)
-        self._outbound.put(queue, packet, user.message_id, recoverable=recoverable, expires_s=expires_s)
+        self._outbound.put(queue, packet, head.message_id, recoverable=recoverable, expires_s=expires_s)
         if expires_s is not None:
             self._expiration.expect(expires_s, now)
 
@@ -201,7 +226,7 @@ class Arrivals:
             packet,
             user.message_id,
             self._writes,
-            priority=priority_of(message),
+            priority=priority_of(packet, user.flags),
             recoverable=recoverable,
             final_ack=asks_final_ack(message),
             expires_s=expires_s,

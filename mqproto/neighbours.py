@@ -28,7 +28,7 @@ from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.waypoints import OFF, Waypoints
 from mqproto.wire import MessageClass, UserHeader
 from mqproto.wire.glance import is_traced, user_flags
-from mqproto.wire.guid import Guid, guid_text
+from mqproto.wire.guid import NULL_GUID, Guid, guid_text
 
 TURN: Final = 32
 """How many messages one queue sends before the next queue to the same neighbour has its turn."""
@@ -53,6 +53,7 @@ class Neighbours:
     ) -> None:
         self.sessions: dict[int, Session] = {}
         self._identity = identity
+        self._addressees = frozenset((identity, NULL_GUID))  # 3.1.5.8.5
         self._settings = settings
         self._timers = timers
         self._writes = writes
@@ -163,6 +164,7 @@ class Neighbours:
             direct=direct,
             settings=self._settings,
             timers=self._timers,
+            addressees=self._addressees,
         )
         return session
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from mqproto.applications import Draft
-from mqproto.arrivals import Arrivals, NoRoomError
+from mqproto.arrivals import Arrivals, NoRoomError, is_acknowledgment
 from mqproto.configuration import Settings
 from mqproto.confirmations import Confirmations
 from mqproto.connections import Neighbour
@@ -67,7 +67,7 @@ from mqproto.transfer.incoming import IncomingSequence, SequenceKey
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.waypoints import OFF, WaypointNotes
 from mqproto.whereabouts import Whereabouts
-from mqproto.wire import MessageClass, acknowledgment_in
+from mqproto.wire import MessageClass
 from mqproto.wire.guid import Guid
 
 
@@ -170,7 +170,7 @@ class QueueManager:
             return
         full = False
         for message, packet in found.receive(data, now):
-            if full and acknowledgment_in(message) is None:
+            if full and not is_acknowledgment(message, packet):
                 continue  # Nothing may overtake what had no room. Acknowledgments do, since they make room.
             self._waypoints.arrived(packet, found)
             try:

@@ -12,16 +12,12 @@ from mqproto.timers import Timer
 from mqproto.wire import (
     SessionAck,
     SessionHeader,
-    UserHeader,
-    UserMessage,
     session_ack,
     with_session_header,
 )
 
 FLAG_COUNT: Final = 32
 """How many recoverable messages the RecoverableMsgAckFlags of one SessionHeader cover.  [MS-MQMQ] 2.2.20.4"""
-
-RECOVERABLE: Final = UserHeader.recoverable.mask
 
 
 def count_sent(data: SessionData, entries: Sequence[InFlight], now: Moment) -> None:
@@ -37,7 +33,7 @@ def count_sent(data: SessionData, entries: Sequence[InFlight], now: Moment) -> N
     data.session_active = True
 
 
-def count_received(data: SessionData, message: UserMessage) -> None:
+def count_received(data: SessionData, *, recoverable: bool) -> None:
     """A UserMessage came: count it, also if it turns out to be a duplicate.  3.1.5.8.2, 3.1.5.8.7
 
     By the letter of 3.1.5.8.1 a duplicate would not be counted; the next session acknowledgment would then find the
@@ -45,7 +41,7 @@ def count_received(data: SessionData, message: UserMessage) -> None:
     """
     data.message_received_count = (data.message_received_count + 1) & 0xFFFF
     data.unacked_received_msg_count += 1
-    if message.user.flags & RECOVERABLE:
+    if recoverable:
         data.recoverable_message_received_count = (data.recoverable_message_received_count + 1) & 0xFFFF
     data.session_active = True
 

@@ -29,11 +29,14 @@ from mqproto.timers import Timer, Timers
 from mqproto.wire import (
     ConnectionParameters,
     EstablishConnection,
+    Packet,
     PacketBuffer,
     SessionAck,
     UserMessage,
+    check_packet,
     decode_packet,
 )
+from mqproto.wire.glance import address_of, is_internal, is_recoverable, session_header_of
 from mqproto.wire.guid import Guid
 
 __all__ = ["ConnectionStatus", "InFlight", "Session", "SessionState"]
@@ -66,7 +69,12 @@ UNSAVED_LIMIT: Final = 0x7FFF
 
 
 class Session:
-    """One transport connection to a neighbour, from its first byte to its last."""
+    """One transport connection to a neighbour, from its first byte to its last.
+
+    Args:
+        addressees: for whom messages are read; those for others are judged as strictly, and passed on as they are.
+            None for everybody.
+    """
 
     def __init__(
         self,
@@ -79,7 +87,9 @@ class Session:
         direct: bool,
         settings: Settings,
         timers: Timers,
+        addressees: frozenset[bytes] | None = None,
     ) -> None:
+        self._addressees = addressees
         self.data = SessionData(
             key,
             local_qm,
@@ -135,22 +145,26 @@ class Session:
         """The transport that we asked for is open."""
         request_connection(self.data, now)
 
-    def receive(self, chunk: bytes | bytearray | memoryview, now: Moment) -> list[tuple[UserMessage, bytes]]:
+    def receive(
+        self, chunk: bytes | bytearray | memoryview, now: Moment
+    ) -> list[tuple[UserMessage | None, bytes]]:
         """Take bytes as they arrived; give back the UserMessages among them, each with its packet, in order.
+
+        One that is only judged comes as None.
 
         Whatever is wrong with the bytes closes the session; `closed` says why.  3.1.5.1
         """
         data = self.data
         data.received_ack = True
-        messages: list[tuple[UserMessage, bytes]] = []
+        messages: list[tuple[UserMessage | None, bytes]] = []
         try:
             for raw in self._buffer.feed(chunk):
-                packet = decode_packet(raw)
-                if type(packet) is UserMessage and data.state is SessionState.OPEN:
-                    count_received(data, packet)
+                packet = self._read(raw)
+                if (packet is None or type(packet) is UserMessage) and data.state is SessionState.OPEN:
+                    count_received(data, recoverable=is_recoverable(raw))
                     messages.append((packet, raw))
-                    if packet.session is not None:
-                        take_session_header(data, packet.session, now)  # 3.1.5.8.4
+                    if (header := session_header_of(raw)) is not None:
+                        take_session_header(data, header, now)  # 3.1.5.8.4
                 else:
                     self._take_internal(packet, now)
                 if data.state is SessionState.CLOSED:
@@ -160,6 +174,18 @@ class Session:
         except WireFormatError as error:
             data.close("3.1.5.1.3", str(error))
         return messages
+
+    def _read(self, raw: bytes) -> Packet | None:
+        """A packet; None for a message that is not to be read, but is found good."""
+        if (
+            self._addressees is None
+            or self.data.state is not SessionState.OPEN
+            or is_internal(raw)
+            or address_of(raw) in self._addressees
+        ):
+            return decode_packet(raw)
+        check_packet(raw)
+        return None
 
     def _take_internal(self, packet: object, now: Moment) -> None:
         rule = RECEIVE.get((self.data.state, type(packet)))

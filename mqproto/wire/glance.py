@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from mqproto.wire.acknowledgment import LABEL
 from mqproto.wire.base import INFINITE, BaseHeader, base_header
-from mqproto.wire.codec import transaction_offset
+from mqproto.wire.codec import read_session_header, transaction_offset
 from mqproto.wire.guid import Guid
+from mqproto.wire.session import SessionHeader, session_header
 from mqproto.wire.transaction import TxSequenceId, transaction_header
-from mqproto.wire.user import UserHeader, user_header
+from mqproto.wire.user import PRIVATE_ON_DESTINATION, UserHeader, user_header
+
+_BASE_FLAGS_AT: Final = base_header.offset_of("flags")
+_INTERNAL: Final = BaseHeader.internal.mask
+_SESSION: Final = BaseHeader.session_header.mask
+_DEBUG: Final = BaseHeader.debug_header.mask
+_PRIORITY: Final = BaseHeader.priority.mask
+assert (_INTERNAL | _SESSION | _DEBUG | _PRIORITY) < 0x100, "they lie in the first byte of the flags"
 
 _USER_AT: Final = base_header.sizeof()
 _FLAGS_AT: Final = _USER_AT + user_header.offset_of("flags")
-_RECOVERABLE: Final = UserHeader.recoverable.mask
-assert _RECOVERABLE < 0x100, "the bit lies in the first byte of the flags"
+RECOVERABLE: Final = UserHeader.recoverable.mask
+TRANSACTIONAL: Final = UserHeader.has_transaction.mask
+_DESTINATION_TYPE: Final = UserHeader.destination_type.mask
+_PRIVATE: Final = PRIVATE_ON_DESTINATION << UserHeader.destination_type.first
+_SESSION_HEADER_SIZE: Final = session_header.sizeof()
+assert RECOVERABLE < 0x100, "the bit lies in the first byte of the flags"
 
 _TRACE_AT: Final = base_header.offset_of("flags") + 1
 _TRACE: Final = BaseHeader.trace.mask >> 8
@@ -34,14 +46,75 @@ assert transaction_header.offset_of("tx_sequence_number") == _SEQUENCE_AT + 8
 assert user_header.offset_of("sent_time_s") == user_header.offset_of("time_to_be_received_s") + _word.size
 
 
+_head = struct.Struct("<I16s16sIIII")
+_HEAD_AT: Final = _REACH_AT
+_ADDRESS_AT: Final = _USER_AT + user_header.offset_of("queue_manager_address")
+_DESTINATION_AT: Final = _USER_AT + user_header.offset_of("destination_queue")
+assert _HEAD_AT + _head.size == _DESTINATION_AT, "the head ends where fields of no fixed size begin"
+
+
+class Head(NamedTuple):
+    """What lies at the same place in every UserMessage.  [MS-MQMQ] 2.2.19.1, 2.2.19.2"""
+
+    time_to_reach_queue_s: int
+    source_queue_manager: Guid
+    queue_manager_address: Guid
+    time_to_be_received_s: int
+    sent_time_s: int
+    message_id: int
+    flags: int
+    """UserHeader.Flags."""
+
+
+def head_of(packet: bytes) -> Head:
+    """The head of a UserMessage."""
+    return Head._make(_head.unpack_from(packet, _HEAD_AT))
+
+
+def is_internal(packet: bytes) -> bool:
+    """Whether a packet is no UserMessage.  [MS-MQMQ] 2.2.19.1"""
+    return bool(packet[_BASE_FLAGS_AT] & _INTERNAL)
+
+
+def address_of(packet: bytes) -> bytes:
+    """QueueManagerAddress of a UserMessage: whom it is for.  [MS-MQMQ] 2.2.19.2"""
+    return packet[_ADDRESS_AT : _ADDRESS_AT + 16]
+
+
+def session_header_of(packet: bytes) -> SessionHeader | None:
+    """The SessionHeader that rides on a UserMessage.  [MS-MQMQ] 2.2.19.1"""
+    if not packet[_BASE_FLAGS_AT] & _SESSION:
+        return None
+    header: SessionHeader = read_session_header(packet[-_SESSION_HEADER_SIZE:])
+    return header
+
+
+def has_debug_header(packet: bytes) -> bool:
+    """DH.  [MS-MQMQ] 2.2.19.1"""
+    return bool(packet[_BASE_FLAGS_AT] & _DEBUG)
+
+
+def priority_of(packet: bytes, flags: int) -> int:
+    """A message's priority, which counts for nothing if it is transactional.  [MS-MQDMPR] 3.1.7.1.32"""
+    return 0 if flags & TRANSACTIONAL else packet[_BASE_FLAGS_AT] & _PRIORITY
+
+
+def goes_to_private(packet: bytes, flags: int, identifier: int) -> bool:
+    """Whether a message is for the private queue with this number at its destination."""
+    if flags & _DESTINATION_TYPE != _PRIVATE:
+        return False
+    queue: int = _word.unpack_from(packet, _DESTINATION_AT)[0]
+    return queue == identifier
+
+
 def is_recoverable(packet: bytes) -> bool:
     """Whether a UserMessage, given as its whole packet, is recoverable or transactional.  [MS-MQMQ] 2.2.19.2"""
-    return bool(packet[_FLAGS_AT] & _RECOVERABLE)
+    return bool(packet[_FLAGS_AT] & RECOVERABLE)
 
 
 def is_transactional(packet: bytes) -> bool:
     """Whether a UserMessage has a TransactionHeader.  [MS-MQMQ] 2.2.19.2"""
-    return bool(user_flags(packet) & UserHeader.has_transaction.mask)
+    return bool(user_flags(packet) & TRANSACTIONAL)
 
 
 def is_traced(packet: bytes) -> bool:

@@ -105,6 +105,7 @@ class Talk:
             performance.progress_s = now_s
         performance.acknowledged(session.take_completed(), now_s)
         for message, packet in messages:
+            assert message is not None, "all are read"
             performance.heard(message, packet, self._own, self._host, now, now_s)
         self._news.tell()
 

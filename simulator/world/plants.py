@@ -29,7 +29,7 @@ from mqproto.transfer.incoming import IncomingSequence, Verdict
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.wire import MessageClass
-from mqproto.wire.glance import reach_deadline_s
+from mqproto.wire.glance import TRANSACTIONAL, Head, reach_deadline_s
 
 Wrap = Callable[[Any], Any]
 
@@ -227,12 +227,12 @@ def never_resend(sound: Any) -> Any:
 def intermediates_that_number(sound: Any) -> Any:
     """Who passes a message on begins a sequence for it."""
 
-    def forward(self: Arrivals, message: Any, packet: bytes, peer: str, now: Any) -> None:
-        if message.transaction is not None:
-            manager = message.user.queue_manager_address
+    def forward(self: Arrivals, head: Head, packet: bytes, peer: str, now: Any) -> None:
+        if head.flags & TRANSACTIONAL:
+            manager = head.queue_manager_address
             sequence = self._outbound.sequence_to(f"forwarded to {manager.hex()}", manager, None, now)
             self._writes.changed(sequence, urgent=True)
-        sound(self, message, packet, peer, now)
+        sound(self, head, packet, peer, now)
 
     return forward
 

@@ -24,6 +24,7 @@ from mqproto.wire import (
     establish_connection,
 )
 from mqproto.wire.acknowledgment import final_ack, order_ack
+from mqproto.wire.glance import TRANSACTIONAL, Head
 from simulator.world.glimpse import identity_of
 from simulator.world.hostile import hostile_packets, hostile_pings
 from simulator.world.links import End, Line
@@ -84,9 +85,9 @@ def lossy(world: World, fault: Fault) -> bool:
     sound = arrivals._forward
     end_ms = min(fault.at_ms + fault.for_ms, world.scenario.storm_ms)
 
-    def forward(message: UserMessage, packet: bytes, *others: Any) -> None:
-        if message.transaction is None or world.agenda.now_ms >= end_ms:
-            sound(message, packet, *others)
+    def forward(head: Head, packet: bytes, *others: Any) -> None:
+        if not head.flags & TRANSACTIONAL or world.agenda.now_ms >= end_ms:
+            sound(head, packet, *others)
         else:
             machine.stored.add(identity_of(packet))
             world.ledger.tally["lost on purpose"] += 1

@@ -103,6 +103,7 @@ class Peer:
         messages = session.receive(data, Moment(int(1_000 * trio.current_time()), 0))
         said = []
         for message, packet in messages:
+            assert message is not None, "all are read"
             said.append(await self.took(session, message, packet))
         session.acknowledge()
         return self.answered(session, session.take_outbox(), b"".join(said))
