@@ -48,6 +48,7 @@ LAYERS: Final = (
     Layer("mqproto", banned=True),
     Layer("captures/pipeline", below=("captures", "mqproto"), extras=("captures", "spark")),
     Layer("captures", below=("mqproto",), extras=("captures",)),
+    Layer("simulator/bench/contenders", below=("captures", "mqproto"), extras=("simulator", "bench")),
     Layer("simulator/testing.py", below=("captures", "mqproto"), extras=("simulator", "testing")),
     Layer("simulator", below=("captures", "mqproto"), extras=("simulator",)),
 )
@@ -119,7 +120,9 @@ def fault(path: str, imported: Import) -> str | None:
         if missing := sorted(distributions(target.extras) - installed):
             return f"{target.folder} needs {', '.join(missing)}: import it inside a function."
         return None
-    names = {canonicalize_name(name) for name in DISTRIBUTIONS_OF.get(top, [top])}
+    # What is not installed here is known by its own name alone, or, in a namespace of several, by the names around it.
+    unknown = [top, imported.name.rpartition(".")[0]]
+    names = {canonicalize_name(name) for name in DISTRIBUTIONS_OF.get(top, unknown)}
     if top in (*sys.stdlib_module_names, *LATER_MODULES) or names & installed:
         return None
     if layer.banned:

@@ -25,8 +25,8 @@ BodyOption = Annotated[int, typer.Option("--body-bytes", min=0, max=1_000_000)]
 
 
 @app.command("codec")
-def bench_codec(rounds: RoundsOption = 51, as_json: JsonOption = False) -> int:
-    """The generated codec against construct interpreting the same layouts."""
+def bench_codec(rounds: RoundsOption = 21, as_json: JsonOption = False) -> int:
+    """The generated codec beside code written by hand, construct, dissect.cstruct, Kaitai Struct and scapy."""
     return _bench(as_json, codec=partial(_codec, rounds))
 
 
@@ -97,7 +97,7 @@ def bench_analyse(
 
 @app.command("all")
 def bench_all(
-    rounds: RoundsOption = 51,
+    rounds: RoundsOption = 21,
     messages: MessagesOption = 30_000,
     runs: RunsOption = 3,
     window: WindowOption = 64,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from simulator.bench.codec import BY_HAND, MOST_BY_HAND
 from simulator.screen import plain_table, wide_console
 
 if TYPE_CHECKING:
@@ -42,14 +44,17 @@ def show_figures(figures: Mapping[str, Any]) -> None:
 
 
 def _show_codec(console: Console, codec: CodecFigures) -> None:
-    table = plain_table(f"codec, {codec.packet_bytes:,} bytes", "generated", "interpreted", "ratio")
-    table.add_row(
-        "parse", f"{codec.parse_us:.1f} µs", f"{codec.reference_parse_us:.0f} µs", f"{codec.parse_ratio:.0f}x"
-    )
-    table.add_row(
-        "build", f"{codec.build_us:.1f} µs", f"{codec.reference_build_us:.0f} µs", f"{codec.build_ratio:.0f}x"
-    )
-    console.print(table)
+    for task, times in codec.us.items():
+        table = plain_table(f"{task}, µs", "min", "median", "max", "times by hand")
+        for name, runs in times.items():
+            ratio = f"{median(codec.ratios(task, name)):.2f}" if BY_HAND in times else ""
+            table.add_row(name, *(f"{value:.1f}" for value in (min(runs), median(runs), max(runs))), ratio)
+        console.print(table)
+        console.print()
+    for line in codec.missing:
+        console.print(line, markup=False)
+    wanted = f"at most {MOST_BY_HAND} wanted of the generated code, {'' if codec.reached else 'not '}reached"
+    console.print(f"{codec.rounds} rounds; {wanted}")
     console.print()
 
 

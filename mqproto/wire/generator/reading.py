@@ -244,11 +244,9 @@ class Reader(Writer):
     def one_of(self, part: OneOf, scope: Scope, name: str, padding: str) -> None:
         """Padding behind a choice is read within each branch, as most of them leave none to read."""
         self.arrive()
-        choice = self.new("choice")
-        self.emit(f"{choice} = {self.words(part.choice, scope)}")
         then = [(Pad4(), padding)] if padding else []
         residues = set()
-        for head, case in branches(part, choice):
+        for head, case in branches(part, self.new("choice"), self.words(part.choice, scope)):
             self.emit(head)
             residues.add(self.block([(case, name), *then], scope))
         self.emit("else:")

@@ -229,16 +229,17 @@ def padded_choices(layout: Layout) -> Iterator[tuple[Any, str, str]]:
             yield part, name, padding if after_choice and isinstance(following, Pad4) else ""
 
 
-def branches(part: OneOf, choice: str) -> Iterator[tuple[str, Any]]:
-    """The cases of a choice, and how Python asks for each."""
-    before: set[int] = set()
+def branches(part: OneOf, choice: str, expression: str) -> Iterator[tuple[str, Any]]:
+    """The cases of a choice, and how Python asks for each: the first time for the number too."""
+    asked: set[int] = set()
     for word, case, keys in grouped(part):
-        before |= {*keys}
-        if before == {*range(max(keys) + 1)}:
-            test = f"<= {max(keys)}"  # quicker to ask than whether it is one of several
+        number = choice if asked else f"({choice} := {expression})"
+        asked |= {*keys}
+        if asked == {*range(max(keys) + 1)}:
+            test = f"<= {max(keys)}"  # quicker than whether it is one of several
         else:
             test = f"in {keys}" if len(keys) > 1 else f"== {keys[0]}"
-        yield f"{word} {choice} {test}:", case
+        yield f"{word} {number} {test}:", case
 
 
 def grouped(part: OneOf) -> list[tuple[str, Any, tuple[int, ...]]]:

@@ -101,9 +101,8 @@ class Builder(Writer):
             case When():
                 self.choose([(f"if {self.words(part.condition, scope)}:", part.part)], scope, name)
             case OneOf():
-                choice = self.new("choice")
-                self.emit(f"{choice} = {self.words(part.choice, scope)}")
-                self.choose([*branches(part, choice)], scope, name, padding)
+                cases = branches(part, self.new("choice"), self.words(part.choice, scope))
+                self.choose([*cases], scope, name, padding)
             case Absent():
                 self.refuse_if(f"{target} is not None")
             case Text():

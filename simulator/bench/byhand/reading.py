@@ -51,6 +51,8 @@ def parse(data: bytes) -> UserMessage:
     Raises:
         one of REFUSALS: the bytes form none.
     """
+    if type(data) is not bytes:
+        data = bytes(data)
     end = len(data)
     (
         version,

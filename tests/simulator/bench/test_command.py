@@ -10,19 +10,9 @@ from simulator.bench import analysis, backlog, chain, command, shown
 from simulator.bench.analysis import AnalysisFigures, Cost, Pace
 from simulator.bench.backlog import BacklogFigures
 from simulator.bench.chain import BenchError, ChainFigures, bench_chain, check_delivery
-from simulator.bench.codec import TARGET_RATIO, bench_codec
 from simulator.bench.machine import machine
 from simulator.cli import DONE, FINDING, run_command
 from simulator.proof import Received, Sent
-
-
-def test_the_codec_is_measured_against_the_layouts_it_is_generated_from() -> None:
-    figures = bench_codec(rounds=3)
-    # How much faster it is `mqproto bench codec` says, on a machine that does nothing else.
-    assert figures.parse_ratio > 1
-    assert figures.build_ratio > 1
-    assert figures.reached == (min(figures.parse_ratio, figures.build_ratio) >= TARGET_RATIO)
-    assert figures.packet_bytes > 1_024
 
 
 async def test_the_chain_is_measured_with_every_message_checked() -> None:
