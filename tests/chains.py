@@ -1,0 +1,117 @@
+"""A chain of three queue managers in memory, turn by turn, for tests that count what a message costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from mqproto.applications import Draft
+from mqproto.configuration import Settings
+from mqproto.effects import Delivery
+from tests.pair import Net, Node, at, queue
+
+SENDER, INTERMEDIATE, DESTINATION = NAMES = ("sender", "intermediate", "destination")
+WINDOW: Final = 64
+CONSUMER: Final = 1
+AT_ONCE: Final = 1_000
+ORDER_ACK_MS: Final = Settings().order_ack_timeout_ms
+
+
+class Chain(Net):
+    """A sender, an intermediate and a destination, each with a disk in memory, and a consumer who commits.
+
+    Further neighbours and queues of the destination are there and idle. Time passes in `wait` only.
+    """
+
+    def __init__(self, *, neighbours: int = 0, queues: int = 1) -> None:
+        super().__init__()
+        # Pages are short, so that a few messages tell what reading them costs.
+        settings = Settings(resident_messages=WINDOW)
+        hosted = (queue(f"queue {number}", 16 + number) for number in range(queues))
+        self.add(SENDER, settings=settings)
+        self.add(INTERMEDIATE, settings=settings)
+        self.add(DESTINATION, *hosted, settings=settings)
+        for here, there, via in (
+            (SENDER, DESTINATION, INTERMEDIATE),
+            (SENDER, INTERMEDIATE, INTERMEDIATE),
+            (INTERMEDIATE, DESTINATION, DESTINATION),
+            (INTERMEDIATE, SENDER, SENDER),
+            (DESTINATION, SENDER, INTERMEDIATE),
+            (DESTINATION, INTERMEDIATE, INTERMEDIATE),
+        ):
+            self.route(here, there, via)
+        for number in range(neighbours):
+            name = f"neighbour {number}"
+            self.add(name)
+            self.route(name, DESTINATION, DESTINATION)
+            self.route(DESTINATION, name, name)
+        self.start()
+        self.delivered = 0
+        self.consuming = False
+        for number in range(neighbours):
+            self.enqueue(1, f"neighbour {number}")
+        self.run()
+        self.consume()
+        self.pass_on(4 * WINDOW)
+
+    def enqueue(self, count: int, node: str = SENDER) -> None:
+        """An application sends messages to the first queue of the destination, each in a transaction of its own."""
+        message = (at(DESTINATION), Draft(body=bytes(1_024), label="order 4711", transactional=True))
+        for first in range(0, count, AT_ONCE):
+            self.nodes[node].up.enqueue([message] * min(AT_ONCE, count - first), self.now, together=False)
+            self.turn(node)
+
+    def consume(self) -> None:
+        """From now on the consumer takes and commits all that comes."""
+        self.consuming = True
+        self.nodes[DESTINATION].up.consume(CONSUMER, "queue 0", WINDOW, transactional=True)
+
+    def stop_consuming(self) -> None:
+        """From now on messages stay in the queue."""
+        self.consuming = False
+        self.nodes[DESTINATION].up.abandon(CONSUMER, "queue 0", self.now)
+
+    def _deliver(self, node: Node, delivery: Delivery) -> None:
+        self.delivered += len(delivery.messages)
+        node.up.settle(CONSUMER, "queue 0", self.now, commit=True)
+        if self.consuming:
+            node.up.consume(CONSUMER, "queue 0", WINDOW, transactional=True)
+
+    def pass_on(self, count: int) -> None:
+        """Messages from the sender to the destination, one window after the other, and what acknowledges them."""
+        for _ in range(0, count, WINDOW):
+            self.enqueue(WINDOW)
+            self.turns(lambda busy: not busy)
+            self.wait()
+
+    def drain(self, count: int) -> None:
+        """Turn by turn, until so many more messages were consumed."""
+        for goal in range(self.delivered + WINDOW, self.delivered + count + 1, WINDOW):
+            self.turns(lambda busy, goal=goal: self.delivered >= goal)  # type: ignore[misc]
+            self.wait()
+
+    def wait(self) -> None:
+        """Let as much time pass as an OrderAck waits for."""
+        self._advance(self.now.uptime_ms + ORDER_ACK_MS)
+        for name in NAMES:
+            self.nodes[name].up.tick(self.now)
+
+    def turns(self, done: Callable[[bool], bool], limit: int = 1_000) -> None:
+        """The three nodes carry out a batch each, again and again; nobody else has a turn."""
+        for _ in range(limit):
+            busy = [self.turn(name) for name in NAMES]
+            if done(any(busy)):
+                return
+        raise AssertionError(f"not done after {limit} turns")
+
+    def part(self) -> None:
+        """The sender loses its neighbour."""
+        self.blocked.add(frozenset((SENDER, INTERMEDIATE)))
+        self.cut(SENDER, INTERMEDIATE)
+        self.run()
+
+    def reunite(self) -> None:
+        """The sender finds its neighbour again; nothing has been sent yet."""
+        self.blocked.clear()
+        self._advance(self.now.uptime_ms + 10_000)
+        self.nodes[SENDER].up.tick(self.now)
