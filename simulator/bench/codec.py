@@ -38,6 +38,8 @@ SLICE_S: Final = 0.01
 GENERATED: Final = "generated"
 BY_HAND: Final = "by hand"
 INTERPRETED: Final = "construct, interpreted"
+COMPARED: Final = "private"
+"""The kind of destination with which all are measured; with the other, only the generated code and that by hand are."""
 DESTINATIONS: Final[dict[str, int | str]] = {"private": 16, "direct": "TCP:10.0.0.12\\private$\\orders"}
 
 Job = Callable[[], object]
@@ -81,14 +83,15 @@ def bench_codec(rounds: int = ROUNDS) -> CodecFigures:
         parse: dict[str, Job] = {
             GENERATED: partial(codec.decode_packet, packet),
             BY_HAND: partial(byhand.parse, packet),
-            INTERPRETED: partial(reference.decode_packet, packet),
         }
         build: dict[str, Job] = {
             GENERATED: partial(codec.encode_packet, message),
             BY_HAND: partial(byhand.build, message),
-            INTERPRETED: partial(reference.encode_packet, message),
         }
-        for each in others:
+        if kind == COMPARED:
+            parse[INTERPRETED] = partial(reference.decode_packet, packet)
+            build[INTERPRETED] = partial(reference.encode_packet, message)
+        for each in others if kind == COMPARED else ():
             parse[each.name] = partial(each.parse, packet)
             if each.build is not None:
                 build[each.name] = partial(each.build, each.prepare(fields))
