@@ -132,5 +132,6 @@ def test_the_place_of_a_header_is_found_without_reading_the_rest(message: UserMe
 def test_a_finder_reads_only_what_leads_to_the_place() -> None:
     find = finder(user_message_packet, "transaction")
     assert "sent_time_s" not in find.source  # type: ignore[attr-defined]
+    assert "packet_size" not in find.source  # type: ignore[attr-defined]
     assert find(encode_packet(a_transactional_message())) == 68
     assert find(encode_packet(a_user_message())) == -1

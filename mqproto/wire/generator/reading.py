@@ -44,7 +44,6 @@ class Reader(Writer):
         self.run: list[tuple[str, str]] = []
         self.makes: list[str] = []
         self.names |= {"new": object.__new__, "decode": utf_16_le_decode}
-        self.emit("at = 0")
         self.emit("end = len(data)")
 
     def record(self, record: Record[Any], scope: Scope, target: str) -> None:
@@ -85,7 +84,8 @@ class Reader(Writer):
             return
         match part:
             case Must():
-                self.must(part.condition, scope)
+                if self.judging:
+                    self.must(part.condition, scope)
             case Record() if part in self.interpreted:
                 self.arrive()
                 read = self.constant("interpreted", interpreted_reader(part))
@@ -115,13 +115,15 @@ class Reader(Writer):
                 raise NotImplementedError(f"{part!r} in a layout")
 
     def check(self, condition: str, field: str) -> None:
-        self.checks.append(condition)
-        self.used.add(field)
+        if self.judging:
+            self.checks.append(condition)
+            self.used.add(field)
 
     def flush(self) -> None:
         """Read the run of fixed fields that has gathered, then judge it."""
         if self.run:
-            where = f", at + {self.ahead}" if self.ahead else ", at"
+            terms = [*(["at"] if self.begun else []), *([f"{self.ahead}"] if self.ahead else [])]
+            where = f", {' + '.join(terms)}" if terms else ""
             codes = "<" + "".join(
                 code if self.wanted is None or name in self.wanted else f"{struct.calcsize('<' + code)}x"
                 for code, name in self.run
@@ -133,8 +135,7 @@ class Reader(Writer):
                 self.emit(f"{', '.join(fields)}, = {unpack}(data{where})")
             self.pass_over(struct.calcsize(codes))
             self.run = []
-        if self.judging:
-            self.judge()
+        self.judge()
 
     def make(self) -> None:
         for line in self.makes:

@@ -78,7 +78,9 @@ class Writer:
         self.checks: list[str] = []  # any of them refuses
         # Of flag words: which bits are asked for, and what they have to be.
         self.bits: dict[str, tuple[int, int]] = {}
-        self.ahead = 0  # bytes passed since `at` was last assigned
+        self.begun = False  # whether `at` has been assigned
+        self.ahead = 0  # bytes passed since then
+        self.sizes: list[str] = []  # and the sizes of what else was passed
         # What the place in the packet leaves when divided by 4; None where that is known at run time only.
         self.residue: int | None = 0
 
@@ -131,9 +133,12 @@ class Writer:
     def arrive(self) -> None:
         """Bring `at` to the next byte."""
         self.flush()
-        if self.ahead:
-            self.emit(f"at += {self.ahead}")
-            self.ahead = 0
+        passed = [*([f"{self.ahead}"] if self.ahead else []), *self.sizes]
+        if not self.begun:
+            self.emit(f"at = {' + '.join(passed) or 0}")
+        elif passed:
+            self.emit(f"at += {' + '.join(passed)}")
+        self.begun, self.ahead, self.sizes = True, 0, []
 
     def refuse_if(self, condition: str) -> None:
         self.emit(f"if {condition}:")

@@ -35,8 +35,8 @@ class Builder(Writer):
         self.run: list[tuple[str, str]] = []
         self.pieces: list[str] = []
         self.last: list[str] = []
-        self.names |= {"encode": utf_16_le_encode, "nul": NUL, "nothing": b"", "zeros": ZEROS}
-        self.emit("at = 0")
+        self.names |= {"encode": utf_16_le_encode, "nul": NUL, "zeros": ZEROS}
+        self.emit("nothing = b''")
 
     def record(self, record: Record[Any], scope: Scope, value: str) -> None:
         for field in dataclasses.fields(record.kind):
@@ -137,8 +137,8 @@ class Builder(Writer):
 
     def piece(self, piece: str, size: str) -> None:
         """Some bytes of variable size."""
-        self.arrive()
-        self.emit(f"at += {size}")
+        self.flush()
+        self.sizes.append(size)
         self.pieces.append(piece)
         self.residue = None
 
@@ -152,9 +152,9 @@ class Builder(Writer):
             return
         self.emit("missing = -at & 3")
         self.emit(f"if missing or {target} is not nothing:")
-        self.emit("    at += missing")
         self.emit(f"    if len({target}) != missing:")
         self.emit(f"        {target} = zeros[missing]")
+        self.emit("    at += missing")
         self.pieces.append(target)
         self.residue = 0
 
