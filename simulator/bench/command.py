@@ -57,12 +57,14 @@ def bench_backlog(
     return _bench(as_json, backlog=partial(_backlog, messages))
 
 
-WorldsOption = Annotated[int, typer.Option("--worlds", min=1, help="Simulated worlds; the median counts.")]
+WorldsOption = Annotated[
+    int, typer.Option("--worlds", min=1, help="Simulated worlds of each sort in each of five rounds.")
+]
 
 
 @app.command("world")
 def bench_world(worlds: WorldsOption = 200, as_json: JsonOption = False) -> int:
-    """Simulated worlds of three nodes and 100 messages, on one core."""
+    """Simulated worlds of three nodes and 100 messages, with and without faults, on one core."""
     return _bench(as_json, world=partial(_world, worlds))
 
 

@@ -82,11 +82,16 @@ def _show_chain(console: Console, chain: ChainFigures) -> None:
 def _show_worlds(console: Console, worlds: WorldFigures) -> None:
     console.print(
         f"worlds of {worlds.nodes} nodes and {worlds.messages} messages, every invariant checked: "
-        f"[bold]{worlds.runs_per_s:,.0f} a second on a core[/]"
+        f"[bold]{worlds.runs_per_s:,.0f} a second on a core[/], {worlds.wanted_per_s} wanted"
     )
-    console.print(
-        f"{worlds.runs} runs: median {worlds.median_ms:.1f} ms, fastest {worlds.fastest_ms:.1f} ms of CPU"
-    )
+    table = plain_table("worlds a second on a core", "min", "median", "max")
+    for name, rounds in (
+        (f"with {worlds.faults:.1f} faults each", worlds.faulted_per_s),
+        ("without faults", worlds.calm_per_s),
+    ):
+        table.add_row(name, *(f"{value:,.0f}" for value in (min(rounds), median(rounds), max(rounds))))
+    console.print(table)
+    console.print(f"{len(worlds.calm_per_s)} rounds of {worlds.worlds} worlds each")
     console.print()
 
 

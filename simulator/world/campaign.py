@@ -6,9 +6,9 @@ import gc
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -75,15 +75,23 @@ def _leave_ctrl_c_to_the_parent() -> None:
 
 def run_share(first: int, count: int, plant: str | None = None, captures: Path | None = None) -> Summary:
     """Run a few seeds, one after the other, in this process."""
-    # A world has few cycles, and is gone soon; looking for some after each 700 allocations costs a tenth.
+    summary = Summary()
+    with seldom_collected(), planted(plant) if plant else nullcontext():
+        for seed in range(first, first + count):
+            scenario = draw(seed)
+            summary.add(simulate(scenario) if captures is None else simulate_into(captures, scenario))
+    return summary
+
+
+@contextmanager
+def seldom_collected() -> Iterator[None]:
+    """In this block the collector has little to do: a world leaves few cycles, and is gone soon.
+
+    To look for some after each 700 allocations costs a tenth.
+    """
     thresholds = gc.get_threshold()
     gc.set_threshold(100_000, *thresholds[1:])
-    summary = Summary()
     try:
-        with planted(plant) if plant else nullcontext():
-            for seed in range(first, first + count):
-                scenario = draw(seed)
-                summary.add(simulate(scenario) if captures is None else simulate_into(captures, scenario))
+        yield
     finally:
         gc.set_threshold(*thresholds)
-    return summary

@@ -57,7 +57,7 @@ def draw(seed: int) -> Scenario:
         links=links,
         bursts=bursts,
         consumers=tuple(_consumers(chance(seed, "consumers"), bursts)),
-        faults=tuple(_faults(seed, nodes, links, bursts, times)),
+        faults=tuple(draw_faults(seed, nodes, links, bursts, times)),
         settings=settings,
         routes={name: chance(seed, "route", name).randrange(3) for name in nodes},
         windows={name: 2 for name in nodes if chance(seed, "window", name).randrange(8) == 0},
@@ -170,7 +170,7 @@ def _consumers(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Consume
                 )
 
 
-def _faults(
+def draw_faults(
     seed: int, nodes: tuple[str, ...], links: tuple[Link, ...], bursts: Iterable[Burst], times: Times
 ) -> Iterable[Fault]:
     """Of each kind that the seed has, a few; the last gust may come when nobody sends any more."""

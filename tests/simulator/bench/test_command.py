@@ -125,7 +125,7 @@ def test_all_benchmarks_run_one_after_the_other_and_a_finding_of_one_is_a_findin
         shown = json.loads(out)
         assert list(shown) == ["machine", "codec", "chain", "backlog", "world", "analysis"]
         assert shown["chain"]["runs_messages_per_s"] == [3_000, 1_000, 2_000]
-        assert (shown["world"]["runs"], shown["world"]["messages"], shown["world"]["nodes"]) == (2, 100, 3)
+        assert (shown["world"]["worlds"], shown["world"]["messages"], shown["world"]["nodes"]) == (2, 100, 3)
     else:
         assert "worlds of 3 nodes and 100 messages" in out
         assert "analysis of 70 packets" in out
