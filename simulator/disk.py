@@ -43,13 +43,15 @@ class Shelf:
         self.size_bytes = 0
         self.final_ack_count = 0
 
-    def put(self, position: int, row: MessageRow) -> None:
+    def put(self, row: MessageRow) -> None:
         """Add a message at a position that was never used before."""
+        position = row.key & LAST_POSITION
+        positions = self.positions
         assert position not in self.rows, f"message {row.key:#x} is in the store already"
-        if self.positions and position < self.positions[-1]:
-            insort(self.positions, position)
+        if positions and position < positions[-1]:
+            insort(positions, position)
         else:
-            self.positions.append(position)
+            positions.append(position)
         self.rows[position] = row
         self.size_bytes += len(row.packet)
         self.final_ack_count += row.final_ack
@@ -57,7 +59,7 @@ class Shelf:
     def take(self, first: int, last: int) -> list[MessageRow]:
         """Remove the messages from one position to another, both included."""
         low, high = bisect_left(self.positions, first), bisect_right(self.positions, last)
-        rows = [self.rows.pop(position) for position in self.positions[low:high]]
+        rows = [*map(self.rows.pop, self.positions[low:high])]
         del self.positions[low:high]
         for row in rows:
             self.size_bytes -= len(row.packet)
@@ -152,7 +154,8 @@ class Disk:
         for source, ordinal, time_s in writes.identifiers:
             self.identifiers.pop((source, ordinal), None)
             self.identifiers[source, ordinal] = time_s
-        self._trim_identifiers(writes.identifiers_before_s)
+        if writes.identifiers or writes.identifiers_before_s is not None:
+            self._trim_identifiers(writes.identifiers_before_s)
         self.counters |= writes.counters
         for invoker in writes.forgotten_invokers:
             self.outcomes = {key: row for key, row in self.outcomes.items() if key[0] != invoker}
@@ -163,7 +166,7 @@ class Disk:
                 self.outcomes[name] = outcome
 
     def _put(self, row: MessageRow) -> None:
-        self._shelves[row.key >> POSITION_BITS].put(row.key & LAST_POSITION, row)
+        self._shelves[row.key >> POSITION_BITS].put(row)
         self.size_bytes += len(row.packet)
         if row.expires_s is not None:
             insort(self._expiring, (row.expires_s, row.key))

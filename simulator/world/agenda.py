@@ -28,6 +28,10 @@ class Agenda:
         self._entered += 1
         heapq.heappush(self._heap, (self.now_ms, self._entered + LATER, act, arguments))
 
+    def forget_all(self) -> None:
+        """Nothing that was entered happens."""
+        self._heap.clear()
+
     def run_until(self, end_ms: int) -> None:
         """Let everything happen that is due until then; the clock stands at `end_ms` after it."""
         heap = self._heap

@@ -42,6 +42,9 @@ _MANAGER: Final = _BASE + user_header.offset_of("queue_manager_address")
 _MESSAGE_ID: Final = _BASE + user_header.offset_of("message_id")
 _FLAGS: Final = _BASE + user_header.offset_of("flags")
 _AFTER_FLAGS: Final = _FLAGS + _word.size
+# What the head of each UserMessage says, at once: source, manager, MessageID as bytes, and the first byte of the flags.
+_user = struct.Struct(f"<{_SOURCE}x16s16s{_MESSAGE_ID - _MANAGER - 16}x4sB")
+assert (_MANAGER, _FLAGS) == (_SOURCE + 16, _MESSAGE_ID + 4)
 _RECOVERABLE: Final = UserHeader.recoverable.mask
 _HOPS: Final = UserHeader.hop_count.mask
 
@@ -72,9 +75,9 @@ class Glimpse:
         self.session: SessionGlimpse | None = None
         self.window = 0
         if self.is_user:
-            self.identity = identity_of(packet)
-            self.manager = packet[_MANAGER : _MANAGER + 16]
-            self.recoverable = bool(packet[_FLAGS] & _RECOVERABLE)
+            source, self.manager, message_id, user_flags = _user.unpack_from(packet)
+            self.identity = source + message_id
+            self.recoverable = bool(user_flags & _RECOVERABLE)
             has_session = flags & _SESSION
         else:
             self.identity = self.manager = b""
@@ -111,4 +114,7 @@ def identity(source: bytes, message_id: int) -> bytes:
 def place_in_sequence(packet: bytes) -> tuple[tuple[int, int], int] | None:
     """The TxSequenceID, as time stamp and ordinal, and the number of a transactional message; None for others."""
     place = place_of(packet)
-    return None if place is None else ((place[0].time_stamp, place[0].ordinal), place[1])
+    if place is None:
+        return None
+    identifier, number = place
+    return (identifier.time_stamp, identifier.ordinal), number

@@ -1,6 +1,7 @@
 """What must hold in every world, one function each. Each returns what is wrong, or None.
 
-Those before `AT_REST` are asked at the moment when they could break; the others when the calm is over.
+They are asked at the moment when they could break. `nothing_is_retained` ends the calm, and then those in `AT_REST`
+are asked.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from mqproto.localqueue import JOURNAL_SUFFIX, SystemQueue
 from mqproto.queuemanager import QueueManager
 from mqproto.session.data import ahead
 from mqproto.wire import MessageClass, OrderAckBody
+from mqproto.wire.glance import receive_deadline_s
 from simulator.world.glimpse import Glimpse, SessionGlimpse
 from simulator.world.links import End
 from simulator.world.traffic import LATE, REPLIES, Message, Promise
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from simulator.world.machine import Machine
     from simulator.world.world import World
 
+SYSTEM_QUEUES: Final = frozenset(SystemQueue)
 SEQUENCE_KINDS: Final = frozenset({QueueKind.SEQUENCE, QueueKind.FINAL, QueueKind.HELD, QueueKind.ORDER})
 BROKEN_RULES: Final = ("3.1.5.1", "3.1.5.3", "3.1.5.4", "3.1.5.5", "3.1.5.8")
 """Sections that close a session because the peer broke a rule. Peers that keep to the rules never see them."""
@@ -32,38 +35,40 @@ NO_ROOM: Final = "3.1.5.8.8"
 # When something is put on disk
 
 
-def delivered_once_and_in_order(ledger: Ledger, machine: Machine, message: Message) -> str | None:
+def delivered_once_and_in_order(machine: Machine, messages: Iterable[Message]) -> str | None:
     """A message is put into its destination's queue once, and a transactional one after all before it."""
-    promise = message.kind.promise
-    if machine.name != message.burst.target or message.kind.undeliverable:
-        return f"{message} was delivered at {machine.name}"
-    if promise is Promise.NOTHING:
-        return None
-    if message.arrivals > 1:
-        return f"{message} was delivered {message.arrivals} times at {machine.name}"
-    if promise is Promise.ONCE_IN_ORDER:
-        stream = ledger.stream_of(message)
-        if message.order <= stream.arrived:
-            return f"{message} was delivered after one that was sent later"
-        stream.arrived = message.order
+    for message in messages:
+        kind = message.kind
+        if machine.name != message.burst.target or kind.undeliverable:
+            return f"{message} was delivered at {machine.name}"
+        if kind.promise is Promise.NOTHING:
+            continue
+        if message.arrivals > 1:
+            return f"{message} was delivered {message.arrivals} times at {machine.name}"
+        if kind.promise is Promise.ONCE_IN_ORDER:
+            if message.order <= message.stream.arrived:
+                return f"{message} was delivered after one that was sent later"
+            message.stream.arrived = message.order
     return None
 
 
-def accepted_is_on_disk(machine: Machine, message: Message) -> str | None:
+def accepted_is_on_disk(machine: Machine, messages: Iterable[Message]) -> str | None:
     """What an application was told is accepted has been on disk, unless it is express."""
-    if message.kind.promise is Promise.NOTHING or message.identity in machine.stored:
-        return None
-    return f"{message} was accepted by {machine.name} and is not on its disk"
+    for message in messages:
+        if message.identity not in machine.stored and message.kind.promise is not Promise.NOTHING:
+            return f"{message} was accepted by {machine.name} and is not on its disk"
+    return None
 
 
-def received_once(machine: Machine, message: Message) -> str | None:
+def received_once(machine: Machine, messages: Iterable[Message]) -> str | None:
     """A message is received for good by one consumer, once, and only if it did not end before."""
-    if message.kind.promise is Promise.NOTHING:
-        return None
-    if message.receipts > 1:
-        return f"{message} was received {message.receipts} times at {machine.name}"
-    if message.kind.transactional and (message.letters or message.gone):
-        return f"{message} was received at {machine.name}, and had ended before"
+    for message in messages:
+        if message.kind.promise is Promise.NOTHING:
+            continue
+        if message.receipts > 1:
+            return f"{message} was received {message.receipts} times at {machine.name}"
+        if (message.letters or message.gone) and message.kind.transactional:
+            return f"{message} was received at {machine.name}, and had ended before"
     return None
 
 
@@ -202,41 +207,44 @@ def windows_are_respected(end: End) -> str | None:
     return None
 
 
-def forwarded_as_it_came(machine: Machine, glimpse: Glimpse) -> str | None:
+def forwarded_as_it_came(machine: Machine, glimpses: Iterable[Glimpse]) -> str | None:
     """An intermediate passes a packet on as it came, one hop further.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.2"""
-    hop_counts = machine.came.get(glimpse.identity, {})
-    before = hop_counts.get(glimpse.body)
-    if before is None:
-        return (
-            f"{machine.name} passes on message {glimpse.identity.hex()}, which did not come to it like this"
-        )
-    if glimpse.hop_count != before + 1:
-        return f"{machine.name} raises the hop count from {before} to {glimpse.hop_count}"
+    for glimpse in glimpses:
+        before = machine.came.get((glimpse.identity, glimpse.body))
+        if before is None:
+            return f"{machine.name} passes on message {glimpse.identity.hex()}, which did not come to it like this"
+        if glimpse.hop_count != before + 1:
+            return f"{machine.name} raises the hop count from {before} to {glimpse.hop_count}"
     return None
 
 
 # When an application receives, and when a node writes its log
 
 
-def handed_out_as_it_was_sent(
-    machine: Machine, message: Message | None, packet: bytes, deadline_s: int | None
-) -> str | None:
-    """A consumer is given only what was sent, byte for byte, and in time."""
-    if message is None:
-        if any(queue is REPLIES for queue in machine.queues):
-            return None
-        return f"{machine.name} hands out a message that nobody sent"
-    if message.body not in packet:
-        return f"{machine.name} hands out {message} with another body"
-    if deadline_s is not None and machine.moment().utc_s > deadline_s:
-        return f"{machine.name} hands out {message}, whose time is over"
+def handed_out_as_it_was_sent(machine: Machine, handed: Iterable[tuple[Message | None, bytes]]) -> str | None:
+    """A consumer is given only what was sent, byte for byte, and in time.
+
+    handed: the packets, and the messages that applications have sent as these.
+    """
+    now_s = machine.moment().utc_s
+    for message, packet in handed:
+        if message is None:
+            if REPLIES in machine.queues:
+                continue
+            return f"{machine.name} hands out a message that nobody sent"
+        if message.body not in packet:
+            return f"{machine.name} hands out {message} with another body"
+        deadline_s = receive_deadline_s(packet)
+        if deadline_s is not None and now_s > deadline_s:
+            return f"{machine.name} hands out {message}, whose time is over"
     return None
 
 
 def higher_priorities_go_first(message: Message, waiting: Iterable[Message]) -> str | None:
-    """A message is handed out when none with a higher priority waits in its queue.  [MS-MQMQ] 2.2.19.1"""
-    if message.kind.transactional:
-        return None
+    """A message that is not transactional is handed out when none with a higher priority waits in its queue.
+
+    [MS-MQMQ] 2.2.19.1
+    """
     for other in waiting:
         if other.burst.priority > message.burst.priority and not other.kind.transactional:
             return f"{message}, priority {message.burst.priority}, overtakes {other}, {other.burst.priority}"
@@ -307,7 +315,7 @@ def residents(core: QueueManager) -> Iterator[tuple[str, int]]:
 
 def is_systems(name: str) -> bool:
     """Whether a local queue is a dead-letter queue or a journal."""
-    return name in set(SystemQueue) or name.endswith(JOURNAL_SUFFIX)
+    return name in SYSTEM_QUEUES or name.endswith(JOURNAL_SUFFIX)
 
 
 # When the calm is over
@@ -364,18 +372,19 @@ def retained_by(machine: Machine) -> str | None:
         count = machine.disk.count(queue.queue)
         if count and not (queue.kind is QueueKind.LOCAL and is_systems(queue.name)):
             return f"{machine.name} keeps {count} messages in {queue.kind} queue {queue.name}"
-    status = core.status()
-    for outgoing in status.outgoing:
-        if outgoing.waiting:
-            return f"{machine.name} has {outgoing.waiting} messages for {outgoing.name} waiting"
-    for local in status.local:
-        if (local.waiting or local.unsettled or local.held) and not is_systems(local.name):
-            return f"{machine.name} has messages in {local.name}: {local}"
+    for outgoing in core._outbound:
+        if outgoing.count:
+            return f"{machine.name} has {outgoing.count} messages for {outgoing.name} waiting"
+    for local in core._queues:
+        if (local.count or any(local.unsettled.values())) and not is_systems(local.name):
+            return f"{machine.name} has messages in {local.name}: {local.count} waiting or not settled"
+    for sequence in core._sequences.values():
+        if sequence.held_count:
+            return f"{machine.name} holds {sequence.held_count} messages behind a gap"
     return None
 
 
 AT_REST: Final[tuple[Callable[[World], str | None], ...]] = (
-    nothing_is_retained,
     all_is_accounted_for,
     journals_are_complete,
     replies_are_complete,

@@ -7,7 +7,7 @@ when they are flushed, and of acknowledgments when they leave. invariants.py com
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -15,13 +15,13 @@ from mqproto.effects import POSITION_BITS, Delivery, MessageRow, Note, QueueKind
 from mqproto.localqueue import SystemQueue
 from mqproto.waypoints import Waypoint
 from mqproto.wire import FinalAckBody, OrderAckBody, UserMessage, acknowledgment_in, decode_packet
-from mqproto.wire.glance import acknowledges, receive_deadline_s
+from mqproto.wire.glance import acknowledges
 from mqproto.wire.guid import guid_from_text
 from simulator.world import invariants
 from simulator.world.glimpse import Glimpse, identity, identity_of, place_in_sequence
 from simulator.world.links import End
 from simulator.world.scenario import START_UTC_S, Burst
-from simulator.world.traffic import KINDS, REPLIES, Message, Promise, body_of
+from simulator.world.traffic import KINDS, REPLIES, Kind, Message, Promise, Stream
 
 if TYPE_CHECKING:
     from simulator.world.machine import Machine
@@ -30,15 +30,6 @@ SequenceName: TypeAlias = tuple[bytes, int, int]
 """The source's GUID, and time stamp and ordinal of the TxSequenceID."""
 LETTERS = frozenset({SystemQueue.DEADXACT.value, SystemQueue.DEADLETTER.value})
 WAYPOINTS = frozenset(Waypoint)
-
-
-@dataclass(slots=True)
-class Stream:
-    """The messages from one source to one queue under one name."""
-
-    accepted: int = 0
-    arrived: int = -1
-    """The order of the last one that was put into its queue."""
 
 
 @dataclass(slots=True)
@@ -62,10 +53,11 @@ class Ledger:
     def __init__(self, breach: Callable[[str, str], None], common_endings: frozenset[int]) -> None:
         self.tally: Counter[str] = Counter()
         self.messages: dict[bytes, Message] = {}
-        self.streams: dict[tuple[str, str, int, bool], Stream] = {}
         self.sequences: dict[SequenceName, Sequence] = {}
         self.accepted: list[Message] = []
+        self._streams: dict[tuple[str, str, int, bool], Stream] = {}
         self._waiting: dict[tuple[str, int], dict[Message, None]] = {}
+        """By target and queue, the messages that can be handed out."""
         self.forgeries: set[bytes] = set()
         """The identities of acknowledgments that are lies."""
         self.waypoints: list[tuple[str, Note]] = []
@@ -90,20 +82,27 @@ class Ledger:
 
     # An application sends
 
-    def submitted(self, machine: Machine, burst: Burst, number: int, index: int, message_id: int) -> Message:
+    def submitted(self, machine: Machine, burst: Burst, body: bytes, message_id: int) -> Message:
         """A message was handed to a queue manager; it is accepted when the next batch is on disk."""
-        return self._submitted(machine, burst, body_of(burst, number, index), message_id)
+        kind = KINDS[burst.kind]
+        message = Message(burst, kind, self.stream_of(burst, kind), identity(machine.guid, message_id), body)
+        message.accepted_s = machine.moment().utc_s
+        self.messages[message.identity] = message
+        return message
 
     def sent_again(self, machine: Machine, letter: Message, message_id: int) -> Message:
         """A dead letter was sent once more, as a message of its own."""
         self.tally["sent again"] += 1
-        return self._submitted(machine, letter.burst, letter.body, message_id)
+        return self.submitted(machine, letter.burst, letter.body, message_id)
 
-    def _submitted(self, machine: Machine, burst: Burst, body: bytes, message_id: int) -> Message:
-        message = Message(burst, KINDS[burst.kind], identity(machine.guid, message_id), body)
-        message.accepted_s = machine.moment().utc_s
-        self.messages[message.identity] = message
-        return message
+    def stream_of(self, burst: Burst, kind: Kind) -> Stream:
+        """The stream that the messages of a burst belong to."""
+        key = burst.source, burst.target, kind.queue, kind.direct
+        stream = self._streams.get(key)
+        if stream is None:
+            waiting = self._waiting.setdefault((burst.target, kind.queue), {})
+            stream = self._streams[key] = Stream(waiting)
+        return stream
 
     def forgotten(self, submitted: list[Message]) -> None:
         """A node crashed before it accepted these; it may use their MessageIDs for others."""
@@ -123,19 +122,21 @@ class Ledger:
         """
         for message in accepted:
             self._accepted(machine, message)
+        if received:
+            self.tally["received"] += len(received)
         for message in received:
             message.receipts += 1
-            self.tally["received"] += 1
         if writes is not None:
             self._written(machine, writes, received)
-        for message in accepted:
-            self.check("accepted_is_on_disk", invariants.accepted_is_on_disk(machine, message))
-        for message in received:
-            self.waiting_with(message).pop(message, None)
-            self.check("received_once", invariants.received_once(machine, message))
+        if accepted:
+            self.check("accepted_is_on_disk", invariants.accepted_is_on_disk(machine, accepted))
+        if received:
+            for message in received:
+                message.stream.waiting.pop(message, None)
+            self.check("received_once", invariants.received_once(machine, received))
 
     def _accepted(self, machine: Machine, message: Message) -> None:
-        stream = self.stream_of(message)
+        stream = message.stream
         message.order = stream.accepted
         stream.accepted += 1
         message.accepted_ms = machine.now_ms
@@ -147,31 +148,24 @@ class Ledger:
         if writes.queues:
             queues = queues | {queue.queue: queue for queue in writes.queues}
         fresh: dict[int, MessageRow] = {}
+        """By key, what is put into local queues, or held for them."""
         for row in writes.messages:
-            queue = queues[row.key >> POSITION_BITS]
+            kind = queues[row.key >> POSITION_BITS].kind
             name = identity_of(row.packet)
             machine.stored.add(name)
-            if queue.kind is QueueKind.SEQUENCE:
+            if kind is QueueKind.SEQUENCE:
                 self._retained(name, row.packet)
-            elif (
-                queue.kind is QueueKind.OUTGOING and name[:16] == machine.guid and name not in self.forgeries
-            ):
-                self._posted(machine, row.packet)
-            elif queue.kind is QueueKind.LOCAL or queue.kind is QueueKind.HELD:
+            elif kind is QueueKind.OUTGOING:
+                if name.startswith(machine.guid) and name not in self.forgeries:
+                    self._posted(machine, row.packet)
+            elif kind is QueueKind.LOCAL or kind is QueueKind.HELD:
                 fresh[row.key] = row
         for old, new, _ in writes.moves:
             moved = fresh.pop(old, None) or machine.disk.row(old)
             assert moved is not None, f"message {old:#x} moves and is not there"
             fresh[new] = moved
-        replies = []
-        for key in sorted(fresh):
-            queue = queues[key >> POSITION_BITS]
-            if queue.name == REPLIES.name:
-                replies.append(fresh[key].packet)
-            elif queue.kind is QueueKind.LOCAL:
-                self._put(machine, queue, fresh[key].packet)
-        for packet in replies:
-            self._reply(machine, packet)
+        if fresh:
+            self._put(machine, queues, fresh)
         for first, last in writes.removals:
             queue = queues[first >> POSITION_BITS]
             if queue.kind is QueueKind.LOCAL:
@@ -195,29 +189,41 @@ class Ledger:
         sequence.numbers.append(number)
         sequence.messages.append(message)
 
-    def _put(self, machine: Machine, queue: QueueRow, packet: bytes) -> None:
-        """A message was put into a local queue."""
-        message = self.messages.get(identity_of(packet))
-        if message is None:
-            return
-        if queue.name in LETTERS:
-            decoded = decode_packet(packet)
-            assert isinstance(decoded, UserMessage)
-            message_class = decoded.properties.message_class
-            message.letters.append((machine.name, message_class))
-            self.tally["dead letter"] += 1
-            self.check(
-                "endings_have_reasons", invariants.endings_have_reasons(self, machine, message, message_class)
-            )
-        elif queue.name == SystemQueue.JOURNAL:
-            message.journaled += 1
-            self.tally["journaled"] += 1
-        else:
-            message.arrivals += 1
-            self.waits(message)
-            self.check(
-                "delivered_once_and_in_order", invariants.delivered_once_and_in_order(self, machine, message)
-            )
+    def _put(self, machine: Machine, queues: Mapping[int, QueueRow], fresh: Mapping[int, MessageRow]) -> None:
+        """Messages were put into local queues, or are held for them; by key."""
+        arrived, replies = [], []
+        for key in sorted(fresh):
+            queue, packet = queues[key >> POSITION_BITS], fresh[key].packet
+            if queue.name == REPLIES.name:
+                replies.append(packet)
+            elif queue.kind is QueueKind.LOCAL:
+                message = self.messages.get(identity_of(packet))
+                if message is None:
+                    continue
+                if queue.name in LETTERS:
+                    self._is_dead_letter(machine, message, packet)
+                elif queue.name == SystemQueue.JOURNAL:
+                    message.journaled += 1
+                    self.tally["journaled"] += 1
+                else:
+                    message.arrivals += 1
+                    self.waits(message)
+                    arrived.append(message)
+        if arrived:
+            reason = invariants.delivered_once_and_in_order(machine, arrived)
+            self.check("delivered_once_and_in_order", reason)
+        for packet in replies:
+            self._reply(machine, packet)
+
+    def _is_dead_letter(self, machine: Machine, message: Message, packet: bytes) -> None:
+        decoded = decode_packet(packet)
+        assert isinstance(decoded, UserMessage)
+        message_class = decoded.properties.message_class
+        message.letters.append((machine.name, message_class))
+        self.tally["dead letter"] += 1
+        self.check(
+            "endings_have_reasons", invariants.endings_have_reasons(self, machine, message, message_class)
+        )
 
     def _reply(self, machine: Machine, packet: bytes) -> None:
         """An administration acknowledgment came to the source of a message."""
@@ -259,52 +265,40 @@ class Ledger:
         queue: QueueRow,
         first: int,
         last: int,
-        fresh: dict[int, MessageRow],
+        fresh: Mapping[int, MessageRow],
         received: list[Message],
     ) -> None:
         """Messages leave a local queue: received in this batch, or else ended."""
-        rows = [
-            *machine.disk.between(first, last),
-            *(row for key, row in fresh.items() if first <= key <= last),
-        ]
+        if queue.name in invariants.SYSTEM_QUEUES:
+            return
+        rows = machine.disk.between(first, last)
+        rows += [row for key, row in fresh.items() if first <= key <= last]
         for row in rows:
             message = self.messages.get(identity_of(row.packet))
-            if message is not None and queue.name not in set(SystemQueue) and message not in received:
+            if message is not None and message not in received:
                 message.gone += 1
-                self.waiting_with(message).pop(message, None)
+                message.stream.waiting.pop(message, None)
                 self.tally["ended in its queue"] += 1
                 self.check(
                     "endings_have_reasons", invariants.endings_have_reasons(self, machine, message, None)
                 )
 
-    def stream_of(self, message: Message) -> Stream:
-        """The stream that a message belongs to."""
-        burst, kind = message.burst, message.kind
-        key = burst.source, burst.target, kind.queue, kind.direct
-        stream = self.streams.get(key)
-        if stream is None:
-            stream = self.streams[key] = Stream()
-        return stream
-
     # Applications receive
 
     def handed_out(self, machine: Machine, delivery: Delivery) -> list[Message]:
         """A consumer will be given these; back come those that applications have sent."""
-        messages = []
-        for received in delivery.messages:
-            packet = received.packet
-            message = self.messages.get(identity_of(packet))
-            deadline_s = receive_deadline_s(packet)
-            reason = invariants.handed_out_as_it_was_sent(machine, message, packet, deadline_s)
-            self.check("handed_out_as_it_was_sent", reason)
-            if message is not None:
-                waiting = self.waiting_with(message)
-                waiting.pop(message, None)
-                self.check(
-                    "higher_priorities_go_first", invariants.higher_priorities_go_first(message, waiting)
-                )
-                message.is_out = True
-                messages.append(message)
+        packets = [received.packet for received in delivery.messages]
+        handed = [(self.messages.get(identity_of(packet)), packet) for packet in packets]
+        reason = invariants.handed_out_as_it_was_sent(machine, handed)
+        self.check("handed_out_as_it_was_sent", reason)
+        messages = [message for message, _ in handed if message is not None]
+        for message in messages:
+            waiting = message.stream.waiting
+            waiting.pop(message, None)
+            if not message.kind.transactional:
+                reason = invariants.higher_priorities_go_first(message, waiting)
+                self.check("higher_priorities_go_first", reason)
+            message.is_out = True
         return messages
 
     def given_back(self, messages: list[Message]) -> None:
@@ -327,17 +321,15 @@ class Ledger:
             and not (message.receipts or message.gone or message.is_out)
             and message.kind.promise is not Promise.NOTHING
         ):
-            self.waiting_with(message)[message] = None
-
-    def waiting_with(self, message: Message) -> dict[Message, None]:
-        """The messages that can be handed out from the queue of one."""
-        return self._waiting.setdefault((message.burst.target, message.kind.queue), {})
+            message.stream.waiting[message] = None
 
     # Packets
 
     def leaves(self, end: End, glimpses: list[Glimpse]) -> None:
         """Packets leave one end of a connection."""
         machine = end.machine
+        guid, sent = machine.guid, end.sent
+        foreign = []
         for glimpse in glimpses:
             if glimpse.session is not None:
                 reason = invariants.acknowledged_is_on_disk(self, end, glimpse.session)
@@ -345,11 +337,14 @@ class Ledger:
             if not glimpse.is_user:
                 continue
             end.sent += 1
-            self.check("windows_are_respected", invariants.windows_are_respected(end))
-            if glimpse.identity[:16] != machine.guid:
-                self.check("forwarded_as_it_came", invariants.forwarded_as_it_came(machine, glimpse))
+            if not glimpse.identity.startswith(guid):
+                foreign.append(glimpse)
             elif acknowledges(glimpse.packet) and glimpse.identity not in self.forgeries:
                 self._acknowledged(machine, glimpse.packet)
+        if foreign:
+            self.check("forwarded_as_it_came", invariants.forwarded_as_it_came(machine, foreign))
+        if end.sent > sent:  # Nothing arrives in between, so the most are out behind the last of them.
+            self.check("windows_are_respected", invariants.windows_are_respected(end))
 
     def _acknowledged(self, machine: Machine, packet: bytes) -> None:
         """An OrderAck of a node's own leaves it."""
@@ -386,19 +381,18 @@ class Ledger:
 
     def arrives(self, end: End, glimpses: list[Glimpse]) -> None:
         """Packets arrive at one end of a connection."""
+        machine = end.machine
         for glimpse in glimpses:
-            header = glimpse.session
-            if glimpse.window:
-                end.window = glimpse.window
-            if header is not None:
-                end.acked += (header.ack_sequence_number - end.acked) & 0xFFFF
             if glimpse.is_user:
-                machine = end.machine
                 if glimpse.recoverable:
                     end.recoverable_arrived += 1
                     end.expected.append((end.recoverable_arrived, glimpse.identity))
                 if glimpse.manager != machine.guid:
-                    machine.came.setdefault(glimpse.identity, {})[glimpse.body] = glimpse.hop_count
+                    machine.came[glimpse.identity, glimpse.body] = glimpse.hop_count
+            if glimpse.window:
+                end.window = glimpse.window
+            if glimpse.session is not None:
+                end.acked += (glimpse.session.ack_sequence_number - end.acked) & 0xFFFF
 
     # Notes
 

@@ -94,8 +94,8 @@ class Machine:
         self.applications: dict[int, Application] = {}
         self.stored: set[bytes] = set()
         """The identity of every message that has ever been on the disk."""
-        self.came: dict[bytes, dict[bytes, int]] = {}
-        """By identity, what came to be passed on, and with which hop count."""
+        self.came: dict[tuple[bytes, bytes], int] = {}
+        """What came to be passed on, as identity and body of its glimpse, and with which hop count."""
         self.receipts: list[Message] = []
         """What applications have committed to since the last batch."""
         self.flush_ms = 0
@@ -126,13 +126,12 @@ class Machine:
 
     def moment(self) -> Moment:
         """This instant on the node's own clocks."""
-        now_ms = self.agenda.now_ms
-        if self._moment.uptime_ms != now_ms + self._uptime_offset_ms:
-            self._moment = Moment(
-                uptime_ms=now_ms + self._uptime_offset_ms,
-                utc_s=START_UTC_S + self.utc_offset_s + now_ms // 1_000,
-            )
-        return self._moment
+        uptime_ms = self.agenda.now_ms + self._uptime_offset_ms
+        moment = self._moment
+        if moment.uptime_ms != uptime_ms:
+            utc_s = START_UTC_S + self.utc_offset_s + self.agenda.now_ms // 1_000
+            moment = self._moment = Moment(uptime_ms, utc_s)
+        return moment
 
     def jump_clock(self, seconds: int) -> None:
         """The date changes, the uptime does not."""
@@ -205,22 +204,21 @@ class Machine:
     def _submit(self, burst: Burst, number: int) -> None:
         assert self.core is not None
         kind = KINDS[burst.kind]
-        goals = [destination(target, kind) for target in burst.targets]
+        targets = burst.targets
+        goals = [destination(target, kind) for target in targets]
         options = kind.draft_at(self.guid)
-        drafts = [
-            Draft(body=body_of(burst, number, index), label=burst.label, priority=burst.priority, **options)
-            for index in range(burst.count)
-        ]
+        bodies = [body_of(burst, number, index) for index in range(burst.count)]
+        drafts = [Draft(body=body, label=burst.label, priority=burst.priority, **options) for body in bodies]
         try:
             message_ids = self.core.enqueue(copies(goals, drafts), self.moment(), together=burst.together)
         except UsageError:
             self.ledger.tally["refused at once"] += burst.count * len(goals)
             return
+        # A copy is a message of its own, as if its target were the only one.
+        alone = [replace(burst, target=target) for target in targets] if burst.also else [burst]
         for place, message_id in enumerate(message_ids):
             index, copy = divmod(place, len(goals))
-            # A copy is a message of its own, as if its target were the only one.
-            alone = replace(burst, target=burst.targets[copy])
-            self._submissions.append(self.ledger.submitted(self, alone, number, index, message_id))
+            self._submissions.append(self.ledger.submitted(self, alone[copy], bodies[index], message_id))
 
     def give_back(self, queue: str) -> None:
         """An operator sends the dead letters of a queue once more, as new messages."""

@@ -151,11 +151,25 @@ def destination(target: str, kind: Kind) -> Destination:
 
 
 @dataclass(slots=True, eq=False)
+class Stream:
+    """The messages from one source to one queue under one name.
+
+    waiting: those that can be handed out from that queue, whoever has sent them and under whatever name.
+    """
+
+    waiting: dict[Message, None]
+    accepted: int = 0
+    arrived: int = -1
+    """The order of the last one that was put into its queue."""
+
+
+@dataclass(slots=True, eq=False)
 class Message:
     """One message of an application, and what has become of it."""
 
     burst: Burst
     kind: Kind
+    stream: Stream
     identity: bytes
     body: bytes
     order: int = 0
