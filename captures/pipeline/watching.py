@@ -52,7 +52,7 @@ def watch(
         names: what queue managers and queues are called.
         range_bytes: so much of a file one task reads.
         settle_s: for so long nothing is written to a file that is complete, if there is no later one in its series.
-        interval_s: between one look into the folders and the next.
+        interval_s: between one look into the folders and the next; `settle_s` if that is less.
 
     Raises:
         UsageError: there is no such folder.
@@ -81,7 +81,7 @@ def watch(
             reader.load(watched)
             .writeStream.foreachBatch(add)
             .option("checkpointLocation", str(seen))
-            .trigger(processingTime=f"{interval_s} seconds")
+            .trigger(processingTime=f"{min(interval_s, settle_s)} seconds")
             .start()
         )
         try:

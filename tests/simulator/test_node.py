@@ -280,7 +280,7 @@ async def test_a_commit_that_fails_ends_the_node_and_nothing_of_its_batch_is_sai
     answers = []
 
     async def send() -> None:
-        async with connect(chain, "destination", tmp_path) as client:
+        async with connect(chain, "destination", tmp_path, patience_s=0.1) as client:
             with pytest.raises(InDoubt):
                 await client.send(ORDERS, b"lost", transactional=True)
             answers.append("in doubt")

@@ -249,7 +249,8 @@ class Application:
         asked = Asked(self.kind, name, control.encode(control.Send(queue, [draft])))
         pending = self.invoker.begin(Operation.SEND, asked.data)
         if self.journal is not None:
-            self.journal._db.execute(f"PRAGMA query_only = {self.fails:d}").close()
+            if self.fails:
+                self.journal._db.execute("PRAGMA query_only = 1").close()
             try:
                 self.journal.begin([(pending.identifier, Operation.SEND, asked.data, b"")])
             except StoreError:
@@ -257,7 +258,8 @@ class Application:
                 self.invoker.take_back(pending.identifier)
                 return
             finally:
-                self.journal._db.execute("PRAGMA query_only = 0").close()
+                if self.fails:
+                    self.journal._db.execute("PRAGMA query_only = 0").close()
         self.names[name] = self.asked[pending.identifier] = asked
         self.send(pending.identifier)
 
