@@ -135,8 +135,7 @@ class Disk:
             self.queues[queue.queue] = queue
             if queue.queue not in self._shelves:
                 self._shelves[queue.queue] = Shelf()
-        for row in writes.messages:
-            self._put(row)
+        self._put(*writes.messages)
         for final in writes.finals:
             self._keep_for_final_ack(final.first, final.last, final.final_queue)
         for old, new, expires_s in writes.moves:
@@ -165,11 +164,13 @@ class Disk:
             else:
                 self.outcomes[name] = outcome
 
-    def _put(self, row: MessageRow) -> None:
-        self._shelves[row.key >> POSITION_BITS].put(row)
-        self.size_bytes += len(row.packet)
-        if row.expires_s is not None:
-            insort(self._expiring, (row.expires_s, row.key))
+    def _put(self, *rows: MessageRow) -> None:
+        shelves = self._shelves
+        for row in rows:
+            shelves[row.key >> POSITION_BITS].put(row)
+            self.size_bytes += len(row.packet)
+            if row.expires_s is not None:
+                insort(self._expiring, (row.expires_s, row.key))
 
     def _take(self, first: int, last: int) -> list[MessageRow]:
         queue = first >> POSITION_BITS

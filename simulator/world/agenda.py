@@ -14,7 +14,6 @@ class Agenda:
 
     def __init__(self) -> None:
         self.now_ms = 0
-        self.event_count = 0
         self._heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._entered = 0
 
@@ -34,9 +33,8 @@ class Agenda:
 
     def run_until(self, end_ms: int) -> None:
         """Let everything happen that is due until then; the clock stands at `end_ms` after it."""
-        heap = self._heap
+        heap, pop = self._heap, heapq.heappop
         while heap and heap[0][0] <= end_ms:
-            self.now_ms, _, act, arguments = heapq.heappop(heap)
-            self.event_count += 1
+            self.now_ms, _, act, arguments = pop(heap)
             act(*arguments)
         self.now_ms = max(self.now_ms, end_ms)
