@@ -179,12 +179,17 @@ class Crash:
         """Wait until nothing waits any more, then a little for what must not come."""
         with trio.move_on_after(SETTLE_S):
             while True:
-                if not self._retained() and not any(
-                    flow.consumer.is_in_doubt for flow in self.flows.values()
-                ):
+                if self._is_empty() and not any(flow.consumer.is_in_doubt for flow in self.flows.values()):
                     await trio.sleep(2 * PATIENCE_S)
                     return
                 await trio.sleep(LOOK_S)
+
+    def _is_empty(self) -> bool:
+        """Whether all nodes run, and none had anything on disk when it was last asked."""
+        statuses = self.observer.statuses
+        return len(statuses) == len(self.topology.nodes) and not any(
+            status.stored_bytes for status in statuses.values()
+        )
 
     def _fail(self, why: str) -> None:
         """There is no going on from here."""
@@ -271,7 +276,7 @@ class Crash:
         self.screen.update(nodes, f"{self._elapsed_s():.0f} of {self._span_s:.0f} s, {killed:,} kills")
 
     def _retained(self) -> dict[str, int]:
-        """How many messages wait in the stores, by queue."""
+        """How many messages wait in the stores, by queue. The nodes have stopped."""
         return {
             f"{kind} queue {queue!r} of {name}": count
             for name in self.topology.nodes
@@ -289,6 +294,6 @@ class Crash:
                 yield f"the store of {name} is damaged: {verdict}"
 
     def _look(self, name: str, query: str) -> list[tuple[Any, ...]]:
-        """Ask a node's store, beside the node."""
+        """Ask a node's store."""
         with closing(sqlite3.connect(places.store_path(self.directory, name))) as store:
             return store.execute(query).fetchall()

@@ -27,22 +27,14 @@ ADVICE: Final = {
 }
 """By SQLite's primary result code. What is not listed is the disk's own trouble."""
 
-UNDONE_AFTER: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CONSTRAINT})
+POSTPONED_AFTER: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY})
+"""A transaction that broke off with one of these is known to be undone, and may succeed later."""
 
 
 def primary_code(error: BaseException) -> int | None:
     """SQLite's primary result code, without the detail in the higher bits; None if the error did not come from it."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
     return None if code is None else code & 0xFF
-
-
-def is_undone_after(error: BaseException) -> bool:
-    """Whether the transaction that broke off with this is known to be undone.
-
-    Errors of our own leave SQLite as it was. After a failed flush, say, only opening the file anew can tell.
-    """
-    code = primary_code(error)
-    return code is None or code in UNDONE_AFTER
 
 
 @contextmanager

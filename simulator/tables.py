@@ -2,7 +2,8 @@
 
 The key of a message has its queue in the high bits, so that a queue is one range of the table, and leaves it as one.
 Counts and sizes stand with the queue, so that opening a file reads no messages. The views are for people: they show
-names for numbers, GUIDs as text, and `waiting` says what waits where.
+names for numbers, GUIDs as text, and `waiting` says what waits where, once the node has stopped: of one that runs,
+what is new is in its log alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Final
 from mqproto.effects import POSITION_BITS, IncomingRow, OutcomeRow, OutgoingRow, QueueRow, message_key
 
 APPLICATION_ID: Final = int.from_bytes(b"mqpr")
-LAYOUT: Final = 3
+LAYOUT: Final = 4
 """The file's user_version. A change of SCHEMA raises it."""
 
 LAST_POSITION: Final = 2**POSITION_BITS - 1
@@ -27,6 +28,9 @@ def _guid(column: str) -> str:
 
 SCHEMA: Final = f"""
 CREATE TABLE node (guid BLOB PRIMARY KEY) WITHOUT ROWID;
+-- The first segment of the log that is not here yet, and the number of its first record; whether it was begun.
+CREATE TABLE log (segment INTEGER NOT NULL, record INTEGER NOT NULL, is_begun INTEGER NOT NULL);
+INSERT INTO log VALUES (1, 1, 0);
 
 CREATE TABLE queue (
     queue INTEGER PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL,

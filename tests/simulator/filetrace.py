@@ -160,11 +160,13 @@ def _steps(call: str, arguments: str, result: int, folder: str, names: set[str])
             yield Created(name)
     elif call == "write" and arguments.startswith("1<"):
         yield Said(bytes.fromhex(texts[0].replace("\\x", "")).decode())
-    elif call == "pwrite64" and of_file is not None:
-        data = bytes.fromhex(texts[0].replace("\\x", ""))
+    elif call in ("pwrite64", "pwritev", "pwritev2") and of_file is not None:
+        data = bytes.fromhex("".join(texts).replace("\\x", ""))
         if len(data) < result:
             raise ValueError(f"{result} bytes are written, of which the trace has {len(data)}")
-        yield Written(name_of(_path(of_file[2])), int(arguments.rpartition(", ")[2]), data[:result])
+        # Behind the bytes stand how many pieces or bytes they are, the offset, and for pwritev2 a word of flags.
+        offset = arguments.rpartition('"')[2].split(", ")[-2 if call == "pwritev2" else -1]
+        yield Written(name_of(_path(of_file[2])), int(offset), data[:result])
     elif call == "ftruncate" and of_file is not None:
         yield Truncated(name_of(_path(of_file[2])), int(of_file[3]))
     elif call in ("fsync", "fdatasync") and of_file is not None:

@@ -2,7 +2,7 @@
 
 Messages come, move and go, sequences advance, as a node's core would have it. The process goes on from where the store
 has come to, and lives several lives, as a node that is stopped or killed does: every second one ends without closing
-the store, so the next finds its log.
+the store, so the next finds its log. The log is small, so that it goes to the tables all the time.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Final
+
+import pytest
 
 from mqproto.effects import (
     FinalAckKept,
@@ -28,7 +30,8 @@ from mqproto.effects import (
 )
 from mqproto.wire.guid import Guid
 from simulator.randomness import chance
-from simulator.storage import Store
+from simulator.storage import Limits, Store, segments
+from simulator.storage.base import Tables
 
 NODE: Final = Guid(bytes(range(16)))
 NEIGHBOUR: Final = Guid(bytes(range(16, 32)))
@@ -44,7 +47,12 @@ SIZES_BYTES: Final = (40, 300, 1_200, 3_000, 20_000)
 LIFE: Final = 12
 """So many transactions are committed before the process ends and another goes on."""
 CHECKPOINT_PAGES: Final = 40
-"""How long the log gets before its pages move to the file. A node's own limit takes 32 MiB to reach."""
+"""How long SQLite's own log gets before its pages move to the file. A node's limit takes 4 MiB to reach."""
+LIMITS: Final = Limits(
+    segment_bytes=12_000, segments=2, memory_bytes=60_000, slice_messages=5, slice_bytes=8_000
+)
+LEFT_OUT: Final = ("log", "names", "tables")
+"""What a store can leave out that does not flush all it should: its log, the folder, SQLite's log."""
 
 
 def series(seed: int, length: int) -> Iterator[Writes]:
@@ -123,29 +131,40 @@ def _expiry(dice: Random, number: int) -> int | None:
     return number + dice.randrange(20) if dice.random() < 0.5 else None
 
 
-def live(path: Path, transactions: list[tuple[int, Writes]], synchronous: str, *, closes: bool) -> None:
+def leave_out(flush: str) -> None:
+    """Have stores no longer flush one of LEFT_OUT."""
+    patch = pytest.MonkeyPatch()
+    if flush == "log":
+        patch.setattr(segments, "flush", lambda file: None)
+    elif flush == "names":
+        patch.setattr(segments, "flush_folder", lambda folder: None)
+    elif flush == "tables":
+        transaction = Tables.transaction
+        patch.setattr(Tables, "transaction", lambda tables, flushed: transaction(tables, flushed=False))
+
+
+def live(path: Path, transactions: list[tuple[int, Writes]], *, closes: bool) -> None:
     """Commit transactions, and say so after each."""
-    store = Store(path, NODE)
-    store._db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}").close()
-    if synchronous:
-        store._db.execute(f"PRAGMA synchronous = {synchronous}").close()
+    opened = Store(path, NODE, limits=LIMITS)
+    opened._tables.db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}").close()
     for number, writes in transactions:
-        store.commit(writes)
+        opened.commit(writes)
         os.write(1, b"committed %d\n" % number)
     if closes:
-        store.close()
+        opened.close()
 
 
-def main(path: Path, seed: int, length: int, synchronous: str) -> None:
+def main(path: Path, seed: int, length: int, left_out: str) -> None:
     """Live one life after the other, each in a process of its own."""
+    leave_out(left_out)
     transactions = list(enumerate(series(seed, length), start=1))
-    with Store(path, NODE) as store:
-        state = store.load()
+    with Store(path, NODE) as opened:
+        state = opened.load()
     begun = state.counters.get("number", 0) + 1 if state.queues else 0
     for first in range(begun, length, LIFE):
         process = os.fork()
         if process == 0:
-            live(path, transactions[first : first + LIFE], synchronous, closes=first // LIFE % 2 == 0)
+            live(path, transactions[first : first + LIFE], closes=first // LIFE % 2 == 0)
             os._exit(0)
         _, status = os.waitpid(process, 0)
         if status:

@@ -58,8 +58,8 @@ def stores_in(folder: Path) -> list[Path]:
 
 
 def remove_store(path: Path) -> None:
-    for ending in ("", "-wal", "-shm", "-journal"):
-        Path(f"{path}{ending}").unlink(missing_ok=True)
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
 
 
 async def test_a_node_that_does_not_come_back_ends_the_run_with_its_reason(

@@ -1,6 +1,6 @@
 """The disk in memory where SQLite's store cannot be asked: a crash within a commit, and room that ends.
 
-That it keeps what SQLite's store keeps, test_storage.py holds for any transactions.
+That it keeps what the store on disk keeps, storage/test_store.py holds for any transactions.
 """
 
 from __future__ import annotations

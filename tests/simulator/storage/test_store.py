@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -22,8 +23,6 @@ from mqproto.effects import (
     FinalAckKept,
     IdentifierRow,
     IncomingRow,
-    MessageRow,
-    OutcomeRow,
     OutgoingRow,
     QueueKind,
     QueueRow,
@@ -36,39 +35,32 @@ from mqproto.effects import (
 )
 from mqproto.wire.guid import NULL_GUID, Guid, guid_text
 from simulator.disk import Disk
-from simulator.storage import Store, joined
+from simulator.storage import Limits, Store, segments
+from simulator.storage.recent import joined
 from simulator.storeerrors import StoreError
 from simulator.tables import LAST_POSITION, LAYOUT
 from tests.conformance import ROOT
 from tests.memory import memory_folder
-
-NODE = Guid(bytes(range(16)))
-NEIGHBOUR = Guid(bytes(range(16, 32)))
-LOCAL, HELD, FINAL, SEQUENCE, URGENT, ORDER = 1, 2, 3, 4, 5, 6
-QUEUES = [
-    QueueRow(LOCAL, QueueKind.LOCAL, "orders"),
-    QueueRow(HELD, QueueKind.HELD, "orders, early"),
-    QueueRow(FINAL, QueueKind.FINAL, "invoices, acknowledged"),
-    QueueRow(SEQUENCE, QueueKind.SEQUENCE, "invoices"),
-    QueueRow(URGENT, QueueKind.LOCAL, "orders", priority=7),
-    QueueRow(ORDER, QueueKind.ORDER, "order_queue$"),
-]
-EVERYTHING = ReadExpired(10_000)
-
-
-def one(
-    number: int,
-    packet: bytes = b"packet",
-    queue: int = 1,
-    *,
-    final_ack: bool = False,
-    expires_s: int | None = None,
-) -> MessageRow:
-    return MessageRow(message_key(queue, number), packet, number, final_ack, expires_s)
-
-
-def numbers(store: Store, queue: int = 1) -> list[int]:
-    return [position for position, _, _ in store.read(ReadPage(queue, 0, 10_000, 2**30, ReadBy.WINDOW))]
+from tests.simulator.storage.batches import (
+    EVERYTHING,
+    FINAL,
+    FINAL_NAME,
+    HELD,
+    LOCAL,
+    NEIGHBOUR,
+    NODE,
+    QUEUES,
+    SEQUENCE,
+    TINY,
+    URGENT,
+    batches,
+    deadlines,
+    guids,
+    in_order,
+    messages_in,
+    numbers,
+    one,
+)
 
 
 @pytest.fixture
@@ -84,81 +76,47 @@ def store(path: Path) -> Iterator[Store]:
         yield store
 
 
-positions = st.integers(0, 40)
-integers = st.integers(0, 2**32 - 1)
-guids = st.sampled_from([NODE, NEIGHBOUR])
-deadlines = st.none() | st.integers(0, 5)
-outgoing_rows = st.builds(OutgoingRow, st.integers(1, 4), guids, *[integers] * 7)
-incoming_rows = st.builds(IncomingRow, guids, st.just(1), *[integers] * 5, st.text(max_size=9))
-
-
-outcome_rows = st.builds(
-    OutcomeRow,
-    st.sampled_from([b"one", b"other"]),
-    st.integers(0, 3),
-    st.binary(max_size=9),
-    st.booleans(),
-    integers,
-)
-
-
-@st.composite
-def batches(draw: st.DrawFn, there: set[int], fresh: Iterator[int]) -> Writes:
-    """One transaction of all that may be in one, over messages that are there. Its keys are new."""
-    writes = Writes()
-    for known in draw(st.lists(st.sampled_from(QUEUES), unique=True, max_size=2)):
-        writes.queues.append(known._replace(on_hold=draw(st.booleans())))
-    for _ in range(draw(st.integers(0, 6))):
-        queue = draw(st.sampled_from([LOCAL, HELD, SEQUENCE, URGENT, ORDER]))
-        packet, final_ack, expires_s = draw(st.binary(max_size=40)), draw(st.booleans()), draw(deadlines)
-        writes.messages.append(one(next(fresh), packet, queue, final_ack=final_ack, expires_s=expires_s))
-    if draw(st.booleans()):
-        first, last = message_key(SEQUENCE, draw(positions)), message_key(SEQUENCE, draw(positions))
-        writes.finals.append(FinalAckKept(first, last, FINAL))
-    movable = sorted(k for k in there | {message.key for message in writes.messages} if k >> 40 == HELD)
-    for old in draw(st.lists(st.sampled_from(movable), unique=True, max_size=3)) if movable else []:
-        writes.moves.append((old, message_key(LOCAL, next(fresh)), draw(deadlines)))
-    for _ in range(draw(st.integers(0, 3))):
-        writes.remove(draw(st.integers(1, len(QUEUES))), draw(positions), draw(positions))
-    ever = sorted(there | {message.key for message in writes.messages})
-    writes.lasting = draw(st.lists(st.sampled_from(ever), max_size=3)) if ever else []
-    writes.outgoing = {row.queue: row for row in draw(st.lists(outgoing_rows, max_size=4))}
-    writes.incoming = {(row.source, row.queue): row for row in draw(st.lists(incoming_rows, max_size=2))}
-    writes.counters = draw(st.dictionaries(st.sampled_from(["ceiling", "time_stamp"]), integers))
-    writes.forgotten_invokers = draw(st.lists(st.sampled_from([b"one", b"other"]), max_size=1))
-    rows = draw(st.lists(outcome_rows, max_size=4))
-    writes.outcomes = {(row.invoker, row.identifier): row if draw(st.booleans()) else None for row in rows}
-    return writes
-
-
-def in_order(state: StoredState) -> StoredState:
-    """The same state; of its tables without an order of their own, sorted."""
-    state.outgoing.sort()
-    state.incoming.sort()
-    state.outcomes.sort()
-    return state
-
-
 @given(data=st.data())
 def test_the_store_keeps_what_one_in_memory_would_over_any_transactions_and_restarts(
     data: st.DataObject,
 ) -> None:
+    limits = data.draw(st.sampled_from([TINY, TINY._replace(segments=1), Limits()]), label="limits")
     model, fresh = Disk(), count(1)
     model.commit(Writes(queues=QUEUES))
-    with memory_folder() as folder:
-        path = Path(folder, "a.sqlite")
-        with Store(path, NODE) as store:
-            store.commit(Writes(queues=QUEUES))
-        for _ in range(data.draw(st.integers(1, 3), label="restarts")):
-            with Store(path, NODE) as store:
-                assert store.size_bytes == model.size_bytes
-                for _ in range(data.draw(st.integers(1, 3), label="batches")):
-                    writes = data.draw(batches(set(model.messages), fresh))
-                    store.commit(writes)
-                    model.commit(writes)
-                    assert in_order(store.load()) == in_order(model.load())
-                    assert store.read(EVERYTHING) == model.read(EVERYTHING)
-                    assert store.size_bytes == model.size_bytes
+    with memory_folder() as name:
+        folder = Path(name, "0")
+        folder.mkdir()
+        store = Store(folder / "a.sqlite", NODE, limits=limits)
+        store.commit(Writes(queues=QUEUES))
+        for number in range(1, data.draw(st.integers(1, 12), label="transactions") + 1):
+            writes = data.draw(batches(set(model.messages), fresh))
+            store.commit(writes)
+            model.commit(writes)
+            next_step = data.draw(st.sampled_from(["", "", "", "load", "close", "kill"]), label="then")
+            if next_step == "close":
+                store.close()
+                assert [path.name for path in folder.iterdir() if "-log-" in path.name] == []
+                store = Store(folder / "a.sqlite", NODE, limits=limits)
+            elif next_step == "kill":
+                # What a process leaves that is killed: its files, as they are.
+                copy = shutil.copytree(folder, Path(name, str(number)))
+                store.close()
+                folder = copy
+                store = Store(folder / "a.sqlite", NODE, limits=limits)
+            assert messages_in(store) == messages_in(model)
+            assert store.size_bytes == model.size_bytes
+            assert store.unread() == ({FINAL_NAME: model.count(FINAL)} if model.count(FINAL) else {})
+            if next_step:
+                assert in_order(store.load()) == in_order(model.load())
+        if data.draw(st.booleans(), label="found by message_id"):
+            message_id = data.draw(st.integers(1, 20))
+            assert store.find(message_id) == [
+                (key, row.packet) for key, row in model.messages.items() if row.message_id == message_id
+            ]
+        store.close()
+        with Store(folder / "a.sqlite", NODE) as again:
+            assert in_order(again.load()) == in_order(model.load())
+            assert messages_in(again) == messages_in(model)
 
 
 @given(
@@ -167,13 +125,14 @@ def test_the_store_keeps_what_one_in_memory_would_over_any_transactions_and_rest
     ),
     limit=st.integers(1, 6),
     forget_after_s=st.none() | st.integers(0, 9),
+    looks=st.booleans(),
 )
 def test_of_identifiers_the_newest_are_kept_and_one_that_comes_again_is_new(
-    commits: list[list[tuple[Guid, int, int]]], limit: int, forget_after_s: int | None
+    commits: list[list[tuple[Guid, int, int]]], limit: int, forget_after_s: int | None, looks: bool
 ) -> None:
     known: dict[tuple[Guid, int], IdentifierRow] = {}
     time_s = 100
-    with memory_folder() as folder, Store(Path(folder, "a.sqlite"), NODE, limit) as store:
+    with memory_folder() as folder, Store(Path(folder, "a.sqlite"), NODE, limit, TINY) as store:
         for identifiers in commits:
             writes = Writes()
             for source, ordinal, later_s in identifiers:
@@ -187,8 +146,10 @@ def test_of_identifiers_the_newest_are_kept_and_one_that_comes_again_is_new(
                     key: row for key, row in known.items() if row.time_stamp_s >= time_s - forget_after_s
                 }
             store.commit(writes)
-            assert store.load().identifiers == list(known.values())[-limit:]
-        [(stored,)] = store._db.execute("SELECT count(*) FROM message_id").fetchall()
+            if looks:
+                assert store.load().identifiers == list(known.values())[-limit:]
+        assert store.load().identifiers == list(known.values())[-limit:]
+        [(stored,)] = store._tables.db.execute("SELECT count(*) FROM message_id").fetchall()
         assert stored <= limit + max(limit // 4, 1)
 
 
@@ -336,104 +297,36 @@ def test_a_batch_that_cannot_be_is_a_bug_leaves_nothing_and_the_store_goes_on(
         assert again.size_bytes == store.size_bytes == 12
 
 
-LOOP = """
-import os, random, signal, sys
-from pathlib import Path
-from mqproto.effects import *
-from simulator.storage import Store
-
-path, seed = Path(sys.argv[1]), int(sys.argv[2])
-dice = random.Random(seed)
-store = Store(path, bytes(range(16)))
-batch = store.load().counters.get("batch", 0)
-steps = dice.randrange(1, 6_000)
-
-def killed_after_so_many_steps_of_the_database():
-    global steps
-    steps -= 1
-    if steps == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return 0
-
-store._db.set_progress_handler(killed_after_so_many_steps_of_the_database, 1)
-while True:
-    batch += 1
-    first = message_key(1, 100 * batch)
-    writes = Writes(
-        messages=[MessageRow(first + i, bytes(1200), i, False) for i in range(batch % 40 + 1)],
-        incoming={(bytes(16), 1): IncomingRow(bytes(16), 1, 0, 0, batch, 0, 0, "")},
-        counters={"batch": batch},
-    )
-    if batch > 3:
-        writes.remove(1, 100 * (batch - 3), 100 * (batch - 3) + 99)
-    store.commit(writes)
-    os.write(1, b"%d\\n" % batch)
-"""
+def commit_until_it_fails(store: Store, size_bytes: int) -> None:
+    for number in range(1, 100):
+        store.commit(Writes(messages=[one(number, bytes(size_bytes))]))
 
 
-def test_a_killed_process_leaves_exactly_the_batches_that_were_committed(path: Path) -> None:
-    with Store(path, NODE) as store:
+def test_a_full_disk_is_no_trouble_while_the_log_has_room_and_told_when_that_ends(path: Path) -> None:
+    with Store(path, NODE, limits=TINY) as store:
         store.commit(Writes(queues=QUEUES))
-    committed: list[int] = []
-    for seed in range(12):
-        done = subprocess.run(
-            [sys.executable, "-c", LOOP, path, str(seed)], cwd=ROOT, capture_output=True, text=True
-        )
-        assert done.returncode == -9, done.stderr
-        said = [int(line) for line in done.stdout.split()]
-        with Store(path, NODE) as store:
-            state = store.load()
-            found = numbers(store)
-        batch = state.counters.get("batch", 0)
-        assert batch - (said or committed or [0])[-1] in (0, 1), f"seed {seed}"
-        kept = range(max(1, batch - 2), batch + 1)
-        assert found == [100 * kept_batch + i for kept_batch in kept for i in range(kept_batch % 40 + 1)]
-        assert state.queues[0].message_count == len(found)
-        assert [row.number for row in state.incoming] == ([batch] if batch else [])
-        committed.append(batch)
-    assert len(set(committed)) > 6, "the kills are too early to show anything"
+        [(pages,)] = store._tables.db.execute("PRAGMA page_count").fetchall()
+        store._tables.db.execute(f"PRAGMA max_page_count = {pages + 2}").fetchall()
+        with pytest.raises(StoreError, match="disk is full: make room"):
+            commit_until_it_fails(store, 5_000)
+        committed = len(numbers(store))
+        assert committed > 2
+        assert store.size_bytes == 5_000 * committed
+        store._tables.db.execute("PRAGMA max_page_count = 1000000").fetchall()
+        store.commit(Writes(messages=[one(101)]))
+        assert numbers(store) == [*range(1, committed + 1), 101]
+    with Store(path, NODE) as again:
+        assert numbers(again) == [*range(1, committed + 1), 101]
 
 
-@pytest.fixture(scope="module")
-def log_of_five(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes, list[int]]:
-    """A store's file and its log, and how long the log was after each of five batches of one message."""
-    path = tmp_path_factory.mktemp("log") / "a.sqlite"
-    log = Path(f"{path}-wal")
-    lengths = []
+def test_what_the_tables_cannot_take_when_the_store_is_closed_stays_in_the_log(path: Path) -> None:
     with Store(path, NODE) as store:
-        store.commit(Writes(queues=QUEUES))
-        for number in range(1, 6):
-            store.commit(Writes(messages=[one(number, bytes(3_000))]))
-            lengths.append(log.stat().st_size)
-        return path.read_bytes(), log.read_bytes(), lengths
-
-
-@given(data=st.data())
-def test_a_log_that_was_cut_or_garbled_anywhere_holds_the_batches_before_that(
-    log_of_five: tuple[bytes, bytes, list[int]], data: st.DataObject
-) -> None:
-    content, log, lengths = log_of_five
-    cut = data.draw(st.integers(lengths[0], len(log)), label="cut")
-    left = log[:cut] + data.draw(st.binary(max_size=100), label="what stands behind the cut")
-    differing = (at for at, (was, now) in enumerate(zip(log, left, strict=False)) if was != now)
-    intact = next(differing, len(left))
-    with memory_folder() as folder:
-        path = Path(folder, "a.sqlite")
-        path.write_bytes(content)
-        Path(f"{path}-wal").write_bytes(left)
-        with Store(path, NODE) as store:
-            assert numbers(store) == list(range(1, sum(length <= intact for length in lengths) + 1))
-
-
-def test_a_full_disk_is_told_and_when_there_is_room_again_the_store_goes_on(store: Store) -> None:
-    [(pages,)] = store._db.execute("PRAGMA page_count").fetchall()
-    store._db.execute(f"PRAGMA max_page_count = {pages + 2}").fetchall()
-    with pytest.raises(StoreError, match="disk is full: make room"):
-        store.commit(Writes(messages=[one(number, bytes(5_000)) for number in range(2, 12)]))
-    assert (numbers(store), store.size_bytes) == ([1], 6)
-    store._db.execute("PRAGMA max_page_count = 1000000").fetchall()
-    store.commit(Writes(messages=[one(2)]))
-    assert numbers(store) == [1, 2]
+        store.commit(Writes(queues=QUEUES, messages=[one(1, bytes(50_000))]))
+        store._tables.db.execute("PRAGMA max_page_count = 1").fetchall()
+    assert Path(f"{path}-log-000001").stat().st_size > 50_000
+    with Store(path, NODE) as again:
+        assert numbers(again) == [1]
+        assert not Path(f"{path}-log-000001").exists()
 
 
 @contextmanager
@@ -466,7 +359,7 @@ def test_a_second_store_on_an_open_file_is_refused_here_and_in_another_process_b
     for name in (path, other_name):
         with pytest.raises(StoreError, match="another node has it open: stop that one first"):
             Store(name, NODE)
-    code = "import sys, simulator.storage as s; s.Store(s.Path(sys.argv[1]), bytes(range(16)))"
+    code = "import pathlib, sys, simulator.storage as s; s.Store(pathlib.Path(sys.argv[1]), bytes(range(16)))"
     done = subprocess.run([sys.executable, "-c", code, path], cwd=ROOT, capture_output=True, text=True)
     assert "StoreError" in done.stderr
     assert "another node has it open" in done.stderr
@@ -538,10 +431,10 @@ def test_a_store_that_makes_no_sense_is_called_damaged(store: Store, path: Path,
         Writes(queues=[QueueRow(1, QueueKind.LOCAL, "orders"), QueueRow(2, QueueKind.SEQUENCE, "x")])
     )
     store.commit(Writes(outgoing={2: OutgoingRow(2, NULL_GUID, 1, 1, 0, 1, 0, 0, 0)}))
+    store.close()
     with closing(sqlite3.connect(path)) as db, db:
         db.execute(damage)
-    with pytest.raises(StoreError, match="it is damaged: put back a copy"):
-        store.load()
+    assert "it is damaged: put back a copy" in refused(path)
 
 
 def test_a_missing_folder_and_a_folder_in_the_files_place_are_told(tmp_path: Path) -> None:
@@ -585,15 +478,18 @@ def test_a_creation_that_was_broken_off_is_made_good(path: Path) -> None:
         assert store.load() == StoredState()
 
 
-def test_each_commit_is_flushed(store: Store) -> None:
-    settings = {
-        name: store._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")
-    }
-    assert settings == {"journal_mode": "wal", "synchronous": 2}
-    assert store._db.execute("PRAGMA page_size").fetchone() == (8192,)
+def test_each_commit_is_flushed_once_before_it_returns(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(segments, "flush", lambda file: said.append("flushed"))
+    before = store.flush_count
+    for number in range(2, 5):
+        store.commit(Writes(messages=[one(number)]))
+        said.append(f"committed {number}")
+    assert said == [word for number in range(2, 5) for word in ("flushed", f"committed {number}")]
+    assert store.flush_count == before + 3
 
 
-def test_people_can_look_on_with_sqlite_while_the_node_runs(store: Store, path: Path) -> None:
+def test_of_a_node_that_has_stopped_sqlite_tells_all(store: Store, path: Path) -> None:
     store.commit(
         Writes(
             messages=[one(7, b"seven")],
@@ -601,6 +497,7 @@ def test_people_can_look_on_with_sqlite_while_the_node_runs(store: Store, path: 
             incoming={(NULL_GUID, 1): IncomingRow(NULL_GUID, 1, 5, 6, 7, 0, 86_400, "")},
         )
     )
+    store.close()
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as shell:
         assert shell.execute("SELECT kind, name, messages, bytes FROM waiting").fetchall() == [
             ("local", "orders", 2, 11)
@@ -615,17 +512,32 @@ def test_people_can_look_on_with_sqlite_while_the_node_runs(store: Store, path: 
         assert shell.execute("SELECT source, queue, last_access FROM incoming").fetchall() == [
             (guid_text(NULL_GUID), "orders", "1970-01-02 00:00:00")
         ]
-        store.commit(Writes(messages=[one(8)]))
-        assert shell.execute("SELECT messages FROM waiting").fetchall() == [(3,)]
 
 
-def test_another_program_that_writes_for_long_is_told_and_the_store_goes_on_after_it(
-    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store._db.execute("PRAGMA busy_timeout = 1").fetchall()
-    with closing(sqlite3.connect(path, isolation_level=None)) as shell:
-        shell.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreError, match="another program is writing to it"):
-            store.commit(Writes(messages=[one(2)]))
-    store.commit(Writes(messages=[one(2)]))
-    assert numbers(store) == [1, 2]
+def test_people_can_look_on_with_sqlite_while_the_node_runs(path: Path) -> None:
+    with Store(path, NODE, limits=TINY) as store:
+        store.commit(Writes(queues=QUEUES))
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as shell:
+            shell.execute("BEGIN")
+            seen = shell.execute("SELECT count(*) FROM messages").fetchall()
+            for number in range(1, 30):
+                store.commit(Writes(messages=[one(number, bytes(200))]))
+            assert shell.execute("SELECT count(*) FROM messages").fetchall() == seen
+            shell.execute("COMMIT")
+            [(messages,)] = shell.execute("SELECT messages FROM waiting").fetchall()
+            assert 10 < messages < 29
+        assert numbers(store) == [*range(1, 30)]
+
+
+def test_another_program_that_writes_for_long_is_told_and_the_store_goes_on_after_it(path: Path) -> None:
+    with Store(path, NODE, limits=TINY) as store:
+        store.commit(Writes(queues=QUEUES))
+        store._tables.db.execute("PRAGMA busy_timeout = 0").fetchall()
+        with closing(sqlite3.connect(path, isolation_level=None)) as shell:
+            shell.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StoreError, match="another program is writing to it"):
+                commit_until_it_fails(store, 200)
+        committed = len(numbers(store))
+        assert committed > 10
+        store.commit(Writes(messages=[one(201)]))
+        assert numbers(store) == [*range(1, committed + 1), 201]

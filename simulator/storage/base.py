@@ -1,0 +1,426 @@
+"""The tables of a node's store: one SQLite file, one connection.
+
+A transaction is on disk when it ends only if that was asked for; else it may be lost with the power, together with all
+that came after it. The log has what matters of it as long as that can happen.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from mqproto.effects import (
+    POSITION_BITS,
+    IdentifierRow,
+    IncomingRow,
+    MessageRow,
+    OutcomeRow,
+    OutgoingRow,
+    QueueKind,
+    QueueRow,
+    StoredQueue,
+    StoredState,
+)
+from mqproto.wire.guid import Guid, guid_text
+from simulator.storage.recent import Recent, RecentStates, Size, joined
+from simulator.storeerrors import ADVICE, StoreError, primary_code
+from simulator.tables import (
+    APPLICATION_ID,
+    INSERT_MESSAGE,
+    LAST_POSITION,
+    LAYOUT,
+    REPLACE_IDENTIFIER,
+    SCHEMA,
+    UPSERT_COUNTER,
+    UPSERT_INCOMING,
+    UPSERT_OUTCOME,
+    UPSERT_OUTGOING,
+    UPSERT_QUEUE,
+    keys_of,
+)
+
+PRAGMAS: Final = (
+    "page_size = 8192",
+    # macOS flushes to the disk itself only if asked in so many words.
+    "fullfsync = ON",
+    "checkpoint_fullfsync = ON",
+    # 4 MiB of SQLite's own log, then its pages move to their places in the file: often, so that it never takes long.
+    "wal_autocheckpoint = 500",
+    "cache_size = -16384",
+    # Some builds wipe what is deleted, with zeros; that costs a tenth, and the log has the bytes anyway.
+    "secure_delete = OFF",
+)
+BUSY_S: Final = 1.0
+"""How long another program's write to the file may hold us up when we open it."""
+BUSY_RUNNING_MS: Final = 10
+"""How long when we run: what is to be written can wait, and the node's neighbours not."""
+
+MESSAGE_COLUMNS: Final = "key, packet, message_id, final_ack, expires_s"
+
+
+class Mark(NamedTuple):
+    """Where the log begins.
+
+    segment: the first whose records the tables lack, or may lack.
+    record: the number of its first record.
+    is_begun: whether that segment was begun, so that it must be there.
+    """
+
+    segment: int
+    record: int
+    is_begun: bool
+
+
+class Tables:
+    """The tables of one queue manager's store. The caller has the store's lock.
+
+    Args:
+        path: the file; it is made if it is not there.
+        node: the queue manager's GUID. A file that belongs to another is refused.
+        remove_duplicate_size: how many identifiers of messages that came are kept.
+
+    Raises:
+        StoreError, sqlite3.Error: the file cannot be had, or is not this node's.
+    """
+
+    def __init__(self, path: Path, node: Guid, remove_duplicate_size: int) -> None:
+        self.path = path
+        self._remove_duplicate_size = remove_duplicate_size
+        self._untrimmed = 0
+        self.db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+        try:
+            self._set_up(node)
+            self._last_keys = {
+                queue: self._last_key(queue) for (queue,) in self._rows("SELECT queue FROM queue")
+            }
+        except BaseException:
+            self.db.close()
+            raise
+
+    def close(self) -> None:
+        """Give the file free."""
+        self.db.close()
+
+    # Writing
+
+    @contextmanager
+    def transaction(self, *, flushed: bool) -> Iterator[None]:
+        """All that is written within, or nothing if anything raises.
+
+        Args:
+            flushed: it is on disk when it ends, and with it all that came before.
+
+        Raises:
+            sqlite3.Error: nothing of it is there.
+        """
+        # With NORMAL, SQLite flushes its log only before a checkpoint. With FULL, also after a commit: all of that
+        # log, so what earlier commits have put there too.
+        self.db.execute(f"PRAGMA synchronous = {'FULL' if flushed else 'NORMAL'}").close()
+        self.db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.db.execute("COMMIT")
+        except BaseException:
+            if self.db.in_transaction:
+                self.db.execute("ROLLBACK")
+            raise
+
+    def take_over(self, recent: Recent, mark: Mark) -> None:
+        """Have all of it on disk here, so that the log can begin anew. It may be here already, all or part.
+
+        Raises:
+            sqlite3.Error: nothing has changed.
+        """
+        rows = recent.messages.rows
+        there = {
+            key
+            for first, last in joined((key, key) for key in rows if self.may_have(key))
+            for key in self.sizes(first, last)
+        }
+        with self.transaction(flushed=True):
+            self.put_queues(recent.states.queues.values())
+            self.insert([rows[key] for key in sorted(rows.keys() - there)])
+            self.remove(recent.gone)
+            self.make_lasting(recent.lasting)
+            self.make_lasting(key for key in there if rows[key].expires_s is None)
+            self.put_identifiers(list(recent.states.identifiers.values()), recent.states.identifiers_before_s)
+            self.put_states(recent.states)
+            self.put_mark(mark)
+
+    def insert(self, rows: list[MessageRow]) -> None:
+        """Add messages, which are not there."""
+        self.db.executemany(INSERT_MESSAGE, rows)
+        for queue, group in groupby(rows, lambda row: row[0] >> POSITION_BITS):
+            added = list(group)
+            self._count(
+                queue,
+                len(added),
+                sum([len(row.packet) for row in added]),
+                sum([row.final_ack for row in added]),
+            )
+            last = max([row.key for row in added])
+            self._last_keys[queue] = max(self._last_keys.get(queue, 0), last)
+
+    def remove(self, sizes: dict[int, Size]) -> None:
+        """Remove messages, which are there, by key."""
+        self.db.executemany(
+            "DELETE FROM message WHERE key BETWEEN ? AND ?", joined((key, key) for key in sizes)
+        )
+        for queue, group in groupby(sorted(sizes), lambda key: key >> POSITION_BITS):
+            gone = [sizes[key] for key in group]
+            self._count(
+                queue,
+                -len(gone),
+                -sum([size.size_bytes for size in gone]),
+                -sum([size.final_ack for size in gone]),
+            )
+
+    def make_lasting(self, keys: Iterable[int]) -> None:
+        """Messages that expire no more, if they are there."""
+        self.db.executemany("UPDATE message SET expires_s = NULL WHERE key = ?", [(key,) for key in keys])
+
+    def put_queues(self, rows: Iterable[QueueRow]) -> None:
+        """Queues that exist from now on."""
+        self.db.executemany(UPSERT_QUEUE, list(rows))
+
+    def put_identifiers(self, rows: list[IdentifierRow], before_s: int | None) -> None:
+        """Forget those before a time, then add these."""
+        if before_s is not None:
+            self.db.execute("DELETE FROM message_id WHERE time_stamp_s < ?", (before_s,))
+        if rows:
+            self.db.executemany(REPLACE_IDENTIFIER, rows)
+            self._trim_identifiers(len(rows))
+
+    def put_states(self, states: RecentStates) -> None:
+        """All else, but for queues and identifiers."""
+        run_many = self.db.executemany
+        run_many(UPSERT_OUTGOING, list(states.outgoing.values()))
+        run_many(UPSERT_INCOMING, list(states.incoming.values()))
+        run_many(UPSERT_COUNTER, list(states.counters.items()))
+        run_many("DELETE FROM outcome WHERE invoker = ?", [(each,) for each in states.forgotten_invokers])
+        gone = [name for name, row in states.outcomes.items() if row is None]
+        run_many("DELETE FROM outcome WHERE invoker = ? AND identifier = ?", gone)
+        run_many(UPSERT_OUTCOME, [row for row in states.outcomes.values() if row is not None])
+
+    def put_mark(self, mark: Mark) -> None:
+        """Where the log begins from now on."""
+        self.db.execute("UPDATE log SET segment = ?, record = ?, is_begun = ?", mark)
+
+    def _count(self, queue: int, count: int, size_bytes: int, final_ack_count: int) -> None:
+        self.db.execute(
+            "UPDATE queue SET message_count = message_count + ?, size_bytes = size_bytes + ?,"
+            " final_ack_count = final_ack_count + ? WHERE queue = ?",
+            (count, size_bytes, final_ack_count, queue),
+        )
+
+    def _trim_identifiers(self, added: int) -> None:
+        """Forget all but the newest identifiers, once a quarter too many has come, for counting them takes time."""
+        self._untrimmed += added
+        if self._untrimmed > self._remove_duplicate_size // 4:
+            self._untrimmed = 0
+            self.db.execute(
+                "DELETE FROM message_id WHERE arrival <="
+                " (SELECT arrival FROM message_id ORDER BY arrival DESC LIMIT 1 OFFSET ?)",
+                (self._remove_duplicate_size,),
+            )
+
+    # Reading
+
+    def mark(self) -> Mark:
+        """Where the log begins."""
+        [(segment, record, is_begun)] = self._rows("SELECT segment, record, is_begun FROM log")
+        return Mark(segment, record, bool(is_begun))
+
+    def size_bytes(self) -> int:
+        """What all messages take, without what SQLite needs for them."""
+        [(size_bytes,)] = self._rows("SELECT coalesce(sum(size_bytes), 0) FROM queue")
+        assert isinstance(size_bytes, int)
+        return size_bytes
+
+    def counts(self, kind: QueueKind) -> dict[int, int]:
+        """How many messages the queues of one kind have."""
+        return dict(self._rows("SELECT queue, message_count FROM queue WHERE kind = ?", (kind,)))
+
+    def queues(self) -> list[QueueRow]:
+        """All queues that were declared."""
+        return [
+            QueueRow(queue, QueueKind(kind), name, priority, bool(on_hold))
+            for queue, kind, name, priority, on_hold in self._rows(
+                "SELECT queue, kind, name, priority, on_hold FROM queue"
+            )
+        ]
+
+    def may_have(self, first: int) -> bool:
+        """Whether a message with this key or a higher one of its queue can be there; asks no file."""
+        return first <= self._last_keys.get(first >> POSITION_BITS, -1)
+
+    def sizes(self, first: int, last: int) -> dict[int, Size]:
+        """The messages with keys from first to last, without their packets."""
+        found = "SELECT key, length(packet), final_ack FROM message WHERE key BETWEEN ? AND ?"
+        return {
+            key: Size(size_bytes, bool(final_ack))
+            for key, size_bytes, final_ack in self.db.execute(found, (first, last))
+        }
+
+    def between(self, first: int, last: int) -> Generator[MessageRow]:
+        """The messages with keys from first to last, in order. Close the iterator."""
+        with closing(
+            self.db.execute(
+                f"SELECT {MESSAGE_COLUMNS} FROM message WHERE key BETWEEN ? AND ? ORDER BY key", (first, last)
+            )
+        ) as found:
+            for key, packet, message_id, final_ack, expires_s in found:
+                yield MessageRow(key, packet, message_id, bool(final_ack), expires_s)
+
+    def expiring(self) -> Generator[tuple[int, int]]:
+        """`expires_s` and key of the messages that have one, in order. Close the iterator."""
+        with closing(
+            self.db.execute(
+                "SELECT expires_s, key FROM message WHERE expires_s IS NOT NULL ORDER BY expires_s, key"
+            )
+        ) as found:
+            yield from found
+
+    def load(self) -> StoredState:
+        """All that a queue manager must know to start, if the log is empty."""
+        queues = [self._stored_queue(*row) for row in self._rows("SELECT * FROM queue ORDER BY queue")]
+        newest_first = self._rows(
+            "SELECT source, ordinal, time_stamp_s FROM message_id ORDER BY arrival DESC LIMIT ?",
+            (self._remove_duplicate_size,),
+        )
+        return StoredState(
+            queues=queues,
+            resident=[
+                row
+                for queue in queues
+                if queue.kind in (QueueKind.HELD, QueueKind.ORDER)
+                for row in self._rows(
+                    "SELECT key, packet FROM message WHERE key BETWEEN ? AND ? ORDER BY key",
+                    keys_of(queue.queue),
+                )
+            ],
+            gaps=[gap for queue in queues if queue.kind is QueueKind.SEQUENCE for gap in self._gaps(queue)],
+            outgoing=[OutgoingRow(*row) for row in self._rows("SELECT * FROM outgoing_sequence")],
+            incoming=[IncomingRow(*row) for row in self._rows("SELECT * FROM incoming_sequence")],
+            identifiers=[IdentifierRow(*row) for row in reversed(newest_first)],
+            counters=dict(self._rows("SELECT name, value FROM counter")),
+            outcomes=[
+                OutcomeRow(invoker, identifier, outcome, bool(lasting), performed_s)
+                for invoker, identifier, outcome, lasting, performed_s in self._rows(
+                    "SELECT * FROM outcome ORDER BY performed_s"
+                )
+            ],
+        )
+
+    def _stored_queue(
+        self,
+        queue: int,
+        kind: str,
+        name: str,
+        priority: int,
+        on_hold: int,
+        message_count: int,
+        size_bytes: int,
+        final_ack_count: int,
+    ) -> StoredQueue:
+        chosen = "SELECT key FROM message WHERE key BETWEEN ? AND ? ORDER BY key"
+        [(first, last)] = self._rows(
+            f"SELECT ({chosen} LIMIT 1), ({chosen} DESC LIMIT 1)", keys_of(queue) * 2
+        )
+        assert (first is None) == (message_count == 0), (
+            f"queue {queue} counts {message_count} messages, the first being {first}"
+        )
+        first, last = ((first or 0) & LAST_POSITION, (last or 0) & LAST_POSITION)
+        return StoredQueue(
+            queue,
+            QueueKind(kind),
+            name,
+            priority,
+            bool(on_hold),
+            message_count,
+            size_bytes,
+            first,
+            last,
+            final_ack_count,
+        )
+
+    def _gaps(self, queue: StoredQueue) -> Iterator[tuple[int, int]]:
+        """The ranges of keys between a queue's first and last that have no message; mostly there are none."""
+        if queue.message_count < queue.last - queue.first + 1:
+            keys = self.db.execute(
+                "SELECT key FROM message WHERE key BETWEEN ? AND ? ORDER BY key", keys_of(queue.queue)
+            )
+            for (before,), (after,) in pairwise(keys):
+                if before + 1 < after:
+                    yield before + 1, after - 1
+
+    def _last_key(self, queue: int) -> int:
+        """The highest key of a queue, -1 if it is empty."""
+        [(last,)] = self._rows("SELECT max(key) FROM message WHERE key BETWEEN ? AND ?", keys_of(queue))
+        return -1 if last is None else int(last)
+
+    # Opening
+
+    def _set_up(self, node: Guid) -> None:
+        """Make the tables in a new file, or see that the file is this node's; then choose how it is written."""
+        [(application_id,)] = self._rows("PRAGMA application_id")
+        [(layout,)] = self._rows("PRAGMA user_version")
+        is_new = not (application_id or layout or self._rows("SELECT 1 FROM sqlite_master LIMIT 1"))
+        if not is_new and application_id != APPLICATION_ID:
+            raise StoreError(f"{self.path}: {ADVICE[sqlite3.SQLITE_NOTADB]}")
+        if not is_new and layout != LAYOUT:
+            raise StoreError(
+                f"{self.path}: it has layout {layout}, and this mqproto knows {LAYOUT}: use the mqproto that wrote it"
+            )
+        for pragma in PRAGMAS:
+            self.db.execute(f"PRAGMA {pragma}").close()
+        [(mode,)] = self._rows("PRAGMA journal_mode = WAL")
+        if mode != "wal":
+            raise StoreError(f"{self.path}: its file system holds no write-ahead log: choose a local disk")
+        if is_new:
+            self.db.execute("PRAGMA synchronous = FULL").close()
+            self.db.executescript(
+                f"BEGIN; {SCHEMA} INSERT INTO node VALUES (x'{node.hex()}');"
+                f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {LAYOUT}; COMMIT;"
+            )
+        [(owner,)] = self._rows("SELECT guid FROM node")
+        if owner != node:
+            raise StoreError(
+                f"{self.path}: it belongs to {guid_text(owner)}, not to {guid_text(node)}: name another file"
+            )
+
+    def _rows(self, statement: str, values: tuple[int | str, ...] = ()) -> list[Any]:
+        return self.db.execute(statement, values).fetchall()
+
+
+def messages_of(path: Path, message_id: int) -> tuple[sqlite3.Connection, sqlite3.Cursor]:
+    """Look at the tables as they are now, by a connection of the caller's own thread: key and packet of messages."""
+    db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+    try:
+        db.execute("BEGIN")
+        db.execute("SELECT 1 FROM log").fetchall()
+        return db, db.execute("SELECT key, packet FROM message WHERE message_id = ?", (message_id,))
+    except BaseException:
+        db.close()
+        raise
+
+
+def locked(path: Path) -> sqlite3.Connection:
+    """Hold the lock of a store until the connection is closed; the file beside it stays empty.
+
+    Raises:
+        StoreError: another store is open on the file, here or in another process.
+    """
+    lock = sqlite3.connect(f"{path.resolve()}-lock", timeout=0, isolation_level=None)
+    try:
+        lock.execute("BEGIN EXCLUSIVE")
+    except sqlite3.Error as error:
+        lock.close()
+        if primary_code(error) == sqlite3.SQLITE_BUSY:
+            raise StoreError(f"{path}: another node has it open: stop that one first") from error
+        raise
+    return lock

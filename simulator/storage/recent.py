@@ -1,0 +1,293 @@
+"""What is in the log and not in the tables yet: messages, and the rows of everything else.
+
+Messages come at the end of a queue and mostly leave at its front, many at a time, so that most of the work is done by
+a few calls for each transaction.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from operator import lt
+from typing import Final, NamedTuple
+
+from mqproto.effects import (
+    POSITION_BITS,
+    IdentifierRow,
+    IncomingRow,
+    MessageRow,
+    OutcomeRow,
+    OutgoingRow,
+    QueueRow,
+    Writes,
+)
+from mqproto.wire.guid import Guid
+
+ROW_BYTES: Final = 400
+"""What a message takes in memory beside its packet."""
+
+
+class Size(NamedTuple):
+    """What a message counts for in its queue."""
+
+    size_bytes: int
+    final_ack: bool
+
+
+class Recent:
+    """All that the log has and the tables lack.
+
+    Attributes:
+        messages: those that came.
+        gone: of the messages in the tables, those that are to go, by key.
+        lasting: keys of messages that expire no more, if the tables have them.
+        states: all else.
+
+    Args:
+        remove_duplicate_size: how many identifiers are kept at least.
+    """
+
+    def __init__(self, remove_duplicate_size: int) -> None:
+        self.messages = RecentMessages()
+        self.gone: dict[int, Size] = {}
+        self.lasting: set[int] = set()
+        self.states = RecentStates(remove_duplicate_size)
+
+    def __bool__(self) -> bool:
+        return bool(self.messages.rows or self.gone or self.lasting or self.states)
+
+    def add(self, writes: Writes, gone: dict[int, Size]) -> int:
+        """A record was put into the log.
+
+        Args:
+            gone: of the messages that it removes, those that are in the tables and are not gone yet.
+
+        Returns:
+            How many bytes of messages it has added.
+        """
+        before_bytes = self.messages.size_bytes
+        if writes.messages:
+            self.messages.put(writes.messages)
+        for first, last in writes.removals:
+            self.messages.take(first, last)
+        for key in writes.lasting:
+            if not self.messages.make_lasting(key):
+                self.lasting.add(key)
+        self.states.add(writes)
+        added_bytes = self.messages.size_bytes - before_bytes
+        if gone:
+            self.gone |= gone
+            added_bytes -= sum([size.size_bytes for size in gone.values()])
+        return added_bytes
+
+    def take_out(
+        self,
+        rows: list[MessageRow],
+        gone: Iterable[int],
+        identifiers: list[IdentifierRow],
+        *,
+        with_states: bool,
+    ) -> None:
+        """The tables have this from now on, all lasting keys and all queues; the other states too if it is said."""
+        if rows:
+            self.messages.take_keys([row.key for row in rows])
+        for key in gone:
+            del self.gone[key]
+        self.lasting.clear()
+        self.states.queues.clear()
+        if identifiers:
+            self.states.identifiers_before_s = None
+        for row in identifiers:
+            del self.states.identifiers[row.source, row.ordinal]
+        if with_states:
+            self.states.clear()
+
+
+class RecentMessages:
+    """Messages by key.
+
+    Attributes:
+        size_bytes: what their packets take.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[int, MessageRow] = {}
+        self.size_bytes = 0
+        self._keys: defaultdict[int, list[int]] = defaultdict(list)
+        """Of each queue, in order."""
+        self._expiring: list[tuple[int, int]] = []
+        """`expires_s` and key of the messages that have one, in order."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """About what they take in memory."""
+        return self.size_bytes + ROW_BYTES * len(self.rows)
+
+    def put(self, rows: list[MessageRow]) -> None:
+        """Add messages with keys that were never used before."""
+        keys = [row.key for row in rows]
+        self.rows.update(zip(keys, rows, strict=True))
+        self.size_bytes += sum([len(row.packet) for row in rows])
+        there = self._keys[keys[0] >> POSITION_BITS]
+        if (
+            keys[0] >> POSITION_BITS == keys[-1] >> POSITION_BITS
+            and (not there or there[-1] < keys[0])
+            and in_order(keys)
+        ):
+            there += keys
+        else:
+            for key in keys:
+                insort(self._keys[key >> POSITION_BITS], key)
+        for row in rows:
+            if row.expires_s is not None:
+                insort(self._expiring, (row.expires_s, row.key))
+
+    def take(self, first: int, last: int) -> list[MessageRow]:
+        """Remove the messages of one queue with keys from first to last, both included."""
+        there = self._keys.get(first >> POSITION_BITS)
+        if not there or last < there[0]:
+            return []
+        low, high = bisect_left(there, first), bisect_right(there, last)
+        keys = there[low:high]
+        del there[low:high]
+        return self._gone(keys)
+
+    def take_keys(self, keys: list[int]) -> list[MessageRow]:
+        """Remove these messages, which are there."""
+        for first, last in joined((key, key) for key in keys):
+            there = self._keys[first >> POSITION_BITS]
+            low, high = bisect_left(there, first), bisect_right(there, last)
+            del there[low:high]
+        return self._gone(keys)
+
+    def make_lasting(self, key: int) -> bool:
+        """The message expires no more; returns whether it is here."""
+        row = self.rows.get(key)
+        if row is not None and row.expires_s is not None:
+            self.take_keys([key])
+            self.put([row._replace(expires_s=None)])
+        return row is not None
+
+    def between(self, first: int, last: int) -> Iterator[MessageRow]:
+        """The messages of one queue with keys from first to last, both included."""
+        there = self._keys.get(first >> POSITION_BITS, [])
+        for at in range(bisect_left(there, first), bisect_right(there, last)):
+            yield self.rows[there[at]]
+
+    def expiring(self, limit: int) -> list[tuple[int, int]]:
+        """`expires_s` and key of those that expire first."""
+        return self._expiring[:limit]
+
+    def count(self, queue: int) -> int:
+        """How many of them a queue has."""
+        return len(self._keys.get(queue, ()))
+
+    def _gone(self, keys: list[int]) -> list[MessageRow]:
+        rows = list(map(self.rows.pop, keys))
+        self.size_bytes -= sum([len(row.packet) for row in rows])
+        if self._expiring:
+            for row in rows:
+                if row.expires_s is not None:
+                    del self._expiring[bisect_left(self._expiring, (row.expires_s, row.key))]
+        return rows
+
+
+class RecentStates:
+    """The rows that are no messages, each as it was last written.
+
+    Attributes:
+        forgotten_invokers: what the tables have of their outcomes is to go before `outcomes` come.
+        identifiers_before_s: what the tables have of older identifiers is to go before `identifiers` come.
+
+    Args:
+        remove_duplicate_size: how many identifiers are kept at least.
+    """
+
+    def __init__(self, remove_duplicate_size: int) -> None:
+        self.queues: dict[int, QueueRow] = {}
+        self.outgoing: dict[int, OutgoingRow] = {}
+        self.incoming: dict[tuple[Guid, int], IncomingRow] = {}
+        self.identifiers: dict[tuple[Guid, int], IdentifierRow] = {}
+        self.identifiers_before_s: int | None = None
+        self.counters: dict[str, int] = {}
+        self.forgotten_invokers: dict[bytes, None] = {}
+        self.outcomes: dict[tuple[bytes, int], OutcomeRow | None] = {}
+        self._remove_duplicate_size = remove_duplicate_size
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.queues
+            or self.outgoing
+            or self.incoming
+            or self.identifiers
+            or self.identifiers_before_s is not None
+            or self.counters
+            or self.forgotten_invokers
+            or self.outcomes
+        )
+
+    def add(self, writes: Writes) -> None:
+        """What a transaction says of all that is no message."""
+        for queue in writes.queues:
+            self.queues[queue.queue] = queue
+        self.outgoing |= writes.outgoing
+        self.incoming |= writes.incoming
+        if writes.identifiers:
+            self._add_identifiers(writes.identifiers)
+        if writes.identifiers_before_s is not None:
+            self._forget_identifiers(writes.identifiers_before_s)
+        self.counters |= writes.counters
+        for invoker in writes.forgotten_invokers:
+            self.forgotten_invokers[invoker] = None
+            self.outcomes = {name: row for name, row in self.outcomes.items() if name[0] != invoker}
+        self.outcomes |= writes.outcomes
+
+    def clear(self) -> None:
+        """The tables have all of it, but for identifiers."""
+        self.queues.clear()
+        self.outgoing.clear()
+        self.incoming.clear()
+        self.identifiers_before_s = None
+        self.counters.clear()
+        self.forgotten_invokers.clear()
+        self.outcomes.clear()
+
+    def first_identifiers(self, limit: int) -> list[IdentifierRow]:
+        """The oldest identifiers, at most so many."""
+        return list(islice(self.identifiers.values(), limit))
+
+    def _add_identifiers(self, rows: Iterable[IdentifierRow]) -> None:
+        identifiers = self.identifiers
+        for row in rows:
+            name = (row.source, row.ordinal)
+            if name in identifiers:
+                del identifiers[name]  # It is the newest again.
+            identifiers[name] = row
+        excess = len(identifiers) - self._remove_duplicate_size
+        if excess > self._remove_duplicate_size // 4:
+            for name in list(islice(identifiers, excess)):
+                del identifiers[name]
+
+    def _forget_identifiers(self, before_s: int) -> None:
+        self.identifiers = {
+            name: row for name, row in self.identifiers.items() if row.time_stamp_s >= before_s
+        }
+        self.identifiers_before_s = max(before_s, self.identifiers_before_s or before_s)
+
+
+def in_order(keys: list[int]) -> bool:
+    """Whether each is greater than the one before."""
+    return all(map(lt, keys, islice(keys, 1, None)))
+
+
+def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same keys in as few ranges as can be, none of them over two queues."""
+    result: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if result and first <= result[-1][1] + 1 and first >> POSITION_BITS == result[-1][1] >> POSITION_BITS:
+            result[-1] = (result[-1][0], max(last, result[-1][1]))
+        else:
+            result.append((first, last))
+    return result

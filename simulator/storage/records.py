@@ -1,0 +1,143 @@
+"""What a segment of the log holds: one record for each transaction, as bytes.
+
+A record has no `finals` and no `moves`: the store has looked up what they are about and says it as messages and
+removals, so that a record means the same whatever the tables have by then. It can be carried out a second time.
+
+Of messages the numbers stand in columns and the packets one after the other, which one call of `struct` and one of
+`join` do for a whole batch; what there is little of is MessagePack.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate, chain
+from struct import Struct, error, pack, unpack_from
+from typing import Final
+
+import msgspec
+
+from mqproto.effects import (
+    IdentifierRow,
+    IncomingRow,
+    MessageRow,
+    OutcomeRow,
+    OutgoingRow,
+    QueueRow,
+    Writes,
+)
+
+COUNTS: Final = Struct("<IIII")
+"""How many messages, ranges of removed keys and lasting keys there are; how many bytes of MessagePack."""
+NEVER: Final = -1
+"""Stands for the `expires_s` of a message that has none."""
+
+
+class States(msgspec.Struct, array_like=True):
+    """The rows of a transaction that are no messages, and what becomes of them."""
+
+    queues: list[QueueRow]
+    outgoing: list[OutgoingRow]
+    incoming: list[IncomingRow]
+    identifiers: list[IdentifierRow]
+    identifiers_before_s: int | None
+    counters: dict[str, int]
+    outcomes: list[OutcomeRow]
+    forgotten_outcomes: list[tuple[bytes, int]]
+    forgotten_invokers: list[bytes]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(States)
+
+
+def encoded(writes: Writes) -> list[bytes]:
+    """A transaction as bytes, in pieces."""
+    messages, removals, lasting = writes.messages, writes.removals, writes.lasting
+    states = _encoder.encode(_states(writes))
+    parts = [COUNTS.pack(len(messages), len(removals), len(lasting), len(states)), states]
+    if removals:
+        parts.append(pack(f"<{2 * len(removals)}Q", *chain.from_iterable(removals)))
+    if lasting:
+        parts.append(pack(f"<{len(lasting)}Q", *lasting))
+    if messages:
+        keys, packets, message_ids, final_acks, expiries = zip(*messages, strict=True)
+        ends = [NEVER if expires_s is None else expires_s for expires_s in expiries]
+        parts.append(
+            pack(_columns(len(messages)), *keys, *message_ids, *ends, *map(len, packets), *final_acks)
+        )
+        parts += packets
+    return parts
+
+
+def decoded(data: memoryview) -> Writes:
+    """The transaction that these bytes are.
+
+    Raises:
+        ValueError: they are none.
+    """
+    try:
+        return _decoded(data)
+    except (error, msgspec.MsgspecError) as reason:
+        raise ValueError(f"no record: {reason}") from reason
+
+
+def _decoded(data: memoryview) -> Writes:
+    message_count, removal_count, lasting_count, states_bytes = COUNTS.unpack_from(data)
+    at = COUNTS.size + states_bytes
+    states = _decoder.decode(data[COUNTS.size : at])
+    bounds = unpack_from(f"<{2 * removal_count}Q", data, at)
+    at += 16 * removal_count
+    lasting = unpack_from(f"<{lasting_count}Q", data, at)
+    at += 8 * lasting_count
+    columns = Struct(_columns(message_count))
+    numbers = columns.unpack_from(data, at)
+    keys, message_ids, ends, sizes, final_acks = (
+        (numbers[first : first + message_count] for first in range(0, 5 * message_count, message_count or 1))
+        if message_count
+        else ((),) * 5
+    )
+    starts = list(accumulate(sizes, initial=at + columns.size))
+    if starts[-1] != len(data):
+        raise ValueError(f"its packets end at byte {starts[-1]} of {len(data)}")
+    return Writes(
+        queues=states.queues,
+        messages=[
+            MessageRow(
+                key, bytes(data[start : start + size]), message_id, final_ack, None if end == NEVER else end
+            )
+            for key, start, size, message_id, final_ack, end in zip(
+                keys, starts, sizes, message_ids, final_acks, ends, strict=False
+            )
+        ],
+        removals=list(zip(bounds[::2], bounds[1::2], strict=True)),
+        lasting=list(lasting),
+        outgoing={row.queue: row for row in states.outgoing},
+        incoming={(row.source, row.queue): row for row in states.incoming},
+        identifiers=states.identifiers,
+        identifiers_before_s=states.identifiers_before_s,
+        counters=states.counters,
+        outcomes={
+            **dict.fromkeys(states.forgotten_outcomes),
+            **{(row.invoker, row.identifier): row for row in states.outcomes},
+        },
+        forgotten_invokers=states.forgotten_invokers,
+    )
+
+
+def _states(writes: Writes) -> States:
+    outcomes = writes.outcomes
+    return States(
+        writes.queues,
+        list(writes.outgoing.values()),
+        list(writes.incoming.values()),
+        writes.identifiers,
+        writes.identifiers_before_s,
+        writes.counters,
+        [row for row in outcomes.values() if row is not None],
+        [name for name, row in outcomes.items() if row is None],
+        writes.forgotten_invokers,
+    )
+
+
+def _columns(count: int) -> str:
+    """Keys, message_ids, when each expires, how long each packet is, whether it is kept for a FinalAck."""
+    return f"<{count}Q{count}Q{count}q{count}I{count}?"

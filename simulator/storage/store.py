@@ -1,0 +1,455 @@
+"""A node's disk: a log to which each transaction is appended, and tables for what lasts longer.
+
+`Store.commit` writes one record to the log, flushes it, and remembers what it says. Most messages leave a second after
+they came, so most of what a record says has passed when the log has grown long: only what is left of its oldest segment
+then goes to the tables, some of it with each further commit, and the segment is removed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Generator
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from mqproto.configuration import Settings
+from mqproto.effects import (
+    POSITION_BITS,
+    MessageRow,
+    QueueKind,
+    QueueRow,
+    ReadExpired,
+    ReadPage,
+    StoredState,
+    Writes,
+    message_key,
+)
+from mqproto.wire.guid import Guid
+from simulator.storage.base import BUSY_RUNNING_MS, Mark, Tables, locked, messages_of
+from simulator.storage.recent import Recent, Size, in_order, joined
+from simulator.storage.recovery import recover
+from simulator.storage.segments import Segment
+from simulator.storeerrors import POSTPONED_AFTER, StoreError, explained, primary_code, sound
+from simulator.tables import LAST_POSITION, keys_of
+
+
+class Limits(NamedTuple):
+    """How much is in the log alone.
+
+    segment_bytes: after so much a new segment begins.
+    segments: with one more, the oldest goes to the tables.
+    memory_bytes: about what messages may take that are in the log alone; with more, the oldest segment goes.
+    slice_messages, slice_bytes: what goes to the tables with a commit, or twice what the commit has, if that is more.
+    """
+
+    segment_bytes: int = 32 << 20
+    segments: int = 4
+    memory_bytes: int = 48 << 20
+    slice_messages: int = 128
+    slice_bytes: int = 256 << 10
+
+
+LIMITS: Final = Limits()
+SCANNED_MESSAGES: Final = 5_000
+"""So many messages of a segment are looked at with a commit, to see which are still there."""
+OVERDRAFT: Final = 4
+"""How many times as much as `Limits` say the log may have if the tables cannot be written just now."""
+
+
+class Store:
+    """The store of one queue manager.
+
+    Args:
+        path: the file of the tables; it is made if it is not there, its folder is not. The log lies beside it.
+        node: the queue manager's GUID. A file that belongs to another is refused.
+        remove_duplicate_size: how many identifiers of messages that came are kept.
+
+    Raises:
+        StoreError: the file cannot be had, is not this node's, or lacks a part of its log.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        node: Guid,
+        remove_duplicate_size: int = Settings().remove_duplicate_size,
+        limits: Limits = LIMITS,
+    ) -> None:
+        self.path = path
+        self.flush_count = 0
+        """How many commits were flushed."""
+        self._place = path.resolve()
+        self._node = node
+        self._remove_duplicate_size = remove_duplicate_size
+        self._limits = limits
+        self._usable = True
+        self._older: list[Segment] = []
+        """Full segments, the oldest first."""
+        self._segment: Segment | None = None
+        """The one that is written to."""
+        self._spilled: int | None = None
+        """How many of the oldest segment's messages have gone to the tables; None if there is no need yet."""
+        self._together = Lock()
+        """Held while log and tables change, for whoever looks at both from another thread."""
+        with explained(path), ExitStack() as undo:
+            self._lock = undo.enter_context(closing(locked(path)))
+            self._tables = undo.enter_context(closing(Tables(path, node, remove_duplicate_size)))
+            with sound(path):
+                self._mark = recover(self._tables, self._place, node, remove_duplicate_size)
+                self._queues = {queue.queue: queue for queue in self._tables.queues()}
+            self._recent = Recent(remove_duplicate_size)
+            self._next_record = self._mark.record
+            self.size_bytes = self._tables.size_bytes()
+            """What all messages take, without what the disk needs for them."""
+            self._tables.db.execute(f"PRAGMA busy_timeout = {BUSY_RUNNING_MS}").close()
+            undo.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the files free, and leave all in the tables if that can be. What was committed is on disk already."""
+        try:
+            if self._usable:
+                with explained(self.path):
+                    self._settle()
+        except StoreError:
+            pass  # The log has it, for who opens the store next.
+        finally:
+            self._usable = False
+            for segment in self._segments():
+                segment.close()
+            self._older, self._segment = [], None
+            self._tables.close()
+            self._lock.close()
+
+    # Reading
+
+    def load(self) -> StoredState:
+        """All that the node must know to start, oldest first; of the messages only the held ones.
+
+        Raises:
+            StoreError: the file cannot be read, or what is in it does not fit together.
+        """
+        with explained(self.path), sound(self.path):
+            self._settle()
+            return self._tables.load()
+
+    def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
+        """The messages that are asked for, as (position, packet, final_ack), or with their key for those that expire.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        with explained(self.path):
+            if isinstance(page, ReadExpired):
+                return self._read_expired(page.limit_messages)
+            rows: list[tuple[int, bytes, bool]] = []
+            size_bytes = 0
+            with closing(
+                self._between(message_key(page.queue, page.after + 1), keys_of(page.queue)[1])
+            ) as found:
+                for row in islice(found, max(1, page.limit_messages)):
+                    size_bytes += len(row.packet)
+                    if rows and size_bytes > page.limit_bytes:
+                        break
+                    rows.append((row.key & LAST_POSITION, row.packet, row.final_ack))
+            return rows
+
+    def unread(self) -> dict[str, int]:
+        """By the name of a sequence, how many of its messages wait for their FinalAck.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        with explained(self.path):
+            counts = self._tables.counts(QueueKind.FINAL)
+        for key in self._recent.gone:
+            if key >> POSITION_BITS in counts:
+                counts[key >> POSITION_BITS] -= 1
+        waiting = {
+            queue.name: counts.get(queue.queue, 0) + self._recent.messages.count(queue.queue)
+            for queue in self._queues.values()
+            if queue.kind is QueueKind.FINAL
+        }
+        return {name: count for name, count in waiting.items() if count}
+
+    def find(self, message_id: int) -> list[tuple[int, bytes]]:
+        """Key and packet of the messages with this MessageID.
+
+        It looks at all that was committed, which may take seconds: call it in a thread of its own.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        with explained(self.path):
+            with self._together:
+                db, in_tables = messages_of(self.path, message_id)
+                recent, gone = list(self._recent.messages.rows.values()), set(self._recent.gone)
+            with closing(db):
+                found = {key: packet for key, packet in in_tables if key not in gone}
+        found |= {row.key: row.packet for row in recent if row.message_id == message_id}
+        return sorted(found.items())
+
+    def _between(self, first: int, last: int) -> Generator[MessageRow]:
+        """The messages of a queue with keys from first to last, in order. Close the iterator."""
+        recent = self._recent.messages.between(first, last)
+        if not self._tables.may_have(first):
+            yield from recent
+            return
+        with closing(self._tables.between(first, last)) as found:
+            yield from heapq.merge((row for row in found if row.key not in self._recent.gone), recent)
+
+    def _read_expired(self, limit: int) -> list[tuple[int, bytes, bool]]:
+        gone, lasting = self._recent.gone, self._recent.lasting
+        with closing(self._tables.expiring()) as found:
+            stored = (each for each in found if each[1] not in gone and each[1] not in lasting)
+            merged = heapq.merge(stored, self._recent.messages.expiring(limit))
+            keys = [key for _, key in islice(merged, limit)]
+        rows = [row for key in keys for row in self._between(key, key)]
+        return [(row.key, row.packet, row.final_ack) for row in rows]
+
+    # Writing
+
+    def commit(self, writes: Writes) -> None:
+        """Put all of it on disk, in one record with one flush.
+
+        Raises:
+            StoreError: nothing of it is there. The store goes on after a full disk; after anything worse it refuses
+                each further commit, and who opens it anew finds this batch wholly there or not at all.
+        """
+        if not self._usable:
+            raise StoreError(
+                f"{self.path}: it failed before: start the node again; nothing acknowledged is lost"
+            )
+        with self._together, explained(self.path):
+            segment = self._segment_for(writes)
+            writes, gone = self._resolved(writes)
+            self._usable = False  # until the log and what we know of it are in step
+            try:
+                segment.append(self._next_record, writes)
+            except BaseException:
+                self._usable = segment.is_sound
+                raise
+            self._next_record += 1
+            self.flush_count += 1
+            for queue in writes.queues:
+                self._queues[queue.queue] = queue
+            self.size_bytes += self._recent.add(writes, gone)
+            self._usable = True
+
+    # A transaction says what is in the store
+
+    def _resolved(self, writes: Writes) -> tuple[Writes, dict[int, Size]]:
+        """The same without `finals` and `moves`, and which messages it removes that the tables have.
+
+        Raises:
+            AssertionError: it cannot be carried out.
+        """
+        self._check_queues(writes.queues)
+        if writes.finals or writes.moves:
+            writes = self._without_moves(writes)
+        if writes.messages:
+            self._check_new([row.key for row in writes.messages], writes.queues)
+        gone: dict[int, Size] = {}
+        for first, last in writes.removals:
+            assert first >> POSITION_BITS == last >> POSITION_BITS, (
+                f"{first:#x} to {last:#x} is not within one queue"
+            )
+            if self._tables.may_have(first):
+                gone |= self._tables.sizes(first, last)
+        if gone:
+            gone = {key: size for key, size in gone.items() if key not in self._recent.gone}
+        return writes, gone
+
+    def _without_moves(self, writes: Writes) -> Writes:
+        """A message that moves comes with its new key, and is removed with the old."""
+        messages = {row.key: row for row in writes.messages}
+        moved, olds = [], []
+
+        def move(row: MessageRow, new: int, expires_s: int | None) -> None:
+            moved.append(row._replace(key=new, expires_s=expires_s))
+            olds.append((row.key, row.key))
+
+        for first, last, final_queue in writes.finals:
+            kept = [row for row in self._between(first, last) if row.final_ack]
+            kept += [row for row in messages.values() if first <= row.key <= last and row.final_ack]
+            for row in kept:
+                move(row, message_key(final_queue, row.message_id), None)
+        for old, new, expires_s in writes.moves:
+            found = [messages[old]] if old in messages else list(self._between(old, old))
+            assert found, f"message {old:#x} is to move to {new:#x}, but is not in the store"
+            move(found[0], new, expires_s)
+        return replace(
+            writes,
+            messages=[*writes.messages, *moved],
+            finals=[],
+            moves=[],
+            removals=[*joined(olds), *writes.removals],
+        )
+
+    def _check_queues(self, rows: list[QueueRow]) -> None:
+        for row in rows:
+            for other in self._queues.values():
+                assert row.queue == other.queue or row[1:4] != other[1:4], (
+                    f"queue {row.queue} is to be what queue {other.queue} is"
+                )
+
+    def _check_new(self, keys: list[int], queues: list[QueueRow]) -> None:
+        """Keys are never used twice, and their queues were declared."""
+        if in_order(keys):
+            first = keys[0] if keys[0] >> POSITION_BITS == keys[-1] >> POSITION_BITS else None
+        else:
+            first = None
+            assert len(set(keys)) == len(keys), "two messages are to come with one key"
+        assert self._recent.messages.rows.keys().isdisjoint(keys), "a message with this key is in the store"
+        if first is None or self._tables.may_have(first):
+            for key in keys:
+                assert not self._tables.may_have(key) or not self._tables.sizes(key, key), (
+                    f"message {key:#x} is in the store already"
+                )
+        for number in (
+            {first >> POSITION_BITS} if first is not None else {key >> POSITION_BITS for key in keys}
+        ):
+            assert number in self._queues or any(queue.queue == number for queue in queues), (
+                f"queue {number} has messages, but was never declared"
+            )
+
+    # The log, and how it gets to the tables
+
+    def _segments(self) -> list[Segment]:
+        return [*self._older, *([self._segment] if self._segment else [])]
+
+    def _segment_for(self, writes: Writes) -> Segment:
+        """Where the next record goes. The log is kept within its limits on the way."""
+        limits, memory_bytes = self._limits, self._recent.messages.memory_bytes
+        if self._segment is None:
+            return self._begun()
+        if self._spilled is None:
+            if self._segment.size_bytes >= limits.segment_bytes or (
+                memory_bytes > limits.memory_bytes and not self._older
+            ):
+                self._segment = self._next_segment(self._segment)
+            if len(self._older) >= limits.segments or (self._older and memory_bytes > limits.memory_bytes):
+                self._spilled = 0
+        if (
+            self._spilled is not None
+            or len(self._recent.gone) + len(self._recent.lasting) > limits.slice_messages
+        ):
+            self._try_to_spill(writes)
+        return self._segment
+
+    def _begun(self) -> Segment:
+        """The log's first segment. The tables know of it, so that it cannot be mislaid without a word."""
+        segment = Segment.create(self._place, self._node, self._mark.segment, self._mark.record)
+        mark = self._mark._replace(is_begun=True)
+        try:
+            with self._tables.transaction(flushed=True):
+                self._tables.put_mark(mark)
+        except BaseException as error:
+            if primary_code(error) in POSTPONED_AFTER:
+                segment.remove()
+            else:  # The tables may know of it after all.
+                self._usable = False
+                segment.close()
+            raise
+        self._mark, self._segment = mark, segment
+        return segment
+
+    def _next_segment(self, full: Segment) -> Segment:
+        segment = Segment.create(self._place, self._node, full.number + 1, self._next_record)
+        self._older.append(full)
+        return segment
+
+    def _try_to_spill(self, writes: Writes) -> None:
+        """Bring some of what is due to the tables. If that is not possible now, it is tried with each commit.
+
+        Raises:
+            StoreError, sqlite3.Error: the disk fails; or has been full, or the file in another's hands, for long.
+        """
+        limits = self._limits
+        try:
+            self._spill(
+                max(limits.slice_messages, 2 * len(writes.messages)),
+                max(limits.slice_bytes, 2 * sum([len(row.packet) for row in writes.messages])),
+            )
+        except BaseException as error:
+            if primary_code(error) not in POSTPONED_AFTER:
+                self._usable = False
+                raise
+            size_bytes = sum(segment.size_bytes for segment in self._segments())
+            if (
+                size_bytes > OVERDRAFT * limits.segments * limits.segment_bytes
+                or self._recent.messages.memory_bytes > OVERDRAFT * limits.memory_bytes
+            ):
+                raise
+
+    def _spill(self, limit: int, limit_bytes: int) -> None:
+        """Bring at most so many messages from the oldest segment to the tables; of all else as many rows.
+
+        Raises:
+            sqlite3.Error: the tables are as they were.
+        """
+        recent, states = self._recent, self._recent.states
+        spilled, rows, size_bytes = self._spilled or 0, list[MessageRow](), 0
+        keys = [] if self._spilled is None else self._older[0].keys
+        for key in islice(keys, spilled, spilled + SCANNED_MESSAGES):
+            if len(rows) >= limit or size_bytes >= limit_bytes:
+                break
+            spilled += 1
+            row = recent.messages.rows.get(key)
+            if row is not None:
+                rows.append(row)
+                size_bytes += len(row.packet)
+        gone = dict(islice(recent.gone.items(), limit))
+        identifiers = states.first_identifiers(limit) if keys else []
+        is_done = (
+            self._spilled is not None
+            and spilled == len(keys)
+            and len(gone) == len(recent.gone)
+            and len(identifiers) == len(states.identifiers)
+        )
+        following = self._segments()[1] if is_done else None
+        mark = self._mark
+        with self._tables.transaction(flushed=is_done):
+            self._tables.put_queues(states.queues.values())
+            self._tables.insert(rows)
+            self._tables.remove(gone)
+            self._tables.make_lasting(recent.lasting)
+            if identifiers or is_done:
+                self._tables.put_identifiers(identifiers, states.identifiers_before_s)
+            if following is not None:
+                # These may be newer than the segment: the others will say the same again, if it comes to that.
+                self._tables.put_states(states)
+                mark = Mark(following.number, following.first_record, is_begun=True)
+                self._tables.put_mark(mark)
+        recent.take_out(rows, gone, identifiers, with_states=is_done)
+        self._mark = mark
+        if self._spilled is not None:
+            self._spilled = spilled
+        if is_done:
+            self._spilled = None
+            self._older.pop(0).remove()
+
+    def _settle(self) -> None:
+        """Bring all to the tables, and remove the log."""
+        segments = self._segments()
+        if not segments:
+            return
+        mark = Mark(segments[-1].number + 1, self._next_record, is_begun=False)
+        with self._together:
+            self._tables.take_over(self._recent, mark)
+            self._recent = Recent(self._remove_duplicate_size)
+            self._mark, self._older, self._segment, self._spilled = mark, [], None, None
+        for segment in segments:
+            segment.remove()

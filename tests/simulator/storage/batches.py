@@ -1,0 +1,119 @@
+"""Transactions of all that may be in one, and what a store then has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from hypothesis import strategies as st
+
+from mqproto.effects import (
+    FinalAckKept,
+    IncomingRow,
+    MessageRow,
+    OutcomeRow,
+    OutgoingRow,
+    QueueKind,
+    QueueRow,
+    ReadBy,
+    ReadExpired,
+    ReadPage,
+    StoredState,
+    Writes,
+    message_key,
+)
+from mqproto.wire.guid import Guid
+from simulator.disk import Disk
+from simulator.storage import Limits, Store
+
+TINY: Final = Limits(segment_bytes=600, segments=2, memory_bytes=4_000, slice_messages=3, slice_bytes=100)
+"""Of a store that begins new segments and brings them to the tables all the time."""
+NODE = Guid(bytes(range(16)))
+NEIGHBOUR = Guid(bytes(range(16, 32)))
+LOCAL, HELD, FINAL, SEQUENCE, URGENT, ORDER = 1, 2, 3, 4, 5, 6
+QUEUES = [
+    QueueRow(LOCAL, QueueKind.LOCAL, "orders"),
+    QueueRow(HELD, QueueKind.HELD, "orders, early"),
+    QueueRow(FINAL, QueueKind.FINAL, "invoices, acknowledged"),
+    QueueRow(SEQUENCE, QueueKind.SEQUENCE, "invoices"),
+    QueueRow(URGENT, QueueKind.LOCAL, "orders", priority=7),
+    QueueRow(ORDER, QueueKind.ORDER, "order_queue$"),
+]
+FINAL_NAME: Final = "invoices, acknowledged"
+EVERYTHING = ReadExpired(10_000)
+
+
+def one(
+    number: int,
+    packet: bytes = b"packet",
+    queue: int = 1,
+    *,
+    final_ack: bool = False,
+    expires_s: int | None = None,
+) -> MessageRow:
+    return MessageRow(message_key(queue, number), packet, number, final_ack, expires_s)
+
+
+def numbers(store: Store | Disk, queue: int = 1) -> list[int]:
+    return [position for position, _, _ in store.read(ReadPage(queue, 0, 10_000, 2**30, ReadBy.WINDOW))]
+
+
+positions = st.integers(0, 40)
+integers = st.integers(0, 2**32 - 1)
+guids = st.sampled_from([NODE, NEIGHBOUR])
+deadlines = st.none() | st.integers(0, 5)
+outgoing_rows = st.builds(OutgoingRow, st.integers(1, 4), guids, *[integers] * 7)
+incoming_rows = st.builds(IncomingRow, guids, st.just(1), *[integers] * 5, st.text(max_size=9))
+
+
+outcome_rows = st.builds(
+    OutcomeRow,
+    st.sampled_from([b"one", b"other"]),
+    st.integers(0, 3),
+    st.binary(max_size=9),
+    st.booleans(),
+    integers,
+)
+
+
+@st.composite
+def batches(draw: st.DrawFn, there: set[int], fresh: Iterator[int]) -> Writes:
+    """One transaction of all that may be in one, over messages that are there. Its keys are new."""
+    writes = Writes()
+    for known in draw(st.lists(st.sampled_from(QUEUES), unique=True, max_size=2)):
+        writes.queues.append(known._replace(on_hold=draw(st.booleans())))
+    for _ in range(draw(st.integers(0, 6))):
+        queue = draw(st.sampled_from([LOCAL, HELD, SEQUENCE, URGENT, ORDER]))
+        packet, final_ack, expires_s = draw(st.binary(max_size=40)), draw(st.booleans()), draw(deadlines)
+        writes.messages.append(one(next(fresh), packet, queue, final_ack=final_ack, expires_s=expires_s))
+    if draw(st.booleans()):
+        first, last = message_key(SEQUENCE, draw(positions)), message_key(SEQUENCE, draw(positions))
+        writes.finals.append(FinalAckKept(first, last, FINAL))
+    movable = sorted(k for k in there | {message.key for message in writes.messages} if k >> 40 == HELD)
+    for old in draw(st.lists(st.sampled_from(movable), unique=True, max_size=3)) if movable else []:
+        writes.moves.append((old, message_key(LOCAL, next(fresh)), draw(deadlines)))
+    for _ in range(draw(st.integers(0, 3))):
+        writes.remove(draw(st.integers(1, len(QUEUES))), draw(positions), draw(positions))
+    ever = sorted(there | {message.key for message in writes.messages})
+    writes.lasting = draw(st.lists(st.sampled_from(ever), max_size=3)) if ever else []
+    writes.outgoing = {row.queue: row for row in draw(st.lists(outgoing_rows, max_size=4))}
+    writes.incoming = {(row.source, row.queue): row for row in draw(st.lists(incoming_rows, max_size=2))}
+    writes.counters = draw(st.dictionaries(st.sampled_from(["ceiling", "time_stamp"]), integers))
+    writes.forgotten_invokers = draw(st.lists(st.sampled_from([b"one", b"other"]), max_size=1))
+    rows = draw(st.lists(outcome_rows, max_size=4))
+    writes.outcomes = {(row.invoker, row.identifier): row if draw(st.booleans()) else None for row in rows}
+    return writes
+
+
+def in_order(state: StoredState) -> StoredState:
+    """The same state; of its tables without an order of their own, sorted."""
+    state.outgoing.sort()
+    state.incoming.sort()
+    state.outcomes.sort()
+    return state
+
+
+def messages_in(store: Store | Disk) -> list[list[tuple[int, bytes, bool]]]:
+    """What is in each queue, and what expires."""
+    pages = [ReadPage(queue.queue, 0, 10_000, 2**30, ReadBy.WINDOW) for queue in QUEUES]
+    return [*map(store.read, pages), store.read(EVERYTHING)]

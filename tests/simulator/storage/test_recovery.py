@@ -1,0 +1,192 @@
+"""What is there after a process was killed, or a disk has failed, within any step of the log or of the tables."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqproto.effects import Writes
+from simulator.disk import Disk
+from simulator.storage import Store, segments
+from simulator.storeerrors import StoreError
+from tests.conformance import ROOT
+from tests.memory import memory_folder
+from tests.simulator.storage.batches import NODE, QUEUES, TINY, batches, in_order, messages_in, numbers
+
+LOOP = """
+import os, random, signal, sys
+from pathlib import Path
+from mqproto.effects import *
+from simulator.storage import Store, segments
+from tests.simulator.storage.batches import TINY
+
+path, seed = Path(sys.argv[1]), int(sys.argv[2])
+dice = random.Random(seed)
+limits = TINY._replace(segment_bytes=50_000, memory_bytes=200_000, slice_messages=20, slice_bytes=20_000)
+store = Store(path, bytes(range(16)), limits=limits)
+batch = store.load().counters.get("batch", 0)
+steps = dice.randrange(1, 10_000)
+
+def killed_after_so_many_steps(taken=1):
+    global steps
+    steps -= taken
+    return 0 if steps > 0 else os.kill(os.getpid(), signal.SIGKILL)
+
+def write(file, offset, parts):
+    data = b"".join(parts)
+    if steps <= 40:
+        os.pwrite(file, data[: dice.randrange(len(data) + 1)], offset)
+    killed_after_so_many_steps(40)
+    os.pwrite(file, data, offset)
+    killed_after_so_many_steps(40)
+
+store._tables.db.set_progress_handler(killed_after_so_many_steps, 1)
+segments._write = write
+while True:
+    batch += 1
+    first = message_key(1, 100 * batch)
+    writes = Writes(
+        messages=[MessageRow(first + i, bytes(1200), i, False) for i in range(batch % 40 + 1)],
+        incoming={(bytes(16), 1): IncomingRow(bytes(16), 1, 0, 0, batch, 0, 0, "")},
+        counters={"batch": batch},
+    )
+    if batch > 10:
+        writes.remove(1, 100 * (batch - 10), 100 * (batch - 10) + 99)
+    store.commit(writes)
+    os.write(1, b"%d\\n" % batch)
+"""
+
+
+def test_a_killed_process_leaves_exactly_the_batches_that_were_committed(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    with Store(path, NODE) as store:
+        store.commit(Writes(queues=QUEUES))
+    committed: list[int] = []
+    for seed in range(12):
+        done = subprocess.run(
+            [sys.executable, "-c", LOOP, path, str(seed)], cwd=ROOT, capture_output=True, text=True
+        )
+        assert done.returncode == -9, done.stderr
+        said = [int(line) for line in done.stdout.split()]
+        with Store(path, NODE) as store:
+            state = store.load()
+            found = numbers(store)
+        batch = state.counters.get("batch", 0)
+        assert batch - (said or committed or [0])[-1] in (0, 1), f"seed {seed}"
+        kept = range(max(1, batch - 9), batch + 1)
+        assert found == [100 * kept_batch + i for kept_batch in kept for i in range(kept_batch % 40 + 1)]
+        assert state.queues[0].message_count == len(found)
+        assert [row.number for row in state.incoming] == ([batch] if batch else [])
+        committed.append(batch)
+    assert len(set(committed)) > 6, "the kills are too early to show anything"
+
+
+class FailingSystem:
+    """The system as the log's files know it, until some of its calls fail.
+
+    Attributes:
+        calls_left: before the first that fails.
+        failing_count: how many fail then, one after the other.
+        number: the errno with which they do.
+        written_share: how much of a write that fails is written all the same.
+        failed: the calls that failed.
+    """
+
+    CALLS = ("open", "pwritev", "fdatasync", "fsync", "ftruncate")
+
+    def __init__(self) -> None:
+        self.calls_left = 0
+        self.failing_count = 0
+        self.number = 0
+        self.written_share = 0.0
+        self.failed: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(os, name)
+
+        def failing(*arguments: Any) -> Any:
+            self.calls_left -= 1
+            if self.calls_left >= 0 or len(self.failed) >= self.failing_count:
+                return call(*arguments)
+            self.failed.append(name)
+            if name == "pwritev":
+                file, parts, offset = arguments
+                data = b"".join(parts)
+                os.pwrite(file, data[: int(self.written_share * len(data))], offset)
+            raise OSError(self.number, os.strerror(self.number))
+
+        return failing if name in self.CALLS else call
+
+
+@contextmanager
+def failing_system() -> Iterator[FailingSystem]:
+    system = FailingSystem()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segments, "os", system)
+        yield system
+
+
+def outcome(store: Store, writes: Writes) -> str:
+    """Commit, and return what the store says of it, if it fails."""
+    try:
+        store.commit(writes)
+    except StoreError as error:
+        return str(error)
+    return ""
+
+
+@given(data=st.data())
+def test_after_any_failure_of_the_disk_a_batch_is_wholly_there_or_not_and_a_full_disk_ends_nothing(
+    data: st.DataObject,
+) -> None:
+    model, fresh = Disk(), count(1)
+    with memory_folder() as folder, failing_system() as system:
+        path = Path(folder, "a.sqlite")
+        store = Store(path, NODE, limits=TINY)
+        for number in range(data.draw(st.integers(1, 6), label="transactions")):
+            writes = data.draw(batches(set(model.messages), fresh)) if number else Writes(queues=QUEUES)
+            system.calls_left = data.draw(st.integers(0, 5), label="calls until one fails")
+            system.failing_count = data.draw(st.integers(0, 2), label="how many fail")
+            system.number = data.draw(st.sampled_from([errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES]))
+            system.written_share = data.draw(st.floats(0, 1))
+            system.failed = []
+            complaint = outcome(store, writes)
+            system.failing_count = 0
+            if complaint:
+                assert system.failed
+                assert complaint.count("\n") == 0
+                again = outcome(store, writes)
+                if again:
+                    assert "it failed before: start the node again" in again
+                    assert system.failed != ["pwritev"] or system.number not in segments.FULL
+                    store.close()
+                    store = Store(path, NODE, limits=TINY)
+                    if has(store, model):
+                        store.commit(writes)
+            else:
+                assert not system.failed
+            model.commit(writes)
+            assert has(store, model)
+        store.close()
+        with Store(path, NODE) as opened:
+            assert has(opened, model)
+
+
+def has(store: Store, model: Disk) -> bool:
+    """Whether the store has what the model has, without and with its log brought to the tables."""
+    return (
+        messages_in(store) == messages_in(model)
+        and store.size_bytes == model.size_bytes
+        and in_order(store.load()) == in_order(model.load())
+    )
