@@ -7,7 +7,7 @@ that came after it. The log has what matters of it as long as that can happen.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Container, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -26,7 +26,7 @@ from mqproto.effects import (
     StoredState,
 )
 from mqproto.wire.guid import Guid, guid_text
-from simulator.storage.recent import Recent, RecentStates, Size, joined
+from simulator.storage.recent import Recent, RecentStates, Size, runs
 from simulator.storeerrors import ADVICE, StoreError, primary_code
 from simulator.tables import (
     APPLICATION_ID,
@@ -58,8 +58,6 @@ BUSY_S: Final = 1.0
 """How long another program's write to the file may hold us up when we open it."""
 BUSY_RUNNING_MS: Final = 10
 """How long when we run: what is to be written can wait, and the node's neighbours not."""
-
-MESSAGE_COLUMNS: Final = "key, packet, message_id, final_ack, expires_s"
 
 
 class Mark(NamedTuple):
@@ -138,7 +136,7 @@ class Tables:
         rows = recent.messages.rows
         there = {
             key
-            for first, last in joined((key, key) for key in rows if self.may_have(key))
+            for first, last in runs(sorted(key for key in rows if self.may_have(key)))
             for key in self.sizes(first, last)
         }
         with self.transaction(flushed=True):
@@ -154,30 +152,18 @@ class Tables:
     def insert(self, rows: list[MessageRow]) -> None:
         """Add messages, which are not there."""
         self.db.executemany(INSERT_MESSAGE, rows)
-        for queue, group in groupby(rows, lambda row: row[0] >> POSITION_BITS):
-            added = list(group)
-            self._count(
-                queue,
-                len(added),
-                sum([len(row.packet) for row in added]),
-                sum([row.final_ack for row in added]),
-            )
-            last = max([row.key for row in added])
-            self._last_keys[queue] = max(self._last_keys.get(queue, 0), last)
+        for queue, added in groupby(rows, lambda row: row[0] >> POSITION_BITS):
+            keys, packets, _, final_acks, _ = zip(*added, strict=True)
+            self._count(queue, len(keys), sum(map(len, packets)), sum(final_acks))
+            self._last_keys[queue] = max(self._last_keys.get(queue, 0), max(keys))
 
     def remove(self, sizes: dict[int, Size]) -> None:
         """Remove messages, which are there, by key."""
-        self.db.executemany(
-            "DELETE FROM message WHERE key BETWEEN ? AND ?", joined((key, key) for key in sizes)
-        )
-        for queue, group in groupby(sorted(sizes), lambda key: key >> POSITION_BITS):
-            gone = [sizes[key] for key in group]
-            self._count(
-                queue,
-                -len(gone),
-                -sum([size.size_bytes for size in gone]),
-                -sum([size.final_ack for size in gone]),
-            )
+        keys = sorted(sizes)
+        self.db.executemany("DELETE FROM message WHERE key BETWEEN ? AND ?", runs(keys))
+        for queue, gone in groupby(keys, lambda key: key >> POSITION_BITS):
+            sizes_bytes, final_acks = zip(*map(sizes.__getitem__, gone), strict=True)
+            self._count(queue, -len(sizes_bytes), -sum(sizes_bytes), -sum(final_acks))
 
     def make_lasting(self, keys: Iterable[int]) -> None:
         """Messages that expire no more, if they are there."""
@@ -262,19 +248,40 @@ class Tables:
         """The messages with keys from first to last, without their packets."""
         found = "SELECT key, length(packet), final_ack FROM message WHERE key BETWEEN ? AND ?"
         return {
-            key: Size(size_bytes, bool(final_ack))
+            key: (size_bytes, final_ack)
             for key, size_bytes, final_ack in self.db.execute(found, (first, last))
         }
 
-    def between(self, first: int, last: int) -> Generator[MessageRow]:
-        """The messages with keys from first to last, in order. Close the iterator."""
-        with closing(
-            self.db.execute(
-                f"SELECT {MESSAGE_COLUMNS} FROM message WHERE key BETWEEN ? AND ? ORDER BY key", (first, last)
-            )
-        ) as found:
-            for key, packet, message_id, final_ack, expires_s in found:
-                yield MessageRow(key, packet, message_id, bool(final_ack), expires_s)
+    def between(self, first: int, last: int) -> list[MessageRow]:
+        """The messages with keys from first to last, in order."""
+        found = "SELECT * FROM message WHERE key BETWEEN ? AND ? ORDER BY key"
+        return [
+            MessageRow(key, packet, message_id, bool(final_ack), expires_s)
+            for key, packet, message_id, final_ack, expires_s in self.db.execute(found, (first, last))
+        ]
+
+    def page(
+        self, first: int, last: int, limit: int, limit_bytes: int, gone: Container[int]
+    ) -> list[tuple[int, bytes, bool]]:
+        """Of the messages with keys from first to last, in order, as many as fit both limits but at least one.
+
+        Args:
+            gone: keys of messages that are left out.
+        """
+        rows: list[tuple[int, bytes, bool]] = []
+        size_bytes = 0
+        found = "SELECT key, packet, final_ack FROM message WHERE key BETWEEN ? AND ? ORDER BY key"
+        with closing(self.db.execute(found, (first, last))) as cursor:
+            for key, packet, final_ack in cursor:
+                if key in gone:
+                    continue
+                size_bytes += len(packet)
+                if rows and size_bytes > limit_bytes:
+                    break
+                rows.append((key, packet, bool(final_ack)))
+                if len(rows) >= limit:
+                    break
+        return rows
 
     def expiring(self) -> Generator[tuple[int, int]]:
         """`expires_s` and key of the messages that have one, in order. Close the iterator."""

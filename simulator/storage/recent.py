@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 from operator import lt
-from typing import Final, NamedTuple
+from typing import Final
 
 from mqproto.effects import (
     POSITION_BITS,
@@ -29,11 +29,8 @@ ROW_BYTES: Final = 400
 """What a message takes in memory beside its packet."""
 
 
-class Size(NamedTuple):
-    """What a message counts for in its queue."""
-
-    size_bytes: int
-    final_ack: bool
+Size = tuple[int, bool]
+"""What a message counts for in its queue: the size of its packet, and `final_ack`."""
 
 
 class Recent:
@@ -79,7 +76,7 @@ class Recent:
         added_bytes = self.messages.size_bytes - before_bytes
         if gone:
             self.gone |= gone
-            added_bytes -= sum([size.size_bytes for size in gone.values()])
+            added_bytes -= sum([size_bytes for size_bytes, _ in gone.values()])
         return added_bytes
 
     def take_out(
@@ -156,7 +153,7 @@ class RecentMessages:
 
     def take_keys(self, keys: list[int]) -> list[MessageRow]:
         """Remove these messages, which are there."""
-        for first, last in joined((key, key) for key in keys):
+        for first, last in runs(sorted(keys)):
             there = self._keys[first >> POSITION_BITS]
             low, high = bisect_left(there, first), bisect_right(there, last)
             del there[low:high]
@@ -170,11 +167,13 @@ class RecentMessages:
             self.put([row._replace(expires_s=None)])
         return row is not None
 
-    def between(self, first: int, last: int) -> Iterator[MessageRow]:
-        """The messages of one queue with keys from first to last, both included."""
-        there = self._keys.get(first >> POSITION_BITS, [])
-        for at in range(bisect_left(there, first), bisect_right(there, last)):
-            yield self.rows[there[at]]
+    def between(self, first: int, last: int, limit: int | None = None) -> list[MessageRow]:
+        """The messages of one queue with keys from first to last, both included; at most so many."""
+        there = self._keys.get(first >> POSITION_BITS)
+        if not there or there[-1] < first:
+            return []
+        low, high = bisect_left(there, first), bisect_right(there, last)
+        return [self.rows[key] for key in there[low : high if limit is None else min(high, low + limit)]]
 
     def expiring(self, limit: int) -> list[tuple[int, int]]:
         """`expires_s` and key of those that expire first."""
@@ -280,6 +279,13 @@ class RecentStates:
 def in_order(keys: list[int]) -> bool:
     """Whether each is greater than the one before."""
     return all(map(lt, keys, islice(keys, 1, None)))
+
+
+def runs(keys: list[int]) -> list[tuple[int, int]]:
+    """The same keys, which rise, in as few ranges as can be, none of them over two queues."""
+    if keys and keys[-1] - keys[0] == len(keys) - 1 and keys[0] >> POSITION_BITS == keys[-1] >> POSITION_BITS:
+        return [(keys[0], keys[-1])]
+    return joined((key, key) for key in keys)
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

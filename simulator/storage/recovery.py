@@ -33,7 +33,11 @@ def recover(tables: Tables, path: Path, node: Guid, remove_duplicate_size: int) 
                 raise damaged(name.path, "it has no header")
             break
         if segment.first_record != record:
-            raise damaged(name.path, f"it begins with record {segment.first_record}, not with {record}")
+            # Nothing within the one before was broken, so it was cut between two records.
+            cut = names[max(0, names.index(name) - 1)]
+            raise damaged(
+                cut.path, f"record {record} is missing, {name.path.name} has {segment.first_record}"
+            )
         for writes in segment.records(is_last=is_last):
             gone: dict[int, Size] = {}
             for first, last in writes.removals:

@@ -8,10 +8,9 @@ then goes to the tables, some of it with each further commit, and the segment is
 from __future__ import annotations
 
 import heapq
-from collections.abc import Generator
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from itertools import islice
+from itertools import accumulate, islice, takewhile
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -55,6 +54,8 @@ class Limits(NamedTuple):
 
 
 LIMITS: Final = Limits()
+REMOVALS: Final = 8
+"""So many messages leave the tables in the time in which one goes there."""
 SCANNED_MESSAGES: Final = 5_000
 """So many messages of a segment are looked at with a commit, to see which are still there."""
 OVERDRAFT: Final = 4
@@ -154,17 +155,7 @@ class Store:
         with explained(self.path):
             if isinstance(page, ReadExpired):
                 return self._read_expired(page.limit_messages)
-            rows: list[tuple[int, bytes, bool]] = []
-            size_bytes = 0
-            with closing(
-                self._between(message_key(page.queue, page.after + 1), keys_of(page.queue)[1])
-            ) as found:
-                for row in islice(found, max(1, page.limit_messages)):
-                    size_bytes += len(row.packet)
-                    if rows and size_bytes > page.limit_bytes:
-                        break
-                    rows.append((row.key & LAST_POSITION, row.packet, row.final_ack))
-            return rows
+            return [(key & LAST_POSITION, packet, final_ack) for key, packet, final_ack in self._page(page)]
 
     def unread(self) -> dict[str, int]:
         """By the name of a sequence, how many of its messages wait for their FinalAck.
@@ -201,14 +192,30 @@ class Store:
         found |= {row.key: row.packet for row in recent if row.message_id == message_id}
         return sorted(found.items())
 
-    def _between(self, first: int, last: int) -> Generator[MessageRow]:
-        """The messages of a queue with keys from first to last, in order. Close the iterator."""
+    def _page(self, page: ReadPage) -> list[tuple[int, bytes, bool]]:
+        """The messages that are asked for, as (key, packet, final_ack)."""
+        first, (_, last) = message_key(page.queue, page.after + 1), keys_of(page.queue)
+        limit = max(1, page.limit_messages)
+        stored = []
+        if self._tables.may_have(first):
+            stored = self._tables.page(first, last, limit, page.limit_bytes, self._recent.gone)
+        recent = [
+            (row.key, row.packet, row.final_ack) for row in self._recent.messages.between(first, last, limit)
+        ]
+        if not recent:
+            return stored
+        rows = sorted([*stored, *recent])[:limit] if stored else recent
+        ends = accumulate(len(packet) for _, packet, _ in rows)
+        fitting = sum(1 for _ in takewhile(lambda end: end <= page.limit_bytes, ends))
+        return rows[: max(1, fitting)]
+
+    def _between(self, first: int, last: int) -> list[MessageRow]:
+        """The messages of a queue with keys from first to last, in order."""
         recent = self._recent.messages.between(first, last)
         if not self._tables.may_have(first):
-            yield from recent
-            return
-        with closing(self._tables.between(first, last)) as found:
-            yield from heapq.merge((row for row in found if row.key not in self._recent.gone), recent)
+            return recent
+        gone = self._recent.gone
+        return sorted([*(row for row in self._tables.between(first, last) if row.key not in gone), *recent])
 
     def _read_expired(self, limit: int) -> list[tuple[int, bytes, bool]]:
         gone, lasting = self._recent.gone, self._recent.lasting
@@ -287,7 +294,7 @@ class Store:
             for row in kept:
                 move(row, message_key(final_queue, row.message_id), None)
         for old, new, expires_s in writes.moves:
-            found = [messages[old]] if old in messages else list(self._between(old, old))
+            found = [messages[old]] if old in messages else self._between(old, old)
             assert found, f"message {old:#x} is to move to {new:#x}, but is not in the store"
             move(found[0], new, expires_s)
         return replace(
@@ -342,10 +349,8 @@ class Store:
                 self._segment = self._next_segment(self._segment)
             if len(self._older) >= limits.segments or (self._older and memory_bytes > limits.memory_bytes):
                 self._spilled = 0
-        if (
-            self._spilled is not None
-            or len(self._recent.gone) + len(self._recent.lasting) > limits.slice_messages
-        ):
+        removals = len(self._recent.gone) + len(self._recent.lasting)
+        if self._spilled is not None or removals > REMOVALS * limits.slice_messages:
             self._try_to_spill(writes)
         return self._segment
 
@@ -411,7 +416,7 @@ class Store:
             if row is not None:
                 rows.append(row)
                 size_bytes += len(row.packet)
-        gone = dict(islice(recent.gone.items(), limit))
+        gone = dict(islice(recent.gone.items(), REMOVALS * limit))
         identifiers = states.first_identifiers(limit) if keys else []
         is_done = (
             self._spilled is not None

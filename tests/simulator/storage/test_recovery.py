@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,7 +23,17 @@ from simulator.storage import Store, segments
 from simulator.storeerrors import StoreError
 from tests.conformance import ROOT
 from tests.memory import memory_folder
-from tests.simulator.storage.batches import NODE, QUEUES, TINY, batches, in_order, messages_in, numbers
+from tests.simulator.series import LIMITS, series
+from tests.simulator.storage.batches import (
+    EVERYTHING,
+    NODE,
+    QUEUES,
+    TINY,
+    batches,
+    in_order,
+    messages_in,
+    numbers,
+)
 
 LOOP = """
 import os, random, signal, sys
@@ -90,6 +101,27 @@ def test_a_killed_process_leaves_exactly_the_batches_that_were_committed(tmp_pat
         assert [row.number for row in state.incoming] == ([batch] if batch else [])
         committed.append(batch)
     assert len(set(committed)) > 6, "the kills are too early to show anything"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_process_leaves_that_is_killed_after_any_commit_is_what_was_committed(seed: int) -> None:
+    model = Disk()
+    with memory_folder() as name:
+        folder, copy = Path(name, "own"), Path(name, "copy")
+        folder.mkdir()
+        with Store(
+            folder / "a.sqlite", NODE, limits=LIMITS._replace(slice_messages=1, slice_bytes=1)
+        ) as store:
+            for writes in series(seed, 80):
+                store.commit(writes)
+                model.commit(writes)
+                shutil.copytree(folder, copy)
+                with Store(copy / "a.sqlite", NODE) as left:
+                    assert in_order(left.load()) == in_order(model.load())
+                    assert left.read(EVERYTHING) == model.read(EVERYTHING)
+                shutil.rmtree(copy)
+                assert store.read(EVERYTHING) == model.read(EVERYTHING)
+                assert store.size_bytes == model.size_bytes
 
 
 class FailingSystem:
