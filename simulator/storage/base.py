@@ -9,21 +9,16 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Container, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
-from itertools import groupby, pairwise
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from mqproto.effects import (
     POSITION_BITS,
     IdentifierRow,
-    IncomingRow,
     MessageRow,
-    OutcomeRow,
-    OutgoingRow,
     QueueKind,
     QueueRow,
-    StoredQueue,
-    StoredState,
 )
 from mqproto.wire.guid import Guid, guid_text
 from simulator.storage.recent import Recent, RecentStates, Size, runs
@@ -31,7 +26,6 @@ from simulator.storeerrors import ADVICE, StoreError, primary_code
 from simulator.tables import (
     APPLICATION_ID,
     INSERT_MESSAGE,
-    LAST_POSITION,
     LAYOUT,
     REPLACE_IDENTIFIER,
     SCHEMA,
@@ -252,9 +246,9 @@ class Tables:
             for key, size_bytes, final_ack in self.db.execute(found, (first, last))
         }
 
-    def between(self, first: int, last: int) -> list[MessageRow]:
-        """The messages with keys from first to last, in order."""
-        found = "SELECT * FROM message WHERE key BETWEEN ? AND ? ORDER BY key"
+    def between(self, first: int, last: int, *, finals: bool = False) -> list[MessageRow]:
+        """The messages with keys from first to last, in order; all, or those with `final_ack`."""
+        found = f"SELECT * FROM message WHERE key BETWEEN ? AND ? {'AND final_ack ' * finals}ORDER BY key"
         return [
             MessageRow(key, packet, message_id, bool(final_ack), expires_s)
             for key, packet, message_id, final_ack, expires_s in self.db.execute(found, (first, last))
@@ -291,79 +285,6 @@ class Tables:
             )
         ) as found:
             yield from found
-
-    def load(self) -> StoredState:
-        """All that a queue manager must know to start, if the log is empty."""
-        queues = [self._stored_queue(*row) for row in self._rows("SELECT * FROM queue ORDER BY queue")]
-        newest_first = self._rows(
-            "SELECT source, ordinal, time_stamp_s FROM message_id ORDER BY arrival DESC LIMIT ?",
-            (self._remove_duplicate_size,),
-        )
-        return StoredState(
-            queues=queues,
-            resident=[
-                row
-                for queue in queues
-                if queue.kind in (QueueKind.HELD, QueueKind.ORDER)
-                for row in self._rows(
-                    "SELECT key, packet FROM message WHERE key BETWEEN ? AND ? ORDER BY key",
-                    keys_of(queue.queue),
-                )
-            ],
-            gaps=[gap for queue in queues if queue.kind is QueueKind.SEQUENCE for gap in self._gaps(queue)],
-            outgoing=[OutgoingRow(*row) for row in self._rows("SELECT * FROM outgoing_sequence")],
-            incoming=[IncomingRow(*row) for row in self._rows("SELECT * FROM incoming_sequence")],
-            identifiers=[IdentifierRow(*row) for row in reversed(newest_first)],
-            counters=dict(self._rows("SELECT name, value FROM counter")),
-            outcomes=[
-                OutcomeRow(invoker, identifier, outcome, bool(lasting), performed_s)
-                for invoker, identifier, outcome, lasting, performed_s in self._rows(
-                    "SELECT * FROM outcome ORDER BY performed_s"
-                )
-            ],
-        )
-
-    def _stored_queue(
-        self,
-        queue: int,
-        kind: str,
-        name: str,
-        priority: int,
-        on_hold: int,
-        message_count: int,
-        size_bytes: int,
-        final_ack_count: int,
-    ) -> StoredQueue:
-        chosen = "SELECT key FROM message WHERE key BETWEEN ? AND ? ORDER BY key"
-        [(first, last)] = self._rows(
-            f"SELECT ({chosen} LIMIT 1), ({chosen} DESC LIMIT 1)", keys_of(queue) * 2
-        )
-        assert (first is None) == (message_count == 0), (
-            f"queue {queue} counts {message_count} messages, the first being {first}"
-        )
-        first, last = ((first or 0) & LAST_POSITION, (last or 0) & LAST_POSITION)
-        return StoredQueue(
-            queue,
-            QueueKind(kind),
-            name,
-            priority,
-            bool(on_hold),
-            message_count,
-            size_bytes,
-            first,
-            last,
-            final_ack_count,
-        )
-
-    def _gaps(self, queue: StoredQueue) -> Iterator[tuple[int, int]]:
-        """The ranges of keys between a queue's first and last that have no message; mostly there are none."""
-        if queue.message_count < queue.last - queue.first + 1:
-            keys = self.db.execute(
-                "SELECT key FROM message WHERE key BETWEEN ? AND ? ORDER BY key", keys_of(queue.queue)
-            )
-            for (before,), (after,) in pairwise(keys):
-                if before + 1 < after:
-                    yield before + 1, after - 1
 
     def _last_key(self, queue: int) -> int:
         """The highest key of a queue, -1 if it is empty."""

@@ -79,6 +79,15 @@ class Recent:
             added_bytes -= sum([size_bytes for size_bytes, _ in gone.values()])
         return added_bytes
 
+    def clear(self) -> None:
+        """The tables have all of it."""
+        self.messages.clear()
+        self.gone.clear()
+        self.lasting.clear()
+        self.states.clear()
+        self.states.queues.clear()
+        self.states.identifiers.clear()
+
     def take_out(
         self,
         rows: list[MessageRow],
@@ -140,6 +149,13 @@ class RecentMessages:
         for row in rows:
             if row.expires_s is not None:
                 insort(self._expiring, (row.expires_s, row.key))
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.rows.clear()
+        self.size_bytes = 0
+        self._keys.clear()
+        self._expiring.clear()
 
     def take(self, first: int, last: int) -> list[MessageRow]:
         """Remove the messages of one queue with keys from first to last, both included."""
@@ -244,8 +260,7 @@ class RecentStates:
         self.outcomes |= writes.outcomes
 
     def clear(self) -> None:
-        """The tables have all of it, but for identifiers."""
-        self.queues.clear()
+        """The tables have all of it, but for queues and identifiers, which are taken out by themselves."""
         self.outgoing.clear()
         self.incoming.clear()
         self.identifiers_before_s = None

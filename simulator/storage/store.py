@@ -7,10 +7,8 @@ then goes to the tables, some of it with each further commit, and the segment is
 
 from __future__ import annotations
 
-import heapq
 from contextlib import ExitStack, closing
-from dataclasses import replace
-from itertools import accumulate, islice, takewhile
+from itertools import islice
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -18,23 +16,21 @@ from typing import Final, NamedTuple, Self
 
 from mqproto.configuration import Settings
 from mqproto.effects import (
-    POSITION_BITS,
     MessageRow,
-    QueueKind,
-    QueueRow,
     ReadExpired,
     ReadPage,
     StoredState,
     Writes,
-    message_key,
 )
 from mqproto.wire.guid import Guid
 from simulator.storage.base import BUSY_RUNNING_MS, Mark, Tables, locked, messages_of
-from simulator.storage.recent import Recent, Size, in_order, joined
+from simulator.storage.contents import Contents
+from simulator.storage.loading import load
+from simulator.storage.recent import Recent
 from simulator.storage.recovery import recover
 from simulator.storage.segments import Segment
 from simulator.storeerrors import POSTPONED_AFTER, StoreError, explained, primary_code, sound
-from simulator.tables import LAST_POSITION, keys_of
+from simulator.tables import LAST_POSITION
 
 
 class Limits(NamedTuple):
@@ -102,8 +98,8 @@ class Store:
             self._tables = undo.enter_context(closing(Tables(path, node, remove_duplicate_size)))
             with sound(path):
                 self._mark = recover(self._tables, self._place, node, remove_duplicate_size)
-                self._queues = {queue.queue: queue for queue in self._tables.queues()}
-            self._recent = Recent(remove_duplicate_size)
+                self._recent = Recent(remove_duplicate_size)
+                self._contents = Contents(self._tables, self._recent)
             self._next_record = self._mark.record
             self.size_bytes = self._tables.size_bytes()
             """What all messages take, without what the disk needs for them."""
@@ -144,7 +140,7 @@ class Store:
         """
         with explained(self.path), sound(self.path):
             self._settle()
-            return self._tables.load()
+            return load(self._tables.db, self._remove_duplicate_size)
 
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
         """The messages that are asked for, as (position, packet, final_ack), or with their key for those that expire.
@@ -154,8 +150,11 @@ class Store:
         """
         with explained(self.path):
             if isinstance(page, ReadExpired):
-                return self._read_expired(page.limit_messages)
-            return [(key & LAST_POSITION, packet, final_ack) for key, packet, final_ack in self._page(page)]
+                return self._contents.expired(page.limit_messages)
+            return [
+                (key & LAST_POSITION, packet, final_ack)
+                for key, packet, final_ack in self._contents.page(page)
+            ]
 
     def unread(self) -> dict[str, int]:
         """By the name of a sequence, how many of its messages wait for their FinalAck.
@@ -164,16 +163,7 @@ class Store:
             StoreError: the file cannot be read.
         """
         with explained(self.path):
-            counts = self._tables.counts(QueueKind.FINAL)
-        for key in self._recent.gone:
-            if key >> POSITION_BITS in counts:
-                counts[key >> POSITION_BITS] -= 1
-        waiting = {
-            queue.name: counts.get(queue.queue, 0) + self._recent.messages.count(queue.queue)
-            for queue in self._queues.values()
-            if queue.kind is QueueKind.FINAL
-        }
-        return {name: count for name, count in waiting.items() if count}
+            return self._contents.unread()
 
     def find(self, message_id: int) -> list[tuple[int, bytes]]:
         """Key and packet of the messages with this MessageID.
@@ -192,40 +182,6 @@ class Store:
         found |= {row.key: row.packet for row in recent if row.message_id == message_id}
         return sorted(found.items())
 
-    def _page(self, page: ReadPage) -> list[tuple[int, bytes, bool]]:
-        """The messages that are asked for, as (key, packet, final_ack)."""
-        first, (_, last) = message_key(page.queue, page.after + 1), keys_of(page.queue)
-        limit = max(1, page.limit_messages)
-        stored = []
-        if self._tables.may_have(first):
-            stored = self._tables.page(first, last, limit, page.limit_bytes, self._recent.gone)
-        recent = [
-            (row.key, row.packet, row.final_ack) for row in self._recent.messages.between(first, last, limit)
-        ]
-        if not recent:
-            return stored
-        rows = sorted([*stored, *recent])[:limit] if stored else recent
-        ends = accumulate(len(packet) for _, packet, _ in rows)
-        fitting = sum(1 for _ in takewhile(lambda end: end <= page.limit_bytes, ends))
-        return rows[: max(1, fitting)]
-
-    def _between(self, first: int, last: int) -> list[MessageRow]:
-        """The messages of a queue with keys from first to last, in order."""
-        recent = self._recent.messages.between(first, last)
-        if not self._tables.may_have(first):
-            return recent
-        gone = self._recent.gone
-        return sorted([*(row for row in self._tables.between(first, last) if row.key not in gone), *recent])
-
-    def _read_expired(self, limit: int) -> list[tuple[int, bytes, bool]]:
-        gone, lasting = self._recent.gone, self._recent.lasting
-        with closing(self._tables.expiring()) as found:
-            stored = (each for each in found if each[1] not in gone and each[1] not in lasting)
-            merged = heapq.merge(stored, self._recent.messages.expiring(limit))
-            keys = [key for _, key in islice(merged, limit)]
-        rows = [row for key in keys for row in self._between(key, key)]
-        return [(row.key, row.packet, row.final_ack) for row in rows]
-
     # Writing
 
     def commit(self, writes: Writes) -> None:
@@ -241,7 +197,7 @@ class Store:
             )
         with self._together, explained(self.path):
             segment = self._segment_for(writes)
-            writes, gone = self._resolved(writes)
+            writes, gone = self._contents.resolved(writes)
             self._usable = False  # until the log and what we know of it are in step
             try:
                 segment.append(self._next_record, writes)
@@ -250,87 +206,8 @@ class Store:
                 raise
             self._next_record += 1
             self.flush_count += 1
-            for queue in writes.queues:
-                self._queues[queue.queue] = queue
-            self.size_bytes += self._recent.add(writes, gone)
+            self.size_bytes += self._contents.add(writes, gone)
             self._usable = True
-
-    # A transaction says what is in the store
-
-    def _resolved(self, writes: Writes) -> tuple[Writes, dict[int, Size]]:
-        """The same without `finals` and `moves`, and which messages it removes that the tables have.
-
-        Raises:
-            AssertionError: it cannot be carried out.
-        """
-        self._check_queues(writes.queues)
-        if writes.finals or writes.moves:
-            writes = self._without_moves(writes)
-        if writes.messages:
-            self._check_new([row.key for row in writes.messages], writes.queues)
-        gone: dict[int, Size] = {}
-        for first, last in writes.removals:
-            assert first >> POSITION_BITS == last >> POSITION_BITS, (
-                f"{first:#x} to {last:#x} is not within one queue"
-            )
-            if self._tables.may_have(first):
-                gone |= self._tables.sizes(first, last)
-        if gone:
-            gone = {key: size for key, size in gone.items() if key not in self._recent.gone}
-        return writes, gone
-
-    def _without_moves(self, writes: Writes) -> Writes:
-        """A message that moves comes with its new key, and is removed with the old."""
-        messages = {row.key: row for row in writes.messages}
-        moved, olds = [], []
-
-        def move(row: MessageRow, new: int, expires_s: int | None) -> None:
-            moved.append(row._replace(key=new, expires_s=expires_s))
-            olds.append((row.key, row.key))
-
-        for first, last, final_queue in writes.finals:
-            kept = [row for row in self._between(first, last) if row.final_ack]
-            kept += [row for row in messages.values() if first <= row.key <= last and row.final_ack]
-            for row in kept:
-                move(row, message_key(final_queue, row.message_id), None)
-        for old, new, expires_s in writes.moves:
-            found = [messages[old]] if old in messages else self._between(old, old)
-            assert found, f"message {old:#x} is to move to {new:#x}, but is not in the store"
-            move(found[0], new, expires_s)
-        return replace(
-            writes,
-            messages=[*writes.messages, *moved],
-            finals=[],
-            moves=[],
-            removals=[*joined(olds), *writes.removals],
-        )
-
-    def _check_queues(self, rows: list[QueueRow]) -> None:
-        for row in rows:
-            for other in self._queues.values():
-                assert row.queue == other.queue or row[1:4] != other[1:4], (
-                    f"queue {row.queue} is to be what queue {other.queue} is"
-                )
-
-    def _check_new(self, keys: list[int], queues: list[QueueRow]) -> None:
-        """Keys are never used twice, and their queues were declared."""
-        if in_order(keys):
-            first = keys[0] if keys[0] >> POSITION_BITS == keys[-1] >> POSITION_BITS else None
-        else:
-            first = None
-            assert len(set(keys)) == len(keys), "two messages are to come with one key"
-        assert self._recent.messages.rows.keys().isdisjoint(keys), "a message with this key is in the store"
-        if first is None or self._tables.may_have(first):
-            for key in keys:
-                assert not self._tables.may_have(key) or not self._tables.sizes(key, key), (
-                    f"message {key:#x} is in the store already"
-                )
-        for number in (
-            {first >> POSITION_BITS} if first is not None else {key >> POSITION_BITS for key in keys}
-        ):
-            assert number in self._queues or any(queue.queue == number for queue in queues), (
-                f"queue {number} has messages, but was never declared"
-            )
 
     # The log, and how it gets to the tables
 
@@ -454,7 +331,7 @@ class Store:
         mark = Mark(segments[-1].number + 1, self._next_record, is_begun=False)
         with self._together:
             self._tables.take_over(self._recent, mark)
-            self._recent = Recent(self._remove_duplicate_size)
+            self._recent.clear()
             self._mark, self._older, self._segment, self._spilled = mark, [], None, None
         for segment in segments:
             segment.remove()

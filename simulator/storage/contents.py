@@ -1,0 +1,157 @@
+"""What is in a store, of which the tables have one part and the log another; and what a transaction makes of it."""
+
+from __future__ import annotations
+
+import heapq
+from contextlib import closing
+from dataclasses import replace
+from itertools import accumulate, islice, takewhile
+
+from mqproto.effects import POSITION_BITS, MessageRow, QueueKind, QueueRow, ReadPage, Writes, message_key
+from simulator.storage.base import Tables
+from simulator.storage.recent import Recent, Size, in_order, joined
+from simulator.tables import keys_of
+
+
+class Contents:
+    """The messages and queues of a store.
+
+    Args:
+        recent: what the log has and the tables lack.
+    """
+
+    def __init__(self, tables: Tables, recent: Recent) -> None:
+        self._tables = tables
+        self._recent = recent
+        self._queues = {queue.queue: queue for queue in tables.queues()}
+
+    def add(self, writes: Writes, gone: dict[int, Size]) -> int:
+        """The log has this, as `resolved` has returned it. Returns how many bytes of messages it has added."""
+        for queue in writes.queues:
+            self._queues[queue.queue] = queue
+        return self._recent.add(writes, gone)
+
+    def unread(self) -> dict[str, int]:
+        """By the name of a sequence, how many of its messages wait for their FinalAck."""
+        counts = self._tables.counts(QueueKind.FINAL)
+        for key in self._recent.gone:
+            if key >> POSITION_BITS in counts:
+                counts[key >> POSITION_BITS] -= 1
+        waiting = {
+            queue.name: counts.get(queue.queue, 0) + self._recent.messages.count(queue.queue)
+            for queue in self._queues.values()
+            if queue.kind is QueueKind.FINAL
+        }
+        return {name: count for name, count in waiting.items() if count}
+
+    def page(self, page: ReadPage) -> list[tuple[int, bytes, bool]]:
+        """The messages that are asked for, as (key, packet, final_ack)."""
+        first, (_, last) = message_key(page.queue, page.after + 1), keys_of(page.queue)
+        limit = max(1, page.limit_messages)
+        stored = []
+        if self._tables.may_have(first):
+            stored = self._tables.page(first, last, limit, page.limit_bytes, self._recent.gone)
+        recent = [
+            (row.key, row.packet, row.final_ack) for row in self._recent.messages.between(first, last, limit)
+        ]
+        if not recent:
+            return stored
+        rows = sorted([*stored, *recent])[:limit] if stored else recent
+        ends = accumulate(len(packet) for _, packet, _ in rows)
+        fitting = sum(1 for _ in takewhile(lambda end: end <= page.limit_bytes, ends))
+        return rows[: max(1, fitting)]
+
+    def between(self, first: int, last: int, *, finals: bool = False) -> list[MessageRow]:
+        """The messages of a queue with keys from first to last, in order; all, or those with `final_ack`."""
+        rows = self._recent.messages.between(first, last)
+        if finals:
+            rows = [row for row in rows if row.final_ack]
+        if self._tables.may_have(first):
+            gone, stored = self._recent.gone, self._tables.between(first, last, finals=finals)
+            rows = sorted([*(row for row in stored if row.key not in gone), *rows])
+        return rows
+
+    def expired(self, limit: int) -> list[tuple[int, bytes, bool]]:
+        """The messages that expire first, at most so many, as (key, packet, final_ack)."""
+        gone, lasting = self._recent.gone, self._recent.lasting
+        with closing(self._tables.expiring()) as found:
+            stored = (each for each in found if each[1] not in gone and each[1] not in lasting)
+            merged = heapq.merge(stored, self._recent.messages.expiring(limit))
+            keys = [key for _, key in islice(merged, limit)]
+        rows = [row for key in keys for row in self.between(key, key)]
+        return [(row.key, row.packet, row.final_ack) for row in rows]
+
+    def resolved(self, writes: Writes) -> tuple[Writes, dict[int, Size]]:
+        """The same without `finals` and `moves`, and which messages it removes that the tables have.
+
+        Raises:
+            AssertionError: it cannot be carried out.
+        """
+        self._check_queues(writes.queues)
+        if writes.finals or writes.moves:
+            writes = self._without_moves(writes)
+        if writes.messages:
+            self._check_new([row.key for row in writes.messages], writes.queues)
+        gone: dict[int, Size] = {}
+        for first, last in writes.removals:
+            assert first >> POSITION_BITS == last >> POSITION_BITS, (
+                f"{first:#x} to {last:#x} is not within one queue"
+            )
+            if self._tables.may_have(first):
+                gone |= self._tables.sizes(first, last)
+        if gone:
+            gone = {key: size for key, size in gone.items() if key not in self._recent.gone}
+        return writes, gone
+
+    def _without_moves(self, writes: Writes) -> Writes:
+        """A message that moves comes with its new key, and is removed with the old."""
+        messages = {row.key: row for row in writes.messages}
+        moved, olds = [], []
+
+        def move(row: MessageRow, new: int, expires_s: int | None) -> None:
+            moved.append(row._replace(key=new, expires_s=expires_s))
+            olds.append((row.key, row.key))
+
+        for first, last, final_queue in writes.finals:
+            kept = self.between(first, last, finals=True)
+            kept += [row for row in messages.values() if first <= row.key <= last and row.final_ack]
+            for row in kept:
+                move(row, message_key(final_queue, row.message_id), None)
+        for old, new, expires_s in writes.moves:
+            found = [messages[old]] if old in messages else self.between(old, old)
+            assert found, f"message {old:#x} is to move to {new:#x}, but is not in the store"
+            move(found[0], new, expires_s)
+        return replace(
+            writes,
+            messages=[*writes.messages, *moved],
+            finals=[],
+            moves=[],
+            removals=[*joined(olds), *writes.removals],
+        )
+
+    def _check_queues(self, rows: list[QueueRow]) -> None:
+        for row in rows:
+            for other in self._queues.values():
+                assert row.queue == other.queue or row[1:4] != other[1:4], (
+                    f"queue {row.queue} is to be what queue {other.queue} is"
+                )
+
+    def _check_new(self, keys: list[int], queues: list[QueueRow]) -> None:
+        """Keys are never used twice, and their queues were declared."""
+        if in_order(keys):
+            first = keys[0] if keys[0] >> POSITION_BITS == keys[-1] >> POSITION_BITS else None
+        else:
+            first = None
+            assert len(set(keys)) == len(keys), "two messages are to come with one key"
+        assert self._recent.messages.rows.keys().isdisjoint(keys), "a message with this key is in the store"
+        if first is None or self._tables.may_have(first):
+            for key in keys:
+                assert not self._tables.may_have(key) or not self._tables.sizes(key, key), (
+                    f"message {key:#x} is in the store already"
+                )
+        for number in (
+            {first >> POSITION_BITS} if first is not None else {key >> POSITION_BITS for key in keys}
+        ):
+            assert number in self._queues or any(queue.queue == number for queue in queues), (
+                f"queue {number} has messages, but was never declared"
+            )
