@@ -8,6 +8,7 @@ then goes to the tables, some of it with each further commit, and the segment is
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from threading import Lock
@@ -58,6 +59,22 @@ OVERDRAFT: Final = 4
 """How many times as much as `Limits` say the log may have if the tables cannot be written just now."""
 
 
+@dataclass(slots=True)
+class _Due:
+    """What has to go to the tables before the oldest segment can be removed.
+
+    keys: of the messages that it put into the store; those that are still there have to go.
+    looked_at: with so many of them that is done.
+    removals, identifiers: so many of those that the log alone has, the oldest first. What comes later is in a later
+        segment.
+    """
+
+    keys: list[int]
+    looked_at: int
+    removals: int
+    identifiers: int
+
+
 class Store:
     """The store of one queue manager.
 
@@ -89,8 +106,8 @@ class Store:
         """Full segments, the oldest first."""
         self._segment: Segment | None = None
         """The one that is written to."""
-        self._spilled: int | None = None
-        """How many of the oldest segment's messages have gone to the tables; None if there is no need yet."""
+        self._due: _Due | None = None
+        """What of the oldest segment is still to go to the tables; None if there is no need yet."""
         self._together = Lock()
         """Held while log and tables change, for whoever looks at both from another thread."""
         with explained(path), ExitStack() as undo:
@@ -219,15 +236,16 @@ class Store:
         limits, memory_bytes = self._limits, self._recent.messages.memory_bytes
         if self._segment is None:
             return self._begun()
-        if self._spilled is None:
+        if self._due is None:
             if self._segment.size_bytes >= limits.segment_bytes or (
                 memory_bytes > limits.memory_bytes and not self._older
             ):
                 self._segment = self._next_segment(self._segment)
             if len(self._older) >= limits.segments or (self._older and memory_bytes > limits.memory_bytes):
-                self._spilled = 0
+                recent = self._recent
+                self._due = _Due(self._older[0].keys, 0, len(recent.gone), len(recent.states.identifiers))
         removals = len(self._recent.gone) + len(self._recent.lasting)
-        if self._spilled is not None or removals > REMOVALS * limits.slice_messages:
+        if self._due is not None or removals > REMOVALS * limits.slice_messages:
             self._try_to_spill(writes)
         return self._segment
 
@@ -282,24 +300,23 @@ class Store:
         Raises:
             sqlite3.Error: the tables are as they were.
         """
-        recent, states = self._recent, self._recent.states
-        spilled, rows, size_bytes = self._spilled or 0, list[MessageRow](), 0
-        keys = [] if self._spilled is None else self._older[0].keys
-        for key in islice(keys, spilled, spilled + SCANNED_MESSAGES):
+        recent, states, due = self._recent, self._recent.states, self._due
+        rows, looked_at, size_bytes = list[MessageRow](), 0, 0
+        for key in islice(due.keys, due.looked_at, due.looked_at + SCANNED_MESSAGES) if due else ():
             if len(rows) >= limit or size_bytes >= limit_bytes:
                 break
-            spilled += 1
+            looked_at += 1
             row = recent.messages.rows.get(key)
             if row is not None:
                 rows.append(row)
                 size_bytes += len(row.packet)
         gone = dict(islice(recent.gone.items(), REMOVALS * limit))
-        identifiers = states.first_identifiers(limit) if keys else []
+        identifiers = states.first_identifiers(limit) if due else []
         is_done = (
-            self._spilled is not None
-            and spilled == len(keys)
-            and len(gone) == len(recent.gone)
-            and len(identifiers) == len(states.identifiers)
+            due is not None
+            and due.looked_at + looked_at == len(due.keys)
+            and due.removals <= len(gone)
+            and due.identifiers <= len(identifiers)
         )
         following = self._segments()[1] if is_done else None
         mark = self._mark
@@ -317,10 +334,12 @@ class Store:
                 self._tables.put_mark(mark)
         recent.take_out(rows, gone, identifiers, with_states=is_done)
         self._mark = mark
-        if self._spilled is not None:
-            self._spilled = spilled
+        if due is not None:
+            due.looked_at += looked_at
+            due.removals -= len(gone)
+            due.identifiers -= len(identifiers)
         if is_done:
-            self._spilled = None
+            self._due = None
             self._older.pop(0).remove()
 
     def _settle(self) -> None:
@@ -332,6 +351,6 @@ class Store:
         with self._together:
             self._tables.take_over(self._recent, mark)
             self._recent.clear()
-            self._mark, self._older, self._segment, self._spilled = mark, [], None, None
+            self._mark, self._older, self._segment, self._due = mark, [], None, None
         for segment in segments:
             segment.remove()

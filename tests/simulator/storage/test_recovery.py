@@ -17,17 +17,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.effects import ReadExpired, Writes
+from mqproto.effects import IdentifierRow, IncomingRow, OutcomeRow, OutgoingRow, ReadExpired, Writes
 from simulator.disk import Disk
 from simulator.storage import Limits, Store, segments
+from simulator.storage.segments import segment_path
 from simulator.storeerrors import StoreError
 from tests.conformance import ROOT
 from tests.memory import memory_folder
 from tests.simulator.series import LIMITS, series
 from tests.simulator.storage.batches import (
     EVERYTHING,
+    HELD,
+    LOCAL,
     NODE,
     QUEUES,
+    SEQUENCE,
     TINY,
     batches,
     in_order,
@@ -124,6 +128,52 @@ def test_what_a_process_leaves_that_is_killed_after_any_commit_is_what_was_commi
                 assert store.read(EVERYTHING) == model.read(EVERYTHING)
                 assert store.read(ReadExpired(3)) == model.read(ReadExpired(3))
                 assert store.size_bytes == model.size_bytes
+
+
+@pytest.mark.parametrize(("removals", "identifiers"), [(10, 40), (100, 2)])
+def test_what_was_said_once_is_known_after_its_segment_has_gone_to_the_tables(
+    removals: int, identifiers: int
+) -> None:
+    """It takes many slices: the segment stays until the last of them."""
+    limits = Limits(segment_bytes=300, segments=1, memory_bytes=1 << 20, slice_messages=1, slice_bytes=1)
+    known, forgotten, later = (OutcomeRow(name, 1, b"done", True, 5) for name in (b"a", b"b", b"c"))
+    before = Writes(
+        queues=QUEUES,
+        messages=[one(number, b"old") for number in range(1, 101)],
+        outcomes={(row.invoker, row.identifier): row for row in (known, forgotten)},
+        identifiers=[IdentifierRow(NODE, 1, 1)],
+    )
+    once = Writes(
+        outgoing={SEQUENCE: OutgoingRow(SEQUENCE, NODE, 1, 2, 3, 4, 5, 6, 7)},
+        incoming={(NODE, HELD): IncomingRow(NODE, HELD, 1, 2, 3, 4, 5, "there")},
+        identifiers=[IdentifierRow(NODE, number, 5) for number in range(2, 2 + identifiers)],
+        identifiers_before_s=2,
+        counters={"once": 1},
+        forgotten_invokers=[b"b"],
+        outcomes={(later.invoker, later.identifier): later, (known.invoker, known.identifier): None},
+    )
+    once.remove(LOCAL, 1, removals)
+    model = Disk()
+    with memory_folder() as name:
+        folder, copy = Path(name, "own"), Path(name, "copy")
+        folder.mkdir()
+        with Store(folder / "a.sqlite", NODE, limits=limits) as store:
+            store.commit(before)
+        with Store(folder / "a.sqlite", NODE, limits=limits) as store:
+            store.commit(once)
+            model.commit(before)
+            model.commit(once)
+            for number in range(101, 161):
+                # What goes on coming does not keep the segment.
+                coming = [IdentifierRow(NODE, 10 * number + i, 5) for i in range(4)]
+                writes = Writes(messages=[one(number, bytes(200))], identifiers=coming)
+                store.commit(writes)
+                model.commit(writes)
+                shutil.copytree(folder, copy)
+                with Store(copy / "a.sqlite", NODE) as left:
+                    assert in_order(left.load()) == in_order(model.load())
+                shutil.rmtree(copy)
+            assert not segment_path(folder / "a.sqlite", 2).exists()
 
 
 @pytest.mark.parametrize("at", range(1, 13))

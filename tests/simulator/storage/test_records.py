@@ -1,0 +1,52 @@
+"""Transactions as bytes: they come back as they were, and other bytes are refused."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqproto.effects import IdentifierRow, MessageRow, Writes, message_key
+from simulator.storage.records import decoded, encoded
+from simulator.tables import LAST_POSITION
+from tests.simulator.storage.batches import LOCAL, batches, guids
+
+uint32 = st.integers(0, 2**32 - 1)
+rows = st.builds(
+    MessageRow,
+    st.builds(message_key, st.integers(1, 2**22), st.integers(0, LAST_POSITION)),
+    st.binary(max_size=100),
+    uint32,
+    st.booleans(),
+    st.none() | st.integers(0, 2**40),
+)
+
+
+@given(data=st.data(), messages=st.lists(rows, max_size=5))
+def test_a_record_comes_back_as_it_was(data: st.DataObject, messages: list[MessageRow]) -> None:
+    writes = data.draw(batches({message_key(LOCAL, 1)}, count(2)))
+    writes.finals, writes.moves = [], []
+    writes.messages += messages
+    writes.identifiers = data.draw(st.lists(st.builds(IdentifierRow, guids, uint32, uint32), max_size=3))
+    writes.identifiers_before_s = data.draw(st.none() | uint32)
+    found = decoded(memoryview(b"".join(encoded(writes))))
+    assert found == writes
+    assert [type(row.final_ack) for row in found.messages] == [bool] * len(writes.messages)
+
+
+@given(data=st.data())
+def test_a_record_that_was_cut_or_has_more_behind_it_is_none(data: st.DataObject) -> None:
+    record = b"".join(encoded(data.draw(batches({message_key(LOCAL, 1)}, count(2)))))
+    cut = data.draw(st.integers(0, len(record) - 1))
+    for wrong in (record[:cut], record + b"\0"):
+        with pytest.raises(ValueError, match=r"no record|packets end"):
+            decoded(memoryview(wrong))
+
+
+@given(data=st.binary(max_size=200))
+def test_any_bytes_are_a_record_or_refused(data: bytes) -> None:
+    with suppress(ValueError):
+        assert isinstance(decoded(memoryview(data)), Writes)
