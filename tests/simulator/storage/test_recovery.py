@@ -45,11 +45,10 @@ import os, random, signal, sys
 from pathlib import Path
 from mqproto.effects import *
 from simulator.storage import Limits, Store, segments
-from tests.simulator.storage.batches import TINY
 
 path, seed = Path(sys.argv[1]), int(sys.argv[2])
 dice = random.Random(seed)
-limits = TINY._replace(segment_bytes=50_000, memory_bytes=200_000, slice_messages=20, slice_bytes=20_000)
+limits = Limits(segment_bytes=50_000, segments=2, memory_bytes=200_000, slice_messages=20, slice_bytes=20_000)
 store = Store(path, bytes(range(16)), limits=limits)
 batch = store.load().counters.get("batch", 0)
 steps = dice.randrange(1, 6_000)
@@ -252,8 +251,10 @@ def test_after_any_failure_of_the_disk_a_batch_is_wholly_there_or_not_and_a_full
     data: st.DataObject,
 ) -> None:
     model, fresh = Disk(), count(1)
-    with memory_folder() as folder, failing_system() as system:
-        path = Path(folder, "a.sqlite")
+    with memory_folder() as name, failing_system() as system:
+        folder, copy = Path(name, "own"), Path(name, "copy")
+        folder.mkdir()
+        path = folder / "a.sqlite"
         store = Store(path, NODE, limits=TINY)
         for number in range(data.draw(st.integers(1, 6), label="transactions")):
             writes = data.draw(batches(set(model.messages), fresh)) if number else Writes(queues=QUEUES)
@@ -278,10 +279,29 @@ def test_after_any_failure_of_the_disk_a_batch_is_wholly_there_or_not_and_a_full
             else:
                 assert not system.failed
             model.commit(writes)
-            assert has(store, model)
+            shutil.copytree(folder, copy)
+            with Store(copy / "a.sqlite", NODE) as left:
+                assert has(left, model)
+            shutil.rmtree(copy)
+            assert messages_in(store) == messages_in(model)
+            assert store.size_bytes == model.size_bytes
         store.close()
         with Store(path, NODE) as opened:
             assert has(opened, model)
+
+
+def test_of_a_record_that_found_no_room_nothing_is_left_behind_those_that_did(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    with failing_system() as system, Store(path, NODE, limits=TINY._replace(segments=9)) as store:
+        store.commit(Writes(queues=QUEUES))
+        system.failing_count, system.number, system.written_share = 1, errno.ENOSPC, 0.9
+        assert "the disk is full" in outcome(store, Writes(messages=[one(1, bytes(5_000))]))
+        for number in range(2, 12):
+            store.commit(Writes(messages=[one(number, bytes(100))]))
+        assert len(list(tmp_path.glob("*-log-*"))) > 1
+        shutil.copytree(tmp_path, tmp_path / "copy")
+    with Store(tmp_path / "copy" / "a.sqlite", NODE) as left:
+        assert numbers(left) == [*range(2, 12)]
 
 
 def has(store: Store, model: Disk) -> bool:
