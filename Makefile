@@ -9,7 +9,8 @@ export PYTHON
 DEV := $(VENV)/.dev
 DEMO := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.simulator)
 
-# Each core runs whole files of tests (tests/conftest.py), in the order of the alphabet: by it, short ones come last.
+# One process more than there are cores (tests/conftest.py), as tests wait a lot; each runs whole files of tests, in the
+# order of the alphabet: by it, short ones come last.
 # ARGS="-n 0" keeps them in one process, where what a test prints can be watched (-s); --pdb does so by itself.
 TESTS := $(VENV)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 

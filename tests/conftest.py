@@ -107,6 +107,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
     return WholeFiles(config, log) if config.getoption("dist") == "loadfile" else None
 
 
+@pytest.hookimpl(optionalhook=True, wrapper=True)
+def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
+    """`-n auto` is a process more than there are cores, unless the environment says how many.
+
+    Tests of nodes and of Spark wait for other processes half of their time; meanwhile a core has other tests to run.
+    """
+    return (yield) + ("PYTEST_XDIST_AUTO_NUM_WORKERS" not in os.environ)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(conformance.summary())
 

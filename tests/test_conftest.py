@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 from tests.conformance import ROOT
-from tests.conftest import profile_name
+from tests.conftest import profile_name, pytest_xdist_auto_num_workers
 
 A_TEST_OF_EACH_KIND = """
 import pytest
@@ -71,6 +71,22 @@ def test_processes_that_share_the_work_agree_on_skips_and_run_files_and_groups_o
     told = {line.removeprefix("process of ") for line in result.outlines if line.startswith("process of ")}
     [a, b, c] = [line.split()[1] for line in sorted(told)]
     assert a == c != b
+
+
+def test_there_is_a_process_more_than_cores_unless_somebody_says_how_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def processes(cores: int) -> int:
+        hook = pytest_xdist_auto_num_workers()
+        next(hook)
+        with pytest.raises(StopIteration) as ended:
+            hook.send(cores)
+        return int(ended.value.value)
+
+    monkeypatch.delenv("PYTEST_XDIST_AUTO_NUM_WORKERS", raising=False)
+    assert processes(2) == 3
+    monkeypatch.setenv("PYTEST_XDIST_AUTO_NUM_WORKERS", "2")
+    assert processes(2) == 2
 
 
 @pytest.mark.parametrize(
