@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from mqproto.arrivals import Arrivals
@@ -182,14 +182,27 @@ def describe(
         stored_bytes=arrivals.stored_bytes,
         quota_bytes=settings.quota_bytes,
         sessions_open=sum(session.is_open for session in neighbours.sessions.values()),
-        forwarded=arrivals.forwarded_count,
-        refused=arrivals.refused_count,
-        expired=outcomes.expired_count,
-        duplicates=history.duplicate_count + sum(sequence.duplicate_count for sequence in incoming),
-        held_ever=sum(sequence.held_count_total for sequence in incoming),
-        overflowed=sum(sequence.overflow_count for sequence in incoming),
-        resent=sum(queue.resend_count for queue in outbound if isinstance(queue, OutgoingSequence)),
+        **counts(outbound, incoming, arrivals, history, outcomes),
     )
+
+
+def counts(
+    outbound: Outbound,
+    incoming: Collection[IncomingSequence],
+    arrivals: Arrivals,
+    history: MessageIdHistory,
+    outcomes: Outcomes,
+) -> dict[str, int]:
+    """What a NodeStatus counts since the process began, by the names that it has there."""
+    return {
+        "forwarded": arrivals.forwarded_count,
+        "refused": arrivals.refused_count,
+        "expired": outcomes.expired_count,
+        "duplicates": history.duplicate_count + sum(sequence.duplicate_count for sequence in incoming),
+        "held_ever": sum(sequence.held_count_total for sequence in incoming),
+        "overflowed": sum(sequence.overflow_count for sequence in incoming),
+        "resent": sum(queue.resend_count for queue in outbound if isinstance(queue, OutgoingSequence)),
+    }
 
 
 def _local(queue: LocalQueue, held: int) -> LocalStatus:

@@ -229,9 +229,8 @@ class World:
         """Take down what a core says of itself, for a killed one cannot be asked."""
         if machine.core is None:
             return
-        status = machine.core.status()
-        for name in ("forwarded", "refused", "duplicates", "held_ever", "overflowed", "resent", "expired"):
-            self.ledger.tally[f"core {name}"] += getattr(status, name)
+        for name, count in machine.core.counts().items():
+            self.ledger.tally[f"core {name}"] += count
 
     def maximum(self, name: str, value: int) -> None:
         """A figure of which the largest counts."""
