@@ -97,19 +97,22 @@ def check_packet(data: bytes) -> None:
         WireFormatError: as `decode_packet` does.
     """
     try:
-        if type(data) is not bytes:
-            data = bytes(data)
-        flags = data[_FLAGS_AT] & _INTERNAL_OR_SESSION
-        if not flags:
-            _check_user_message(data)
-        elif flags == _SESSION:
-            read_session_header(data[-_SESSION_HEADER_SIZE:])
-            _check_user_message(data[:-_SESSION_HEADER_SIZE])
-        else:
-            decode_or_refuse(data)
+        check_or_refuse(data if type(data) is bytes else bytes(data))
     except REFUSALS as refusal:
         reference.decode_packet(data)
         raise AssertionError("the generated codec refuses what the reference reads") from refusal
+
+
+def check_or_refuse(data: bytes) -> None:
+    """What the generated code alone says, for those who need no words: nothing, or one of REFUSALS."""
+    flags = data[_FLAGS_AT] & _INTERNAL_OR_SESSION
+    if not flags:
+        _check_user_message(data)
+    elif flags == _SESSION:
+        read_session_header(data[-_SESSION_HEADER_SIZE:])
+        _check_user_message(data[:-_SESSION_HEADER_SIZE])
+    else:
+        decode_or_refuse(data)
 
 
 def encode_packet(packet: Packet) -> bytes:

@@ -1,7 +1,7 @@
 """The judge of our own codec: what holds of each packet, and what is asked of some because it takes long.
 
 Of every packet, within the time and the memory that the fuzzer allows:
-- the generated code reads it, or refuses it by one of its REFUSALS;
+- the generated code reads it, or refuses it by one of its REFUSALS, and so does the code that only checks;
 - what was read is written as the same bytes, and PacketBuffer finds just this packet in them.
 Of the first packets that take a new way through the codec, and of one in so many of the others:
 - the reference agrees: field by field, padding and reserved bits too, or by a WireFormatError with all its words; and
@@ -33,7 +33,7 @@ from mqproto.wire import (
     reference,
 )
 from mqproto.wire.base import SMALLEST_USER_MESSAGE
-from mqproto.wire.codec import decode_or_refuse
+from mqproto.wire.codec import check_or_refuse, decode_or_refuse
 from mqproto.wire.generator import REFUSALS
 from mqproto.wire.glance import user_flags
 from simulator.fuzz.judges import BURST, Broken, place
@@ -57,6 +57,7 @@ _ANNOUNCED_BY_USER: Final = (
 _ANNOUNCED_BY_BASE: Final = BaseHeader.session_header.mask | BaseHeader.debug_header.mask
 
 _DECODES: Final = "decodes or is refused"
+_CHECKED: Final = "is found good or not, as decoded"
 _ROUND_TRIP: Final = "decoded, encodes to the same bytes and is framed as itself"
 _AGREES: Final = "construct agrees"
 _INSPECTED: Final = "inspection shows every byte once"
@@ -94,6 +95,7 @@ class OwnCodec:
             if not self._sampled % 4:
                 self._check_inspection(data, error)
                 self._check_memory(data)
+        self._check_verdict(data, packet)
         return way
 
     def judge_again(self, data: bytes) -> None:
@@ -104,11 +106,25 @@ class OwnCodec:
             self._check_round_trip(data, packet)
         self._check_inspection(data, self._check_agreement(data, packet))
         self._check_memory(data)
+        self._check_verdict(data, packet)
 
     def burst(self, packet: bytes) -> int:
         # Construct reads the lists of queues for the generated code, too: they would take most of the time.
         listed = len(packet) >= SMALLEST_USER_MESSAGE and user_flags(packet) & _LISTS
         return BURST // 8 if listed else BURST
+
+    def _check_verdict(self, data: bytes, packet: Packet | None) -> None:
+        self.counts[_CHECKED] += 1
+        try:
+            check_or_refuse(data)
+        except REFUSALS:
+            if packet is not None:
+                raise Broken(
+                    "verdict", "checked it is refused, decoded it is not", type(packet).__name__
+                ) from None
+        else:
+            if packet is None:
+                raise Broken("verdict", "checked it is good, decoded it is refused")
 
     def _check_round_trip(self, data: bytes, packet: Packet) -> None:
         self.counts[_ROUND_TRIP] += 1

@@ -75,6 +75,8 @@ def find_something_else(data: bytes) -> Any:
     [
         ("decode_or_refuse", refuse, MESSAGE, "agreement"),
         ("decode_or_refuse", read_anything, BROKEN, "round trip"),
+        ("check_or_refuse", refuse, MESSAGE, "verdict"),
+        ("check_or_refuse", lambda data: None, BROKEN, "verdict"),
         ("decode_or_refuse", read_padding_wrong, MESSAGE, "round trip"),
         ("encode_packet", lambda packet: b"", MESSAGE, "round trip"),
         ("decode_packet", read_greedily, MESSAGE, "memory"),
