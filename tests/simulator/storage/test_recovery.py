@@ -304,6 +304,21 @@ def test_of_a_record_that_found_no_room_nothing_is_left_behind_those_that_did(tm
         assert numbers(left) == [*range(2, 12)]
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_after_a_flush_that_failed_nothing_is_committed_any_more_until_the_log_was_read(
+    tmp_path: Path, number: int
+) -> None:
+    """The system may have dropped what was to be flushed, and say nothing of it the next time."""
+    with failing_system() as system, Store(tmp_path / "a.sqlite", NODE) as store:
+        store.commit(Writes(queues=QUEUES))
+        system.calls_left, system.failing_count, system.number = 1, 1, number
+        assert outcome(store, Writes(messages=[one(1)]))
+        assert system.failed == ["fdatasync"]
+        assert "it failed before: start the node again" in outcome(store, Writes(messages=[one(2)]))
+    with Store(tmp_path / "a.sqlite", NODE) as again:
+        assert numbers(again) in ([], [1])
+
+
 def has(store: Store, model: Disk) -> bool:
     """Whether the store has what the model has, without and with its log brought to the tables."""
     return (
