@@ -132,6 +132,7 @@ class NodeStatus:
 
     uptime_ms, utc_s: that moment; the core has no clock, so who asks it fills this in.
     stored_bytes, quota_bytes: what is on disk, and what may be.
+    flushes: how often the store had the disk flush for a commit; who asks the core fills this in.
     """
 
     local: list[LocalStatus] = field(default_factory=list)
@@ -141,6 +142,7 @@ class NodeStatus:
     utc_s: int = 0
     stored_bytes: int = 0
     quota_bytes: int = 0
+    flushes: int = 0
     sessions_open: int = 0
     forwarded: int = 0
     refused: int = 0

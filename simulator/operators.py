@@ -47,7 +47,13 @@ class Operators:
         """What waits where, now."""
         now, status, unread = self._clock.now(), self._core.status(), self._store.unread()
         outgoing = [replace(queue, unread=unread.get(queue.name, 0)) for queue in status.outgoing]
-        return replace(status, outgoing=outgoing, uptime_ms=now.uptime_ms, utc_s=now.utc_s)
+        return replace(
+            status,
+            outgoing=outgoing,
+            uptime_ms=now.uptime_ms,
+            utc_s=now.utc_s,
+            flushes=self._store.flush_count,
+        )
 
     async def explain(self, subject: str, limit: int) -> Explanation:
         """What of this node has to do with a queue, a node, or a message; see `control.Explain`."""

@@ -439,6 +439,12 @@ async def test_an_express_message_whose_node_died_with_it_is_in_doubt(tmp_path: 
 # Names
 
 
+async def test_the_status_tells_how_often_the_disk_was_flushed(client: Client) -> None:
+    before = (await client.queues()).flushes
+    await client.send("orders", b"one", transactional=True)
+    assert (await client.queues()).flushes > before > 0
+
+
 async def test_queues_go_by_any_of_their_names(client: Client) -> None:
     names = [ORDERS, r"destination\private$\orders", r"DESTINATION\Private$\Orders"]
     names += [r"DIRECT=OS:destination\private$\orders", "ORDERS"]
