@@ -22,7 +22,7 @@ import trio
 
 from mqproto.errors import MqprotoError
 from simulator import places
-from simulator.processes import process_of
+from simulator.processes import cpu_s_of
 from simulator.profiling import profile_of
 from simulator.topology import Topology
 from simulator.views import Address, as_toml, seen_by
@@ -96,8 +96,7 @@ class NodeProcess:
 
     def cpu_s(self) -> float | None:
         """User and system time it has taken so far, or None where the kernel does not tell."""
-        process = process_of(self.pid)
-        return None if process is None else process.cpu_s
+        return cpu_s_of(self.pid)
 
 
 class Supervisor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator import processes
-from simulator.processes import Memory, Process, Taken, Watch, memory_in, memory_of, process_in, started_by
+from simulator.processes import (
+    Memory,
+    Process,
+    Taken,
+    Watch,
+    cpu_s_of,
+    memory_in,
+    memory_of,
+    process_in,
+    started_by,
+)
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
 
@@ -52,6 +63,28 @@ def test_a_process_is_read_whatever_its_name(name: str, times: tuple[int, ...]) 
     before = "S 40 41 41 34816 41 4194304 1 2 3 4"
     told = process_in(f"42 ({name}) {before} {' '.join(map(str, times))} 8 9 20 0 1 0 5 6 7\n")
     assert told == Process(42, 40, name, sum(times) / os.sysconf("SC_CLK_TCK"))
+
+
+def test_the_time_of_a_process_is_what_it_has_used_and_unknown_when_it_is_gone() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
+    ) as other:
+        own_s, other_s = cpu_s_of(os.getpid()), cpu_s_of(other.pid)
+        assert own_s is not None
+        assert other_s is not None
+        until_s = time.process_time() + 0.05
+        while time.process_time() < until_s:
+            pass
+        assert cpu_s_of(os.getpid()) == pytest.approx(time.process_time(), abs=0.02)
+        assert cpu_s_of(os.getpid()) > own_s + 0.03  # type: ignore[operator]
+    assert cpu_s_of(other.pid) is None
+
+
+@on_linux
+def test_where_processes_have_no_clock_their_time_is_read_from_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact_s = cpu_s_of(os.getpid())
+    monkeypatch.delattr(time, "clock_gettime")
+    assert cpu_s_of(os.getpid()) == pytest.approx(exact_s, abs=0.05)
 
 
 HELD_BYTES = 50_000_000
