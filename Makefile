@@ -60,8 +60,8 @@ format: $(DEV)  ## the house style, where a program can give it
 	@$(VENV)/bin/ruff format
 	@$(VENV)/bin/ruff check --fix
 
-bench: $(DEMO)  ## how fast it is here
-	@$(VENV)/bin/mqproto bench all $(ARGS)
+bench: $(DEMO)  ## how fast it is here, in build/bench; ARGS=--quick for a look
+	@$(VENV)/bin/mqproto bench all --out build/bench $(ARGS)
 
 samples: $(DEMO)  ## captures/samples anew, each by the command in its TOML
 	@$(VENV)/bin/python -m simulator.samples captures/samples

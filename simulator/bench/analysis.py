@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from simulator.bench.chain import BenchError
+from simulator.bench.figures import BenchError
 from simulator.bench.tshark import Tshark
 from simulator.bulk import write_capture
 from simulator.processes import Taken, Watch
@@ -34,7 +34,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 PACKETS: Final = 300_000
-ROUNDS: Final = 3
+ROUNDS: Final = 5
 CONNECTIONS: Final = 64
 MASTER: Final = "local[2]"
 WARM_UP_PACKETS: Final = 20_000

@@ -1,190 +1,233 @@
-"""`mqproto bench backlog`: what a node that waits for its neighbour costs in memory, and how fast it catches up.
+"""`mqproto bench backlog`: what many messages that wait cost, in memory, in throughput, and after a restart.
 
-The destination is killed, transactional messages pile up on the disk of the intermediate, and the destination comes
-back. A queue manager holds a window of each queue and not the queue, so its memory must not grow with what waits.
+They wait twice. First the destination is killed, and they pile up at the intermediate. Then it is back and takes all of
+them, but nobody receives; and while so many wait in its queue, messages go on flowing, in turns with a second row of
+nodes in which nothing waits. A queue manager holds a window of each queue and not the queue, so neither its memory nor
+what a message costs may grow with what waits.
 """
 
 from __future__ import annotations
 
-import hashlib
-import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import trio
 
-from mqproto.applications import Draft
-from simulator.bench.chain import (
+from simulator.bench.chain import BODY_BYTES, WARM_UP_MESSAGES
+from simulator.bench.figures import RUNS, BenchError, Figure, Result, Wanted, known, ratios
+from simulator.bench.row import (
     DESTINATION,
-    PATIENCE_S,
+    INTERMEDIATE,
     QUEUE,
-    RECEIVE_LIMIT,
     SENDER,
-    BenchError,
-    check_delivery,
-    three_nodes,
+    THREE,
+    Flow,
+    Row,
+    comes_true,
+    in_a_row,
+    patience_s,
+    row,
+    waiting,
 )
-from simulator.bench.codec import BODY_BYTES
-from simulator.client import Client, connect
-from simulator.processes import Memory, memory_of
-from simulator.proof import Received, Sent
-from simulator.supervisor import Supervisor, supervised
+from simulator.bench.traffic import Traffic
 
-INTERMEDIATE: Final = "intermediate"
+MESSAGES: Final = 100_000
+FLOW_MESSAGES: Final = 10_000
 WINDOW: Final = 64
-LIMIT_BYTES: Final = 150 * 10**6
+LIMIT_BYTES: Final = 200 * 10**6
 """The resident memory that no node may need, however much waits."""
-LOOK_S: Final = 0.1
-PATIENCE_PER_MESSAGE_S: Final = 0.001
-NUMBER_BYTES: Final = 8
+MEGABYTE: Final = 10**6
+WANTED_RATIO: Final = 0.8
+WANTED_SERVES_S: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class BacklogFigures:
-    """What was measured. Seconds after the restart count from when the destination was ready.
+async def bench_backlog(
+    messages: int = MESSAGES,
+    flow_messages: int = FLOW_MESSAGES,
+    runs: int = RUNS,
+    told: Callable[[str], None] = lambda text: None,
+) -> Result:
+    """Pile up messages, restart the nodes that have them, let others flow by, and receive all.
 
-    accept_s: until the sender had all messages on disk.
-    first_message_s, drain_s: until the first and the last message were received and committed.
-    resent: messages that the sender sent again, as no OrderAck came while the destination was down.
-    resident_bytes: of each node that ran, when all messages waited at the intermediate.
-    peak_bytes: of each node, at the end; the destination's is that of its second process.
-    """
-
-    messages: int
-    body_bytes: int
-    window: int
-    accept_s: float
-    drain_s: float
-    messages_per_s: float
-    first_message_s: float
-    resent: int
-    resident_bytes: dict[str, int | None]
-    peak_bytes: dict[str, int | None]
-    limit_bytes: int
-
-    @property
-    def over_limit(self) -> list[str]:
-        """The nodes that needed more memory than any may."""
-        return [
-            name for name, peak in self.peak_bytes.items() if peak is not None and peak > self.limit_bytes
-        ]
-
-
-async def bench_backlog(messages: int = 100_000) -> BacklogFigures:
-    """Pile up messages of 1 KiB, restart the destination, and receive them all.
+    Args:
+        messages: how many wait.
+        flow_messages: in each run of those that flow meanwhile.
+        told: is told how far it is.
 
     Raises:
         BenchError: a message was lost, came twice, out of order or altered, or the nodes took too long.
         NodeError: a node does not start.
     """
-    topology = three_nodes(WINDOW)
-    with tempfile.TemporaryDirectory(prefix="mqproto-bench-") as folder:
-        directory = Path(folder)
-        async with (
-            supervised(topology, directory) as supervisor,
-            connect(topology, SENDER, directory) as sender,
-            connect(topology, INTERMEDIATE, directory) as intermediate,
-        ):
-            await supervisor.kill(DESTINATION)
-            start_s = trio.current_time()
-            sent = await _send(sender, messages)
-            accept_s = trio.current_time() - start_s
-            await _until_all_wait(sender, intermediate, messages)
-            waiting = _memory(supervisor)
-            started = await supervisor.start(DESTINATION)
-            async with connect(topology, DESTINATION, directory) as destination:
-                received = await _receive(destination, messages)
-                check_delivery(sent, received, messages)
-                first_s, last_s = received[0].at_s, received[-1].at_s
-                # Copies that were sent again are still on their way; none of them may come out.
-                await _until_nothing_waits(sender, intermediate, messages)
-                received += await _take(destination, timeout_s=0)
-                check_delivery(sent, received, messages)
-            resent = (await sender.queues()).resent
-            ended = _memory(supervisor)
-    return BacklogFigures(
-        messages=messages,
-        body_bytes=BODY_BYTES,
-        window=WINDOW,
-        accept_s=accept_s,
-        drain_s=last_s - started.ready_s,
-        messages_per_s=messages / (last_s - started.ready_s),
-        first_message_s=first_s - started.ready_s,
-        resent=resent,
-        resident_bytes={name: memory.resident_bytes for name, memory in waiting.items()},
-        peak_bytes={name: memory.peak_bytes for name, memory in ended.items()},
-        limit_bytes=LIMIT_BYTES,
+    body = bytes(BODY_BYTES)
+    async with row(in_a_row(window=WINDOW)) as empty, row(in_a_row(window=WINDOW)) as deep:
+        await empty.flood(min(flow_messages, WARM_UP_MESSAGES), body)
+        traffic = deep.traffic(body)
+        bench = _Bench(deep, traffic, messages, runs, told)
+        await bench.pile_up()
+        await bench.move_on()
+        flows: list[tuple[Flow, Flow]] = []
+        for number in range(runs):
+            told(f"backlog: {flow_messages:,} messages flow, run {number + 1} of {runs}")
+            flows.append(
+                (
+                    await deep.measured(traffic, flow_messages, traffic.send_fast),
+                    await empty.flood(flow_messages, body),
+                )
+            )
+            bench.look("queued")
+        await bench.restart()
+        await bench.drain()
+    return Result(
+        name="backlog",
+        title=f"three nodes, window {WINDOW}, {messages:,} messages of {BODY_BYTES:,} bytes wait",
+        figures=[*_compared(flows), *bench.figures()],
+        notes=[
+            f"they waited at {INTERMEDIATE} while {DESTINATION} was down, then at {DESTINATION}, which nobody asked",
+            f"{flow_messages:,} messages flowed in each run, in turns with nodes where nothing waited",
+            f"copies that {SENDER} sent again meanwhile: {bench.resent:,}",
+        ],
+        broken=bench.broken(),
     )
 
 
-async def _send(sender: Client, messages: int) -> list[Sent]:
-    """Send as fast as the sender accepts; each message has a body of its own."""
-    digests: list[bytes] = []
+class _Bench:
+    """One row in which much waits, from the first message to the last."""
 
-    def drafts() -> Iterator[Draft]:
-        for number in range(messages):
-            body = number.to_bytes(NUMBER_BYTES, "big") * (BODY_BYTES // NUMBER_BYTES)
-            digests.append(hashlib.sha256(body).digest())
-            yield Draft(body=body, label="bench", transactional=True)
+    def __init__(
+        self, row: Row, traffic: Traffic, messages: int, runs: int, told: Callable[[str], None]
+    ) -> None:
+        self._row = row
+        self._traffic = traffic
+        self._messages = messages
+        self._runs = runs
+        self._told = told
+        self._resident: dict[tuple[str, str], list[float | None]] = {}
+        self._peak_bytes: dict[str, int] = {}
+        self._accepted_per_s = self._moved_per_s = self._drained_per_s = 0.0
+        self._listens_s: list[float] = []
+        self._serves_s: list[float] = []
+        self.resent = 0
 
-    at_s = trio.current_time()
-    identifiers = await sender.send_many(QUEUE, drafts())
-    return [Sent(identifier, digest, at_s) for identifier, digest in zip(identifiers, digests, strict=True)]
+    def look(self, when: str) -> None:
+        """Note what each node has resident, and has had at most."""
+        for name, memory in self._row.memory().items():
+            resident = None if memory.resident_bytes is None else memory.resident_bytes / MEGABYTE
+            self._resident.setdefault((name, when), []).append(resident)
+            if memory.peak_bytes is not None:
+                self._peak_bytes[name] = max(self._peak_bytes.get(name, 0), memory.peak_bytes)
+
+    async def pile_up(self) -> None:
+        """All messages come to wait at the intermediate, which is killed and started again, and again."""
+        supervisor, start_s = self._row.supervisor, trio.current_time()
+        self._told(f"backlog: {self._messages:,} messages are sent to a node that is down")
+        await supervisor.kill(DESTINATION)
+        await self._traffic.send_fast(self._messages)
+        self._accepted_per_s = self._messages / (trio.current_time() - start_s)
+        await self._until_all_wait()
+        self.look("waiting")
+        for number in range(self._runs):
+            self._told(f"backlog: {INTERMEDIATE} is killed, {number + 1} of {self._runs}")
+            await supervisor.kill(INTERMEDIATE)
+            started = await supervisor.start(INTERMEDIATE)
+            self._listens_s.append(started.ready_s - started.spawned_s)
+        await self._until_all_wait()
+        self.look("restarted")
+
+    async def move_on(self) -> None:
+        """The destination is back, and takes all of them."""
+        self._told(f"backlog: {self._messages:,} messages move on to {DESTINATION}")
+        started = await self._row.supervisor.start(DESTINATION)
+        await self._row.until_settled(self._messages)
+        self._moved_per_s = self._messages / (trio.current_time() - started.ready_s)
+        self.resent = (await self._row.clients[SENDER].queues()).resent
+
+    async def restart(self) -> None:
+        """The destination is killed with all that waits in its queue, and started again; somebody receives from it."""
+        for number in range(self._runs):
+            self._told(f"backlog: {DESTINATION} is killed, {number + 1} of {self._runs}")
+            await self._row.supervisor.kill(DESTINATION)
+            started = await self._row.supervisor.start(DESTINATION)
+            await self._traffic.take(QUEUE, timeout_s=patience_s(self._messages))
+            self._serves_s.append(self._traffic.arrivals_s[-1] - started.spawned_s)
+        self.look("restarted")
+
+    async def drain(self) -> None:
+        """Receive all that still waits, check all messages, and see that no copy of one comes after it."""
+        left = self._traffic.unreceived
+        self._told(f"backlog: {left:,} messages are received")
+        start_s = trio.current_time()
+        with trio.move_on_after(patience_s(left)):
+            await self._traffic.receive(left)
+        self._drained_per_s = left / (trio.current_time() - start_s)
+        self._traffic.check()
+        await self._row.until_settled(left)
+        await self._traffic.take(QUEUE, timeout_s=0)
+        self._traffic.check()
+        self.look("drained")
+
+    async def _until_all_wait(self) -> None:
+        """Wait until the intermediate has every message.
+
+        It also counts copies that the sender sent again, which it must not tell from first ones (3.1.1.6.2). The
+        sender is asked after it, so what it has sent again is never fewer than those copies.
+        """
+        arrived = 0
+
+        async def all_wait() -> bool:
+            nonlocal arrived
+            here = await waiting(self._row.clients[INTERMEDIATE])
+            arrived = here - (await self._row.clients[SENDER].queues()).resent
+            return arrived >= self._messages
+
+        if not await comes_true(all_wait, patience_s(self._messages)):
+            raise BenchError(f"of {self._messages:,} messages {max(0, arrived):,} came to {INTERMEDIATE}")
+
+    def figures(self) -> list[Figure]:
+        """All but those of what flowed."""
+        limit = Wanted(at_most=LIMIT_BYTES / MEGABYTE)
+        peaks = {
+            name: (self._peak_bytes[name] / MEGABYTE,) if name in self._peak_bytes else () for name in THREE
+        }
+        places = {
+            (SENDER, "waiting"): f"resident, {SENDER}, {DESTINATION} down",
+            (INTERMEDIATE, "waiting"): f"resident, {INTERMEDIATE}, {DESTINATION} down",
+            (DESTINATION, "queued"): f"resident, {DESTINATION}, all in its queue",
+        }
+        serves = Wanted(at_most=WANTED_SERVES_S)
+        return [
+            *(Figure(words, "MB", known(self._resident[place]), limit) for place, words in places.items()),
+            *(Figure(f"most that was resident, {name}", "MB", peaks[name], limit) for name in THREE),
+            Figure(f"{DESTINATION} killed: from its start to a message", "s", tuple(self._serves_s), serves),
+            Figure(
+                f"{INTERMEDIATE} killed: from its start until it listens", "s", tuple(self._listens_s), serves
+            ),
+            Figure("accepted", "messages/s", (self._accepted_per_s,)),
+            Figure(f"taken by {DESTINATION} once it was up", "messages/s", (self._moved_per_s,)),
+            Figure("received by one consumer at the end", "messages/s", (self._drained_per_s,)),
+        ]
+
+    def broken(self) -> list[str]:
+        """The nodes that needed more memory than any may, in words."""
+        return over_limit(self._peak_bytes)
 
 
-async def _until_all_wait(sender: Client, intermediate: Client, messages: int) -> None:
-    """Wait until the intermediate has every message.
-
-    It also counts copies that the sender sent again, which it must not tell from first ones (3.1.1.6.2). The sender
-    is asked after it, so what it has sent again is never fewer than those copies.
-    """
-    arrived = 0
-    with trio.move_on_after(_patience_s(messages)):
-        while True:
-            waiting = await _waiting(intermediate)
-            arrived = waiting - (await sender.queues()).resent
-            if arrived >= messages:
-                return
-            await trio.sleep(LOOK_S)
-    raise BenchError(f"of {messages:,} messages {max(0, arrived):,} came to {INTERMEDIATE}")
+def over_limit(peak_bytes: Mapping[str, int]) -> list[str]:
+    """By name what each node had resident at most: those that had more than any may, in words."""
+    return [
+        f"{name} had {peak / MEGABYTE:,.0f} MB resident, and may have {LIMIT_BYTES // MEGABYTE}"
+        for name, peak in peak_bytes.items()
+        if peak > LIMIT_BYTES
+    ]
 
 
-async def _until_nothing_waits(sender: Client, intermediate: Client, messages: int) -> None:
-    """Wait until the intermediate has passed everything on, and the sender has an OrderAck for each message."""
-    with trio.move_on_after(_patience_s(messages)):
-        while True:
-            if not await _waiting(sender) and not await _waiting(intermediate):
-                return
-            await trio.sleep(LOOK_S)
-    raise BenchError("all messages came, but their sender was not told of it")
-
-
-async def _waiting(client: Client) -> int:
-    return sum(queue.waiting for queue in (await client.queues()).outgoing)
-
-
-async def _receive(destination: Client, messages: int) -> list[Received]:
-    """Receive so many messages, or as many as come in good time."""
-    received: list[Received] = []
-    with trio.move_on_after(_patience_s(messages)):
-        while len(received) < messages:
-            received += await _take(destination, timeout_s=1)
-    return received
-
-
-async def _take(destination: Client, timeout_s: float) -> list[Received]:
-    """What one transaction received, once it is committed."""
-    async with destination.transaction("orders", limit=RECEIVE_LIMIT, timeout_s=timeout_s) as messages:
-        digests = [(message.id, hashlib.sha256(message.body).digest()) for message in messages]
-    now_s = trio.current_time()
-    return [Received(identifier, digest, now_s) for identifier, digest in digests]
-
-
-def _patience_s(messages: int) -> float:
-    return PATIENCE_S + messages * PATIENCE_PER_MESSAGE_S
-
-
-def _memory(supervisor: Supervisor) -> dict[str, Memory]:
-    return {name: memory_of(node.pid) for name, node in sorted(supervisor.running.items())}
+def _compared(flows: list[tuple[Flow, Flow]]) -> list[Figure]:
+    deep, empty = zip(*flows, strict=True)
+    rates, usual = ([flow.settled_per_s for flow in some] for some in (deep, empty))
+    cpu, usual_cpu = (known([flow.cpu_us() for flow in some]) for some in (deep, empty))
+    wanted = Wanted(at_least=WANTED_RATIO)
+    return [
+        Figure("throughput, queued / empty", "ratio", ratios(rates, usual), wanted),
+        Figure("throughput, queued", "messages/s", tuple(rates)),
+        Figure("throughput, empty", "messages/s", tuple(usual)),
+        Figure("CPU of the three nodes, queued / empty", "ratio", ratios(cpu, usual_cpu)),
+    ]

@@ -3,78 +3,148 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from mqproto.errors import UsageError
-from simulator.options import DONE, FINDING, JsonOption, complain, print_json, run_task
+from mqproto.errors import MqprotoError, UsageError
+from simulator.options import DONE, FINDING, JsonOption, complain, first_of, print_json, run_task
+
+if TYPE_CHECKING:
+    from simulator.bench.figures import Result
 
 app = typer.Typer(help="How fast it is here.", no_args_is_help=True)
 
-RoundsOption = Annotated[int, typer.Option(min=1, help="Rounds; the median counts.")]
-MessagesOption = Annotated[
-    int, typer.Option("--messages", "-m", min=1, help="How many go through the chain at full speed.")
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="FOLDER", help="Write bench.md, bench.json and pictures here."),
 ]
-RunsOption = Annotated[int, typer.Option(min=1, help="Runs of the chain at full speed; the median counts.")]
-WindowOption = Annotated[int, typer.Option(min=1, max=32_767, help="WindowSize of every session.")]
-BodyOption = Annotated[int, typer.Option("--body-bytes", min=0, max=1_000_000)]
+RunsOption = Annotated[int, typer.Option(min=1, help="How often it is measured; the median counts.")]
+QuickOption = Annotated[bool, typer.Option("--quick", help="Small sizes, for a look: the figures say less.")]
+
+Told = Callable[[str], None]
+Bench = Callable[[Told], "Result"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """How much of everything `bench all` measures."""
+
+    rounds: int
+    messages: int
+    seconds: float
+    backlog: int
+    kills: int
+    worlds: int
+    packets: int
+
+
+FULL: Final = _Sizes(
+    rounds=21, messages=20_000, seconds=15, backlog=100_000, kills=5, worlds=200, packets=300_000
+)
+QUICK: Final = _Sizes(
+    rounds=5, messages=2_000, seconds=1.5, backlog=5_000, kills=2, worlds=20, packets=30_000
+)
 
 
 @app.command("codec")
-def bench_codec(rounds: RoundsOption = 21, as_json: JsonOption = False) -> int:
+def bench_codec(
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds; the median counts.")] = FULL.rounds,
+    as_json: JsonOption = False,
+    out: OutOption = None,
+) -> int:
     """The generated codec beside code written by hand, construct, dissect.cstruct, Kaitai Struct and scapy."""
-    return _bench(as_json, codec=partial(_codec, rounds))
+    return _bench(as_json, out, codec=partial(_codec, rounds))
 
 
 @app.command("chain")
 def bench_chain(
-    messages: MessagesOption = 30_000,
-    runs: RunsOption = 3,
-    window: WindowOption = 64,
-    body_bytes: BodyOption = 1_024,
+    messages: Annotated[
+        int, typer.Option("--messages", "-m", min=1, help="How many in each run.")
+    ] = FULL.messages,
+    runs: RunsOption = 5,
+    window: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1, max=32_767, help="WindowSize of every session; repeatable.", show_default="64 and 1024"
+        ),
+    ] = None,
+    body_bytes: Annotated[int, typer.Option("--body-bytes", min=0, max=4_000_000)] = 1_024,
     profile: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Write a profile of each process here; all are slower for it."),
     ] = None,
     as_json: JsonOption = False,
+    out: OutOption = None,
 ) -> int:
-    """Three node processes, every message on disk before it is acknowledged."""
-    return _bench(as_json, chain=partial(_chain, messages, window, body_bytes, runs, profile))
+    """Three node processes, every message on disk before it is acknowledged: throughput, CPU, flushes."""
+    return _bench(as_json, out, chain=partial(_chain, messages, window or (), body_bytes, runs, profile))
+
+
+@app.command("latency")
+def bench_latency(
+    rate: Annotated[
+        list[int] | None,
+        typer.Option(min=1, max=100_000, help="Messages a second; repeatable.", show_default="200 and 2000"),
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long each run lasts.")] = FULL.seconds,
+    runs: RunsOption = 5,
+    as_json: JsonOption = False,
+    out: OutOption = None,
+) -> int:
+    """From when a message is due to be sent, until it is received three nodes further."""
+    return _bench(as_json, out, latency=partial(_latency, rate or (), seconds, runs))
 
 
 @app.command("backlog")
 def bench_backlog(
-    messages: Annotated[
-        int, typer.Option("--messages", "-m", min=1, help="How many wait for the destination.")
-    ] = 100_000,
+    messages: Annotated[int, typer.Option("--messages", "-m", min=1, help="How many wait.")] = FULL.backlog,
+    runs: RunsOption = 5,
     as_json: JsonOption = False,
+    out: OutOption = None,
 ) -> int:
-    """The destination is down, messages pile up, it comes back. Status 1 if a node needs over 150 MB."""
-    return _bench(as_json, backlog=partial(_backlog, messages))
+    """Many messages wait: memory, throughput beside them, restarts. Status 1 if a node needs over 200 MB."""
+    return _bench(as_json, out, backlog=partial(_backlog, messages, runs))
 
 
-WorldsOption = Annotated[
-    int, typer.Option("--worlds", min=1, help="Simulated worlds of each sort in each of five rounds.")
-]
+@app.command("outage")
+def bench_outage(
+    kills: Annotated[int, typer.Option(min=1, help="How often the node is killed.")] = FULL.kills,
+    as_json: JsonOption = False,
+    out: OutOption = None,
+) -> int:
+    """The node in the middle is killed under load and started again: until messages flow."""
+    return _bench(as_json, out, outage=partial(_outage, kills))
+
+
+@app.command("growth")
+def bench_growth(quick: QuickOption = False, as_json: JsonOption = False, out: OutOption = None) -> int:
+    """What a message costs by its size, and by the number of queues, sessions and nodes; with --out a plot, too."""
+    return _bench(as_json, out, growth=partial(_growth, quick))
 
 
 @app.command("world")
-def bench_world(worlds: WorldsOption = 200, as_json: JsonOption = False) -> int:
+def bench_world(
+    worlds: Annotated[
+        int, typer.Option("--worlds", min=1, help="How many of each sort in each of five rounds.")
+    ] = FULL.worlds,
+    as_json: JsonOption = False,
+    out: OutOption = None,
+) -> int:
     """Simulated worlds of three nodes and 100 messages, with and without faults, on one core."""
-    return _bench(as_json, world=partial(_world, worlds))
-
-
-PacketsOption = Annotated[int, typer.Option("--packets", min=1, help="How many the capture has, at least.")]
+    return _bench(as_json, out, world=partial(_world, worlds))
 
 
 @app.command("analyse")
 def bench_analyse(
-    packets: PacketsOption = 300_000,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds; the median counts.")] = 3,
+    packets: Annotated[
+        int, typer.Option("--packets", min=1, help="How many the capture has, at least.")
+    ] = FULL.packets,
+    rounds: RunsOption = 5,
     connections: Annotated[int, typer.Option(min=1, max=65_536, help="They share the packets.")] = 64,
     flat: Annotated[
         list[int] | None,
@@ -83,6 +153,7 @@ def bench_analyse(
         ),
     ] = None,
     as_json: JsonOption = False,
+    out: OutOption = None,
 ) -> int:
     """Captures into tables on two cores, beside tshark. Status 1 if Spark's executor needs over 2 GiB.
 
@@ -94,84 +165,136 @@ def bench_analyse(
     mqproto bench analyse --flat 100 --flat 1000 --flat 10000
     mqproto bench analyse --packets 8000000 --connections 1 --rounds 1
     """
-    return _bench(as_json, analysis=partial(_analysis, packets, rounds, connections, flat or ()))
+    if find_spec("pyspark") is None:
+        raise UsageError("pyspark is not installed: pip install 'mqproto[spark]'")
+    return _bench(as_json, out, analysis=partial(_analysis, packets, rounds, connections, flat or ()))
 
 
 @app.command("all")
 def bench_all(
-    rounds: RoundsOption = 21,
-    messages: MessagesOption = 30_000,
-    runs: RunsOption = 3,
-    window: WindowOption = 64,
-    body_bytes: BodyOption = 1_024,
+    quick: QuickOption = False,
     backlog: Annotated[
-        int, typer.Option("--backlog", min=1, help="How many wait for the destination.")
-    ] = 100_000,
-    worlds: WorldsOption = 200,
-    packets: PacketsOption = 300_000,
+        int | None,
+        typer.Option(
+            "--backlog", min=1, help="How many messages wait; 1000000 takes minutes.", show_default="100000"
+        ),
+    ] = None,
     as_json: JsonOption = False,
+    out: OutOption = None,
 ) -> int:
-    """All of them: codec, chain, backlog, worlds and the analysis of captures."""
-    benches: dict[str, Callable[[], Any]] = {
-        "codec": partial(_codec, rounds),
-        "chain": partial(_chain, messages, window, body_bytes, runs),
-        "backlog": partial(_backlog, backlog),
-        "world": partial(_world, worlds),
+    """All of them, in one table. Status 1 for what is broken, such as a message lost; never for what is slow."""
+    sizes = QUICK if quick else FULL
+    benches: dict[str, Bench] = {
+        "chain": partial(_chain, sizes.messages, (), 1_024, 5, None),
+        "latency": partial(_latency, (), sizes.seconds, 5),
+        "backlog": partial(_backlog, backlog or sizes.backlog, 5),
+        "outage": partial(_outage, sizes.kills),
+        "growth": partial(_growth, quick),
+        "codec": partial(_codec, sizes.rounds),
+        "world": partial(_world, sizes.worlds),
     }
     if find_spec("pyspark") is None:
         complain("the analysis is left out: pyspark is not installed: pip install 'mqproto[spark]'")
     else:
-        benches["analysis"] = partial(_analysis, packets)
-    return _bench(as_json, **benches)
+        benches["analysis"] = partial(_analysis, sizes.packets, 5, 64, ())
+    return _bench(as_json, out, **benches)
 
 
-def _codec(rounds: int) -> Any:
-    from simulator.bench.codec import bench_codec
+def _codec(rounds: int, told: Told) -> Result:
+    from simulator.bench import codec, results
 
-    return bench_codec(rounds)
+    told("codec")
+    return results.of_codec(codec.bench_codec(rounds))
 
 
-def _chain(messages: int, window: int, body_bytes: int, runs: int, profiles: Path | None = None) -> Any:
+def _chain(
+    messages: int, windows: Sequence[int], body_bytes: int, runs: int, profiles: Path | None, told: Told
+) -> Result:
     from simulator.bench import chain
 
-    # A message at a time is another matter than many: a profile is of the latter alone.
-    paced = chain.PACED_MESSAGES if profiles is None else 1
     return run_task(
-        partial(chain.bench_chain, messages, window, body_bytes, paced, runs=runs, profiles=profiles)
+        partial(chain.bench_chain, messages, windows or chain.WINDOWS, body_bytes, runs, profiles, told)
     )
 
 
-def _backlog(messages: int) -> Any:
+def _latency(rates: Sequence[int], seconds: float, runs: int, told: Told) -> Result:
+    from simulator.bench import latency
+
+    return run_task(partial(latency.bench_latency, rates or latency.RATES, seconds, runs, told))
+
+
+def _backlog(messages: int, runs: int, told: Told) -> Result:
     from simulator.bench import backlog
 
-    return run_task(partial(backlog.bench_backlog, messages))
+    flow = min(messages, backlog.FLOW_MESSAGES)
+    return run_task(partial(backlog.bench_backlog, messages, flow, runs, told))
 
 
-def _world(worlds: int) -> Any:
+def _outage(kills: int, told: Told) -> Result:
+    from simulator.bench import outage
+
+    return run_task(partial(outage.bench_outage, kills, told=told))
+
+
+def _growth(quick: bool, told: Told) -> Result:
+    from simulator.bench import growth
+
+    return run_task(partial(growth.bench_growth, growth.SHORT if quick else growth.FULL, told))
+
+
+def _world(worlds: int, told: Told) -> Result:
+    from simulator.bench import results
     from simulator.bench.worlds import bench_worlds
 
-    return bench_worlds(worlds)
+    told("worlds")
+    return results.of_worlds(bench_worlds(worlds))
 
 
-def _analysis(packets: int, rounds: int = 3, connections: int = 64, flat_mb: Sequence[int] = ()) -> Any:
+def _analysis(packets: int, rounds: int, connections: int, flat_mb: Sequence[int], told: Told) -> Result:
     from simulator.analysing import ProgressLine
-    from simulator.bench import analysis
+    from simulator.bench import analysis, results
 
-    if find_spec("pyspark") is None:
-        raise UsageError("pyspark is not installed: pip install 'mqproto[spark]'")
+    told("")  # Spark's own line says more.
     line = ProgressLine()
     with line.shown():
-        return analysis.bench_analysis(packets, rounds, connections, flat_mb, line)
+        return results.of_analysis(analysis.bench_analysis(packets, rounds, connections, flat_mb, line))
 
 
-def _bench(as_json: bool, **benches: Callable[[], Any]) -> int:
-    """Run some, show their figures, and return the exit status."""
+def _bench(as_json: bool, out: Path | None, **benches: Bench) -> int:
+    """Run some, show their figures, write them if a folder is named, and return the exit status."""
     from simulator.bench import shown
     from simulator.bench.machine import machine
+    from simulator.screen import ProgressScreen
 
-    figures: dict[str, Any] = {"machine": machine()} | {name: bench() for name, bench in benches.items()}
+    if out is not None:
+        shown.prepared(out)
+    screen = ProgressScreen(quiet=True)
+    facts = machine()
+    results = []
+    for name, bench in benches.items():
+        with screen.shown():
+            results.append(_measured(name, bench, screen.show, alone=len(benches) == 1))
     if as_json:
-        print_json(shown.figures_as_json(figures))
+        print_json(shown.as_json(facts, results))
     else:
-        shown.show_figures(figures)
-    return FINDING if any(getattr(each, "over_limit", False) for each in figures.values()) else DONE
+        shown.show(facts, results)
+    if out is not None:
+        shown.write(out, facts, results)
+        complain(f"written to {out}")
+    return FINDING if any(result.broken for result in results) else DONE
+
+
+def _measured(name: str, bench: Bench, told: Told, *, alone: bool) -> Result:
+    """What came of one. If it did not do what it should it has no figures, and the others are measured nonetheless.
+
+    alone: whether there are no others; then what was asked of it may be at fault.
+    """
+    from simulator.bench.figures import Result
+
+    try:
+        return bench(told)
+    except (MqprotoError, ExceptionGroup) as error:
+        reason = first_of(error)
+        if not isinstance(reason, MqprotoError) or (alone and isinstance(reason, UsageError)):
+            raise reason from None
+        return Result(name, "gave no figures", [], broken=[str(reason)])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from captures.wireshark import dissector
-from simulator.bench.chain import BenchError
+from simulator.bench.figures import BenchError
 
 FIELDS: Final = (
     "frame.number",

@@ -436,13 +436,13 @@ async def test_an_express_message_whose_node_died_with_it_is_in_doubt(tmp_path: 
             await client.send(NOTES, b"")
 
 
-# Names
-
-
 async def test_the_status_tells_how_often_the_disk_was_flushed(client: Client) -> None:
     before = (await client.queues()).flushes
     await client.send("orders", b"one", transactional=True)
     assert (await client.queues()).flushes > before > 0
+
+
+# Names
 
 
 async def test_queues_go_by_any_of_their_names(client: Client) -> None:

@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from mqproto.errors import UsageError
-from simulator.profiling import profile_of, profiled
-from simulator.supervisor import supervised
-from simulator.topology import load
+from simulator.profiling import profiled
 
 
 def work(*, fails: bool = False) -> None:
@@ -42,11 +40,3 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(tmp_path:
     with pytest.raises(UsageError, match="name another file"), profiled(path):
         ran = True
     assert not ran
-
-
-async def test_each_node_leaves_its_profile_when_it_is_stopped(tmp_path: Path) -> None:
-    topology = load("pair").with_free_ports()
-    async with supervised(topology, tmp_path, profiles=tmp_path / "profiles"):
-        pass
-    for name in topology.nodes:
-        assert "pump" in called(profile_of(tmp_path / "profiles", name))

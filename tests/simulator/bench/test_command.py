@@ -1,160 +1,188 @@
 from __future__ import annotations
 
 import json
-import statistics
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from simulator.bench import analysis, backlog, chain, command, shown
-from simulator.bench.analysis import AnalysisFigures, Cost, Pace
-from simulator.bench.backlog import BacklogFigures
-from simulator.bench.chain import BenchError, ChainFigures, bench_chain, check_delivery
-from simulator.bench.machine import machine
-from simulator.cli import DONE, FINDING, run_command
-from simulator.proof import Received, Sent
+from mqproto.errors import UsageError
+from simulator.bench import command, machine
+from simulator.bench.figures import BenchError, Figure, Result, Wanted
+from simulator.cli import DONE, FINDING, MISUSE, run_command
+
+NAMES = ["chain", "latency", "backlog", "outage", "growth", "codec", "world", "analysis"]
+SLOW = Result("chain", "slow", [Figure("rate", "1/s", (1.0,), Wanted(at_least=2))])
 
 
-async def test_the_chain_is_measured_with_every_message_checked() -> None:
-    figures = await bench_chain(messages=300, window=32, body_bytes=10, paced_messages=40, runs=3)
-    assert len(figures.runs_messages_per_s) == 3
-    assert min(figures.runs_messages_per_s) > 0
-    assert figures.messages_per_s == statistics.median(figures.runs_messages_per_s)
-    assert 0 < figures.p50_ms <= figures.p99_ms
-    assert list(figures.cpu_s_per_1000) == ["destination", "intermediate", "sender", "client"]
-    assert (figures.window, figures.body_bytes) == (32, 10)
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[Any, ...]]:
+    """What each benchmark was asked for; none of them is run."""
+    monkeypatch.setattr(machine, "FLUSHES", 1)
+    found: dict[str, tuple[Any, ...]] = {}
+
+    def measured(name: str) -> Callable[..., Result]:
+        def bench(*args: Any) -> Result:
+            found[name] = args[:-1]
+            args[-1](f"{name} is under way")
+            return Result(name, f"title of {name}", [Figure("rate", "1/s", (1.0,), Wanted(at_least=2))])
+
+        return bench
+
+    for name in NAMES:
+        monkeypatch.setattr(command, f"_{name}", measured(name))
+    return found
 
 
-SENT = [Sent(number, b"", 0.0) for number in range(3)]
+@pytest.mark.parametrize("quick", [False, True])
+def test_all_benchmarks_run_one_after_the_other_and_to_be_slow_is_no_finding(
+    quick: bool, asked: dict[str, tuple[Any, ...]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    options = ["--quick"] if quick else []
+    assert run_command(["bench", "all", "--out", str(out), *options]) == DONE
+    assert list(asked) == NAMES
+    assert asked["growth"] == (quick,)
+    sizes = command.QUICK if quick else command.FULL
+    assert asked["backlog"] == (sizes.backlog, 5)
+    told = capsys.readouterr()
+    assert "not reached" in told.out
+    assert all(f"title of {name}" in told.out for name in NAMES)
+    # In a pipe nothing is said of how far it is, but where it was written.
+    assert told.err == f"mqproto: written to {out}\n"
+    assert sorted(path.name for path in out.iterdir()) == ["bench.json", "bench.md"]
+
+
+def test_nothing_is_written_unless_a_folder_is_named(
+    asked: dict[str, tuple[Any, ...]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_command(["bench", "all", "--backlog", "1000000", "--json"]) == DONE
+    assert list(tmp_path.iterdir()) == []
+    assert asked["backlog"] == (1_000_000, 5)
+    shown = json.loads(capsys.readouterr().out)
+    assert list(shown) == ["machine", "benchmarks"]
+    assert list(shown["benchmarks"]) == NAMES
+
+
+def test_a_benchmark_that_fails_has_no_figures_and_the_others_are_measured_nonetheless(
+    asked: dict[str, tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object) -> Result:
+        raise BenchError("of 3 messages: 1 messages lost")
+
+    monkeypatch.setattr(command, "_chain", fails)
+    assert run_command(["bench", "all", "--json"]) == FINDING
+    found = json.loads(capsys.readouterr().out)["benchmarks"]
+    assert found["chain"]["figures"] == []
+    assert found["chain"]["broken"] == ["of 3 messages: 1 messages lost"]
+    assert list(asked) == NAMES[1:]
+
+
+LOST = BenchError("1 messages lost")
 
 
 @pytest.mark.parametrize(
-    ("numbers", "words"),
+    ("error", "status"),
     [
-        ([0, 2], "1 messages lost"),
-        ([0, 1, 1, 2], "1 messages delivered more than once"),
-        ([0, 2, 1], "1 messages out of order"),
-        ([0, 1, 2, 3], "1 messages never sent"),
+        (ExceptionGroup("", [LOST]), FINDING),
+        (ExceptionGroup("", [ExceptionGroup("", [LOST, BenchError("another")])]), FINDING),
+        (UsageError("no such thing"), MISUSE),
+        (ExceptionGroup("", [UsageError("no such thing"), LOST]), MISUSE),
     ],
 )
-def test_no_figure_is_given_of_messages_that_did_not_arrive_as_they_should(
-    numbers: list[int], words: str
+def test_errors_of_several_tasks_are_told_as_the_first_of_them(
+    error: Exception,
+    status: int,
+    asked: dict[str, tuple[Any, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    check_delivery(SENT, [Received(number, b"", 0.0) for number in range(3)], count=3)
-    with pytest.raises(BenchError, match=words):
-        check_delivery(SENT, [Received(number, b"", 0.0) for number in numbers], count=3)
+    def fails(*_: object) -> Result:
+        raise error
 
-
-def test_no_figure_is_given_if_fewer_messages_were_sent_than_asked_for() -> None:
-    with pytest.raises(BenchError, match="of 4 messages 3 were sent"):
-        check_delivery(SENT, [Received(number, b"", 0.0) for number in range(3)], count=4)
-
-
-CHAIN = ChainFigures(
-    messages=300,
-    body_bytes=1_024,
-    window=64,
-    messages_per_s=2_000,
-    runs_messages_per_s=[3_000, 1_000, 2_000],
-    cpu_s_per_1000={"sender": 0.02, "client": None},
-    paced_per_s=200,
-    paced_messages=1_000,
-    paced_cpu_s_per_1000={"sender": 0.5, "client": None},
-    p50_ms=4,
-    p99_ms=9,
-    flush_ms=1,
-)
-BACKLOG = BacklogFigures(
-    messages=100,
-    body_bytes=1_024,
-    window=64,
-    accept_s=1,
-    drain_s=1,
-    messages_per_s=100,
-    first_message_s=0.1,
-    resent=0,
-    resident_bytes={"sender": 5},
-    peak_bytes={"sender": 7},
-    limit_bytes=6,
-)
-PACE = Pace(70, 50_000, [1.0], 1.0, 70.0, 50_000.0, None)
-ANALYSIS = AnalysisFigures(
-    master="local[2]",
-    spark="4.3.0",
-    packets=70,
-    size_bytes=50_000,
-    connections=64,
-    source=PACE,
-    table=PACE,
-    whole=PACE,
-    tshark=None,
-    tshark_ratio=None,
-    costs=[Cost(70, 50_000, [1.0], 1e6 / 70, {"reading packets": 9.0}, None, {}, None)],
-)
-
-
-@pytest.mark.parametrize("as_json", [True, False])
-def test_all_benchmarks_run_one_after_the_other_and_a_finding_of_one_is_a_finding(
-    as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked: list[object] = []
-
-    async def measured_chain(
-        messages: int, window: int, body_bytes: int, paced: int, *, runs: int, profiles: Path | None
-    ) -> ChainFigures:
-        asked.append((messages, window, body_bytes, runs))
-        return CHAIN
-
-    async def measured_backlog(messages: int) -> BacklogFigures:
-        asked.append(messages)
-        return BACKLOG
-
-    def measured_analysis(packets: int, *_: object) -> AnalysisFigures:
-        asked.append(packets)
-        return ANALYSIS
-
-    monkeypatch.setattr(chain, "bench_chain", measured_chain)
-    monkeypatch.setattr(backlog, "bench_backlog", measured_backlog)
-    monkeypatch.setattr(analysis, "bench_analysis", measured_analysis)
-    options = ["--rounds", "1", "-m", "300", "--runs", "5", "--backlog", "100", "--worlds", "2"]
-    options += ["--packets", "70"]
-    assert run_command(["bench", "all", *options, *(["--json"] if as_json else [])]) == FINDING
-    assert asked == [(300, 64, 1_024, 5), 100, 70]
-    out = capsys.readouterr().out
-    if as_json:
-        shown = json.loads(out)
-        assert list(shown) == ["machine", "codec", "chain", "backlog", "world", "analysis"]
-        assert shown["chain"]["runs_messages_per_s"] == [3_000, 1_000, 2_000]
-        assert (shown["world"]["worlds"], shown["world"]["messages"], shown["world"]["nodes"]) == (2, 100, 3)
+    monkeypatch.setattr(command, "_chain", fails)
+    assert run_command(["bench", "chain", "--json"]) == status
+    told = capsys.readouterr()
+    if status == FINDING:
+        assert json.loads(told.out)["benchmarks"]["chain"]["broken"] == ["1 messages lost"]
     else:
-        assert "worlds of 3 nodes and 100 messages" in out
-        assert "analysis of 70 packets" in out
-        assert "3 runs of 300 messages: min 1,000, median 2,000, max 3,000" in out
+        assert told.err.startswith("mqproto: ")
+
+
+def test_a_bug_is_not_taken_for_a_message_that_was_lost(
+    asked: dict[str, tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object) -> Result:
+        raise ExceptionGroup("", [LOST, KeyError("a bug")])
+
+    monkeypatch.setattr(command, "_chain", fails)
+    assert run_command(["bench", "chain"]) == FINDING
+    assert "a bug in mqproto" in capsys.readouterr().err
+
+
+def test_what_is_broken_is_a_finding(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def breaks(*_: object) -> Result:
+        return Result("backlog", "many wait", [], broken=["sender had 300 MB resident"])
+
+    monkeypatch.setattr(command, "_backlog", breaks)
+    assert run_command(["bench", "backlog", "-m", "7"]) == FINDING
+    assert "broken: sender had 300 MB resident" in capsys.readouterr().out
+
+
+def test_what_one_of_several_refuses_does_not_cost_the_figures_of_the_others(
+    asked: dict[str, tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuses(*_: object) -> Result:
+        raise UsageError("the message is too large")
+
+    monkeypatch.setattr(command, "_growth", refuses)
+    assert run_command(["bench", "all", "--json"]) == FINDING
+    assert json.loads(capsys.readouterr().out)["benchmarks"]["growth"]["broken"] == [
+        "the message is too large"
+    ]
+    assert run_command(["bench", "growth"]) == MISUSE
+
+
+def test_a_folder_that_cannot_be_had_is_refused_before_anything_is_measured(
+    asked: dict[str, tuple[Any, ...]], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    assert run_command(["bench", "chain", "--out", str(tmp_path / "file")]) == MISUSE
+    assert asked == {}
 
 
 def test_without_spark_the_analysis_is_left_out_with_a_word(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    asked: dict[str, tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def nothing(*_: object, **__: object) -> None:
-        return None
-
-    monkeypatch.setattr(chain, "bench_chain", nothing)
-    monkeypatch.setattr(backlog, "bench_backlog", nothing)
-    monkeypatch.setattr(shown, "figures_as_json", list)
     monkeypatch.setattr(command, "find_spec", lambda name: None)
-    assert run_command(["bench", "all", "--rounds", "1", "--worlds", "1", "--json"]) == DONE
+    assert run_command(["bench", "all", "--json"]) == DONE
     told = capsys.readouterr()
-    assert json.loads(told.out) == ["machine", "codec", "chain", "backlog", "world"]
+    assert list(json.loads(told.out)["benchmarks"]) == NAMES[:-1]
     assert "mqproto: the analysis is left out: pyspark is not installed" in told.err
+    assert run_command(["bench", "analyse"]) == MISUSE
 
 
-@pytest.mark.parametrize("as_json", [True, False])
-def test_figures_come_with_the_machine_they_were_taken_on(
-    as_json: bool, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("options", "name", "args"),
+    [
+        (["codec", "--rounds", "3"], "codec", (3,)),
+        (["chain", "-m", "7", "--window", "8", "--window", "9"], "chain", (7, [8, 9], 1_024, 5, None)),
+        (["latency", "--rate", "50", "--seconds", "2", "--runs", "1"], "latency", ([50], 2.0, 1)),
+        (["outage", "--kills", "3"], "outage", (3,)),
+        (["growth", "--quick"], "growth", (True,)),
+        (["world", "--worlds", "9"], "world", (9,)),
+        (["analyse", "--packets", "70", "--flat", "10"], "analysis", (70, 5, 64, [10])),
+    ],
+)
+def test_each_is_to_be_had_by_itself(
+    options: list[str], name: str, args: tuple[Any, ...], asked: dict[str, tuple[Any, ...]]
 ) -> None:
-    assert run_command(["bench", "codec", "--rounds", "1", *(["--json"] if as_json else [])]) == DONE
-    out = capsys.readouterr().out
-    assert machine()["python"] in out
-    assert machine()["sqlite"] in out
-    if as_json:
-        assert json.loads(out)["codec"]["rounds"] == 1
+    assert run_command(["bench", *options]) == DONE
+    assert asked == {name: args}
