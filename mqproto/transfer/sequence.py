@@ -326,8 +326,10 @@ class OutgoingSequence(OutgoingQueue):
 
     def pages(self) -> Iterable[ReadPage]:
         yield from super().pages()
+        if self._resend_reading or self._resends or self._resend_after >= self._resend_through:
+            return
         through = self._resend_end
-        if not self._resend_reading and not self._resends and self._resend_after < through:
+        if self._resend_after < through:
             self._resend_reading = True
             count = min(through - self._resend_after, max(1, self._settings.resident_messages // 2))
             yield ReadPage(
