@@ -141,6 +141,8 @@ class Node:
             # One transaction with one flush, for all that arrived since the last.
             self._store.commit(batch.writes)
             self.core.stored(self._store.size_bytes)
+        else:
+            self._store.tidy()
         for note in batch.notes:
             # Before anybody else can act upon it, so that the lines of several nodes are in order of cause.
             self._log.info(note.name, **note.facts)

@@ -226,6 +226,18 @@ class Store:
             self.size_bytes += self._contents.add(writes, gone)
             self._usable = True
 
+    def tidy(self) -> None:
+        """Bring a slice of what is due to the tables, if anything is: for turns of a node that commit nothing.
+
+        A million messages may leave with a few commits, and what is due with each of them is more than a slice.
+
+        Raises:
+            StoreError: the disk fails.
+        """
+        if self._segment is not None and self._usable:
+            with self._together, explained(self.path):
+                self._segment_for(Writes())
+
     # The log, and how it gets to the tables
 
     def _segments(self) -> list[Segment]:

@@ -37,6 +37,7 @@ from mqproto.wire.guid import NULL_GUID, Guid, guid_text
 from simulator.disk import Disk
 from simulator.storage import Limits, Store, segments
 from simulator.storage.recent import joined
+from simulator.storage.store import REMOVALS
 from simulator.storeerrors import StoreError
 from simulator.tables import LAST_POSITION, LAYOUT
 from tests.conformance import ROOT
@@ -92,6 +93,8 @@ def test_the_store_keeps_what_one_in_memory_would_over_any_transactions_and_rest
             writes = data.draw(batches(set(model.messages), fresh))
             store.commit(writes)
             model.commit(writes)
+            for _ in range(data.draw(st.integers(0, 2), label="turns without a commit")):
+                store.tidy()
             next_step = data.draw(st.sampled_from(["", "", "", "load", "close", "kill"]), label="then")
             if next_step == "close":
                 store.close()
@@ -512,6 +515,23 @@ def test_of_a_node_that_has_stopped_sqlite_tells_all(store: Store, path: Path) -
         assert shell.execute("SELECT source, queue, last_access FROM incoming").fetchall() == [
             (guid_text(NULL_GUID), "orders", "1970-01-02 00:00:00")
         ]
+
+
+def test_what_leaves_with_one_commit_leaves_the_tables_in_turns_without_one(path: Path) -> None:
+    with Store(path, NODE, limits=TINY) as store, closing(sqlite3.connect(path)) as shell:
+        store.commit(Writes(queues=QUEUES, messages=[one(number) for number in range(1, 501)]))
+        store.load()  # It leaves all in the tables.
+        writes = Writes()
+        writes.remove(1, 1, 500)
+        store.commit(writes)
+        counts = []
+        for _ in range(30):
+            store.tidy()
+            counts += shell.execute("SELECT count(*) FROM message").fetchone()
+            assert numbers(store) == []
+        assert counts == sorted(counts, reverse=True)
+        assert max(before - after for before, after in pairwise(counts)) <= REMOVALS * TINY.slice_messages
+        assert counts[-1] <= REMOVALS * TINY.slice_messages, "so many may wait for the next commit"
 
 
 def test_people_can_look_on_with_sqlite_while_the_node_runs(path: Path) -> None:
