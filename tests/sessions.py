@@ -38,6 +38,7 @@ def a_session(
     direct: bool = False,
     settings: Settings = SETTINGS,
     received_window_size: int = 64,
+    addressees: frozenset[bytes] | None = None,
 ) -> Session:
     """A session in a state, as if it had come there by itself; its timers are its own."""
     session = Session(
@@ -49,6 +50,7 @@ def a_session(
         direct=direct,
         settings=settings,
         timers=Timers(),
+        addressees=addressees,
     )
     session.data.state = state
     session.data.received_window_size = received_window_size

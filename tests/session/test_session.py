@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,9 +22,12 @@ from mqproto.wire import (
     decode_packet,
     encode_packet,
     establish_connection,
+    with_session_header,
 )
 from tests.sessions import (
+    EXPRESS,
     NOW,
+    OTHER,
     RECOVERABLE,
     SETTINGS,
     THEM,
@@ -141,6 +146,38 @@ def test_a_whole_packet_whose_inside_is_wrong_closes_the_session_too() -> None:
     assert session.receive(bytes(bad), NOW) == []
     assert session.closed is not None
     assert "hop_count" in session.closed.reason
+
+
+@given(session_header=st.booleans(), recoverable=st.booleans(), ours=st.booleans())
+def test_a_message_for_others_is_counted_and_acknowledges_but_is_not_read(
+    session_header: bool, recoverable: bool, ours: bool
+) -> None:
+    reading, passing = a_session(), a_session(addressees=frozenset((OTHER if not ours else US,)))
+    packet = RECOVERABLE if recoverable else EXPRESS
+    for session in (reading, passing):
+        send(session, 1)
+        data = packet
+        if session_header:
+            ack = an_ack(1, base=1, flags=1)
+            header = replace(ack.session, user_msg_sequence_number=1, recoverable_msg_seq_number=recoverable)
+            data = with_session_header(packet, header)
+        [(message, raw)] = session.receive(data, NOW)
+        assert raw == data
+        assert message == (decode_packet(data) if ours or session is reading else None)
+        assert len(session.lost()) == (not session_header)
+    assert passing.data.message_received_count == reading.data.message_received_count == 1
+    counts = [s.data.recoverable_message_received_count for s in (passing, reading)]
+    assert counts == [recoverable, recoverable]
+
+
+@given(st.data())
+def test_a_message_for_others_is_judged_as_strictly_as_one_that_is_read(data: st.DataObject) -> None:
+    packet = bytearray(RECOVERABLE)
+    packet[data.draw(st.integers(0, len(packet) - 1))] = data.draw(st.integers(0, 255))
+    reading, passing = a_session(), a_session(addressees=frozenset())
+    found = [session.receive(bytes(packet), NOW) for session in (reading, passing)]
+    assert [raw for _, raw in found[0]] == [raw for _, raw in found[1]]
+    assert reading.closed == passing.closed
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.1")
