@@ -226,6 +226,7 @@ class IncomingSequence:
     def order_ack_sent(self, now: Moment) -> None:
         """An OrderAck left; the next may be put off anew.  3.1.6.9"""
         self._last_order_ack_ms = now.uptime_ms
+        self._scheduled = None
 
     def row(self) -> IncomingRow:
         """What must survive process and node failures."""

@@ -288,6 +288,16 @@ def test_under_a_steady_stream_an_order_ack_leaves_within_the_delay_and_one_time
     assert sequence.last_access_s == now // 1_000
 
 
+@pytest.mark.spec("[MS-MQQB] 3.1.6.9")
+def test_a_message_that_comes_after_an_order_ack_asks_for_another_at_whatever_moment() -> None:
+    sequence = a_sequence()
+    for _ in range(2):
+        sequence.schedule_order_ack(NOW)
+        due = sequence._timers.expired(NOW.uptime_ms + 500)
+        assert [timer for timer, _ in due] == [Timer.ORDER_ACK_SEND]
+        sequence.order_ack_sent(NOW)
+
+
 # Keys
 
 
