@@ -24,11 +24,14 @@ class Contents:
         self._tables = tables
         self._recent = recent
         self._queues = {queue.queue: queue for queue in tables.queues()}
+        self._numbers = {queue[1:4]: queue.queue for queue in self._queues.values()}
+        """By kind, name and priority."""
 
     def add(self, writes: Writes, gone: dict[int, Size]) -> int:
         """The log has this, as `resolved` has returned it. Returns how many bytes of messages it has added."""
         for queue in writes.queues:
             self._queues[queue.queue] = queue
+            self._numbers[queue[1:4]] = queue.queue
         return self._recent.add(writes, gone)
 
     def unread(self) -> dict[str, int]:
@@ -131,10 +134,8 @@ class Contents:
 
     def _check_queues(self, rows: list[QueueRow]) -> None:
         for row in rows:
-            for other in self._queues.values():
-                assert row.queue == other.queue or row[1:4] != other[1:4], (
-                    f"queue {row.queue} is to be what queue {other.queue} is"
-                )
+            other = self._numbers.get(row[1:4], row.queue)
+            assert row.queue == other, f"queue {row.queue} is to be what queue {other} is"
 
     def _check_new(self, keys: list[int], queues: list[QueueRow]) -> None:
         """Keys are never used twice, and their queues were declared."""
