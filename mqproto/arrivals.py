@@ -288,8 +288,7 @@ class Arrivals:
         """A gap is closed: what was held behind it is in order now."""
         accepted, stale = sequence.release()
         for held in accepted:
-            message = decode_packet(held.packet)
-            assert isinstance(message, UserMessage)
+            message = read(held.packet)
             refusal = self._refusal(queue, held.packet, now)
             if refusal is not None:
                 self._refuse(message, held.packet, refusal, peer)
@@ -349,8 +348,7 @@ class Arrivals:
             number = stored_key // message_key(1, 0)
             if number not in keys:
                 continue
-            message = decode_packet(packet)
-            assert isinstance(message, UserMessage)
+            message = read(packet)
             assert message.transaction is not None
             position = stored_key - message_key(number, 0)
             by_number[number].restore_held(message.transaction, packet, position)

@@ -100,9 +100,8 @@ class QueueWindow:
         back = list(messages)
         self._bytes += sum(len(message.packet) for message in back)
         if back and self._ready and back[-1].position > self._ready[0].position:
-            self._ready = deque(
-                merge(back, self._ready, key=POSITION)
-            )  # Somebody else gave back earlier ones before.
+            # Somebody else gave back earlier ones before.
+            self._ready = deque(merge(back, self._ready, key=POSITION))
         else:
             self._ready.extendleft(reversed(back))
 

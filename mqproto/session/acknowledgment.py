@@ -9,12 +9,7 @@ from typing import Final
 from mqproto.moment import Moment
 from mqproto.session.data import InFlight, SessionData, ahead
 from mqproto.timers import Timer
-from mqproto.wire import (
-    SessionAck,
-    SessionHeader,
-    session_ack,
-    with_session_header,
-)
+from mqproto.wire import SessionAck, SessionHeader, session_ack, with_session_header
 
 FLAG_COUNT: Final = 32
 """How many recoverable messages the RecoverableMsgAckFlags of one SessionHeader cover.  [MS-MQMQ] 2.2.20.4"""

@@ -163,7 +163,8 @@ class Session:
                 if (packet is None or type(packet) is UserMessage) and data.state is SessionState.OPEN:
                     count_received(data, recoverable=is_recoverable(raw))
                     messages.append((packet, raw))
-                    if (header := session_header_of(raw)) is not None:
+                    header = session_header_of(raw) if packet is None else packet.session
+                    if header is not None:
                         take_session_header(data, header, now)  # 3.1.5.8.4
                 else:
                     self._take_internal(packet, now)

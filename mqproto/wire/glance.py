@@ -46,29 +46,25 @@ assert transaction_header.offset_of("tx_sequence_number") == _SEQUENCE_AT + 8
 assert user_header.offset_of("sent_time_s") == user_header.offset_of("time_to_be_received_s") + _word.size
 
 
-_head = struct.Struct("<I16s16sIIII")
-_HEAD_AT: Final = _REACH_AT
+_head = struct.Struct("<16s16s8xII")
 _ADDRESS_AT: Final = _USER_AT + user_header.offset_of("queue_manager_address")
 _DESTINATION_AT: Final = _USER_AT + user_header.offset_of("destination_queue")
-assert _HEAD_AT + _head.size == _DESTINATION_AT, "the head ends where fields of no fixed size begin"
+assert _USER_AT == _SOURCE_AT, "the head begins with the UserHeader"
+assert _USER_AT + _head.size == _DESTINATION_AT, "it ends where fields of no fixed size begin"
 
 
 class Head(NamedTuple):
-    """What lies at the same place in every UserMessage.  [MS-MQMQ] 2.2.19.1, 2.2.19.2"""
+    """Whose a UserMessage is, and what it has: of the fixed fields of its UserHeader.  [MS-MQMQ] 2.2.19.2"""
 
-    time_to_reach_queue_s: int
     source_queue_manager: Guid
     queue_manager_address: Guid
-    time_to_be_received_s: int
-    sent_time_s: int
     message_id: int
     flags: int
-    """UserHeader.Flags."""
 
 
 def head_of(packet: bytes) -> Head:
     """The head of a UserMessage."""
-    return Head._make(_head.unpack_from(packet, _HEAD_AT))
+    return Head._make(_head.unpack_from(packet, _USER_AT))
 
 
 def is_internal(packet: bytes) -> bool:
