@@ -37,8 +37,10 @@ IDENTIFIER: Final = TransactionHeader.identifier
 STAMP_LIMIT: Final = 1_000
 """How many kinds of messages that were sent in this second are remembered."""
 
-likeness: Final = attrgetter(*(field.name for field in fields(Draft) if field.name != "body"))
-"""Drafts with the same differ in their bodies alone."""
+OWN: Final = frozenset({"body", "label", "correlation_id"})
+"""In what messages differ that are alike."""
+likeness: Final = attrgetter(*(field.name for field in fields(Draft) if field.name not in OWN))
+"""All else of a draft."""
 
 
 class Run(NamedTuple):
@@ -49,7 +51,7 @@ class Run(NamedTuple):
 
     @property
     def example(self) -> Draft:
-        """What they have in common, and the body of the first."""
+        """The first of them, which has what they have in common."""
         return self.drafts[0]
 
     @property
@@ -121,7 +123,11 @@ class Sending:
         stored_bytes = express_bytes = 0
         here_bytes: dict[LocalQueue, int] = {}
         for run in runs:
-            max(run.drafts, key=_body_bytes).check()
+            example = max(run.drafts, key=_body_bytes)
+            example.check()
+            for draft in run.drafts:
+                if draft.label != example.label or draft.correlation_id != example.correlation_id:
+                    draft.check(names=False)
             self._check_destination(run, here_bytes)
             if run.example.recoverable or run.example.transactional:
                 stored_bytes += run.size_bytes
@@ -173,7 +179,7 @@ class Sending:
             queue = self._outbound.towards(run.destination, run.example.priority)
             expires_s = reach_deadline_s(example)
             for draft, message_id in zip(run.drafts, ordinals, strict=True):
-                packet = stamp.packet(draft.body, message_id)
+                packet = stamp.packet(draft.body, draft.label, draft.correlation_id, message_id)
                 self._waypoints.accepted(packet, run.destination.name)
                 self._outbound.put(
                     queue, packet, message_id, recoverable=draft.recoverable, expires_s=expires_s
@@ -194,7 +200,7 @@ class Sending:
         identifier, number, previous = sequence.number_next()
         for draft, message_id, word in zip(run.drafts, ordinals, flags, strict=True):
             place = place_bytes(word, identifier, number, previous)
-            packet = stamp.packet(draft.body, message_id, place)
+            packet = stamp.packet(draft.body, draft.label, draft.correlation_id, message_id, place)
             self._waypoints.accepted(packet, destination.name)
             self._outbound.put(
                 sequence, packet, message_id, recoverable=True, final_ack=final_ack, expires_s=expires_s
@@ -214,7 +220,7 @@ class Sending:
             place = b""
             if draft.transactional:
                 place = place_bytes(word, TxSequenceId(ordinal=1, time_stamp=0), max(message_id, 1), 0)
-            packet = stamp.packet(draft.body, message_id, place)
+            packet = stamp.packet(draft.body, draft.label, draft.correlation_id, message_id, place)
             self._waypoints.accepted(packet, run.destination.name)
             queue.insert(
                 packet,
@@ -230,7 +236,7 @@ class Sending:
         self._expiration.expect(expires_s, now)
 
     def _stamp(self, run: Run, now: Moment) -> tuple[Stamp, bytes]:
-        """What makes the packets of a run, and one of them, its numbers and its body still to be set.
+        """What makes the packets of a run, and one of them, what differs still to be set.
 
         A producer that sends one message at a time sends the same kind again.
         """
@@ -252,7 +258,6 @@ class Sending:
             message_id=0,
             sent_time_s=now.utc_s,
             body=b"",
-            label=draft.label,
             recoverable=draft.recoverable,
             transaction=TransactionHeader() if draft.transactional else None,
             priority=0 if draft.transactional else draft.priority,
@@ -261,7 +266,6 @@ class Sending:
             extension=draft.extension,
             body_type=draft.body_type,
             application_tag=draft.application_tag,
-            correlation_id=draft.correlation_id,
             journal_negative=draft.journal_negative,
             journal_positive=draft.journal_positive,
             admin_queue=queue_name(draft.admin_queue),

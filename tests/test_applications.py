@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -152,6 +153,28 @@ def test_the_largest_message_with_the_longest_label_fits() -> None:
     net.send("a", at("c"), body, label="x" * LABEL_LIMIT, transactional=True)
     net.run()
     assert net.receive("c", "orders") == [body]
+
+
+@pytest.mark.parametrize(
+    "others", [{"label": "x" * 250}, {"correlation_id": b"short"}, {"body": bytes(FULL_BYTES + 1)}]
+)
+def test_of_messages_that_are_alike_each_is_looked_at_for_what_is_its_own(others: dict[str, Any]) -> None:
+    net = a_pair()
+    drafts = [Draft(body=b"", label="one"), replace(Draft(body=b"", label="one"), **others)]
+    with pytest.raises(UsageError):
+        net.nodes["a"].up.enqueue([(at("c", 17), draft) for draft in drafts], net.now)
+    assert net.nodes["a"].up.status().outgoing == []
+
+
+def test_messages_that_are_alike_arrive_with_what_is_their_own() -> None:
+    net = a_pair()
+    own = [("", bytes(20), b"body"), ("label", bytes(range(20)), b""), ("x" * 249, bytes(20), bytes(3))]
+    drafts = [Draft(body=body, label=label, correlation_id=about) for label, about, body in own * 2]
+    net.nodes["a"].up.enqueue([(at("c", 17), draft) for draft in drafts], net.now)
+    net.run()
+    messages = [decode_packet(received.packet) for received in net.nodes["c"].up.peek("notes", 10)]
+    found = [message.properties for message in messages if isinstance(message, UserMessage)]
+    assert [(each.label or "", each.correlation_id, each.message_body) for each in found] == own * 2
 
 
 def test_names_may_be_left_to_who_knows_what_they_mean() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mqproto.errors import UsageError
 from mqproto.testing import user_messages
+from mqproto.testing.headers import labels
 from mqproto.wire import TransactionHeader, TxSequenceId, UserMessage, encode_packet, without_session_header
 from mqproto.wire.base import MAXIMUM_PACKET_SIZE
 from mqproto.wire.stamp import Stamp, place_bytes
@@ -33,9 +34,14 @@ def bytes_of(header: TransactionHeader | None) -> bytes:
     )
 
 
-@given(user_messages(), st.binary(max_size=50), WORDS, PLACES)
+@given(user_messages(), st.binary(max_size=50), labels(), st.binary(min_size=20, max_size=20), WORDS, PLACES)
 def test_a_stamped_packet_is_the_same_as_an_encoded_one(
-    message: UserMessage, body: bytes, message_id: int, place: TransactionHeader
+    message: UserMessage,
+    body: bytes,
+    label: str | None,
+    correlation_id: bytes,
+    message_id: int,
+    place: TransactionHeader,
 ) -> None:
     message.properties.padding = b""
     stamp = Stamp(without_session_header(encode_packet(message)))
@@ -50,16 +56,29 @@ def test_a_stamped_packet_is_the_same_as_an_encoded_one(
         message.transaction = place
     properties = message.properties
     properties.message_body, properties.allocation_body_size = body, len(body)
-    assert stamp.packet(body, message_id, bytes_of(message.transaction)) == encode_packet(message)
+    properties.label, properties.correlation_id = label or None, correlation_id
+    place_in_sequence = bytes_of(message.transaction)
+    packet = stamp.packet(body, label or "", correlation_id, message_id, place_in_sequence)
+    assert packet == encode_packet(message)
 
 
 def test_a_packet_that_would_be_too_large_is_refused() -> None:
     packet = encode_packet(a_user_message())
     stamp = Stamp(packet)
-    room = MAXIMUM_PACKET_SIZE - (len(stamp.packet(b"", 1)))
-    assert len(stamp.packet(bytes(room), 1)) == MAXIMUM_PACKET_SIZE
+    room = MAXIMUM_PACKET_SIZE - (len(stamp.packet(b"", "label", bytes(20), 1)))
+    assert len(stamp.packet(bytes(room), "label", bytes(20), 1)) == MAXIMUM_PACKET_SIZE
     with pytest.raises(UsageError, match=r"the packet would have 4,194,308 bytes, at most 4,194,304"):
-        stamp.packet(bytes(room + 1), 1)
+        stamp.packet(bytes(room + 1), "label", bytes(20), 1)
+
+
+@pytest.mark.parametrize(
+    ("label", "correlation_id"),
+    [("x" * 250, bytes(20)), ("a\0", bytes(20)), ("", bytes(19)), ("", bytes(21))],
+)
+def test_what_no_header_can_carry_is_refused(label: str, correlation_id: bytes) -> None:
+    stamp = Stamp(encode_packet(a_user_message()))
+    with pytest.raises(UsageError, match="at most 249 without a NUL, and 20"):
+        stamp.packet(b"", label, correlation_id, 1)
 
 
 @pytest.mark.parametrize(("number", "previous"), [(0, 0), (2**32, 0), (1, -1), (1, 0xFFFFFFFF)])
