@@ -5,19 +5,24 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
 from typing import Final
 
+from mqproto.effects import ReadPage
 from mqproto.moment import Moment
 from mqproto.routing import NextHop
 from mqproto.session import ConnectionStatus, Session
-from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.wire.guid import Guid
 
 HISTORY: Final = 16
 """How many tries are remembered after their end."""
+PRIORITY: Final = attrgetter("priority")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +79,12 @@ class Neighbour:
         self.hops = hops
         self.index = 0
         """NextHopIndexer: whom the session is with, or who is tried next."""
-        self.queues: list[OutgoingQueue] = []
-        self.served = ""
-        """The name of the queue that had the last turn on this session."""
+        self._queues: dict[str, list[OutgoingQueue]] = {}
+        """By destination, the highest priority first."""
+        self._turns: OrderedDict[str, None] = OrderedDict()
+        """The destinations that may have something to send, whose turn is next first; there are no others."""
+        self._stirred: dict[OutgoingQueue, None] = {}
+        """The queues that may have something to read."""
         self.session: Session | None = None
         self.connected = False
         """Whether the session has been seen open."""
@@ -100,27 +108,56 @@ class Neighbour:
         welcome = len(self.hops) if self.session is None else self.index
         return next((index for index in range(welcome) if self.hops[index].manager == manager), None)
 
+    def add(self, queue: OutgoingQueue) -> None:
+        """A queue's way leads over these next hops."""
+        queues = self._queues.setdefault(queue.name, [])
+        queues.append(queue)
+        queues.sort(key=PRIORITY, reverse=True)
+        if queue.count:
+            self.wake(queue)
+
+    def wake(self, queue: OutgoingQueue) -> None:
+        """A queue has something to send, or to read: its destination gets a turn, behind those that wait for theirs.
+
+        What acknowledges goes before them, as it makes room in a neighbour that is full and takes nothing else.
+        """
+        self._stirred[queue] = None
+        if queue.name not in self._turns:
+            self._turns[queue.name] = None
+            if queue.name.endswith(ORDER_SUFFIX):
+                self._turns.move_to_end(queue.name, last=False)
+
+    def next_queue(self) -> OutgoingQueue | None:
+        """The queue that sends now: of those to the destination whose turn it is, that with the highest priority.
+
+        The turn of a destination passes while that is still to be read from the store. However many queues there are,
+        only those are looked at that were awake.
+        """
+        while self._turns:
+            name = next(iter(self._turns))
+            queue = next((queue for queue in self._queues[name] if queue.is_waiting), None)
+            if queue is not None:
+                self._stirred[queue] = None
+                if queue.has_next:
+                    self._turns.move_to_end(name)
+                    return queue
+            del self._turns[name]  # Until it is woken: what is read wakes it.
+        return None
+
+    def pages(self) -> list[ReadPage]:
+        """What is to be read now for those who were awake."""
+        stirred, self._stirred = self._stirred, {}
+        return [page for queue in stirred for page in queue.pages()]
+
     @property
     def has_messages(self) -> bool:
         """Whether the OutgoingMessageTable has an entry: to be sent, or sent and not yet acknowledged.  3.1.1.3.1"""
-        return any(queue.count and not queue.on_hold for queue in self.queues)
-
-    @property
-    def sending(self) -> list[OutgoingQueue]:
-        """The queues with something to send: of those to one destination that with the highest priority, and none while
-        that is still to be read from the store.
-
-        They begin behind the destination that had the last turn, so that none waits for as long as others send.
-        """
-        first: dict[str, OutgoingQueue | None] = {}
-        for queue in self.queues:
-            if first.get(queue.name) is None:
-                first[queue.name] = queue if queue.is_waiting else None
-        begin = list(first).index(self.served) + 1 if self.served in first else 0
-        turns = [*first.values()][begin:] + [*first.values()][:begin]
-        return [queue for queue in turns if queue is not None and queue.has_next]
+        return any(queue.count and not queue.on_hold for queue in self._all())
 
     @property
     def sequences(self) -> list[OutgoingSequence]:
         """The queues that are sequences of our own."""
-        return [queue for queue in self.queues if isinstance(queue, OutgoingSequence)]
+        return [queue for queue in self._all() if isinstance(queue, OutgoingSequence)]
+
+    def _all(self) -> Iterator[OutgoingQueue]:
+        return chain.from_iterable(self._queues.values())

@@ -78,8 +78,7 @@ class Neighbours:
         neighbour = self._by_hops.get(hops)
         if neighbour is None:
             neighbour = self._by_hops[hops] = Neighbour(hops)
-        neighbour.queues.append(queue)
-        neighbour.queues.sort(key=lambda queue: queue.rank)
+        neighbour.add(queue)
         self._by_queue[queue.queue] = neighbour
         if queue.count:
             self._awake[neighbour] = None
@@ -88,6 +87,7 @@ class Neighbours:
         """A queue has something to send, or to read."""
         neighbour = self._by_queue.get(queue.queue)
         if neighbour is not None:
+            neighbour.wake(queue)
             self._awake[neighbour] = None
 
     def of_queue(self, queue: OutgoingQueue) -> Neighbour | None:
@@ -182,6 +182,7 @@ class Neighbours:
             lost.setdefault(entry.origin, []).append(entry)
         for queue, entries in lost.items():
             queue.returned(entries)
+            self.wake(queue)
         neighbour = self._by_session.pop(session.key, None)
         if neighbour is None:
             return
@@ -315,7 +316,6 @@ class Neighbours:
     def _connected(self, neighbour: Neighbour, session: Session, now: Moment) -> None:
         neighbour.connected = True
         neighbour.failing_since_s = None
-        neighbour.served = ""
         self._notes.append(Note("session-open", {"session": session.key, "peer": str(neighbour.hop)}))
         for sequence in neighbour.sequences:
             sequence.connected(now)
@@ -344,14 +344,10 @@ class Neighbours:
             return []
         if not session.is_open:
             return []
-        while session.room and (sending := neighbour.sending):
-            for queue in sending:
-                if not (room := session.room):
-                    break
-                neighbour.served = queue.name
-                self._send_from(queue, session, min(room, TURN), now)
+        while (room := session.room) and (queue := neighbour.next_queue()) is not None:
+            self._send_from(queue, session, min(room, TURN), now)
         self._touched[session] = None
-        return [page for queue in neighbour.queues for page in queue.pages()]
+        return neighbour.pages()
 
     def _send_from(self, queue: OutgoingQueue, session: Session, limit: int, now: Moment) -> None:
         """Send the next messages of a queue, unless their time is over.  3.1.7.1"""

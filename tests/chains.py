@@ -12,6 +12,8 @@ from tests.pair import Net, Node, at, queue
 
 SENDER, INTERMEDIATE, DESTINATION = NAMES = ("sender", "intermediate", "destination")
 WINDOW: Final = 64
+FIRST_QUEUE: Final = 16
+"""Its number; the others follow."""
 CONSUMER: Final = 1
 AT_ONCE: Final = 1_000
 ORDER_ACK_MS: Final = Settings().order_ack_timeout_ms
@@ -20,14 +22,15 @@ ORDER_ACK_MS: Final = Settings().order_ack_timeout_ms
 class Chain(Net):
     """A sender, an intermediate and a destination, each with a disk in memory, and a consumer who commits.
 
-    Further neighbours and queues of the destination are there and idle. Time passes in `wait` only.
+    Further neighbours and queues of the destination are there and idle; each has had a message. Time passes in `wait`
+    only.
     """
 
     def __init__(self, *, neighbours: int = 0, queues: int = 1) -> None:
         super().__init__()
         # Pages are short, so that a few messages tell what reading them costs.
         settings = Settings(resident_messages=WINDOW)
-        hosted = (queue(f"queue {number}", 16 + number) for number in range(queues))
+        hosted = (queue(f"queue {number}", FIRST_QUEUE + number) for number in range(queues))
         self.add(SENDER, settings=settings)
         self.add(INTERMEDIATE, settings=settings)
         self.add(DESTINATION, *hosted, settings=settings)
@@ -50,13 +53,18 @@ class Chain(Net):
         self.consuming = False
         for number in range(neighbours):
             self.enqueue(1, f"neighbour {number}")
+        for number in range(1, queues):
+            self.enqueue(1, to=number)
         self.run()
         self.consume()
         self.pass_on(4 * WINDOW)
 
-    def enqueue(self, count: int, node: str = SENDER) -> None:
-        """An application sends messages to the first queue of the destination, each in a transaction of its own."""
-        message = (at(DESTINATION), Draft(body=bytes(1_024), label="order 4711", transactional=True))
+    def enqueue(self, count: int, node: str = SENDER, to: int = 0) -> None:
+        """An application sends messages to a queue of the destination, each in a transaction of its own."""
+        message = (
+            at(DESTINATION, FIRST_QUEUE + to),
+            Draft(body=bytes(1_024), label="order 4711", transactional=True),
+        )
         for first in range(0, count, AT_ONCE):
             self.nodes[node].up.enqueue([message] * min(AT_ONCE, count - first), self.now, together=False)
             self.turn(node)

@@ -45,12 +45,6 @@ class OutgoingQueue(Lane):
         """State OnHold: nothing is sent until it is resumed.  3.1.7.13"""
 
     @property
-    def rank(self) -> tuple[bool, int]:
-        """Where it stands among the queues to a neighbour, the lowest first: what acknowledges, as it makes room in a
-        neighbour that is full and takes nothing else; then by priority."""
-        return not self.name.endswith(ORDER_SUFFIX), -self.priority
-
-    @property
     def has_next(self) -> bool:
         """Whether a message may be sent now."""
         return bool(self.window) and not self.on_hold

@@ -13,7 +13,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from mqproto.effects import QueueKind, QueueRow, Waiting, Writes, message_key
 from mqproto.session import InFlight
-from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
 from mqproto.wire import INFINITE, TransactionHeader
 from tests.queues import (
     QUEUE,
@@ -59,14 +58,6 @@ def test_an_outgoing_queue_goes_on_behind_what_the_store_has() -> None:
     assert queue.has_next
     assert carrier.put("new") == 6
     assert [body_of(entry.packet) for entry in carrier.take_all()] == ["3", "4", "new"]
-
-
-def test_what_acknowledges_goes_before_all_else_and_then_the_highest_priority() -> None:
-    """A neighbour that is full takes acknowledgments alone, and they make room there."""
-    names = [("b", 7), ("b", 3), ("b" + ORDER_SUFFIX, 3), ("b" + ORDER_SUFFIX, 0), ("b", 0)]
-    queues = [OutgoingQueue(number, name, SMALL, priority=p) for number, (name, p) in enumerate(names)]
-    ordered = sorted(queues, key=lambda queue: queue.rank)
-    assert [queue.queue for queue in ordered] == [2, 3, 0, 1, 4]
 
 
 def test_a_queue_waits_while_it_has_messages_in_memory_or_on_disk_and_is_not_on_hold() -> None:
