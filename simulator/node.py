@@ -6,7 +6,6 @@ at a time, and `Node.carry_out` does it in the order that is the promise: on dis
 
 from __future__ import annotations
 
-import gc
 import os
 import resource
 import signal
@@ -27,6 +26,7 @@ from mqproto.queuemanager import QueueManager
 from mqproto.wire.guid import guid_text
 from simulator import places
 from simulator.clock import Clock
+from simulator.collector import seldom_collected
 from simulator.connection import read_buffer
 from simulator.directory import Directory
 from simulator.log import node_log
@@ -262,10 +262,7 @@ def serve(
                         waiting.start_soon(_until_input_ends, waiting.cancel_scope)
                 node.stop()
 
-    # What a node keeps is in queues, and without cycles; looking for some after each 700 allocations costs a tenth.
-    gc.freeze()
-    gc.set_threshold(100_000)
-    with _plain_errors():
+    with seldom_collected(), _plain_errors():
         trio.run(main)
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import Final
 
+from simulator.collector import seldom_collected
 from simulator.randomness import chance
-from simulator.world.campaign import seldom_collected
 from simulator.world.draw import Times, draw_faults
 from simulator.world.scenario import Burst, Link, Scenario
 from simulator.world.world import simulate

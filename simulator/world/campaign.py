@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
+from simulator.collector import seldom_collected
 from simulator.world.draw import draw
 from simulator.world.plants import planted
 from simulator.world.report import Summary
@@ -81,17 +81,3 @@ def run_share(first: int, count: int, plant: str | None = None, captures: Path |
             scenario = draw(seed)
             summary.add(simulate(scenario) if captures is None else simulate_into(captures, scenario))
     return summary
-
-
-@contextmanager
-def seldom_collected() -> Iterator[None]:
-    """In this block the collector has little to do: a world leaves few cycles, and is gone soon.
-
-    To look for some after each 700 allocations costs a tenth.
-    """
-    thresholds = gc.get_threshold()
-    gc.set_threshold(100_000, *thresholds[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
