@@ -219,17 +219,13 @@ class QueueManager:
         else:
             queue = self._outbound.queue(page.queue)
             if queue is not None:
-                queue.loaded(page, rows)
-                for position, packet, _ in rows:
-                    self._expiration.expect(queue.deadline_s(position, packet), now)
+                self._expiration.expect(queue.loaded(page, rows), now)
                 self._neighbours.wake(queue)
             else:
                 found = self._queues.of_lane(page.queue)
                 assert found is not None, f"no queue {page.queue} asked for a page"
                 local, lane = found
-                lane.window.loaded(rows, local.deadline_s)
-                for position, packet, _ in rows:
-                    self._expiration.expect(local.deadline_s(position, packet), now)
+                self._expiration.expect(lane.window.loaded(rows, local.deadline_s), now)
                 self._queues.stir(local)
 
     # Applications

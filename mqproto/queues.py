@@ -130,22 +130,30 @@ class QueueWindow:
 
     def loaded(
         self, rows: Iterable[tuple[int, bytes, bool]], deadline_s: Callable[[int, bytes], int | None]
-    ) -> None:
+    ) -> int | None:
         """The page that was wanted. An empty one says that the store had nothing more when it was asked for.
 
-        deadline_s: until when the message at a position, with its packet, may leave.
+        Args:
+            deadline_s: until when the message at a position, with its packet, may leave.
+
+        Returns:
+            The first of their deadlines; None if none has one.
         """
         asked_last, self._reading = self._reading, None
         assert asked_last is not None, "no page was asked for"
-        found = False
+        found, first_s = False, None
         for position, packet, final_ack in rows:
             found = True
             if position > self.read_through:  # Else it was forgotten while it was being read.
-                self._ready.append(Waiting(position, packet, final_ack, True, deadline_s(position, packet)))
+                expires_s = deadline_s(position, packet)
+                if expires_s is not None and (first_s is None or expires_s < first_s):
+                    first_s = expires_s
+                self._ready.append(Waiting(position, packet, final_ack, True, expires_s))
                 self._bytes += len(packet)
                 self.read_through = position
         if not found:
             self.read_through = max(self.read_through, asked_last)
+        return first_s
 
 
 class Lane:

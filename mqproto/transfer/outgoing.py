@@ -153,6 +153,6 @@ class OutgoingQueue(Lane):
         page = self.window.wanted()
         return (page,) if page else ()
 
-    def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> None:
-        """A page that was asked for."""
-        self.window.loaded(rows, self.deadline_s)
+    def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> int | None:
+        """A page that was asked for; the first deadline in it, or None."""
+        return self.window.loaded(rows, self.deadline_s)

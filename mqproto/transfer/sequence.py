@@ -336,18 +336,18 @@ class OutgoingSequence(OutgoingQueue):
                 self.queue, self._resend_after, count, self._settings.resident_bytes // 2, ReadBy.RESEND
             )
 
-    def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> None:
+    def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> int | None:
         if page.reader is not ReadBy.RESEND:
-            super().loaded(page, rows)
-            return
+            return super().loaded(page, rows)
         self._resend_reading = False
         if page.after != self._resend_after:
-            return  # What was to be resent has changed since: the page begins at the wrong place.
+            return None  # What was to be resent has changed since: the page begins at the wrong place.
         through = self._resend_end
         for position, packet, final_ack in rows:
             if position <= through and self.is_kept(position):
                 self._resends.append(Waiting(position, packet, final_ack, stored=True))
         self._resend_after = self._resends[-1].position if self._resends else max(self._resend_after, through)
+        return None  # They were sent before: only their destination says what became of them.
 
     # The store
 

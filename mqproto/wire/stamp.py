@@ -82,6 +82,23 @@ class Stamp:
         # Whatever follows the body begins on a 4-byte boundary, so it does not depend on where.
         body += message_size
         self._to_end = packet[body + -body % 4 :]
+        self._set("", bytes(_CORRELATION_BYTES))
+
+    def _set(self, label: str, correlation_id: bytes) -> None:
+        """What the packets have from now on, until another asks for something else."""
+        text = f"{label}\0".encode("utf-16-le", "surrogatepass") if label else b""
+        if len(text) > _LABEL_LIMIT_BYTES or "\0" in label or len(correlation_id) != _CORRELATION_BYTES:
+            raise UsageError(
+                f"a label of {len(label)} characters, a correlation id of {len(correlation_id)} bytes: "
+                f"at most {LONGEST_LABEL} without a NUL, and {_CORRELATION_BYTES}"
+            )
+        self._label, self._correlation_id = label, correlation_id
+        length = _byte.pack(len(text) >> 1)
+        self._after_place = b"".join(
+            (self._to_label_length, length, self._to_correlation, correlation_id, self._to_sizes)
+        )
+        self._after_sizes = b"".join((self._to_label, text, self._extension))
+        self._without_body = self._without_label + len(text)
 
     def packet(
         self, body: bytes, label: str, correlation_id: bytes, message_id: int, place: bytes = b""
@@ -94,13 +111,10 @@ class Stamp:
         Raises:
             UsageError: the packet or the label would be too large, or the CorrelationID has not 20 bytes.
         """
-        text = f"{label}\0".encode("utf-16-le", "surrogatepass") if label else b""
-        if len(text) > _LABEL_LIMIT_BYTES or "\0" in label or len(correlation_id) != _CORRELATION_BYTES:
-            raise UsageError(
-                f"a label of {len(label)} characters, a correlation id of {len(correlation_id)} bytes: "
-                f"at most {LONGEST_LABEL} without a NUL, and {_CORRELATION_BYTES}"
-            )
-        end = self._without_label + len(text) + len(body)
+        if label != self._label or correlation_id != self._correlation_id:
+            self._set(label, correlation_id)
+        body_bytes = len(body)
+        end = self._without_body + body_bytes
         padding = -end % 4
         size = end + padding + len(self._to_end)
         if size > MAXIMUM_PACKET_SIZE:
@@ -113,15 +127,9 @@ class Stamp:
                 _number.pack(message_id),
                 self._to_place,
                 place,
-                self._to_label_length,
-                _byte.pack(len(text) >> 1),
-                self._to_correlation,
-                correlation_id,
-                self._to_sizes,
-                _sizes.pack(len(body), len(body)),
-                self._to_label,
-                text,
-                self._extension,
+                self._after_place,
+                _sizes.pack(body_bytes, body_bytes),
+                self._after_sizes,
                 body,
                 bytes(padding),
                 self._to_end,
