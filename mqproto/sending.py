@@ -25,8 +25,7 @@ from mqproto.moment import Moment
 from mqproto.outbound import TRANSACTION_LIMIT, Outbound
 from mqproto.pending import PendingWrites
 from mqproto.waypoints import OFF, Waypoints
-from mqproto.wire import MessageClass, TransactionHeader, TxSequenceId, encode_packet, user_message
-from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
+from mqproto.wire import INFINITE, MessageClass, TransactionHeader, TxSequenceId, encode_packet, user_message
 from mqproto.wire.guid import Guid
 from mqproto.wire.stamp import Stamp, place_bytes
 
@@ -35,7 +34,9 @@ LAST: Final = TransactionHeader.last.mask
 FINAL_ACK: Final = TransactionHeader.final_ack.mask
 IDENTIFIER: Final = TransactionHeader.identifier
 STAMP_LIMIT: Final = 1_000
-"""How many kinds of messages that were sent in this second are remembered."""
+"""How many kinds of messages are remembered, after which all are forgotten."""
+STAMP_LIMIT_BYTES: Final = 4_096
+"""Of a packet without its body, for its kind to be remembered."""
 
 OWN: Final = frozenset({"body", "label", "correlation_id"})
 """In what messages differ that are alike."""
@@ -59,6 +60,15 @@ class Run(NamedTuple):
         """What of their packets their application decides, about."""
         first, *others = self.drafts
         return first.size_bytes * len(self.drafts) + sum(len(each.body) - len(first.body) for each in others)
+
+    def reach_deadline_s(self, sent_s: int) -> int | None:
+        """The last second, UTC, at which they may still be on their way; None if any will do.
+
+        [MS-MQQB] 3.1.7.1.2, [MS-MQMQ] 2.2.18.1.6
+        """
+        return _deadline_s(
+            sent_s, min(self.example.time_to_reach_queue_s, self.example.time_to_be_received_s)
+        )
 
 
 def in_runs(messages: Iterable[tuple[Destination, Draft]]) -> Iterator[Run]:
@@ -89,9 +99,7 @@ class Sending:
         self._queues = queues
         self._expiration = expiration
         self._waypoints = waypoints
-        self._stamps: dict[tuple[object, ...], tuple[Stamp, bytes]] = {}
-        self._stamps_s = 0
-        """The SentTime of all of them."""
+        self._stamps: dict[tuple[object, ...], Stamp] = {}
         self.stored_bytes = 0
         """What the store held when the last batch was committed, and what was handed in since."""
 
@@ -175,11 +183,11 @@ class Sending:
         elif run.example.transactional:
             self._send_transactional(run, ordinals, flags, now)
         else:
-            stamp, example = self._stamp(run, now)
+            stamp, sent_s = self._stamp(run), now.utc_s
             queue = self._outbound.towards(run.destination, run.example.priority)
-            expires_s = reach_deadline_s(example)
+            expires_s = run.reach_deadline_s(sent_s)
             for draft, message_id in zip(run.drafts, ordinals, strict=True):
-                packet = stamp.packet(draft.body, draft.label, draft.correlation_id, message_id)
+                packet = stamp.packet(draft.body, draft.label, draft.correlation_id, sent_s, message_id)
                 self._waypoints.accepted(packet, run.destination.name)
                 self._outbound.put(
                     queue, packet, message_id, recoverable=draft.recoverable, expires_s=expires_s
@@ -195,12 +203,12 @@ class Sending:
         if final_ack:
             self._outbound.final_queue_of(sequence)
             sequence.final_asked = True
-        stamp, example_packet = self._stamp(run, now)
-        expires_s = reach_deadline_s(example_packet)
+        stamp, sent_s = self._stamp(run), now.utc_s
+        expires_s = run.reach_deadline_s(sent_s)
         identifier, number, previous = sequence.number_next()
         for draft, message_id, word in zip(run.drafts, ordinals, flags, strict=True):
             place = place_bytes(word, identifier, number, previous)
-            packet = stamp.packet(draft.body, draft.label, draft.correlation_id, message_id, place)
+            packet = stamp.packet(draft.body, draft.label, draft.correlation_id, sent_s, message_id, place)
             self._waypoints.accepted(packet, destination.name)
             self._outbound.put(
                 sequence, packet, message_id, recoverable=True, final_ack=final_ack, expires_s=expires_s
@@ -213,14 +221,14 @@ class Sending:
     def _deliver_here(self, run: Run, ordinals: Sequence[int], flags: Sequence[int], now: Moment) -> None:
         """The destination is ours: no session, no sequence, straight into the queue."""
         queue, example = self._here(run.destination), run.example
-        stamp, example_packet = self._stamp(run, now)
-        expires_s = receive_deadline_s(example_packet)
+        stamp, sent_s = self._stamp(run), now.utc_s
+        expires_s = _deadline_s(sent_s, example.time_to_be_received_s)
         reports = example.acknowledgments or (example.journal_positive and not example.transactional)
         for draft, message_id, word in zip(run.drafts, ordinals, flags, strict=True):
             place = b""
             if draft.transactional:
                 place = place_bytes(word, TxSequenceId(ordinal=1, time_stamp=0), max(message_id, 1), 0)
-            packet = stamp.packet(draft.body, draft.label, draft.correlation_id, message_id, place)
+            packet = stamp.packet(draft.body, draft.label, draft.correlation_id, sent_s, message_id, place)
             self._waypoints.accepted(packet, run.destination.name)
             queue.insert(
                 packet,
@@ -235,28 +243,28 @@ class Sending:
         self._queues.stir(queue)
         self._expiration.expect(expires_s, now)
 
-    def _stamp(self, run: Run, now: Moment) -> tuple[Stamp, bytes]:
-        """What makes the packets of a run, and one of them, what differs still to be set.
-
-        A producer that sends one message at a time sends the same kind again.
-        """
-        if now.utc_s != self._stamps_s or len(self._stamps) > STAMP_LIMIT:
-            self._stamps.clear()
-            self._stamps_s = now.utc_s
+    def _stamp(self, run: Run) -> Stamp:
+        """What makes the packets of a run. A producer that sends one message at a time sends the same kind again."""
         kind = (run.destination, likeness(run.example))
-        if kind not in self._stamps:
-            example = self._example(run, now)
-            self._stamps[kind] = Stamp(example), example
-        return self._stamps[kind]
+        stamp = self._stamps.get(kind)
+        if stamp is None:
+            packet = self._example(run)
+            stamp = Stamp(packet)
+            if len(packet) <= STAMP_LIMIT_BYTES:
+                if len(self._stamps) == STAMP_LIMIT:
+                    self._stamps.clear()
+                self._stamps[kind] = stamp
+        return stamp
 
-    def _example(self, run: Run, now: Moment) -> bytes:
+    def _example(self, run: Run) -> bytes:
+        """A packet of its kind, in which all is still to be set that differs."""
         destination, draft = run.destination, run.example
         message = user_message(
             source=self._identity,
             destination_manager=destination.address,
             destination=destination.queue,
             message_id=0,
-            sent_time_s=now.utc_s,
+            sent_time_s=0,
             body=b"",
             recoverable=draft.recoverable,
             transaction=TransactionHeader() if draft.transactional else None,
@@ -296,6 +304,11 @@ def transaction_flags(drafts: Sequence[Draft], ordinals: Sequence[int], *, toget
             | (ordinals[first] & IDENTIFIER.limit) << IDENTIFIER.first
         )
     return flags
+
+
+def _deadline_s(sent_s: int, time_s: int) -> int | None:
+    """The end of a time that counts from SentTime; None if it never ends."""
+    return None if time_s == INFINITE else sent_s + time_s
 
 
 def _body_bytes(draft: Draft) -> int:

@@ -46,10 +46,11 @@ class Operators:
     def status(self) -> NodeStatus:
         """What waits where, now."""
         now, status, unread = self._clock.now(), self._core.status(), self._store.unread()
-        outgoing = [replace(queue, unread=unread.get(queue.name, 0)) for queue in status.outgoing]
+        if unread:
+            outgoing = [replace(queue, unread=unread.get(queue.name, 0)) for queue in status.outgoing]
+            status = replace(status, outgoing=outgoing)
         return replace(
             status,
-            outgoing=outgoing,
             uptime_ms=now.uptime_ms,
             utc_s=now.utc_s,
             flushes=self._store.flush_count,

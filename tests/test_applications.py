@@ -22,6 +22,7 @@ from mqproto.destinations import Destination
 from mqproto.errors import QuotaExceeded, UsageError
 from mqproto.localqueue import QueueDeclaration
 from mqproto.outbound import LAST_NUMBER, TRANSACTION_LIMIT
+from mqproto.sending import STAMP_LIMIT, STAMP_LIMIT_BYTES
 from mqproto.wire import (
     INFINITE,
     MessageClass,
@@ -175,6 +176,36 @@ def test_messages_that_are_alike_arrive_with_what_is_their_own() -> None:
     messages = [decode_packet(received.packet) for received in net.nodes["c"].up.peek("notes", 10)]
     found = [message.properties for message in messages if isinstance(message, UserMessage)]
     assert [(each.label or "", each.correlation_id, each.message_body) for each in found] == own * 2
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.18.1.6")
+@pytest.mark.parametrize(("name", "identifier"), [("notes", 17), ("orders", 16)])
+@pytest.mark.parametrize("here", [True, False])
+def test_the_time_of_a_message_counts_from_when_it_was_sent_whatever_was_sent_before(
+    name: str, identifier: int, here: bool
+) -> None:
+    """What one message is made of serves for those that are like it later."""
+    net = a_pair()
+    draft = Draft(body=b"x", time_to_be_received_s=10, transactional=name == "orders")
+    sent_s = []
+    for _ in range(3):
+        sent_s.append(net.now.utc_s)
+        net.nodes["c" if here else "a"].up.enqueue([(at("c", identifier), draft)], net.now)
+        net.run()
+        net.pass_ms(4_000)
+    left = [decode_packet(received.packet) for received in net.nodes["c"].up.peek(name, 10)]
+    assert [packet.user.sent_time_s for packet in left if isinstance(packet, UserMessage)] == sent_s[1:]
+
+
+def test_what_is_remembered_of_messages_is_bounded() -> None:
+    net = a_pair()
+    sending = net.nodes["a"].up._sending
+    for number in range(2 * STAMP_LIMIT):
+        draft = Draft(body=bytes(9_999), extension=bytes(number % 2 * STAMP_LIMIT_BYTES), body_type=number)
+        net.nodes["a"].up.enqueue([(at("c", 17), draft)], net.now)
+        assert len(sending._stamps) == min(STAMP_LIMIT, number // 2 + 1)
+    net.nodes["a"].up.enqueue([(at("c", 17), Draft(body=b"", body_type=2**31))], net.now)
+    assert len(sending._stamps) == 1
 
 
 def test_names_may_be_left_to_who_knows_what_they_mean() -> None:

@@ -1,8 +1,8 @@
 """Packets of messages that are alike, made from one of them.  [MS-MQMQ] 2.2.20
 
-What a producer sends differs mostly in bodies, labels and correlation identifiers, and in the numbers that its queue
-manager gives: to set these anew and copy the rest takes a fifth of what encoding takes. The offsets come from the
-layouts, as in patch.py.
+What a producer sends differs mostly in bodies, labels and correlation identifiers, and in the time and the numbers that
+its queue manager gives: to set these anew and copy the rest takes a fifth of what encoding takes. The offsets come from
+the layouts, as in patch.py.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from mqproto.wire.user import user_header
 _byte = struct.Struct("<B")
 _number = struct.Struct("<I")
 _sizes = struct.Struct("<II")
+_sent = struct.Struct("<II")
 _place = struct.Struct("<IIIII")
 _lengths = struct.Struct(
     message_properties_header.struct_format("label_length", "message_size", "extension_size")
 )
 
 _PACKET_SIZE: Final = base_header.offset_of("packet_size")
-_MESSAGE_ID: Final = base_header.sizeof() + user_header.offset_of("message_id")
+_SENT: Final = base_header.sizeof() + user_header.offset_of("sent_time_s")
 _SIZES: Final = message_properties_header.offset_of("message_size")
 _LABEL: Final = message_properties_header.offset_of("label")
 _LABEL_LENGTH: Final = message_properties_header.offset_of("label_length")
@@ -34,6 +35,7 @@ _CORRELATION: Final = message_properties_header.offset_of("correlation_id")
 _CORRELATION_BYTES: Final = 20
 _LABEL_LIMIT_BYTES: Final = 2 * (LONGEST_LABEL + 1)
 assert message_properties_header.offset_of("allocation_body_size") == _SIZES + _number.size
+assert user_header.offset_of("message_id") == user_header.offset_of("sent_time_s") + _number.size
 assert [
     transaction_header.offset_of(name)
     for name in ("tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number", "connector_qm_guid")
@@ -71,8 +73,8 @@ class Stamp:
             place = after_place = properties
         sizes = properties + _SIZES
         self._to_size = packet[:_PACKET_SIZE]
-        self._to_id = packet[_PACKET_SIZE + _number.size : _MESSAGE_ID]
-        self._to_place = packet[_MESSAGE_ID + _number.size : place]
+        self._to_sent = packet[_PACKET_SIZE + _number.size : _SENT]
+        self._to_place = packet[_SENT + _sent.size : place]
         correlation = properties + _CORRELATION
         self._to_label_length = packet[after_place : properties + _LABEL_LENGTH]
         self._to_correlation = packet[properties + _LABEL_LENGTH + 1 : correlation]
@@ -101,9 +103,17 @@ class Stamp:
         self._without_body = self._without_label + len(text)
 
     def packet(
-        self, body: bytes, label: str, correlation_id: bytes, message_id: int, place: bytes = b""
+        self,
+        body: bytes,
+        label: str,
+        correlation_id: bytes,
+        sent_time_s: int,
+        message_id: int,
+        place: bytes = b"",
     ) -> bytes:
-        """A packet with this body, label, CorrelationID and MessageID; its sizes follow, AllocationBodySize among them.
+        """A packet with this body, label, CorrelationID, SentTime and MessageID.
+
+        Its sizes follow, AllocationBodySize among them.
 
         label: none if empty.
         place: its `place_bytes`; empty for a message without a TransactionHeader, as the given one must be, too.
@@ -123,8 +133,8 @@ class Stamp:
             (
                 self._to_size,
                 _number.pack(size),
-                self._to_id,
-                _number.pack(message_id),
+                self._to_sent,
+                _sent.pack(sent_time_s, message_id),
                 self._to_place,
                 place,
                 self._after_place,
