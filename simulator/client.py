@@ -30,7 +30,7 @@ from simulator import control, places
 from simulator.control import Explanation, InDoubt, Operation, RolledBack, Settlement
 from simulator.exchange import PATIENCE_S, Exchange, NodeUnreachable, Pending
 from simulator.journal import Journal, opened
-from simulator.received import MessageId, ReceivedMessage, decoded
+from simulator.received import MessageId, ReceivedMessage, received
 from simulator.storeerrors import StoreError
 from simulator.topology import Topology
 
@@ -335,7 +335,7 @@ class Client:
     async def peek(self, queue: str, limit: int = 1) -> list[ReceivedMessage]:
         """Look at the first messages of a queue, as many as the node has in memory. They stay."""
         found = await self._exchange.ask(Operation.PEEK, control.Peek(queue, limit))
-        return decoded(found.packets, found.delivery_counts)
+        return received(found.packets, found.delivery_counts)
 
     async def queues(self) -> NodeStatus:
         """What waits where."""
@@ -458,7 +458,7 @@ class _Lease:
 
     def __init__(self, messages: control.Messages, pending: Pending) -> None:
         self.transaction = messages.transaction
-        self.messages = decoded(messages.packets, messages.delivery_counts)
+        self.messages = received(messages.packets, messages.delivery_counts)
         self.connection = pending.connection
 
 

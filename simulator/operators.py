@@ -18,7 +18,7 @@ from mqproto.wire import Guid, guid_text
 from simulator.clock import Clock
 from simulator.control import Explanation
 from simulator.directory import Directory, known_as
-from simulator.received import MessageId, decoded
+from simulator.received import MessageId, received
 from simulator.storage import Store
 
 ALL: Final = 2**40
@@ -168,7 +168,7 @@ class Operators:
         if chosen is not None:
             kept = self._core.peek(queue, ALL)
             packets, counts = [one.packet for one in kept], [one.delivery_count for one in kept]
-            messages = decoded(packets, counts)
+            messages = received(packets, counts)
             by_id = {message.id: one.key for message, one in zip(messages, kept, strict=True)}
             for source, ordinal in chosen:
                 if (Guid(source), ordinal) not in by_id:

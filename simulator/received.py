@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import NamedTuple
 
 from mqproto.errors import FormatNameError
@@ -20,6 +21,7 @@ from mqproto.wire import (
     guid_text,
     message_identifier,
 )
+from mqproto.wire.glance import body_of, identifier_of
 
 
 class MessageId(NamedTuple):
@@ -42,21 +44,29 @@ class MessageId(NamedTuple):
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReceivedMessage:
-    """A message as an application sees it; `record` has every field of its packet.
+    """A message as an application sees it; its packet is read when more is asked than its name and its body.
 
+    packet: a UserMessage that its node has judged.
     delivery_count: the how manieth time it is handed out; -1 if it waited when its node was started, perhaps after a
         crash.
     """
 
-    record: UserMessage
+    packet: bytes
     delivery_count: int = 1
+
+    @cached_property
+    def record(self) -> UserMessage:
+        """Every field of the packet."""
+        message = decode_packet(self.packet)
+        assert isinstance(message, UserMessage)
+        return message
 
     @property
     def body(self) -> bytes:
         """Opaque bytes."""
-        return self.record.properties.message_body
+        return body_of(self.packet)
 
     @property
     def label(self) -> str:
@@ -71,7 +81,7 @@ class ReceivedMessage:
     @property
     def id(self) -> MessageId:
         """Its name, the same at every queue manager on its way."""
-        return MessageId(self.record.user.source_queue_manager, self.record.user.message_id)
+        return MessageId(*identifier_of(self.packet))
 
     @property
     def source(self) -> Guid:
@@ -132,11 +142,6 @@ class ReceivedMessage:
             return []
 
 
-def decoded(packets: Iterable[bytes], delivery_counts: Iterable[int]) -> list[ReceivedMessage]:
+def received(packets: Iterable[bytes], delivery_counts: Iterable[int]) -> list[ReceivedMessage]:
     """The messages that are in packets."""
-    messages = []
-    for packet, delivery_count in zip(packets, delivery_counts, strict=True):
-        record = decode_packet(packet)
-        assert isinstance(record, UserMessage)
-        messages.append(ReceivedMessage(record, delivery_count))
-    return messages
+    return list(map(ReceivedMessage, packets, delivery_counts))

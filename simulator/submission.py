@@ -13,12 +13,11 @@ import msgspec
 
 from mqproto.applications import Draft
 from mqproto.errors import UsageError
-from mqproto.wire import encode_packet
 from simulator import control
 from simulator.client import Client, ReceivedMessage, as_parts
 from simulator.control import InDoubt, RolledBack
 from simulator.journal import Journal
-from simulator.received import MessageId, decoded
+from simulator.received import MessageId, received
 
 
 class SentPart(msgspec.Struct, array_like=True, tag="sent"):
@@ -110,12 +109,12 @@ async def receive_all(
                 f"messages {found + 1} to {found + len(part.packets)} may have left {queue} or not: look there, and go "
                 "on with the rest and another file"
             ) from None
-        for message in decoded(part.packets, [1] * len(part.packets)):
+        for message in received(part.packets, [1] * len(part.packets)):
             found += 1
             yield message
 
     def tag(messages: Sequence[ReceivedMessage]) -> bytes:
-        return control.encode(TakenPart(queue, [encode_packet(message.record) for message in messages]))
+        return control.encode(TakenPart(queue, [message.packet for message in messages]))
 
     while found < count:
         messages = await client.receive(queue, min(limit, count - found), timeout_s, tag=tag)

@@ -7,8 +7,9 @@ from typing import Final, NamedTuple
 
 from mqproto.wire.acknowledgment import LABEL
 from mqproto.wire.base import INFINITE, BaseHeader, base_header
-from mqproto.wire.codec import read_session_header, transaction_offset
+from mqproto.wire.codec import properties_offset, read_session_header, transaction_offset
 from mqproto.wire.guid import Guid
+from mqproto.wire.properties import message_properties_header
 from mqproto.wire.session import SessionHeader, session_header
 from mqproto.wire.transaction import TxSequenceId, transaction_header
 from mqproto.wire.user import PRIVATE_ON_DESTINATION, UserHeader, user_header
@@ -37,6 +38,10 @@ _word = struct.Struct("<I")
 _REACH_AT: Final = base_header.offset_of("time_to_reach_queue_s")
 _RECEIVE_AT: Final = _USER_AT + user_header.offset_of("time_to_be_received_s")
 _times = struct.Struct("<II")
+_LABEL_AT: Final = message_properties_header.offset_of("label")
+_lengths = struct.Struct(
+    message_properties_header.struct_format("label_length", "message_size", "extension_size")
+)
 _FOR_EVER: Final = _word.pack(INFINITE)
 _SOURCE_AT: Final = _USER_AT + user_header.offset_of("source_queue_manager")
 _MESSAGE_ID_AT: Final = _USER_AT + user_header.offset_of("message_id")
@@ -151,6 +156,14 @@ def identifier_of(packet: bytes) -> tuple[Guid, int]:
     """SourceQueueManager and MessageID, which name a UserMessage from end to end.  [MS-MQMQ] 2.2.18.1.3"""
     ordinal: int = _word.unpack_from(packet, _MESSAGE_ID_AT)[0]
     return Guid(packet[_SOURCE_AT : _SOURCE_AT + 16]), ordinal
+
+
+def body_of(packet: bytes) -> bytes:
+    """MessageBody of a UserMessage.  [MS-MQMQ] 2.2.19.3"""
+    at = properties_offset(packet)
+    label_length, size, extension_size = _lengths.unpack_from(packet, at)
+    at += _LABEL_AT + 2 * label_length + extension_size
+    return packet[at : at + size]
 
 
 def acknowledges(packet: bytes) -> bool:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from mqproto.wire import Guid, user_message
+from mqproto.wire import Guid, encode_packet, user_message
 from simulator.client import Client, InDoubt, MessageId, NodeUnreachable, ReceivedMessage
 from simulator.consumer import BATCH, Consumer
 
@@ -52,16 +52,15 @@ class Queue:
 
 
 def received(number: int) -> ReceivedMessage:
-    return ReceivedMessage(
-        user_message(
-            source=SOURCE,
-            destination_manager=SOURCE,
-            destination=16,
-            message_id=number,
-            sent_time_s=0,
-            body=bytes([number % 256]),
-        )
+    record = user_message(
+        source=SOURCE,
+        destination_manager=SOURCE,
+        destination=16,
+        message_id=number,
+        sent_time_s=0,
+        body=bytes([number % 256]),
     )
+    return ReceivedMessage(encode_packet(record))
 
 
 async def consumed(queue: Queue) -> Consumer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mqproto.wire import Guid, message_identifier
+from mqproto.wire import Guid, encode_packet, message_identifier
 from mqproto.wire.messages import user_message
 from simulator.envelope import ENVELOPE_LIMIT_BYTES, Envelope
 from simulator.errorcopy import ROOM_BYTES, FailureNote, copy_for
@@ -32,7 +32,7 @@ def message(body: bytes = b"body", extension: bytes = b"", label: str = "") -> R
         body_type=8,
         application_tag=9,
     )
-    return ReceivedMessage(record, 1)
+    return ReceivedMessage(encode_packet(record))
 
 
 def test_a_copy_is_the_message_and_names_it() -> None:

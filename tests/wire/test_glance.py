@@ -10,6 +10,7 @@ from mqproto.testing import final_acks, order_acks, user_messages
 from mqproto.wire import INFINITE, UserMessage, encode_packet
 from mqproto.wire.glance import (
     acknowledges,
+    body_of,
     identifier_of,
     is_recoverable,
     is_traced,
@@ -66,6 +67,12 @@ def test_the_names_of_a_message_are_seen_as_the_record_has_them(message: UserMes
     header = message.transaction
     place = None if header is None else (header.tx_sequence_id, header.tx_sequence_number)
     assert place_in_sequence(packet) == place
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.19.3")
+@given(user_messages())
+def test_the_body_of_a_message_is_seen_as_the_record_has_it(message: UserMessage) -> None:
+    assert body_of(encode_packet(message)) == message.properties.message_body
 
 
 @pytest.mark.spec("[MS-MQQB] 2.2.4")
