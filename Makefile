@@ -31,7 +31,7 @@ kills: $(DEV)  ## a client killed 200 times while it sends and receives 1,000 me
 	@MQPROTO_CLIENT_KILLS=200 $(VENV)/bin/python -m pytest tests/simulator/test_submission.py $(ARGS)
 
 producers: $(DEV)  ## producers who retry and hang up while two gateways and a node are killed, 40 times on each database
-	@MQPROTO_GATEWAY_KILLS=40 $(VENV)/bin/python -m pytest tests/simulator/test_gatewayrun.py -k killed $(ARGS)
+	@MQPROTO_GATEWAY_KILLS=40 $(VENV)/bin/python -m pytest tests/simulator/gateway/test_run.py -k killed $(ARGS)
 
 validate: $(DEMO)  ## a producer, a gateway, nodes, a trigger, and a consumer that fails on cue: each stage counted
 	@$(VENV)/bin/mqproto validate $(ARGS)

@@ -16,8 +16,9 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 from mqproto.errors import FormatNameError, MqprotoError, UsageError
-from simulator import analysis, commands, decoding, edges, reporting
+from simulator import analysis, commands, decoding, reporting
 from simulator.bench import command as bench
+from simulator.edges.command import gateway, trigger
 from simulator.fuzz import commands as fuzz
 from simulator.options import (
     DONE,
@@ -102,14 +103,16 @@ def demo(
 
 
 def _demo_with_edges(count: int, seed: int, history: str, as_json: bool) -> int:
-    from simulator import edgesdemo, edgesreport, screen
+    from simulator import screen
+    from simulator.edges.demo import run_edges_demo
+    from simulator.edges.report import show
 
-    show = screen.ProgressScreen(quiet=as_json)
-    report = run_task(partial(edgesdemo.run_edges_demo, count, seed, history=history, screen=show))
+    progress = screen.ProgressScreen(quiet=as_json)
+    report = run_task(partial(run_edges_demo, count, seed, history=history, screen=progress))
     if as_json:
         print_json(report.as_json())
     else:
-        edgesreport.show(report)
+        show(report)
     return FINDING if report.broken else DONE
 
 
@@ -209,8 +212,8 @@ for command in (
 app.command("return")(commands.send_back)
 
 
-app.command()(edges.gateway)
-app.command()(edges.trigger)
+app.command()(gateway)
+app.command()(trigger)
 app.command()(decoding.decode)
 app.command()(analysis.analyse)
 app.command()(reporting.report)

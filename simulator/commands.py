@@ -321,8 +321,8 @@ def validate(
     """A consumer that fails on cue, and all before it: each stage counted. Status 1 if one is not as expected."""
     from rich.console import Console
 
-    from simulator import validate as running
-    from simulator import validation
+    from simulator.edges import validate as running
+    from simulator.edges import validation
 
     chosen = {name: validation.load(name) for name in scenarios or validation.shipped()}
     if show_list:

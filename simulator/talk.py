@@ -22,11 +22,11 @@ from mqproto.wire import INFINITE
 from simulator import places
 from simulator.client import ReceivedMessage, Reject, connect
 from simulator.control import Settlement
-from simulator.errorcopy import FailureNote
 from simulator.submission import receive_all, send_all
 from simulator.topology import Topology, load
 from simulator.topology.errors import nearest
 from simulator.topology.resolve import is_bare
+from simulator.trigger.errorcopy import FailureNote
 from simulator.workload import BODY_LIMIT_BYTES
 
 TRANSACTION_LIMIT: Final = 500

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from mqproto.errors import UsageError
 from simulator.fuzz.bounds import TookTooLong
-from simulator.named import find, function
+from simulator.trigger.named import find, function
 
 BURST: Final = 500
 """So many mutations of one packet in a row, as what can be done to it is found out once."""

@@ -17,7 +17,7 @@ import httpx
 import trio
 
 from simulator.client import ReceivedMessage, connect
-from simulator.gatewayrun import Options, run_gateway
+from simulator.gateway.run import Options, run_gateway
 from simulator.httpserver import Limits
 from simulator.talk import Place
 from simulator.topology import Topology
@@ -25,7 +25,7 @@ from tests.simulator.running import Log
 
 SERVE = """
 import pickle, sys, trio
-from simulator.gatewayrun import serve
+from simulator.gateway.run import serve
 trio.run(serve, pickle.load(sys.stdin.buffer))
 """
 
