@@ -28,7 +28,7 @@ crash: $(DEMO)  ## ten minutes of killed nodes; proof at the end; ARGS="--minute
 	@$(VENV)/bin/mqproto crash $(ARGS)
 
 kills: $(DEV)  ## a client killed 200 times while it sends and receives 1,000 messages
-	@MQPROTO_CLIENT_KILLS=200 $(VENV)/bin/python -m pytest tests/simulator/test_submission.py $(ARGS)
+	@MQPROTO_CLIENT_KILLS=200 $(VENV)/bin/python -m pytest tests/simulator/client/test_submission.py $(ARGS)
 
 producers: $(DEV)  ## producers who retry and hang up while two gateways and a node are killed, 40 times on each database
 	@MQPROTO_GATEWAY_KILLS=40 $(VENV)/bin/python -m pytest tests/simulator/gateway/test_run.py -k killed $(ARGS)

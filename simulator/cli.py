@@ -84,7 +84,8 @@ def demo(
 
     With --edges, producers and a consumer speak HTTP, and both fail as they may; each message is processed once.
     """
-    from simulator import demo, screen, workload
+    from simulator import screen, workload
+    from simulator.demo import demo
 
     if edges:
         if source or capture:
@@ -130,7 +131,8 @@ def crash(
     as_json: JsonOption = False,
 ) -> int:
     """Three nodes that are killed at every moment of their lives; status 1 if a message is lost."""
-    from simulator import crash, screen
+    from simulator import screen
+    from simulator.demo import crash
 
     seed = secrets.randbelow(1_000_000) if seed is None else seed
     report = run_task(
@@ -179,7 +181,7 @@ def node(
     supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
 ) -> int:
     """One queue manager in the foreground, until Ctrl-C or SIGTERM."""
-    from simulator.node import serve
+    from simulator.node.node import serve
     from simulator.profiling import profiled
 
     place = place_of(topology, directory, waypoints=waypoints)

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from simulator.report import CrashReport, DemoReport, FlowReport, NodeCount, Outage
-from simulator.strikes import Stage
+from simulator.demo.report import CrashReport, DemoReport, FlowReport, NodeCount, Outage
+from simulator.demo.strikes import Stage
 
 PIPE_COLUMNS: Final = 200
 COUNTS = ("sent", "forwarded", "delivered", "held", "resent", "waiting")

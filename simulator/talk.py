@@ -21,8 +21,8 @@ from mqproto.errors import UsageError
 from mqproto.wire import INFINITE
 from simulator import places
 from simulator.client import ReceivedMessage, Reject, connect
+from simulator.client.submission import receive_all, send_all
 from simulator.control import Settlement
-from simulator.submission import receive_all, send_all
 from simulator.topology import Topology, load
 from simulator.topology.errors import nearest
 from simulator.topology.resolve import is_bare

@@ -145,7 +145,7 @@ def test_no_import_points_the_wrong_way() -> None:
     [
         ("mqproto/session/rules.py", "def f():\n    from trio import sleep", "sans-IO"),
         ("mqproto/session/rules.py", "import time", "Moment"),
-        ("mqproto/session/rules.py", "if TYPE_CHECKING:\n    import simulator.node", "one way"),
+        ("mqproto/session/rules.py", "if TYPE_CHECKING:\n    import simulator.node.node", "one way"),
         ("mqproto/session/rules.py", "from ...captures import pcap", "one way"),
         ("mqproto/wire/record.py", "import msgspec", "nothing else"),
         ("mqproto/wire/record.py", "from mqproto.testing import packets", "needs hypothesis"),
@@ -154,9 +154,9 @@ def test_no_import_points_the_wrong_way() -> None:
         ("captures/pcap.py", "import trio", "extra 'captures'"),
         ("captures/pcap.py", "import no_such_module", "extra 'captures'"),
         ("captures/pcap.py", "from tests.examples import FRAME", "one way"),
-        ("simulator/node.py", "from mqproto.testing.packets import any_packet", "needs hypothesis"),
-        ("simulator/node.py", "import pytest", "extra 'simulator'"),
-        ("simulator/node.py", "def f():\n    import pytest", "extra 'simulator'"),
+        ("simulator/node/node.py", "from mqproto.testing.packets import any_packet", "needs hypothesis"),
+        ("simulator/node/node.py", "import pytest", "extra 'simulator'"),
+        ("simulator/node/node.py", "def f():\n    import pytest", "extra 'simulator'"),
         ("mqproto/wire/record.py", "def f():\n    from mqproto import testing", "needs hypothesis"),
     ],
 )
@@ -172,7 +172,10 @@ def test_a_wrong_import_is_found_and_explained(path: str, source: str, reason: s
         ("mqproto/session/rules.py", "from . import states\nfrom ..wire import guid"),
         ("mqproto/testing/packets.py", "import hypothesis.strategies\nfrom mqproto.wire import guid"),
         ("captures/pcap.py", "import socket, time\nfrom mqproto.wire import guid"),
-        ("simulator/node.py", "import trio, sqlite3, captures.pcap, mqproto.moment\nfrom . import storage"),
+        (
+            "simulator/node/node.py",
+            "import trio, sqlite3, captures.pcap, mqproto.moment\nfrom . import storage",
+        ),
         ("simulator/fuzz.py", "def f():\n    from mqproto.testing.packets import any_packet"),
         ("simulator/fuzz.py", "if TYPE_CHECKING:\n    from mqproto.testing.packets import any_packet"),
     ],

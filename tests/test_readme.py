@@ -50,7 +50,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "make coverage": "pytest with --cov; as `make test` otherwise",
     "make format": "`make lint` has the same tools",
     "make lock": "test_architecture.py holds that the lock has what pyproject.toml asks for",
-    "make crash": "tests/simulator/test_crash.py::"
+    "make crash": "tests/simulator/demo/test_crash.py::"
     "test_nothing_is_lost_though_every_node_is_killed_at_every_moment",
     "make powerloss": "tests/simulator/test_powerloss.py::"
     "test_after_a_power_loss_all_that_was_committed_is_there_and_nothing_by_half",
@@ -67,7 +67,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     ),
     "mqproto demo --edges": "tests/simulator/edges/test_demo.py::"
     "test_whatever_is_killed_each_message_is_processed_once_or_is_in_the_error_queue",
-    "make kills": "tests/simulator/test_submission.py::"
+    "make kills": "tests/simulator/client/test_submission.py::"
     "test_a_client_that_is_killed_again_and_again_neither_loses_nor_doubles",
     "make producers": "tests/simulator/gateway/test_run.py::test_whoever_is_killed_each_message_arrives_once",
     "mqproto history": "tests/simulator/test_story.py::"

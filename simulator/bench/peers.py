@@ -25,13 +25,13 @@ from simulator.clock import Clock
 from simulator.connection import read_buffer
 from simulator.directory import Directory
 from simulator.disk import Disk
+from simulator.node.transport import Transports, listen
+from simulator.node.turns import Turns
 from simulator.proof import Received, Sent
 from simulator.received import MessageId
 from simulator.supervisor import Supervisor
 from simulator.topology import Topology
 from simulator.topology.file import parse
-from simulator.transport import Transports, listen
-from simulator.turns import Turns
 
 NODE: Final = "node"
 SLICE: Final = 100

@@ -14,9 +14,9 @@ from mqproto.applications import Draft
 from mqproto.errors import FormatNameError, MqprotoError, UsageError
 from mqproto.wire.guid import Guid, guid_text
 from simulator.client import Client, InDoubt, MessageId, NodeUnreachable, connect
+from simulator.client.journal import opened
 from simulator.gateway.gateway import Ticket
 from simulator.history.history import HistoryError
-from simulator.journal import opened
 from simulator.storeerrors import StoreError
 from simulator.topology import Topology
 

@@ -10,8 +10,8 @@ import trio
 
 from captures.tcp import Endpoint
 from mqproto.errors import UsageError
+from simulator.node.transport import BACKLOG
 from simulator.probe import target
-from simulator.transport import BACKLOG
 
 
 async def allowed(text: str, *, allow_remote: bool) -> list[tuple[str, int]]:

@@ -17,10 +17,10 @@ from captures.tcp import Endpoint
 from mqproto.configuration import Settings
 from mqproto.errors import MqprotoError, WireFormatError
 from mqproto.wire import NULL_GUID, EstablishConnection, Guid, PacketBuffer, decode_packet
+from simulator.node.transport import accept, dial, refusal
 from simulator.replay.identity import new_guid
 from simulator.replay.performance import Performance
 from simulator.replay.talk import READ_BYTES, News, Talk, farewell
-from simulator.transport import accept, dial, refusal
 
 LINGER_S: Final = 0.3
 """How long the peer has to be quiet at the end, so that what it says too much is heard as well."""

@@ -1,4 +1,4 @@
-"""A simulated node: a core, a disk in memory, and the loop of simulator/node.py without a socket or a task.
+"""A simulated node: a core, a disk in memory, and the loop of simulator/node/node.py without a socket or a task.
 
 Feed, take, commit, then send. What arrives while a commit is being flushed waits until it is done, as it does in a
 process that has one thread. A crash may fall anywhere; the disk outlives it, and so do the applications.
@@ -340,7 +340,7 @@ class Machine:
             self.agenda.after_all(self._turn)
 
     def _turn(self) -> None:
-        """Take one batch and carry it out: simulator.node.Node.carry_out."""
+        """Take one batch and carry it out: simulator.node.node.Node.carry_out."""
         self._turn_entered = False
         core = self.core
         if core is None or self._flushing is not None:

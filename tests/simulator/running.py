@@ -16,7 +16,7 @@ from typing import Any
 import trio
 
 from simulator.client import Client, connect
-from simulator.node import Node, run_node
+from simulator.node.node import Node, run_node
 from simulator.topology import Topology
 
 DESTINATION = r"destination\private$\orders"
@@ -24,7 +24,7 @@ DESTINATION = r"destination\private$\orders"
 SERVE = """
 import pickle, sys
 from pathlib import Path
-from simulator.node import serve
+from simulator.node.node import serve
 topology = pickle.load(sys.stdin.buffer)
 serve(topology, sys.argv[1], Path(sys.argv[2]), supervised=True)
 """

@@ -24,18 +24,18 @@ from mqproto.operations import Invoker
 from mqproto.queuemanager import QueueManager
 from mqproto.wire import UserMessage, decode_packet
 from simulator import control
+from simulator.client.journal import Journal, opened
 from simulator.clock import Clock
 from simulator.connection import Connection
 from simulator.control import FrameBuffer, Operation
 from simulator.directory import Directory
 from simulator.disk import Disk
-from simulator.journal import Journal, opened
-from simulator.performers import Performers
-from simulator.service import Client, Service
+from simulator.node.performers import Performers
+from simulator.node.service import Client, Service
+from simulator.node.turns import Turns
 from simulator.storage import Store
 from simulator.storeerrors import StoreError
 from simulator.topology import load
-from simulator.turns import Turns
 from tests.memory import memory_folder
 
 ORDERS: Final = r".\private$\orders"
@@ -172,7 +172,7 @@ class Asked:
 
 
 class Application:
-    """Invokes operations as simulator/exchange.py does; with a journal it outlives its process."""
+    """Invokes operations as simulator/client/exchange.py does; with a journal it outlives its process."""
 
     def __init__(self, name: str, node: Node, dice: random.Random, journal: Path | None) -> None:
         self.name = name

@@ -21,8 +21,8 @@ from simulator.handshake import Outcome
 from simulator.probe import Report, as_json, as_lines, probe, target
 from simulator.topology import TopologyError, load
 from simulator.topology.ports import reserved_address
+from tests.simulator.node.test_pings import pinging
 from tests.simulator.running import running
-from tests.simulator.test_pings import pinging
 
 HASTE_S = 0.2
 """The patience with those who will not answer."""

@@ -28,7 +28,7 @@ from captures.tcp import Endpoint
 from mqproto.errors import UsageError
 from mqproto.wire import Ping, UserMessage, encode_ping
 from simulator.client import connect
-from simulator.node import run_node
+from simulator.node.node import run_node
 from simulator.recorder import Recorder
 from simulator.supervisor import capture_of, supervised
 from simulator.tap import Tap

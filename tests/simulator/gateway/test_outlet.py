@@ -14,10 +14,10 @@ from trio.testing import MockClock
 from mqproto.applications import Draft
 from mqproto.errors import QuotaExceeded
 from simulator.client import MessageId, NodeUnreachable
+from simulator.client.journal import opened
 from simulator.gateway.gateway import Ticket
 from simulator.gateway.outlet import Ended, Outlet, owner_in
 from simulator.history.history import HistoryError
-from simulator.journal import opened
 from simulator.log import node_log
 from simulator.topology import Topology, load
 from tests.simulator.running import Log, running

@@ -19,9 +19,9 @@ from mqproto.applications import Draft
 from mqproto.errors import UsageError
 from simulator import control
 from simulator.client import Client, connect, connect_to
-from simulator.performers import Performers
+from simulator.client.submission import receive_all, send_all
+from simulator.node.performers import Performers
 from simulator.places import socket_path
-from simulator.submission import receive_all, send_all
 from simulator.topology import Topology, load
 from tests.simulator.running import running, running_with_client
 
@@ -32,7 +32,7 @@ MESSAGES: Final = 1_000
 LIVES = """
 import os, sys
 from pathlib import Path
-from tests.simulator.test_submission import live
+from tests.simulator.client.test_submission import live
 
 # Each line of the input is a life: its process is forked from this one, which has imported everything.
 for line in sys.stdin:

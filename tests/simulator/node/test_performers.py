@@ -12,7 +12,7 @@ from mqproto.queuemanager import QueueManager
 from mqproto.routing import Routes
 from simulator.control import PROFILE, InDoubt
 from simulator.disk import Disk
-from simulator.performers import KEPT_S, LASTING_KEPT_S, LOOK_S, Performers
+from simulator.node.performers import KEPT_S, LASTING_KEPT_S, LOOK_S, Performers
 from tests.examples import a_guid
 
 ONE, OTHER = b"one".ljust(16), b"other".ljust(16)
@@ -144,7 +144,7 @@ def test_who_is_connected_is_not_forgotten() -> None:
 def test_there_is_a_limit_of_invokers_and_those_with_a_journal_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("simulator.performers.INVOKER_LIMIT", 3)
+    monkeypatch.setattr("simulator.node.performers.INVOKER_LIMIT", 3)
     machine = Machine()
     names = [bytes([number]) * 16 for number in range(9)]
     machine.perform(1, invoker=names[0], lasting=True)

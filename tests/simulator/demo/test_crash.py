@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from simulator import crash, places
+from simulator import places
 from simulator.cli import DONE, FINDING, MISUSE, run_command
-from simulator.crash import longest_gap_s, run_crash
+from simulator.demo import crash
+from simulator.demo.crash import longest_gap_s, run_crash
+from simulator.demo.report import CrashReport, FlowReport, NodeCount
+from simulator.demo.strikes import Stage
 from simulator.proof import Comparison
-from simulator.report import CrashReport, FlowReport, NodeCount
-from simulator.strikes import Stage
 from simulator.supervisor import NodeProcess, Supervisor
 
 PATIENCE_S = 100.0

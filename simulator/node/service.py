@@ -27,11 +27,11 @@ from simulator.clock import Clock
 from simulator.connection import Connection
 from simulator.control import ControlError, Frame, FrameBuffer, Operation, Settlement
 from simulator.directory import Directory
-from simulator.operators import Operators
-from simulator.performers import IDENTITY_BYTES, Performers
+from simulator.node.operators import Operators
+from simulator.node.performers import IDENTITY_BYTES, Performers
+from simulator.node.transport import accept
+from simulator.node.turns import Turns
 from simulator.storage import Store
-from simulator.transport import accept
-from simulator.turns import Turns
 
 CLIENT_LIMIT: Final = 256
 """Connections at once; more wait in the kernel's backlog."""

@@ -11,7 +11,7 @@ import trio
 from mqproto.applications import Draft
 from mqproto.wire import Guid
 from simulator.client import Client, InDoubt, MessageId, NodeUnreachable
-from simulator.producer import FINAL_ACK_EVERY, Producer
+from simulator.demo.producer import FINAL_ACK_EVERY, Producer
 from simulator.workload import Workload, orders
 
 MANAGER = Guid(b"s" * 16)

@@ -17,9 +17,9 @@ from captures.pipeline.tables import Tables
 from simulator import workload
 from simulator.captured import names_of
 from simulator.cli import DONE, FINDING, run_command
-from simulator.demo import run_demo
+from simulator.demo.demo import run_demo
+from simulator.demo.report import DemoReport, NodeCount, Outage
 from simulator.proof import Comparison, WireCount
-from simulator.report import DemoReport, NodeCount, Outage
 from simulator.topology import Action, Fault, Topology, load
 from tests.captures.whole import streams
 
@@ -41,8 +41,8 @@ async def test_every_file_arrives_once_and_in_order_though_nodes_are_killed_and_
 ) -> None:
     # How soon messages flow again, and all is settled, is promised of a machine with nothing else to do: `make demo`
     # shows that.
-    monkeypatch.setattr("simulator.report.RESTART_LIMIT_S", math.inf)
-    monkeypatch.setattr("simulator.demo.SETTLE_S", 200.0)
+    monkeypatch.setattr("simulator.demo.report.RESTART_LIMIT_S", math.inf)
+    monkeypatch.setattr("simulator.demo.demo.SETTLE_S", 200.0)
     folder = tmp_path / "in"
     (folder / "deep").mkdir(parents=True)
     for number in range(300):
@@ -166,5 +166,5 @@ def demo_status(report: DemoReport, monkeypatch: pytest.MonkeyPatch) -> int:
     async def demo(*_: object) -> DemoReport:
         return report
 
-    monkeypatch.setattr("simulator.demo.run_demo", demo)
+    monkeypatch.setattr("simulator.demo.demo.run_demo", demo)
     return run_command(["demo"])

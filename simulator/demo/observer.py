@@ -10,7 +10,7 @@ import trio
 
 from mqproto.status import NodeStatus
 from simulator.client import Client, NodeUnreachable
-from simulator.report import NodeCount
+from simulator.demo.report import NodeCount
 
 LOOK_S: Final = 0.1
 """How often a node is asked. What a killed process did after it was last asked is not counted."""

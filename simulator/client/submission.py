@@ -14,10 +14,10 @@ import msgspec
 from mqproto.applications import Draft
 from mqproto.errors import UsageError
 from simulator import control
-from simulator.client import Client, ReceivedMessage, as_parts
+from simulator.client.client import Client, as_parts
+from simulator.client.journal import Journal
 from simulator.control import InDoubt, RolledBack
-from simulator.journal import Journal
-from simulator.received import MessageId, received
+from simulator.received import MessageId, ReceivedMessage, received
 
 
 class SentPart(msgspec.Struct, array_like=True, tag="sent"):

@@ -27,13 +27,13 @@ import trio
 from mqproto.errors import UsageError
 from simulator import places
 from simulator.client import Client, connect
-from simulator.consumer import PATIENCE_S, Consumer
-from simulator.observer import LOOK_S, Observer
-from simulator.producer import Producer
+from simulator.demo.consumer import PATIENCE_S, Consumer
+from simulator.demo.observer import LOOK_S, Observer
+from simulator.demo.producer import Producer
+from simulator.demo.report import CrashReport, FlowReport
+from simulator.demo.strikes import JUST_READY_S, Kill, Stage, strikes
 from simulator.proof import compare
-from simulator.report import CrashReport, FlowReport
 from simulator.screen import ProgressScreen
-from simulator.strikes import JUST_READY_S, Kill, Stage, strikes
 from simulator.supervisor import OPENING, READY, NodeError, NodeProcess, Supervisor, supervised
 from simulator.topology import Topology, load
 from simulator.workload import orders

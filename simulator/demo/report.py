@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
+from simulator.demo.strikes import Stage
 from simulator.proof import Comparison, WireCount
-from simulator.strikes import Stage
 from simulator.topology import Action
 
 RESTART_LIMIT_S: Final = 2.0

@@ -17,7 +17,7 @@ import trio
 
 from mqproto.applications import Draft
 from simulator.client import Client, InDoubt, MessageId, NodeUnreachable
-from simulator.consumer import RECONNECT_S
+from simulator.demo.consumer import RECONNECT_S
 from simulator.proof import Sent
 from simulator.workload import Item, Workload, as_batches
 

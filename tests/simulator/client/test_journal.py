@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from mqproto.errors import UsageError
 from mqproto.operations import Pending
 from simulator import control
+from simulator.client.journal import Journal, opened
 from simulator.control import Frame, Operation
-from simulator.journal import Journal, opened
 from simulator.storeerrors import StoreError
 from tests.memory import memory_folder
 

@@ -20,9 +20,9 @@ from mqproto.queuemanager import QueueManager
 from mqproto.routing import PING_PORT
 from mqproto.wire.ping import ping_packet
 from simulator.clock import Clock
+from simulator.node.transport import dial, refusal
+from simulator.node.turns import Turns
 from simulator.tap import Recording
-from simulator.transport import dial, refusal
-from simulator.turns import Turns
 
 READ_BYTES: Final = ping_packet.sizeof() + 1
 """One byte more than a Ping has, so that a longer datagram is seen to be one."""

@@ -8,7 +8,7 @@ import trio
 
 from mqproto.wire import Guid, encode_packet, user_message
 from simulator.client import Client, InDoubt, MessageId, NodeUnreachable, ReceivedMessage
-from simulator.consumer import BATCH, Consumer
+from simulator.demo.consumer import BATCH, Consumer
 
 SOURCE = Guid(b"s" * 16)
 

@@ -257,7 +257,7 @@ async def test_a_message_that_comes_as_its_receive_is_cancelled_is_not_lost(
 async def test_a_receive_that_is_cancelled_with_its_connection_still_hears_what_became_of_its_messages(
     client: Client, topology: Topology, tmp_path: Path, transactional: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simulator.client.SETTLE_TIMEOUT_S", 200.0)
+    monkeypatch.setattr("simulator.client.client.SETTLE_TIMEOUT_S", 200.0)
 
     async def receive() -> None:
         async with connect(topology, "destination", tmp_path) as other:
@@ -578,7 +578,7 @@ async def test_an_operation_without_an_answer_is_invoked_again_after_a_time_out_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Duplicate Operation Detection Support: two operations with the same identifier are totally identical."""
-    monkeypatch.setattr("simulator.exchange.SILENCE_S", 0.01)
+    monkeypatch.setattr("simulator.client.exchange.SILENCE_S", 0.01)
     node = FakeNode(lambda request, life: control.Sent([(request.identifier or 0, 1)]) if life == 3 else None)
     async with node.client(tmp_path) as client:
         sent = await client.send(ORDERS, b"x", transactional=True)

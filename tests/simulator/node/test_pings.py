@@ -15,8 +15,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from mqproto.errors import UsageError
 from mqproto.wire import Guid, Ping, decode_ping, encode_ping
 from simulator.client import connect
-from simulator.node import run_node
-from simulator.pings import PAUSE_S, ROUND
+from simulator.node.node import run_node
+from simulator.node.pings import PAUSE_S, ROUND
 from simulator.topology import Topology, load
 from tests.simulator.running import DESTINATION, Log, running
 

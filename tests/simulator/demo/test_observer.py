@@ -9,8 +9,8 @@ import trio
 
 from mqproto.status import NodeStatus
 from simulator.client import Client, NodeUnreachable
-from simulator.observer import LOOK_S, Observer
-from simulator.report import NodeCount
+from simulator.demo.observer import LOOK_S, Observer
+from simulator.demo.report import NodeCount
 
 
 def status(resent: int, waiting: int = 0) -> NodeStatus:

@@ -19,7 +19,7 @@ from mqproto.errors import UsageError
 from mqproto.wire import NULL_GUID, Guid, connection_parameters, encode_packet, establish_connection
 from simulator import places
 from simulator.client import Client, InDoubt, connect
-from simulator.node import run_node
+from simulator.node.node import run_node
 from simulator.storage import Store
 from simulator.storeerrors import StoreError
 from simulator.topology import Topology, load

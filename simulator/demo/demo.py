@@ -21,13 +21,13 @@ import trio
 
 from mqproto.errors import UsageError
 from simulator.client import Client, connect
-from simulator.consumer import PATIENCE_S, Consumer
+from simulator.demo.consumer import PATIENCE_S, Consumer
+from simulator.demo.observer import Observer
+from simulator.demo.producer import Producer
+from simulator.demo.report import DemoReport, Outage
 from simulator.links import BreakableLink, Links, is_free, shown_addresses
-from simulator.observer import Observer
-from simulator.producer import Producer
 from simulator.proof import WireCount, compare, delays_ms, examine, percentile
 from simulator.recorder import Recorder
-from simulator.report import DemoReport, Outage
 from simulator.screen import ProgressScreen
 from simulator.supervisor import Supervisor, supervised
 from simulator.topology import Action, Fault, Topology, load

@@ -22,9 +22,9 @@ import trio
 from mqproto.errors import MqprotoError, UsageError
 from mqproto.operations import Invoker
 from simulator import control
+from simulator.client.journal import Journal
 from simulator.connection import Connection, read_buffer
 from simulator.control import Frame, FrameBuffer, InDoubt, Operation
-from simulator.journal import Journal
 from simulator.storeerrors import StoreError
 
 ANSWER_LIMIT_BYTES: Final = 2**32 - 1

@@ -30,14 +30,14 @@ from simulator.collector import seldom_collected
 from simulator.connection import read_buffer
 from simulator.directory import Directory
 from simulator.log import node_log
-from simulator.pings import Pings
-from simulator.service import Service
+from simulator.node.pings import Pings
+from simulator.node.service import Service
+from simulator.node.transport import BACKLOG, Transports, listen
+from simulator.node.turns import Turns
 from simulator.storage import Store
 from simulator.storeerrors import StoreError
 from simulator.tap import Recording
 from simulator.topology import Topology
-from simulator.transport import BACKLOG, Transports, listen
-from simulator.turns import Turns
 
 DESCRIPTORS: Final = 4_096
 """How many files and sockets a node's process may have open, if the system lets it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from simulator.turns import TURN_BYTES, TURN_MESSAGES, Turns
+from simulator.node.turns import TURN_BYTES, TURN_MESSAGES, Turns
 
 
 async def test_a_feeder_waits_until_what_it_fed_is_carried_out() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from simulator.transport import dial
+from simulator.node.transport import dial
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.2.1")

@@ -16,8 +16,8 @@ from mqproto.errors import UsageError
 from mqproto.queuemanager import QueueManager
 from simulator.clock import Clock
 from simulator.connection import READ_BYTES, Connection, end_of
+from simulator.node.turns import Turns
 from simulator.tap import Recording, Tap
-from simulator.turns import Turns
 
 CONNECT_TIMEOUT_S: Final = 10.0
 BACKLOG: Final = 128

@@ -27,26 +27,12 @@ from mqproto.errors import FormatNameError, MqprotoError, UsageError
 from mqproto.status import NodeStatus
 from mqproto.wire import Guid
 from simulator import control, places
+from simulator.client.exchange import PATIENCE_S, Exchange, NodeUnreachable, Pending
+from simulator.client.journal import Journal, opened
 from simulator.control import Explanation, InDoubt, Operation, RolledBack, Settlement
-from simulator.exchange import PATIENCE_S, Exchange, NodeUnreachable, Pending
-from simulator.journal import Journal, opened
 from simulator.received import MessageId, ReceivedMessage, received
 from simulator.storeerrors import StoreError
 from simulator.topology import Topology
-
-__all__ = [
-    "Client",
-    "DraftOptions",
-    "InDoubt",
-    "MessageId",
-    "NodeUnreachable",
-    "ReceivedMessage",
-    "Reject",
-    "RolledBack",
-    "Taken",
-    "connect",
-    "connect_to",
-]
 
 SETTLE_TIMEOUT_S: Final = 5.0
 """How long a cancelled task waits for the node to say what became of its messages."""
