@@ -23,7 +23,7 @@ from mqproto.wire import (
     Packet,
     Ping,
     UserMessage,
-    decode_packet,
+    decode_message,
     without_session_header,
 )
 
@@ -142,9 +142,7 @@ class Script:
 
     def message(self, number: int) -> UserMessage:
         """One of the messages, without the SessionHeader that it may have carried."""
-        message = decode_packet(without_session_header(self.messages[number].step.data))
-        assert isinstance(message, UserMessage)
-        return message
+        return decode_message(without_session_header(self.messages[number].step.data))
 
 
 def survey(packets: Iterable[SeenPacket]) -> list[Connection]:

@@ -35,7 +35,7 @@ from mqproto.wire import (
     UserHeader,
     UserMessage,
     acknowledgment_in,
-    decode_packet,
+    decode_message,
     with_hop_counted,
     without_session_header,
 )
@@ -57,16 +57,9 @@ HOP_LIMIT: Final = 0x1D
 """RC, the count of queue managers that have forwarded a message, goes no higher.  [MS-MQMQ] 2.2.19.2"""
 
 
-def read(packet: bytes) -> UserMessage:
-    """A message that was judged before."""
-    message = decode_packet(packet)
-    assert isinstance(message, UserMessage)
-    return message
-
-
 def is_acknowledgment(message: UserMessage | None, packet: bytes) -> bool:
     """Whether a message, which may not have been read yet, is an OrderAck or a FinalAck."""
-    return acknowledgment_in(message or read(packet)) is not None
+    return acknowledgment_in(message or decode_message(packet)) is not None
 
 
 class NoRoomError(Exception):
@@ -143,11 +136,11 @@ class Arrivals:
             self._waypoints.duplicate_dropped(packet)
             return
         if has_debug_header(packet):
-            self._tracing.received(message or read(packet), now)
+            self._tracing.received(message or decode_message(packet), now)
         if head.queue_manager_address not in (self._identity, NULL_GUID):
             self._forward(head, packet, peer, now)
             return
-        message = message or read(packet)
+        message = message or decode_message(packet)
         if message.properties.message_class and self._confirmations.take(message, packet, now):
             return
         queue = self._queues.addressed(message.user.destination_queue)
@@ -171,7 +164,7 @@ class Arrivals:
         flags = head.flags
         transactional, recoverable = bool(flags & TRANSACTIONAL), bool(flags & RECOVERABLE)
         if flags & HOP_COUNT >= HOP_LIMIT:
-            message = read(packet)
+            message = decode_message(packet)
             foreign = head.source_queue_manager != self._identity
             if not transactional or foreign or self._confirmations.came_back(message):
                 self._refuse(message, packet, MessageClass.NACK_HOP_COUNT_EXCEEDED, peer)
@@ -180,7 +173,7 @@ class Arrivals:
             return
         expires_s = None if transactional else reach_deadline_s(packet)
         if expires_s is not None and now.utc_s > expires_s:
-            self._refuse(read(packet), packet, MessageClass.NACK_REACH_QUEUE_TIMEOUT, peer)
+            self._refuse(decode_message(packet), packet, MessageClass.NACK_REACH_QUEUE_TIMEOUT, peer)
             return
         self.forwarded_count += 1
         queue = self._outbound.towards_manager(
@@ -288,7 +281,7 @@ class Arrivals:
         """A gap is closed: what was held behind it is in order now."""
         accepted, stale = sequence.release()
         for held in accepted:
-            message = read(held.packet)
+            message = decode_message(held.packet)
             refusal = self._refusal(queue, held.packet, now)
             if refusal is not None:
                 self._refuse(message, held.packet, refusal, peer)
@@ -348,7 +341,7 @@ class Arrivals:
             number = stored_key // message_key(1, 0)
             if number not in keys:
                 continue
-            message = read(packet)
+            message = decode_message(packet)
             assert message.transaction is not None
             position = stored_key - message_key(number, 0)
             by_number[number].restore_held(message.transaction, packet, position)

@@ -17,7 +17,7 @@ from mqproto.wire import (
     OrderAckBody,
     UserMessage,
     acknowledgment_in,
-    decode_packet,
+    decode_message,
     without_session_header,
 )
 from mqproto.wire.guid import Guid, guid_text
@@ -182,8 +182,7 @@ class Confirmations:
     def _resume(self, position: int, packet: bytes) -> None:
         """A FinalAck was not acted upon when the node stopped."""
         self._last = max(self._last, position)
-        message = decode_packet(packet)
-        assert isinstance(message, UserMessage)
+        message = decode_message(packet)
         body = acknowledgment_in(message)
         assert isinstance(body, FinalAckBody)
         sequence = self._outbound.sequence_by_time_stamp(body.tx_sequence_id.time_stamp)

@@ -16,7 +16,7 @@ from mqproto.moment import Moment
 from mqproto.pending import PendingWrites
 from mqproto.routing import Routes
 from mqproto.sending import Sending
-from mqproto.wire import UserMessage, decode_packet
+from mqproto.wire import UserMessage, decode_message
 from mqproto.wire.guid import Guid
 
 
@@ -60,8 +60,7 @@ class DeadLetters:
         return sent
 
     def _send(self, kept: Received, now: Moment) -> bool:
-        message = decode_packet(kept.packet)
-        assert isinstance(message, UserMessage)
+        message = decode_message(kept.packet)
         try:
             destination = destination_in(message, self._routes, self._identity)
             if destination is None:

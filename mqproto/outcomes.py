@@ -39,7 +39,7 @@ from mqproto.wire import (
     PrivateQueueFormatName,
     QueueName,
     UserMessage,
-    decode_packet,
+    decode_message,
     encode_packet,
     guid_text,
     message_identifier,
@@ -98,8 +98,7 @@ class Outcomes:
     def follow(self, endings: Iterable[Ending], now: Moment) -> None:
         """Do all that follows from each."""
         for ending in endings:
-            packet = decode_packet(ending.packet)
-            assert isinstance(packet, UserMessage)
+            packet = decode_message(ending.packet)
             self._follow(ending, packet, now)
 
     def _follow(self, ending: Ending, message: UserMessage, now: Moment) -> None:

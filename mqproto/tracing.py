@@ -10,7 +10,7 @@ from mqproto.errors import FormatNameError
 from mqproto.formatname.wire import destination_from_wire
 from mqproto.moment import Moment
 from mqproto.outcomes import Outcomes
-from mqproto.wire import UserMessage, decode_packet, guid_text
+from mqproto.wire import UserMessage, decode_message, guid_text
 
 # The words of the ABNF; strftime would ask the locale.
 DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -33,8 +33,7 @@ class Tracing:
     def sent(self, sent: Iterable[tuple[bytes, str]], now: Moment) -> None:
         """Messages left: their packets, and the hosts that they were sent to.  3.1.7.1.7"""
         for packet, host in sent:
-            message = decode_packet(packet)
-            assert isinstance(message, UserMessage)
+            message = decode_message(packet)
             assert message.debug is not None, "no packet has TR set and no DebugHeader"
             body = _element("MESSAGE ID", f"{message.user.message_id:08X}")
             body += _element("TARGET QUEUE", _target(message))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from mqproto.effects import Note
-from mqproto.wire import MessageClass, TxSequenceId, UserMessage, acknowledgment_in, decode_packet
+from mqproto.wire import MessageClass, TxSequenceId, acknowledgment_in, decode_message
 from mqproto.wire.glance import acknowledges, identifier_of, place_in_sequence
 from mqproto.wire.guid import Guid, guid_text
 from mqproto.words import Word
@@ -228,8 +228,7 @@ class WaypointNotes(Waypoints):
 
     def _note(self, waypoint: Waypoint, packet: bytes, **facts: str | int) -> None:
         if acknowledges(packet):
-            message = decode_packet(packet)
-            assert isinstance(message, UserMessage)
+            message = decode_message(packet)
             if acknowledgment_in(message) is not None:
                 return
         self._notes.append(Note(waypoint.value, {"message": self._name(packet), **facts}))

@@ -21,7 +21,7 @@ from mqproto.status import destination_name
 from mqproto.transfer.incoming import IncomingSequence, SequenceKey, asks_final_ack
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
-from mqproto.wire import UserMessage, decode_packet
+from mqproto.wire import decode_message
 from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
 from mqproto.wire.guid import guid_text
 
@@ -90,8 +90,7 @@ class MessageStatus:
 
 def describe_message(found: Found) -> MessageStatus:
     """What a packet tells."""
-    message = decode_packet(found.packet)
-    assert isinstance(message, UserMessage)
+    message = decode_message(found.packet)
     user, properties, transaction = message.user, message.properties, message.transaction
     return MessageStatus(
         spot=found.spot,
@@ -198,8 +197,7 @@ class Whereabouts:
 def _sequence_spot(queue: OutgoingSequence, position: int, packet: bytes) -> Spot | None:
     if position <= queue.base + queue.last_ack:
         # The next commit takes it away, or puts it among those that wait for their FinalAck.
-        message = decode_packet(packet)
-        assert isinstance(message, UserMessage)
+        message = decode_message(packet)
         return Spot.AWAITING_FINAL_ACK if asks_final_ack(message) else None
     if not queue.is_kept(position):
         return None

@@ -16,7 +16,7 @@ from mqproto.wire import (
     Guid,
     MessageClass,
     UserMessage,
-    decode_packet,
+    decode_message,
     guid_from_text,
     guid_text,
     message_identifier,
@@ -59,9 +59,7 @@ class ReceivedMessage:
     @cached_property
     def record(self) -> UserMessage:
         """Every field of the packet."""
-        message = decode_packet(self.packet)
-        assert isinstance(message, UserMessage)
-        return message
+        return decode_message(self.packet)
 
     @property
     def body(self) -> bytes:

@@ -9,7 +9,7 @@ from mqproto.wire.acknowledgment import FinalAckBody, OrderAckBody, acknowledgme
 from mqproto.wire.base import INFINITE, MAXIMUM_PACKET_SIZE, BaseHeader
 from mqproto.wire.buffer import PacketBuffer
 from mqproto.wire.classes import MessageClass
-from mqproto.wire.codec import check_packet, decode_packet, encode_packet
+from mqproto.wire.codec import check_packet, decode_message, decode_packet, encode_packet
 from mqproto.wire.debug import DebugHeader
 from mqproto.wire.guid import NULL_GUID, Guid, guid_from_text, guid_text
 from mqproto.wire.internal import (
@@ -86,6 +86,7 @@ __all__ = [
     "acknowledgment_in",
     "check_packet",
     "connection_parameters",
+    "decode_message",
     "decode_packet",
     "decode_ping",
     "encode_packet",

@@ -70,6 +70,13 @@ def decode_packet(data: bytes) -> Packet:
         raise AssertionError("the generated codec refuses what the reference reads") from refusal
 
 
+def decode_message(data: bytes) -> UserMessage:
+    """The same of a packet that is known to be a UserMessage."""
+    message = decode_packet(data)
+    assert isinstance(message, UserMessage), "it is another packet"
+    return message
+
+
 def decode_or_refuse(data: bytes) -> Packet:
     """What the generated code alone says, for those who need no words: a packet, or one of REFUSALS."""
     flags = data[_FLAGS_AT] & _INTERNAL_OR_SESSION

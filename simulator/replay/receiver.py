@@ -26,7 +26,7 @@ from mqproto.wire import (
     Guid,
     MessageClass,
     UserMessage,
-    decode_packet,
+    decode_message,
     encode_packet,
     without_session_header,
 )
@@ -95,8 +95,7 @@ class Receiver:
             self._accept(message, sequence, now)
             released, _ = sequence.release()
             for held in released:
-                earlier = decode_packet(held.packet)
-                assert isinstance(earlier, UserMessage)
+                earlier = decode_message(held.packet)
                 self._accept(earlier, sequence, now)
         elif verdict is Verdict.HOLD:
             sequence.hold(header, packet)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from mqproto.effects import POSITION_BITS, Delivery, MessageRow, Note, QueueKind, QueueRow, Writes
 from mqproto.localqueue import SystemQueue
 from mqproto.waypoints import Waypoint
-from mqproto.wire import FinalAckBody, OrderAckBody, UserMessage, acknowledgment_in, decode_packet
+from mqproto.wire import FinalAckBody, OrderAckBody, acknowledgment_in, decode_message
 from mqproto.wire.glance import acknowledges
 from mqproto.wire.guid import guid_from_text
 from simulator.world import invariants
@@ -216,8 +216,7 @@ class Ledger:
             self._reply(machine, packet)
 
     def _is_dead_letter(self, machine: Machine, message: Message, packet: bytes) -> None:
-        decoded = decode_packet(packet)
-        assert isinstance(decoded, UserMessage)
+        decoded = decode_message(packet)
         message_class = decoded.properties.message_class
         message.letters.append((machine.name, message_class))
         self.tally["dead letter"] += 1
@@ -227,8 +226,7 @@ class Ledger:
 
     def _reply(self, machine: Machine, packet: bytes) -> None:
         """An administration acknowledgment came to the source of a message."""
-        reply = decode_packet(packet)
-        assert isinstance(reply, UserMessage)
+        reply = decode_message(packet)
         message = self.messages.get(reply.properties.correlation_id)
         message_class = reply.properties.message_class
         self.tally["administration acknowledgment"] += 1
@@ -242,8 +240,7 @@ class Ledger:
         """A node has something of its own to send; if it is a FinalAck, it is as good as said."""
         if not acknowledges(packet):
             return
-        ack = decode_packet(packet)
-        assert isinstance(ack, UserMessage)
+        ack = decode_message(packet)
         body = acknowledgment_in(ack)
         message = (
             self.messages.get(identity(body.source_guid, body.message_id))
@@ -348,8 +345,7 @@ class Ledger:
 
     def _acknowledged(self, machine: Machine, packet: bytes) -> None:
         """An OrderAck of a node's own leaves it."""
-        message = decode_packet(packet)
-        assert isinstance(message, UserMessage)
+        message = decode_message(packet)
         body = acknowledgment_in(message)
         if isinstance(body, OrderAckBody):
             self.tally["order ack"] += 1
