@@ -200,7 +200,8 @@ class FailingSystem:
         failing_count: how many fail then, one after the other.
         number: the errno with which they do.
         written_share: how much of a write that fails is written all the same.
-        failed: the calls that failed.
+        made: all calls.
+        failed: those that failed.
     """
 
     CALLS = ("open", "pwritev", "fdatasync", "fsync", "ftruncate")
@@ -210,12 +211,14 @@ class FailingSystem:
         self.failing_count = 0
         self.number = 0
         self.written_share = 0.0
+        self.made: list[str] = []
         self.failed: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(os, name)
 
         def failing(*arguments: Any) -> Any:
+            self.made.append(name)
             self.calls_left -= 1
             if self.calls_left >= 0 or len(self.failed) >= self.failing_count:
                 return call(*arguments)
@@ -302,6 +305,17 @@ def test_of_a_record_that_found_no_room_nothing_is_left_behind_those_that_did(tm
         shutil.copytree(tmp_path, tmp_path / "copy")
     with Store(tmp_path / "copy" / "a.sqlite", NODE) as left:
         assert numbers(left) == [*range(2, 12)]
+
+
+def test_who_hears_that_the_disk_is_full_hears_it_once_nothing_of_the_batch_is_on_it(tmp_path: Path) -> None:
+    """It may be there as a whole; were that not cut off for good, a power loss would bring back what was refused."""
+    with failing_system() as system, Store(tmp_path / "a.sqlite", NODE) as store:
+        store.commit(Writes(queues=QUEUES))
+        system.failing_count, system.number, system.written_share = 1, errno.ENOSPC, 1.0
+        system.made.clear()
+        assert "the disk is full" in outcome(store, Writes(messages=[one(1)]))
+        assert system.made == ["pwritev", "ftruncate", "fdatasync"]
+        assert numbers(store) == []
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
