@@ -113,8 +113,6 @@ class Neighbour:
         queues = self._queues.setdefault(queue.name, [])
         queues.append(queue)
         queues.sort(key=PRIORITY, reverse=True)
-        if queue.count:
-            self.wake(queue)
 
     def wake(self, queue: OutgoingQueue) -> None:
         """A queue has something to send, or to read: its destination gets a turn, behind those that wait for theirs.

@@ -81,7 +81,7 @@ class Neighbours:
         neighbour.add(queue)
         self._by_queue[queue.queue] = neighbour
         if queue.count:
-            self._awake[neighbour] = None
+            self.wake(queue)
 
     def wake(self, queue: OutgoingQueue) -> None:
         """A queue has something to send, or to read."""

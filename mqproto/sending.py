@@ -25,7 +25,8 @@ from mqproto.moment import Moment
 from mqproto.outbound import TRANSACTION_LIMIT, Outbound
 from mqproto.pending import PendingWrites
 from mqproto.waypoints import OFF, Waypoints
-from mqproto.wire import INFINITE, MessageClass, TransactionHeader, TxSequenceId, encode_packet, user_message
+from mqproto.wire import MessageClass, TransactionHeader, TxSequenceId, encode_packet, user_message
+from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
 from mqproto.wire.guid import Guid
 from mqproto.wire.stamp import Stamp, place_bytes
 
@@ -60,15 +61,6 @@ class Run(NamedTuple):
         """What of their packets their application decides, about."""
         first, *others = self.drafts
         return first.size_bytes * len(self.drafts) + sum(len(each.body) - len(first.body) for each in others)
-
-    def reach_deadline_s(self, sent_s: int) -> int | None:
-        """The last second, UTC, at which they may still be on their way; None if any will do.
-
-        [MS-MQQB] 3.1.7.1.2, [MS-MQMQ] 2.2.18.1.6
-        """
-        return _deadline_s(
-            sent_s, min(self.example.time_to_reach_queue_s, self.example.time_to_be_received_s)
-        )
 
 
 def in_runs(messages: Iterable[tuple[Destination, Draft]]) -> Iterator[Run]:
@@ -185,9 +177,9 @@ class Sending:
         else:
             stamp, sent_s = self._stamp(run), now.utc_s
             queue = self._outbound.towards(run.destination, run.example.priority)
-            expires_s = run.reach_deadline_s(sent_s)
             for draft, message_id in zip(run.drafts, ordinals, strict=True):
                 packet = stamp.packet(draft.body, draft.label, draft.correlation_id, sent_s, message_id)
+                expires_s = reach_deadline_s(packet)
                 self._waypoints.accepted(packet, run.destination.name)
                 self._outbound.put(
                     queue, packet, message_id, recoverable=draft.recoverable, expires_s=expires_s
@@ -204,11 +196,11 @@ class Sending:
             self._outbound.final_queue_of(sequence)
             sequence.final_asked = True
         stamp, sent_s = self._stamp(run), now.utc_s
-        expires_s = run.reach_deadline_s(sent_s)
         identifier, number, previous = sequence.number_next()
         for draft, message_id, word in zip(run.drafts, ordinals, flags, strict=True):
             place = place_bytes(word, identifier, number, previous)
             packet = stamp.packet(draft.body, draft.label, draft.correlation_id, sent_s, message_id, place)
+            expires_s = reach_deadline_s(packet)
             self._waypoints.accepted(packet, destination.name)
             self._outbound.put(
                 sequence, packet, message_id, recoverable=True, final_ack=final_ack, expires_s=expires_s
@@ -222,13 +214,13 @@ class Sending:
         """The destination is ours: no session, no sequence, straight into the queue."""
         queue, example = self._here(run.destination), run.example
         stamp, sent_s = self._stamp(run), now.utc_s
-        expires_s = _deadline_s(sent_s, example.time_to_be_received_s)
         reports = example.acknowledgments or (example.journal_positive and not example.transactional)
         for draft, message_id, word in zip(run.drafts, ordinals, flags, strict=True):
             place = b""
             if draft.transactional:
                 place = place_bytes(word, TxSequenceId(ordinal=1, time_stamp=0), max(message_id, 1), 0)
             packet = stamp.packet(draft.body, draft.label, draft.correlation_id, sent_s, message_id, place)
+            expires_s = receive_deadline_s(packet)
             self._waypoints.accepted(packet, run.destination.name)
             queue.insert(
                 packet,
@@ -304,11 +296,6 @@ def transaction_flags(drafts: Sequence[Draft], ordinals: Sequence[int], *, toget
             | (ordinals[first] & IDENTIFIER.limit) << IDENTIFIER.first
         )
     return flags
-
-
-def _deadline_s(sent_s: int, time_s: int) -> int | None:
-    """The end of a time that counts from SentTime; None if it never ends."""
-    return None if time_s == INFINITE else sent_s + time_s
 
 
 def _body_bytes(draft: Draft) -> int:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from mqproto.arrivals import Arrivals
 from mqproto.configuration import Settings
@@ -240,50 +239,46 @@ def _outgoing(
         state = "connected" if neighbour.session.is_open else "connecting"
     waiting = sum(lane.count for lane in lanes)
     sent = sum(len(in_flight.get(lane, ())) for lane in lanes)
-    if isinstance(queue, OutgoingSequence):
-        progress = _progress(queue)
-    else:
-        progress = {
-            "sequence": False,
-            "unsent": waiting - sent,
-            "last_ack": 0,
-            "resent": 0,
-            "resend_at_ms": None,
-        }
-    return OutgoingStatus(
+    status = OutgoingStatus(
         name=queue.name,
+        sequence=False,
         waiting=waiting,
         next_hop=str(neighbour.hop) if neighbour else "",
         state=state,
         last_failure=neighbour.last_failure if neighbour and not neighbour.connected else "",
+        last_ack=0,
+        resent=0,
+        resend_at_ms=None,
         next_hops=[str(hop) for hop in neighbour.hops] if neighbour else [],
         retry_at_ms=neighbours.retry_at_ms(neighbour) if neighbour else None,
         history=neighbour.history.attempts() if neighbour else [],
         failing_since_s=neighbour.failing_since_s if neighbour else None,
         next_manager=guid_text(neighbour.hop.manager) if neighbour and neighbour.hop.manager else "",
+        unsent=waiting - sent,
         in_flight=sent,
-        **progress,
     )
+    return _with_sequence(status, queue) if isinstance(queue, OutgoingSequence) else status
 
 
-def _progress(sequence: OutgoingSequence) -> dict[str, Any]:
-    """OutgoingTransferInfo, by the names that an OutgoingStatus has for it.  [MS-MQDMPR] 3.1.1.4"""
+def _with_sequence(status: OutgoingStatus, sequence: OutgoingSequence) -> OutgoingStatus:
+    """OutgoingTransferInfo.  [MS-MQDMPR] 3.1.1.4"""
     unacked = sequence.unacked_count
-    return {
-        "sequence": True,
-        "unsent": sequence.count - unacked,
-        "last_ack": sequence.last_ack,
-        "resent": sequence.resend_count,
-        "resend_at_ms": sequence.resend_at_ms,
-        "resend_interval_ms": sequence.resend_interval_ms,
-        "resend_attempt": sequence.resend_interval_index,
-        "last_ack_s": sequence.time_of_last_ack_s if sequence.last_ack_count else None,
-        "last_ack_count": sequence.last_ack_count,
-        "first_unacked": sequence.first_number if unacked else 0,
-        "last_unacked": sequence.last_sent_number if unacked else 0,
-        "unacked": unacked,
-        "next_number": sequence.next_number,
-    }
+    return replace(
+        status,
+        sequence=True,
+        unsent=status.waiting - unacked,
+        last_ack=sequence.last_ack,
+        resent=sequence.resend_count,
+        resend_at_ms=sequence.resend_at_ms,
+        resend_interval_ms=sequence.resend_interval_ms,
+        resend_attempt=sequence.resend_interval_index,
+        last_ack_s=sequence.time_of_last_ack_s if sequence.last_ack_count else None,
+        last_ack_count=sequence.last_ack_count,
+        first_unacked=sequence.first_number if unacked else 0,
+        last_unacked=sequence.last_sent_number if unacked else 0,
+        unacked=unacked,
+        next_number=sequence.next_number,
+    )
 
 
 def _incoming(sequence: IncomingSequence, key: SequenceKey, queue: str, identity: Guid) -> IncomingStatus:

@@ -1,4 +1,4 @@
-"""A node's disk in memory, under the contract of storage.py: what is committed is there, and what is not is not.
+"""A node's disk in memory, under the contract of simulator/storage: what is committed is there, and what is not is not.
 
 `begin` takes a transaction and `flush` makes it last; `commit` is both. A crash between the two leaves either all of
 it or nothing, whichever the caller says. Unit tests and simulated worlds run on this store; a property test holds it

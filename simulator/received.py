@@ -84,7 +84,7 @@ class ReceivedMessage:
     @property
     def source(self) -> Guid:
         """The queue manager that sent it first."""
-        return self.record.user.source_queue_manager
+        return self.id.manager
 
     @property
     def sent_time(self) -> datetime:

@@ -117,16 +117,6 @@ def test_a_turn_passes_while_what_comes_next_is_to_be_read() -> None:
     assert way.send_all() == ["a", "a"]
 
 
-def test_a_queue_that_was_there_before_is_awake_if_it_has_messages() -> None:
-    way = Way()
-    way.queue("a")
-    assert (way.neighbour.next_queue(), way.neighbour.has_messages) == (None, False)
-    neighbour = Neighbour(way.neighbour.hops)
-    way.put("a")
-    neighbour.add(way.queue("a"))
-    assert neighbour.next_queue() is way.queue("a")
-
-
 def test_a_paused_queue_has_no_turn_until_it_is_woken() -> None:
     way = Way()
     way.put("a", messages=2)

@@ -158,12 +158,20 @@ def identifier_of(packet: bytes) -> tuple[Guid, int]:
     return Guid(packet[_SOURCE_AT : _SOURCE_AT + 16]), ordinal
 
 
+def variable_part(packet: bytes) -> tuple[int, int, int, int]:
+    """Where Label, ExtensionData and MessageBody begin in a UserMessage, and where that ends.  [MS-MQMQ] 2.2.19.3"""
+    at = properties_offset(packet)
+    label_length, body_size, extension_size = _lengths.unpack_from(packet, at)
+    label = at + _LABEL_AT
+    extension = label + 2 * label_length
+    body = extension + extension_size
+    return label, extension, body, body + body_size
+
+
 def body_of(packet: bytes) -> bytes:
     """MessageBody of a UserMessage.  [MS-MQMQ] 2.2.19.3"""
-    at = properties_offset(packet)
-    label_length, size, extension_size = _lengths.unpack_from(packet, at)
-    at += _LABEL_AT + 2 * label_length + extension_size
-    return packet[at : at + size]
+    _, _, body, end = variable_part(packet)
+    return packet[body:end]
 
 
 def acknowledges(packet: bytes) -> bool:

@@ -12,19 +12,16 @@ from typing import Final
 
 from mqproto.errors import UsageError
 from mqproto.wire.base import MAXIMUM_PACKET_SIZE, base_header
-from mqproto.wire.codec import properties_offset, transaction_offset
+from mqproto.wire.codec import transaction_offset
+from mqproto.wire.glance import variable_part
 from mqproto.wire.properties import LONGEST_LABEL, message_properties_header
 from mqproto.wire.transaction import TxSequenceId, transaction_header
 from mqproto.wire.user import user_header
 
 _byte = struct.Struct("<B")
 _number = struct.Struct("<I")
-_sizes = struct.Struct("<II")
-_sent = struct.Struct("<II")
+_numbers = struct.Struct("<II")
 _place = struct.Struct("<IIIII")
-_lengths = struct.Struct(
-    message_properties_header.struct_format("label_length", "message_size", "extension_size")
-)
 
 _PACKET_SIZE: Final = base_header.offset_of("packet_size")
 _SENT: Final = base_header.sizeof() + user_header.offset_of("sent_time_s")
@@ -61,12 +58,9 @@ class Stamp:
     """
 
     def __init__(self, packet: bytes) -> None:
-        properties = properties_offset(packet)
-        label_length, message_size, extension_size = _lengths.unpack_from(packet, properties)
-        label = properties + _LABEL
-        extension = label + 2 * label_length
-        body = extension + extension_size
-        self._without_label = body - 2 * label_length
+        label, extension, body, end = variable_part(packet)
+        properties = label - _LABEL
+        self._without_label = body - (extension - label)
         place = transaction_offset(packet)
         after_place = place + _place.size
         if place < 0:
@@ -74,16 +68,15 @@ class Stamp:
         sizes = properties + _SIZES
         self._to_size = packet[:_PACKET_SIZE]
         self._to_sent = packet[_PACKET_SIZE + _number.size : _SENT]
-        self._to_place = packet[_SENT + _sent.size : place]
+        self._to_place = packet[_SENT + _numbers.size : place]
         correlation = properties + _CORRELATION
         self._to_label_length = packet[after_place : properties + _LABEL_LENGTH]
         self._to_correlation = packet[properties + _LABEL_LENGTH + 1 : correlation]
         self._to_sizes = packet[correlation + _CORRELATION_BYTES : sizes]
-        self._to_label = packet[sizes + _sizes.size : label]
+        self._to_label = packet[sizes + _numbers.size : label]
         self._extension = packet[extension:body]
         # Whatever follows the body begins on a 4-byte boundary, so it does not depend on where.
-        body += message_size
-        self._to_end = packet[body + -body % 4 :]
+        self._to_end = packet[end + -end % 4 :]
         self._set("", bytes(_CORRELATION_BYTES))
 
     def _set(self, label: str, correlation_id: bytes) -> None:
@@ -134,11 +127,11 @@ class Stamp:
                 self._to_size,
                 _number.pack(size),
                 self._to_sent,
-                _sent.pack(sent_time_s, message_id),
+                _numbers.pack(sent_time_s, message_id),
                 self._to_place,
                 place,
                 self._after_place,
-                _sizes.pack(body_bytes, body_bytes),
+                _numbers.pack(body_bytes, body_bytes),
                 self._after_sizes,
                 body,
                 bytes(padding),

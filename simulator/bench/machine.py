@@ -46,8 +46,11 @@ def machine() -> dict[str, str]:
 
 
 def _reading_us() -> float:
-    """How fast this Python is. One version takes a third longer than itself if it was compiled without the profile of a
-    typical run (PGO), and not every build says whether it was."""
+    """How fast this Python is.
+
+    One version takes up to a quarter longer than itself if it was compiled without the profile of a typical run (PGO),
+    and not every build says whether it was.
+    """
     packet = encode_packet(example())
     rounds = timeit.repeat(
         lambda: byhand.parse(packet), repeat=READ_ROUNDS, number=READS, timer=time.process_time
