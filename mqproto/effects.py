@@ -251,7 +251,9 @@ class ReadBy(Enum):
 class ReadPage(NamedTuple):
     """Asks for a queue's messages after a position, in order of position, as many as fit both limits but at least one.
 
-    The answer is `QueueManager.loaded(page, rows)` with rows of (position, packet, final_ack).
+    The answer is `QueueManager.loaded(page, rows)` with rows of (position, packet, final_ack). It is a prefix of what
+    the store has there: no message is left out for being too large while one behind it is in, for the queue goes on
+    behind the last. None at all says that there is nothing.
     """
 
     queue: int
@@ -262,12 +264,13 @@ class ReadPage(NamedTuple):
 
 
 class ReadExpired(NamedTuple):
-    """Asks for the messages with the lowest `expires_s`, in that order, at most so many.
+    """Asks for the messages with the lowest `expires_s`, in that order, as many as fit both limits but at least one.
 
     The answer is `QueueManager.loaded(page, rows)` with rows of (key, packet, final_ack).
     """
 
     limit_messages: int
+    limit_bytes: int
 
 
 class Waiting(NamedTuple):

@@ -18,7 +18,8 @@ from mqproto.wire import MessageClass
 from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
 
 PAGE: Final = 256
-"""How many messages are read at a time."""
+PAGE_BYTES: Final = 4 * 2**20
+"""How many messages are read at a time, and what they may take: more only if it is a single one."""
 LONGEST_WAIT_S: Final = 60
 """After so long the clock is looked at again: it may have been set."""
 
@@ -86,7 +87,7 @@ class Expiration:
     def pages(self) -> list[ReadExpired]:
         """What to ask the store; it goes after all other pages, for it is answered by what these leave on disk."""
         read, self._read = self._read, False
-        return [ReadExpired(PAGE)] if read else []
+        return [ReadExpired(PAGE, PAGE_BYTES)] if read else []
 
     def loaded(self, rows: list[tuple[int, bytes, bool]], now: Moment) -> None:
         """The messages in the store with the earliest deadlines."""
@@ -111,6 +112,6 @@ class Expiration:
                 self._writes.later.lasting.append(key)
                 self.expect(now.utc_s, now)
         else:
-            self._read = len(rows) == PAGE
+            self._read = bool(rows)  # All of these were over, so there may be more.
         if self._read:
             self._writes.force()

@@ -30,6 +30,7 @@ from mqproto.effects import (
     message_key,
 )
 from mqproto.wire.guid import Guid
+from simulator.storage.pages import fitting
 from simulator.storeerrors import ADVICE, StoreError
 from simulator.tables import LAST_POSITION
 
@@ -229,20 +230,15 @@ class Disk:
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
         """The messages asked for, as (position, packet, final_ack); those that expire have their key in front."""
         if isinstance(page, ReadExpired):
-            return [self._with_key(key) for _, key in self._expiring[: page.limit_messages]]
+            expiring = (self._with_key(key) for _, key in self._expiring)
+            return fitting(expiring, page.limit_messages, page.limit_bytes)
         shelf = self._shelves.get(page.queue)
         if shelf is None:
             return []
-        rows: list[tuple[int, bytes, bool]] = []
-        size_bytes = 0
         begin = bisect_right(shelf.positions, page.after)
-        for position in islice(shelf.positions, begin, begin + max(1, page.limit_messages)):
-            row = shelf.rows[position]
-            size_bytes += len(row.packet)
-            if rows and size_bytes > page.limit_bytes:
-                break
-            rows.append((position, row.packet, row.final_ack))
-        return rows
+        following = map(shelf.rows.__getitem__, islice(shelf.positions, begin, None))
+        rows = ((row.key & LAST_POSITION, row.packet, row.final_ack) for row in following)
+        return fitting(rows, page.limit_messages, page.limit_bytes)
 
     def _with_key(self, key: int) -> tuple[int, bytes, bool]:
         row = self._shelves[key >> POSITION_BITS].rows[key & LAST_POSITION]

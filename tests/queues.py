@@ -212,7 +212,7 @@ class Hosted(Alone):
 
     def let_go_on_disk(self) -> None:
         """What is on disk alone and over leaves."""
-        for key, packet, _ in self.store.read(ReadExpired(1_000)):
+        for key, packet, _ in self.store.read(ReadExpired(1_000, 2**40)):
             [lane] = [lane for lane in self.queue.lanes if lane.queue == key >> 40]
             args = self.now, self.writes, self.endings
             self.queue.let_go_on_disk(lane, key - lane.key(0), packet, *args)
@@ -312,7 +312,7 @@ class Carrier(Alone):
         packets = self.queue.expired(self.now, self.writes)
         self.commit_all()
         low = message_key(QUEUE, 0)
-        for key, packet, _ in self.store.read(ReadExpired(1_000)):
+        for key, packet, _ in self.store.read(ReadExpired(1_000, 2**40)):
             if self.queue.expired_on_disk(key - low, packet, self.now, self.writes):
                 packets.append(packet)
         self.commit_all()
@@ -423,7 +423,7 @@ class Sender(Alone):
         self.writes.force()
         super().commit()  # The store answers before pages bring anything new into memory.
         low = message_key(QUEUE, 0)
-        for key, packet, _ in self.store.read(ReadExpired(1_000)):
+        for key, packet, _ in self.store.read(ReadExpired(1_000, 2**40)):
             if self.sequence.expired_on_disk(key - low, packet, self.now, self.writes):
                 packets.append(packet)
         self.commit_all()

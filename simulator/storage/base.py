@@ -21,6 +21,7 @@ from mqproto.effects import (
     QueueRow,
 )
 from mqproto.wire.guid import Guid, guid_text
+from simulator.storage.pages import Row
 from simulator.storage.recent import Recent, RecentStates, Size, runs
 from simulator.storeerrors import ADVICE, StoreError, primary_code
 from simulator.tables import (
@@ -254,28 +255,17 @@ class Tables:
             for key, packet, message_id, final_ack, expires_s in self.db.execute(found, (first, last))
         ]
 
-    def page(
-        self, first: int, last: int, limit: int, limit_bytes: int, gone: Container[int]
-    ) -> list[tuple[int, bytes, bool]]:
-        """Of the messages with keys from first to last, in order, as many as fit both limits but at least one.
+    def waiting(self, first: int, last: int, gone: Container[int]) -> Generator[Row]:
+        """The messages with keys from first to last, in order, read one by one. Close the iterator.
 
         Args:
             gone: keys of messages that are left out.
         """
-        rows: list[tuple[int, bytes, bool]] = []
-        size_bytes = 0
         found = "SELECT key, packet, final_ack FROM message WHERE key BETWEEN ? AND ? ORDER BY key"
         with closing(self.db.execute(found, (first, last))) as cursor:
             for key, packet, final_ack in cursor:
-                if key in gone:
-                    continue
-                size_bytes += len(packet)
-                if rows and size_bytes > limit_bytes:
-                    break
-                rows.append((key, packet, bool(final_ack)))
-                if len(rows) >= limit:
-                    break
-        return rows
+                if key not in gone:
+                    yield key, packet, bool(final_ack)
 
     def expiring(self) -> Generator[tuple[int, int]]:
         """`expires_s` and key of the messages that have one, in order. Close the iterator."""

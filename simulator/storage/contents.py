@@ -5,10 +5,10 @@ from __future__ import annotations
 import heapq
 from contextlib import closing
 from dataclasses import replace
-from itertools import accumulate, islice, takewhile
 
-from mqproto.effects import POSITION_BITS, MessageRow, QueueKind, QueueRow, ReadPage, Writes, message_key
+from mqproto.effects import POSITION_BITS, MessageRow, QueueKind, QueueRow, ReadExpired, ReadPage, Writes, message_key
 from simulator.storage.base import Tables
+from simulator.storage.pages import Row, fitting
 from simulator.storage.recent import Recent, Size, in_order, joined
 from simulator.tables import keys_of
 
@@ -47,22 +47,21 @@ class Contents:
         }
         return {name: count for name, count in waiting.items() if count}
 
-    def page(self, page: ReadPage) -> list[tuple[int, bytes, bool]]:
-        """The messages that are asked for, as (key, packet, final_ack)."""
+    def page(self, page: ReadPage) -> list[Row]:
+        """The messages that are asked for, as (key, packet, final_ack).
+
+        Log and tables are merged before anything is cut: behind a message that the tables have, and that does not fit,
+        a smaller one of the log would.
+        """
         first, (_, last) = message_key(page.queue, page.after + 1), keys_of(page.queue)
         limit = max(1, page.limit_messages)
-        stored = []
-        if self._tables.may_have(first):
-            stored = self._tables.page(first, last, limit, page.limit_bytes, self._recent.gone)
         recent = [
             (row.key, row.packet, row.final_ack) for row in self._recent.messages.between(first, last, limit)
         ]
-        if not recent:
-            return stored
-        rows = sorted([*stored, *recent])[:limit] if stored else recent
-        ends = accumulate(len(packet) for _, packet, _ in rows)
-        fitting = sum(1 for _ in takewhile(lambda end: end <= page.limit_bytes, ends))
-        return rows[: max(1, fitting)]
+        if not self._tables.may_have(first):
+            return fitting(recent, limit, page.limit_bytes)
+        with closing(self._tables.waiting(first, last, self._recent.gone)) as stored:
+            return fitting(heapq.merge(stored, recent), limit, page.limit_bytes)
 
     def between(self, first: int, last: int, *, finals: bool = False) -> list[MessageRow]:
         """The messages of a queue with keys from first to last, in order; all, or those with `final_ack`."""
@@ -74,15 +73,16 @@ class Contents:
             rows = sorted([*(row for row in stored if row.key not in gone), *rows])
         return rows
 
-    def expired(self, limit: int) -> list[tuple[int, bytes, bool]]:
-        """The messages that expire first, at most so many, as (key, packet, final_ack)."""
+    def expired(self, page: ReadExpired) -> list[Row]:
+        """The messages that expire first, as (key, packet, final_ack)."""
         gone, lasting = self._recent.gone, self._recent.lasting
         with closing(self._tables.expiring()) as found:
             stored = (each for each in found if each[1] not in gone and each[1] not in lasting)
-            merged = heapq.merge(stored, self._recent.messages.expiring(limit))
-            keys = [key for _, key in islice(merged, limit)]
-        rows = [row for key in keys for row in self.between(key, key)]
-        return [(row.key, row.packet, row.final_ack) for row in rows]
+            recent = self._recent.messages.expiring(page.limit_messages)
+            rows = (row for _, key in heapq.merge(stored, recent) for row in self.between(key, key))
+            return fitting(
+                ((row.key, row.packet, row.final_ack) for row in rows), page.limit_messages, page.limit_bytes
+            )
 
     def resolved(self, writes: Writes) -> tuple[Writes, dict[int, Size]]:
         """The same without `finals` and `moves`, and which messages it removes that the tables have.

@@ -167,7 +167,7 @@ class Store:
         """
         with explained(self.path):
             if isinstance(page, ReadExpired):
-                return self._contents.expired(page.limit_messages)
+                return self._contents.expired(page)
             return [
                 (key & LAST_POSITION, packet, final_ack)
                 for key, packet, final_ack in self._contents.page(page)

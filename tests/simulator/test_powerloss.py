@@ -64,7 +64,7 @@ def content(store: Store | Disk) -> Content:
     state.outgoing.sort()
     state.incoming.sort()
     pages = [ReadPage(queue.queue, 0, 100_000, 2**40, ReadBy.WINDOW) for queue in state.queues]
-    return state, [*map(store.read, pages), store.read(ReadExpired(100_000))]
+    return state, [*map(store.read, pages), store.read(ReadExpired(100_000, 2**40))]
 
 
 def history(seed: int) -> list[Content]:

@@ -519,7 +519,7 @@ def test_a_message_whose_outcome_is_not_known_here_waits_for_it_if_it_asked_for_
     assert sender.kept_on_disk() == [2]
     waits = final_ack and not decided
     assert (message_key(FINAL, 1_001) in sender.store.messages) is waits
-    assert sender.store.read(ReadExpired(9)) == []
+    assert sender.store.read(ReadExpired(9, 2**40)) == []
 
 
 def test_a_message_that_is_deleted_goes_whether_or_not_it_was_sent_and_only_once() -> None:

@@ -40,7 +40,7 @@ QUEUES = [
     QueueRow(ORDER, QueueKind.ORDER, "order_queue$"),
 ]
 FINAL_NAME: Final = "invoices, acknowledged"
-EVERYTHING = ReadExpired(10_000)
+EVERYTHING = ReadExpired(10_000, 2**40)
 
 
 def one(

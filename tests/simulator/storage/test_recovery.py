@@ -125,7 +125,7 @@ def test_what_a_process_leaves_that_is_killed_after_any_commit_is_what_was_commi
                     assert left.read(EVERYTHING) == model.read(EVERYTHING)
                 shutil.rmtree(copy)
                 assert store.read(EVERYTHING) == model.read(EVERYTHING)
-                assert store.read(ReadExpired(3)) == model.read(ReadExpired(3))
+                assert store.read(ReadExpired(3, 2**40)) == model.read(ReadExpired(3, 2**40))
                 assert store.size_bytes == model.size_bytes
 
 
