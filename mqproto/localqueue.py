@@ -370,6 +370,7 @@ class LocalQueue:
         message = Waiting(position, packet, final_ack=False, stored=True)
         if not lane.window.read_through < position <= lane.window.last or not self._is_over(message, now):
             return False
+        lane.window.forget_on_disk(position)
         self._end([Handed(lane, message)], MessageClass.NACK_RECEIVE_TIMEOUT, writes, endings)
         return True
 

@@ -30,16 +30,21 @@ POSITION: Final = attrgetter("position")
 
 
 class QueueWindow:
-    """The messages of one queue that are next, in order, and the knowledge of whether more are on disk.
+    """The messages of one queue that are next, in order, and the knowledge of how many more are on disk.
 
-    Everything up to `read_through` that has not left the queue is in memory; everything after it, up to `last`, is
-    in the store alone.
+    Everything up to `read_through` that has not left the queue is in memory, or was handed on from here; everything
+    after it, up to `last`, is in the store alone. Those are counted, so a page that leaves one out is noticed as soon
+    as all seems to be read.
     """
 
-    def __init__(self, queue: int, settings: Settings, *, read_through: int = 0, last: int = 0) -> None:
+    def __init__(
+        self, queue: int, settings: Settings, *, read_through: int = 0, last: int = 0, on_disk: int = 0
+    ) -> None:
         self.queue = queue
         self.read_through = read_through
         self.last = last
+        self.on_disk = on_disk
+        """How many messages the store alone has."""
         self._limit = settings.resident_messages
         self._limit_bytes = settings.resident_bytes
         self._ready: deque[Waiting] = deque()
@@ -81,6 +86,8 @@ class QueueWindow:
             self._ready.append(message)
             self._bytes += len(message.packet)
             self.read_through = message.position
+        else:
+            self.on_disk += 1
         self.last = message.position
 
     def pop(self) -> Waiting:
@@ -105,11 +112,23 @@ class QueueWindow:
         else:
             self._ready.extendleft(reversed(back))
 
-    def forget_through(self, position: int) -> None:
-        """The messages up to a position leave the queue without a use."""
+    def forget_through(self, position: int, on_disk: int) -> None:
+        """The messages up to a position leave the queue without a use.
+
+        Args:
+            on_disk: how many of them the store alone has.
+        """
         while self._ready and self._ready[0].position <= position:
             self.pop()
         self.read_through = max(self.read_through, min(position, self.last))
+        self.on_disk -= on_disk
+        self._check()
+
+    def forget_on_disk(self, position: int) -> None:
+        """A message leaves the queue that is not in memory; perhaps it was handed on from here."""
+        if position > self.read_through:
+            self.on_disk -= 1
+            assert self.on_disk >= 0, f"message {position} of queue {self.queue} has left it before"
 
     def forget(self, position: int) -> Waiting | None:
         """One message leaves the queue without a use; None if it is not in memory."""
@@ -138,6 +157,9 @@ class QueueWindow:
 
         Returns:
             The first of their deadlines; None if none has one.
+
+        Raises:
+            AssertionError: the page has left out a message that is in the store.
         """
         asked_last, self._reading = self._reading, None
         assert asked_last is not None, "no page was asked for"
@@ -151,9 +173,16 @@ class QueueWindow:
                 self._ready.append(Waiting(position, packet, final_ack, True, expires_s))
                 self._bytes += len(packet)
                 self.read_through = position
+                self.on_disk -= 1
         if not found:
             self.read_through = max(self.read_through, asked_last)
+        self._check()
         return first_s
+
+    def _check(self) -> None:
+        """No message is in the store and in nobody's hands: what was passed over would only come after a restart."""
+        left_out = self.on_disk if self.complete else min(self.on_disk, 0)
+        assert not left_out, f"queue {self.queue} is read to its end, and {left_out} of its messages are not"
 
 
 class Lane:
@@ -180,8 +209,8 @@ class Lane:
         self.first_key = message_key(queue, 0)
         """The store's key of a message is this and its position."""
         self.registered = stored is not None
-        first, last = (stored.first, stored.last) if stored else (0, 0)
-        self.window = QueueWindow(queue, settings, read_through=max(first - 1, 0), last=last)
+        first, last, count = (stored.first, stored.last, stored.message_count) if stored else (0, 0, 0)
+        self.window = QueueWindow(queue, settings, read_through=max(first - 1, 0), last=last, on_disk=count)
         self._last = last
         self.loaded_through = last
         """Messages up to this position were there when the store was opened."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -75,14 +76,16 @@ class AWindowAgainstAList(RuleBasedStateMachine):
         # A page that was read before a withdrawal may bring the message back; the queue itself sees to that.
         if self.page is None or all(row[0] != position for row in self.page[1]):
             self.waiting.remove(position)
-            self.window.forget(position)
+            if self.window.forget(position) is None:
+                self.window.forget_on_disk(position)
             self.remove(position)
 
     @precondition(lambda self: self.waiting)
     @rule(data=st.data())
     def all_up_to_one_are_withdrawn(self, data: st.DataObject) -> None:
         position = data.draw(st.sampled_from(self.waiting))
-        self.window.forget_through(position)
+        on_disk = [other for other in self.waiting if self.window.read_through < other <= position]
+        self.window.forget_through(position, len(on_disk))
         for other in [p for p in self.waiting if p <= position]:
             self.remove(other)
         self.waiting = [p for p in self.waiting if p > position]
@@ -114,6 +117,7 @@ class AWindowAgainstAList(RuleBasedStateMachine):
         if self.window.complete:
             assert unseen == []
         assert all(position > self.window.read_through for position in unseen)
+        assert self.window.on_disk == len(unseen)
 
     @invariant()
     def the_sum_of_bytes_is_right(self) -> None:
@@ -148,7 +152,7 @@ def test_memory_is_bounded_by_count_and_by_bytes() -> None:
 
 
 def test_a_page_asks_for_half_of_the_window_and_only_when_half_of_it_is_free() -> None:
-    window = QueueWindow(QUEUE, SETTINGS, last=9)
+    window = QueueWindow(QUEUE, SETTINGS, last=9, on_disk=9)
     assert window.wanted() == ReadPage(QUEUE, 0, 2, 50, ReadBy.WINDOW)
     assert window.wanted() is None, "it is on its way"
     window.loaded([(1, b"x", False), (2, b"x", False)], no_deadline)
@@ -164,6 +168,24 @@ def test_an_empty_page_tells_only_of_what_was_there_when_it_was_asked_for() -> N
     window.append(Waiting(3, b"x", False, stored=True))
     window.loaded([], no_deadline)
     assert window.wanted() == ReadPage(QUEUE, 2, 2, 50, ReadBy.WINDOW)
+
+
+@pytest.mark.parametrize("pages", [[[1, 2], [4, 5]], [[1, 2], []], [[]], [[5]], [[1, 3], [4, 5], []]])
+def test_a_window_that_seems_to_be_read_to_its_end_though_the_store_has_more_says_so(
+    pages: list[list[int]],
+) -> None:
+    window = QueueWindow(QUEUE, SETTINGS, last=5, on_disk=5)
+
+    def read_all() -> None:
+        for page in pages:
+            assert window.wanted() is not None
+            window.loaded([(position, b"x", False) for position in page], no_deadline)
+            window.take(len(page))
+
+    with pytest.raises(
+        AssertionError, match=r"queue 5 is read to its end, and [1-5] of its messages are not"
+    ):
+        read_all()
 
 
 # Lanes

@@ -106,6 +106,7 @@ class OutgoingQueue(Lane):
     def remove(self, message: Waiting, writes: PendingWrites) -> None:
         """A message that was never sent leaves the queue."""
         self.count -= 1
+        self.window.forget_on_disk(message.position)
         if message.stored:
             writes.now.remove(self.queue, message.position, message.position)
 

@@ -134,6 +134,13 @@ class OutgoingSequence(OutgoingQueue):
         """OutgoingTxSequenceNumber."""
         return self._last - self.base + 1
 
+    def _count_kept(self, after: int, last: int) -> int:
+        """How many messages with numbers above one and up to another still wait for their OrderAck."""
+        after = max(after, self.last_ack)
+        if after >= last:
+            return 0
+        return last - after - (self._holes.count_through(last) - self._holes.count_through(after))
+
     def is_kept(self, position: int) -> bool:
         """Whether the message at a position still waits for its OrderAck."""
         number = position - self.base
@@ -230,11 +237,12 @@ class OutgoingSequence(OutgoingQueue):
             first_key, last_key = message_key(self.queue, first), message_key(self.queue, last)
             writes.later.finals.append(FinalAckKept(first_key, last_key, self.final_queue))
         writes.later.remove(self.queue, first, last)
+        on_disk = self._count_kept(self.window.read_through - self.base, number)
         withdrawn = self._holes.drop_through(number)
         self.count -= number - self.last_ack - withdrawn
         self.last_ack = number
         self.saved_through = max(self.saved_through, last)
-        self.window.forget_through(last)
+        self.window.forget_through(last, on_disk)
         if last > self._resent_through:
             self._end_resend()  # More has arrived than was sent again: the first copies were only late.
         self.resend_interval_index = 0
@@ -256,7 +264,8 @@ class OutgoingSequence(OutgoingQueue):
         position = self.base + number
         self._holes.add(number, number)
         self.count -= 1
-        self.window.forget(position)
+        if self.window.forget(position) is None:
+            self.window.forget_on_disk(position)
         self._resends = deque(message for message in self._resends if message.position != position)
         if self.final_asked and not decided:
             key = self.key(position)
@@ -343,10 +352,12 @@ class OutgoingSequence(OutgoingQueue):
         if page.after != self._resend_after:
             return None  # What was to be resent has changed since: the page begins at the wrong place.
         through = self._resend_end
+        rows = [row for row in rows if row[0] <= through]
         for position, packet, final_ack in rows:
-            if position <= through and self.is_kept(position):
+            if self.is_kept(position):
                 self._resends.append(Waiting(position, packet, final_ack, stored=True))
-        self._resend_after = self._resends[-1].position if self._resends else max(self._resend_after, through)
+        # The page may have been cut by its size, so the next begins behind its last row, whether that is kept or not.
+        self._resend_after = rows[-1][0] if rows else max(self._resend_after, through)
         return None  # They were sent before: only their destination says what became of them.
 
     # The store
@@ -376,10 +387,13 @@ class OutgoingSequence(OutgoingQueue):
         self.saved_through = max(row.saved_through, row.base + row.last_ack)
         self._stored_ceiling = row.sent_ceiling
         self._sent_ceiling = min(row.sent_ceiling, self._last)
-        self.window = QueueWindow(
-            self.queue, self._settings, read_through=self.saved_through, last=self._last
-        )
         ends = [(row.base + row.last_ack + 1, first - 1), (last_kept + 1, self._last)]
         for low, high in [ends[0], *gaps, ends[1]] if self.count else []:
             if low <= high:
                 self._holes.add(low - row.base, high - row.base)
+        on_disk = (
+            self._count_kept(self.saved_through - self.base, self._last - self.base) if self.count else 0
+        )
+        self.window = QueueWindow(
+            self.queue, self._settings, read_through=self.saved_through, last=self._last, on_disk=on_disk
+        )
