@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from mqproto.effects import IncomingRow, MessageRow, OutcomeRow, OutgoingRow, Writes
+from mqproto.effects import POSITION_BITS, IncomingRow, MessageRow, OutcomeRow, OutgoingRow, Writes
 from mqproto.moment import Moment
 from mqproto.timers import Timer, Timers
 from mqproto.waypoints import OFF, Waypoints
@@ -65,6 +65,14 @@ class PendingWrites:
         if self._urgent:
             self._writes.outcomes |= outcomes
         return self._urgent
+
+    def leaving(self) -> dict[int, int]:
+        """By the number of a queue, how many messages at most the next commit removes from it."""
+        counts: dict[int, int] = {}
+        for first, last in self._writes.removals:
+            queue = first >> POSITION_BITS
+            counts[queue] = counts.get(queue, 0) + last - first + 1
+        return counts
 
     def force(self) -> None:
         """Write in this turn whatever there is."""

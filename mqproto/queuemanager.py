@@ -446,6 +446,15 @@ class QueueManager:
         """What `status` counts, for who asks often: it costs a fraction of all that is for people."""
         return counts(self._outbound, self._sequences.values(), self._arrivals, self._history, self._outcomes)
 
+    def leaving(self) -> dict[str, int]:
+        """How many messages at most the next commit removes from each local queue that it removes some from."""
+        counts = self._writes.leaving()
+        return {
+            queue.name: count
+            for queue in self._queues
+            if (count := sum(counts.get(lane.queue, 0) for lane in queue.lanes))
+        }
+
     def whereabouts(self) -> Whereabouts:
         """Where messages are, for people; it holds until something is fed or taken."""
         return Whereabouts(self._neighbours, self._outbound, self._queues, self._sequences)

@@ -32,6 +32,8 @@ class LocalStatus:
     size_bytes, quota_bytes: what its messages take, and what they may take, if it has a limit of its own.
     consumers: applications that wait for a message, or have some that they did not settle.
     purging: whether messages are still to be deleted.
+    passed_over: messages that the store has and the queue does not know of. There are none, unless mqproto is wrong:
+        who asks the core compares the two and fills this in.
     """
 
     name: str
@@ -43,6 +45,7 @@ class LocalStatus:
     quota_bytes: int | None = None
     consumers: int = 0
     purging: bool = False
+    passed_over: int = 0
 
 
 @dataclass(frozen=True, slots=True)

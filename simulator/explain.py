@@ -143,6 +143,11 @@ class Explainer:
         place = f"{name}\\{queue.name}"
         if queue.purging:
             yield "it is being emptied"
+        if queue.passed_over:
+            yield (
+                f"{_messages(queue.passed_over)} in the store of {name} that the queue has passed over, which is a "
+                f"fault of mqproto, so please report it: they come when {name} is started again"
+            )
         if queue.unsettled:
             yield f"{_messages(queue.unsettled)} given to an application that has not settled {_it(queue.unsettled)}"
         elif queue.waiting and not queue.consumers and not is_kept(queue.name):

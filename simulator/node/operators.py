@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-from mqproto.effects import POSITION_BITS, ReadBy, ReadPage, message_key
+from mqproto.effects import POSITION_BITS, QueueKind, ReadBy, ReadPage, message_key
 from mqproto.errors import FormatNameError, UsageError
 from mqproto.queuemanager import QueueManager
 from mqproto.status import NodeStatus
@@ -45,10 +45,18 @@ class Operators:
 
     def status(self) -> NodeStatus:
         """What waits where, now."""
-        now, status, unread = self._clock.now(), self._core.status(), self._store.unread()
-        if unread:
+        now, status = self._clock.now(), self._core.status()
+        if unread := self._store.counts(QueueKind.FINAL):
             outgoing = [replace(queue, unread=unread.get(queue.name, 0)) for queue in status.outgoing]
             status = replace(status, outgoing=outgoing)
+        stored, leaving = self._store.counts(QueueKind.LOCAL), self._core.leaving()
+        excess = {name: count - leaving.get(name, 0) for name, count in stored.items()}
+        if any(excess.get(queue.name, 0) > queue.waiting for queue in status.local):
+            local = [
+                replace(queue, passed_over=max(0, excess.get(queue.name, 0) - queue.waiting))
+                for queue in status.local
+            ]
+            status = replace(status, local=local)
         return replace(
             status,
             uptime_ms=now.uptime_ms,
@@ -201,7 +209,7 @@ def _only_waiting(status: NodeStatus) -> NodeStatus:
     """The same without queues in which nothing waits."""
     return replace(
         status,
-        local=[queue for queue in status.local if queue.waiting or queue.held],
+        local=[queue for queue in status.local if queue.waiting or queue.held or queue.passed_over],
         outgoing=[
             queue for queue in status.outgoing if queue.waiting or queue.unread or queue.state == "on hold"
         ],

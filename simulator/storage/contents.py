@@ -6,7 +6,16 @@ import heapq
 from contextlib import closing
 from dataclasses import replace
 
-from mqproto.effects import POSITION_BITS, MessageRow, QueueKind, QueueRow, ReadExpired, ReadPage, Writes, message_key
+from mqproto.effects import (
+    POSITION_BITS,
+    MessageRow,
+    QueueKind,
+    QueueRow,
+    ReadExpired,
+    ReadPage,
+    Writes,
+    message_key,
+)
 from simulator.storage.base import Tables
 from simulator.storage.pages import Row, fitting
 from simulator.storage.recent import Recent, Size, in_order, joined
@@ -34,18 +43,18 @@ class Contents:
             self._numbers[queue[1:4]] = queue.queue
         return self._recent.add(writes, gone)
 
-    def unread(self) -> dict[str, int]:
-        """By the name of a sequence, how many of its messages wait for their FinalAck."""
-        counts = self._tables.counts(QueueKind.FINAL)
+    def counts(self, kind: QueueKind) -> dict[str, int]:
+        """How many messages the queues of one kind have, by name; none that has none."""
+        counts = self._tables.counts(kind)
         for key in self._recent.gone:
             if key >> POSITION_BITS in counts:
                 counts[key >> POSITION_BITS] -= 1
-        waiting = {
-            queue.name: counts.get(queue.queue, 0) + self._recent.messages.count(queue.queue)
-            for queue in self._queues.values()
-            if queue.kind is QueueKind.FINAL
-        }
-        return {name: count for name, count in waiting.items() if count}
+        found: dict[str, int] = {}
+        for queue in self._queues.values():
+            count = counts.get(queue.queue, 0) + self._recent.messages.count(queue.queue)
+            if queue.kind is kind and count:
+                found[queue.name] = found.get(queue.name, 0) + count
+        return found
 
     def page(self, page: ReadPage) -> list[Row]:
         """The messages that are asked for, as (key, packet, final_ack).

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, Self
 from mqproto.configuration import Settings
 from mqproto.effects import (
     MessageRow,
+    QueueKind,
     ReadExpired,
     ReadPage,
     StoredState,
@@ -173,14 +174,14 @@ class Store:
                 for key, packet, final_ack in self._contents.page(page)
             ]
 
-    def unread(self) -> dict[str, int]:
-        """By the name of a sequence, how many of its messages wait for their FinalAck.
+    def counts(self, kind: QueueKind) -> dict[str, int]:
+        """How many messages the queues of one kind have, by name; none that has none.
 
         Raises:
             StoreError: the file cannot be read.
         """
         with explained(self.path):
-            return self._contents.unread()
+            return self._contents.counts(kind)
 
     def find(self, message_id: int) -> list[tuple[int, bytes]]:
         """Key and packet of the messages with this MessageID.

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from mqproto.applications import Draft
+from mqproto.effects import Writes
 from mqproto.errors import UsageError
 from mqproto.status import LocalStatus, NodeStatus
 from mqproto.transfer.outgoing import ORDER_SUFFIX
@@ -314,6 +315,19 @@ async def test_a_message_is_found_by_its_identifier_also_where_only_the_disk_has
     assert (found.label, found.spot) == ("express", Spot.UNSENT)
     unknown = await alone.explain(str(MessageId(alone.manager, 2**32 - 1)))
     assert (unknown.messages, unknown.status.outgoing) == ([], [])
+
+
+async def test_a_queue_that_says_that_it_is_empty_and_has_messages_in_the_store_is_noticed(
+    topology: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_with_client(topology, "b", tmp_path) as b:
+        await b.send_many(ORDERS, transactional(b"1", b"2", b"3"))
+        await b.receive("orders")
+        assert [queue.passed_over for queue in (await b.queues()).local if queue.name == "orders"] == [0]
+        monkeypatch.setattr(Writes, "remove_each", lambda *_: None)  # What is received stays on disk.
+        await b.receive("orders", limit=2)
+        [orders] = [queue for queue in (await b.explain()).status.local if queue.name == "orders"]
+        assert (orders.waiting, orders.passed_over) == (0, 2)
 
 
 async def test_a_message_is_found_all_along_its_way(topology: Topology, tmp_path: Path) -> None:

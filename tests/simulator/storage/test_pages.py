@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.effects import POSITION_BITS, MessageRow, ReadBy, ReadExpired, ReadPage, Writes, message_key
+from mqproto.effects import MessageRow, ReadBy, ReadExpired, ReadPage, Writes, message_key
 from simulator.disk import Disk
 from simulator.storage import Limits, Store
 from simulator.storage.pages import Row
@@ -48,13 +48,19 @@ limits_bytes = st.one_of(
 steps = st.builds(
     Step,
     st.lists(
-        st.builds(New, st.sampled_from(READY), sizes, st.sampled_from([0, 0, 0, 5]), st.none() | few), max_size=8
+        st.builds(New, st.sampled_from(READY), sizes, st.sampled_from([0, 0, 0, 5]), st.none() | few),
+        max_size=8,
     ),
     few,
     st.none() | st.tuples(st.sampled_from(READY), st.integers(1, 30), st.integers(0, 9)),
     st.sampled_from([False, False, False, True]),
     st.builds(
-        ReadPage, st.sampled_from(READY), st.integers(0, 20), st.integers(1, 9), limits_bytes, st.just(ReadBy.WINDOW)
+        ReadPage,
+        st.sampled_from(READY),
+        st.integers(0, 20),
+        st.integers(1, 9),
+        limits_bytes,
+        st.just(ReadBy.WINDOW),
     ),
 )
 

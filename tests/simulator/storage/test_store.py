@@ -108,7 +108,9 @@ def test_the_store_keeps_what_one_in_memory_would_over_any_transactions_and_rest
                 store = Store(folder / "a.sqlite", NODE, limits=limits)
             assert messages_in(store) == messages_in(model)
             assert store.size_bytes == model.size_bytes
-            assert store.unread() == ({FINAL_NAME: model.count(FINAL)} if model.count(FINAL) else {})
+            assert store.counts(QueueKind.FINAL) == (
+                {FINAL_NAME: model.count(FINAL)} if model.count(FINAL) else {}
+            )
             if next_step:
                 assert in_order(store.load()) == in_order(model.load())
         if data.draw(st.booleans(), label="found by message_id"):
@@ -250,11 +252,11 @@ def test_messages_are_found_by_their_identifier_wherever_they_are_and_by_another
 
 
 def test_what_waits_for_its_final_ack_is_counted_by_the_name_of_its_sequence(store: Store) -> None:
-    assert store.unread() == {}
+    assert store.counts(QueueKind.FINAL) == {}
     store.commit(Writes(messages=[one(2, queue=SEQUENCE, final_ack=True), one(3, queue=SEQUENCE)]))
     store.commit(Writes(finals=[FinalAckKept(message_key(SEQUENCE, 1), message_key(SEQUENCE, 3), FINAL)]))
     [name] = [row.name for row in QUEUES if row.queue == FINAL]
-    assert store.unread() == {name: 1}
+    assert store.counts(QueueKind.FINAL) == {name: 1}
 
 
 def test_a_queue_that_is_paused_stays_so_with_all_that_is_in_it(store: Store, path: Path) -> None:
