@@ -412,8 +412,8 @@ class QueueManager:
             self._endings.clear()
             self._outcomes.follow(endings, now)
         reads += self._confirmations.pages()
-        reads += self._purges.pages()
-        reads += self._expiration.pages()
+        # One after the other: of what both of them let go, neither would know that the other has.
+        reads += self._purges.pages() or self._expiration.pages()
         batch = Batch(
             writes=self._writes.take(now),
             reads=reads,

@@ -149,6 +149,24 @@ def test_what_comes_while_a_queue_is_purged_stays(net: Net) -> None:
     assert net.receive("c", "notes") == [b"new"]
 
 
+def test_what_is_purged_at_the_moment_when_its_time_is_over_ends_once(net: Net) -> None:
+    """Both ask the store in one batch, and are told of the same messages."""
+    net.blocked.add(frozenset("ac"))
+    for number in range(60):
+        net.send(
+            "a", at("c", 17), str(number), recoverable=True, journal_negative=True, time_to_reach_queue_s=1
+        )
+    net.run()
+    core = net.nodes["a"].up
+    net.set_clock(5)
+    core.tick(replace(net.now, uptime_ms=net.now.uptime_ms + 5_000))
+    core.purge(TO_C, net.now)
+    net.run()
+    assert [queue.waiting for queue in core.status().outgoing] == [0]
+    [letters] = [queue.waiting for queue in core.status().local if queue.name == DEADLETTER]
+    assert letters == 60
+
+
 def test_there_is_nothing_to_purge_where_nothing_has_that_name(net: Net) -> None:
     with pytest.raises(UsageError, match="no queue nothing here"):
         net.nodes["a"].up.purge("nothing", net.now)
