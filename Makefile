@@ -16,7 +16,7 @@ TESTS := $(VENV)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reo
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo crash kills validate powerloss test truth rotation coverage lint format bench samples lock clean
+.PHONY: help demo crash kills validate backlogs powerloss test truth rotation coverage lint format bench samples lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -35,6 +35,9 @@ producers: $(DEV)  ## producers who retry and hang up while two gateways and a n
 
 validate: $(DEMO)  ## a producer, a gateway, nodes, a trigger, and a consumer that fails on cue: each stage counted
 	@$(VENV)/bin/mqproto validate $(ARGS)
+
+backlogs: $(DEV)  ## 600 messages of mixed sizes wait, in 20 ways of each kind, and are received late; 20 minutes
+	@MQPROTO_BACKLOG_SEEDS=20 $(VENV)/bin/python -m pytest tests/simulator/node/test_backlogs.py $(ARGS)
 
 powerloss: $(DEV)  ## the store after a power loss at every one of its writes; some minutes, needs strace
 	@MQPROTO_POWERLOSS_PERCENT=100 $(VENV)/bin/python -m pytest -rP tests/simulator/test_powerloss.py $(ARGS)

@@ -1,0 +1,99 @@
+"""Messages of mixed sizes that wait, in a local queue or for a node that is down, and are received late: all, in order.
+
+Real processes and disks, and default limits of windows and pages, which four megabytes reach at once. `make backlogs`
+runs 20 seeds of each kind.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import pytest
+import trio
+
+from simulator.client import Client
+from simulator.topology import load
+from tests.simulator.running import NodeProcess, processes
+
+SEEDS: Final = int(os.environ.get("MQPROTO_BACKLOG_SEEDS", "0"))
+MESSAGES: Final = 600
+"""Their large ones take more than a store keeps in its log alone, so they are read from the tables and from the log."""
+KINDS: Final = [
+    ("local queue", False),
+    ("outgoing queue", True),
+    *([("local queue", True), ("outgoing queue", False)] if SEEDS else []),
+]
+"""Where the messages wait, and whether nodes are killed meanwhile."""
+ORDERS: Final = r"destination\orders"
+AT_ONCE: Final = 50
+
+
+def bodies(seed: int) -> list[bytes]:
+    """Six of a hundred have 4,000,000 bytes, which is nearly all that a packet may have."""
+    dice = random.Random(seed)
+    sizes = [
+        4_000_000 if dice.random() < 0.06 else dice.choice((100, 1_000, 20_000)) for _ in range(MESSAGES)
+    ]
+    return [f"{place:6}".encode().ljust(size, b".") for place, size in enumerate(sizes)]
+
+
+async def until_all_wait(client: Client, nodes: Iterable[NodeProcess]) -> None:
+    """Until all messages are in the queue that they are for. A node that finds itself in the wrong has ended."""
+    while True:
+        local = (await client.queues()).local
+        assert not any(queue.passed_over for queue in local)
+        if any(queue.waiting == MESSAGES for queue in local):
+            return
+        for node in nodes:
+            assert node.process is not None
+            assert node.process.returncode is None, f"{node.name} has ended: see its log in {node.directory}"
+        await trio.sleep(0.05)
+
+
+async def receive_all(node: NodeProcess, kills: random.Random | None) -> list[bytes]:
+    """All that can be had at once, fifty at a time; the node dies now and then between two transactions."""
+    taken: list[bytes] = []
+    while True:
+        async with node.client() as client:
+            while not (kills and kills.random() < 0.05):
+                async with client.transaction("orders", AT_ONCE, timeout_s=0) as messages:
+                    taken += [message.body for message in messages]
+                if not messages:
+                    return taken
+        await node.end(signal.SIGKILL)
+        await node.start()
+
+
+@pytest.mark.parametrize(("where", "kills"), KINDS)
+@pytest.mark.parametrize("seed", range(max(1, SEEDS)))
+async def test_a_backlog_of_mixed_sizes_is_delivered_whole_and_in_order_to_a_consumer_that_comes_late(
+    seed: int, where: str, kills: bool, tmp_path: Path
+) -> None:
+    expected = bodies(seed)
+    dice = random.Random(f"{seed}/kills") if kills else None
+    async with processes(load("three-node").with_free_ports(), tmp_path) as nodes:
+        sender, middle, destination = nodes.values()
+        if where == "outgoing queue":
+            await middle.end(signal.SIGKILL)
+        async with sender.client() as client:
+            for body in expected:
+                await client.send(ORDERS, body, transactional=True)
+        if where == "outgoing queue":
+            if dice:
+                await sender.end(signal.SIGKILL)
+                await sender.start()
+            await middle.start()
+        if dice:
+            await trio.sleep(dice.random())
+            await middle.end(signal.SIGKILL)
+            await middle.start()
+        async with destination.client() as client:
+            await until_all_wait(client, nodes.values())
+        taken = await receive_all(destination, dice)
+    assert [body[:6] for body in taken] == [body[:6] for body in expected]
+    assert taken == expected
