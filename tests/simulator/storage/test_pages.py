@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from hypothesis import given
+import pytest
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from mqproto.effects import MessageRow, ReadBy, ReadExpired, ReadPage, Writes, message_key
 from simulator.disk import Disk
-from simulator.storage import Limits, Store
-from simulator.storage.pages import Row
+from simulator.storage import Limits, Store, contents
+from simulator.storage.contents import Contents
+from simulator.storage.pages import Row, fitting
 from simulator.tables import LAST_POSITION
 from tests.memory import memory_folder
 from tests.simulator.storage.batches import HELD, LOCAL, NODE, QUEUES, TINY, URGENT, one
@@ -19,6 +22,8 @@ from tests.simulator.storage.batches import HELD, LOCAL, NODE, QUEUES, TINY, URG
 LARGEST: Final = 4 << 20
 """What a packet may have at most, and what a window holds by default."""
 READY: Final = (LOCAL, HELD, URGENT)
+EXAMPLES: Final = 50
+"""Each of them may write tens of megabytes; the faults below are found in fewer."""
 
 
 class New(NamedTuple):
@@ -102,6 +107,7 @@ def cut(rows: list[tuple[int, MessageRow]], page: ReadPage | ReadExpired) -> lis
     return [(name, row.packet, row.final_ack) for name, row in rows[: max(1, *fitting)]]
 
 
+@settings(max_examples=EXAMPLES)
 @given(
     limits=st.sampled_from([TINY, TINY._replace(segments=1), Limits()]),
     steps=st.lists(steps, min_size=1, max_size=10),
@@ -132,16 +138,10 @@ def test_a_page_is_the_longest_prefix_of_what_waits_that_fits_whatever_the_sizes
                 assert asked.read(expired) == model.expired(expired)
 
 
-@given(
-    limits=st.sampled_from([TINY, TINY._replace(segments=1), Limits()]),
-    waiting=st.lists(sizes, min_size=1, max_size=30),
-    coming=st.lists(st.lists(sizes, max_size=4), max_size=12),
-    limit=st.integers(1, 9),
-    limit_bytes=limits_bytes,
-)
-def test_page_by_page_the_whole_queue_is_read_in_order_while_more_comes_and_the_log_goes_to_the_tables(
+def read_page_by_page(
     limits: Limits, waiting: list[int], coming: list[list[int]], limit: int, limit_bytes: int
 ) -> None:
+    """Read a whole queue, while more comes and the log goes to the tables."""
     numbers = iter(range(1, 1_000))
     read: list[int] = []
 
@@ -158,3 +158,57 @@ def test_page_by_page_the_whole_queue_is_read_in_order_while_more_comes_and_the_
             store.commit(Writes(messages=rows(next(more, []))))
             store.tidy()
     assert read == list(range(1, next(numbers)))
+
+
+queues = given(
+    limits=st.sampled_from([TINY, TINY._replace(segments=1), Limits()]),
+    waiting=st.lists(sizes, min_size=1, max_size=30),
+    coming=st.lists(st.lists(sizes, max_size=4), max_size=12),
+    limit=st.integers(1, 9),
+    limit_bytes=limits_bytes,
+)
+test_page_by_page_the_whole_queue_is_read_in_order = settings(max_examples=EXAMPLES)(
+    queues(read_page_by_page)
+)
+
+
+def cut_twice(contents: Contents, page: ReadPage) -> list[Row]:
+    """What a page once was: behind what did not fit of the tables came what still fitted of the log."""
+    first, last = message_key(page.queue, page.after + 1), message_key(page.queue, LAST_POSITION)
+    limits = page.limit_messages, page.limit_bytes
+    stored = fitting(contents._tables.waiting(first, last, contents._recent.gone), *limits)
+    recent = contents._recent.messages.between(first, last, page.limit_messages)
+    return fitting([*stored, *((row.key, row.packet, row.final_ack) for row in recent)], *limits)
+
+
+def the_log_first(contents: Contents, page: ReadPage) -> list[Row]:
+    """What is in the tables comes when the log has nothing more."""
+    first, last = message_key(page.queue, page.after + 1), message_key(page.queue, LAST_POSITION)
+    limits = page.limit_messages, page.limit_bytes
+    recent = contents._recent.messages.between(first, last, page.limit_messages)
+    stored = contents._tables.waiting(first, last, contents._recent.gone)
+    return fitting([(row.key, row.packet, row.final_ack) for row in recent] or stored, *limits)
+
+
+def what_fits(rows: Iterable[Row], limit_messages: int, limit_bytes: int) -> list[Row]:
+    """A message that is too large for the page is left out, and not the smaller ones behind it."""
+    found: list[Row] = []
+    for row in rows:
+        size_bytes = sum(len(packet) for _, packet, _ in found) + len(row[1])
+        if not found or (len(found) < limit_messages and size_bytes <= limit_bytes):
+            found.append(row)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "fault"),
+    [(Contents, "page", cut_twice), (Contents, "page", the_log_first), (contents, "fitting", what_fits)],
+    ids=["cut twice", "the log first", "what fits"],
+)
+def test_a_page_that_passes_over_a_message_is_found(
+    owner: object, name: str, fault: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, fault)
+    at_once = settings(phases=[Phase.generate], max_examples=200, derandomize=True, database=None)
+    with pytest.raises(AssertionError):
+        at_once(queues(read_page_by_page))()
