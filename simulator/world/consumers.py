@@ -25,8 +25,11 @@ class Application:
 
     def ask(self) -> None:
         """Ask for messages; they come when there are some."""
-        core, consumer = self._machine.core, self.consumer
-        if core is not None and not self._asking:
+        machine, consumer = self._machine, self.consumer
+        core, early_ms = machine.core, consumer.begins_ms - machine.now_ms
+        if core is not None and not self._asking and early_ms > 0:
+            machine.later(early_ms, self.ask)
+        elif core is not None and not self._asking:
             self._asking = True
             core.consume(self.number, consumer.queue, consumer.limit, transactional=consumer.transactional)
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
+from mqproto.applications import HEADROOM_BYTES, PACKET_LIMIT_BYTES
 from simulator.randomness import chance
 from simulator.world.faults import DETOUR_MS, FAULTS
 from simulator.world.scenario import Burst, Consumer, Fault, Link, Scenario
@@ -38,6 +40,7 @@ TRAFFIC: Final = {
 """How often each kind of traffic is drawn."""
 MESSAGES: Final = 100
 """About how many messages a world has."""
+LARGEST_BODY_BYTES: Final = PACKET_LIMIT_BYTES - HEADROOM_BYTES
 
 
 def draw(seed: int) -> Scenario:
@@ -46,7 +49,10 @@ def draw(seed: int) -> Scenario:
     links = tuple(_link(chance(seed, "link of", f"{one}-{other}"), one, other) for one, other in pairs)
     storm_ms = chance(seed, "length").choice((5_000, 20_000, 60_000, 180_000))
     times = Times(chance(seed, "rush"), storm_ms)
-    bursts = tuple(_traffic(chance(seed, "traffic"), nodes, pairs, times))
+    bursts = tuple(
+        replace(burst, sizes_bytes=_sizes(chance(seed, "sizes", str(number))))
+        for number, burst in enumerate(_traffic(chance(seed, "traffic"), nodes, pairs, times))
+    )
     settings = _settings(chance(seed, "settings"))
     if len({(burst.source, burst.target) for burst in bursts}) == 1:
         # Two nodes that are full of messages for each other wait for ever, by the specification.
@@ -56,7 +62,7 @@ def draw(seed: int) -> Scenario:
         nodes=nodes,
         links=links,
         bursts=bursts,
-        consumers=tuple(_consumers(chance(seed, "consumers"), bursts)),
+        consumers=tuple(_late(chance(seed, "late"), _consumers(chance(seed, "consumers"), bursts), storm_ms)),
         faults=tuple(draw_faults(seed, nodes, links, bursts, times)),
         settings=settings,
         routes={name: chance(seed, "route", name).randrange(3) for name in nodes},
@@ -137,6 +143,23 @@ def _traffic(
             priority=dice.choice((3, 3, 0, 7)),
             together=dice.randrange(2) == 0,
         )
+
+
+def _sizes(dice: random.Random) -> tuple[int, ...]:
+    """Of one burst in three the messages differ in size, so that a large one lies between small ones."""
+    if dice.randrange(3):
+        return ()
+    sizes_bytes = [dice.choice((0, 40, 200, 1_000, 5_000, 40_000)) for _ in range(dice.choice((2, 3, 5)))]
+    if dice.randrange(200) == 0:
+        sizes_bytes.append(LARGEST_BODY_BYTES)
+    return tuple(sizes_bytes)
+
+
+def _late(dice: random.Random, consumers: Iterable[Consumer], storm_ms: int) -> Iterable[Consumer]:
+    """One consumer in four comes late, when messages wait already."""
+    for consumer in consumers:
+        begins_ms = dice.choice((0, 0, 0, storm_ms // 2))
+        yield replace(consumer, begins_ms=begins_ms)
 
 
 def _ends(dice: random.Random, nodes: tuple[str, ...], pairs: list[tuple[str, str]]) -> tuple[str, str]:
@@ -227,7 +250,7 @@ def _settings(dice: random.Random) -> dict[str, int]:
         "resend_timeouts_final_s": 60,
         "order_ack_timeout_ms": dice.choice((50, 500)),
         "resident_messages": dice.choice((1, 2, 16, 512)),
-        "resident_bytes": dice.choice((300, 4 * 2**20)),
+        "resident_bytes": dice.choice((300, 4_000, 30_000, 4 * 2**20)),
         "in_flight_bytes": dice.choice((300, 8 * 2**20)),
         "resend_batch": dice.choice((1, 2, 50, 1_024)),
         "held_messages_limit": dice.choice((1, 10, 4_096)),

@@ -6,7 +6,7 @@ a test sees that each is found.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,6 +30,8 @@ from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.wire import MessageClass
 from mqproto.wire.glance import TRANSACTIONAL, Head, reach_deadline_s
+from simulator import disk
+from simulator.storage.pages import Row
 
 Wrap = Callable[[Any], Any]
 
@@ -256,6 +258,36 @@ def ignore_the_window(sound: Any) -> Any:
 def keep_everything_in_memory(sound: Any) -> Any:
     """A queue's window has no limit."""
     return property(lambda self: self.complete)
+
+
+@_plant(disk, "fitting", "no_error_of_our_own", "delivered_once_and_in_order")
+def pages_that_pass_over_what_does_not_fit(sound: Any) -> Any:
+    """A page has the smaller messages that lie behind one that is too large for it."""
+
+    def fitting(rows: Iterable[Row], limit_messages: int, limit_bytes: int) -> list[Row]:
+        found, *others = [*rows, None]
+        page = [] if found is None else [found]
+        for row in others:
+            size_bytes = sum(len(packet) for _, packet, _ in page)
+            if row is not None and len(page) < limit_messages and size_bytes + len(row[1]) <= limit_bytes:
+                page.append(row)
+        return page
+
+    return fitting
+
+
+@_plant(QueueWindow, "loaded", "no_error_of_our_own", "nothing_is_retained")
+def take_a_page_that_was_cut_for_the_last(sound: Any) -> Any:
+    """A page with fewer messages than were asked for ends the queue, though it was full of large ones."""
+
+    def loaded(self: QueueWindow, rows: Any, deadline_s: Any) -> Any:
+        last, is_short = self._reading, len(rows) < self._limit // 2
+        first_s = sound(self, rows, deadline_s)
+        if is_short:
+            self.forget_through(last or 0, 0)
+        return first_s
+
+    return loaded
 
 
 @_plant(OutgoingQueue, "returned", "nothing_is_retained")

@@ -42,6 +42,7 @@ class Burst:
     """Messages that an application at `source` sends at one time to a queue of `target`.
 
     kind: one of `traffic.KINDS`, which says to which queue and how.
+    sizes_bytes: of their bodies, in turns; `size_bytes` is that of all if there are none.
     together: whether they are one transaction, if they are transactional.
     also: other nodes whose queue of that kind gets a copy of each message.
     """
@@ -56,6 +57,7 @@ class Burst:
     together: bool = False
     label: str = ""
     also: tuple[str, ...] = ()
+    sizes_bytes: tuple[int, ...] = ()
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -70,6 +72,7 @@ class Consumer:
     limit: how many messages it asks for at once.
     hold_ms: how long it works on them before it commits.
     pause_ms: how long it rests after that.
+    begins_ms: when it asks for the first time.
     rolls_back_every: each so many times it gives them back instead; 0 is never.
     leaves_every: each so many times it goes away without a word; 0 is never.
     rejects_every: each so many times it refuses them for good; 0 is never.
@@ -84,6 +87,7 @@ class Consumer:
     leaves_every: int = 0
     rejects_every: int = 0
     transactional: bool = True
+    begins_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

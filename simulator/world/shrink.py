@@ -189,9 +189,12 @@ def _plainer(part: Simple) -> Iterator[Simple]:
     """The part with one field at its default, or half as large."""
     for each in fields(part):
         value = getattr(part, each.name)
+        values: list[Any] = []
         if isinstance(each.default, int) and value != each.default and each.name != "count":
-            values: list[Any] = [each.default]
+            values = [each.default]
             if not isinstance(value, bool) and value // 2 > each.default:
                 values.append(value // 2)
-            for smaller in values:
-                yield replace(part, **{each.name: smaller})
+        elif each.default == () != value:
+            values = [()]
+        for smaller in values:
+            yield replace(part, **{each.name: smaller})

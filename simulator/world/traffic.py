@@ -210,4 +210,5 @@ class Message:
 
 def body_of(burst: Burst, number: int, index: int) -> bytes:
     """What message `index` of burst `number` says: which it is, then as many bytes as it should have."""
-    return f"{number}.{index} ".encode().ljust(burst.size_bytes, b".")
+    sizes_bytes = burst.sizes_bytes or (burst.size_bytes,)
+    return f"{number}.{index} ".encode().ljust(sizes_bytes[index % len(sizes_bytes)], b".")
