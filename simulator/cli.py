@@ -128,6 +128,7 @@ def crash(
         Path | None,
         typer.Option("--directory", "-d", help="A folder for the stores, on the disk to be tried."),
     ] = None,
+    kills: Annotated[bool, typer.Option(help="Whether nodes are killed at all.")] = True,
     as_json: JsonOption = False,
 ) -> int:
     """Three nodes that are killed at every moment of their lives; status 1 if a message is lost."""
@@ -136,7 +137,7 @@ def crash(
 
     seed = secrets.randbelow(1_000_000) if seed is None else seed
     report = run_task(
-        partial(crash.run_crash, minutes, seed, directory, screen.ProgressScreen(quiet=as_json))
+        partial(crash.run_crash, minutes, seed, directory, screen.ProgressScreen(quiet=as_json), kills=kills)
     )
     if as_json:
         print_json(report.as_json())

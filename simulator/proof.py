@@ -57,7 +57,7 @@ class Comparison:
 
     sent: messages that were accepted; `delivered` are those of them that came.
     out_of_order: messages that came after one that was sent later, repetitions left aside.
-    altered: messages whose body has another SHA-256 than the one that was sent.
+    altered: messages whose label and body have another SHA-256 than the ones that were sent.
     strangers: messages that nobody sent.
     in_doubt: messages that may have been accepted; each may come once, or not at all.
     torn: requests in doubt that were accepted in part; a request is accepted wholly or not at all.
@@ -88,6 +88,11 @@ class Comparison:
             "messages with the identifier of another": self.twins,
         }
         return [f"{count} {what}" for what, count in counts.items() if count]
+
+
+def digest_of(label: str, body: bytes) -> bytes:
+    """What tells a message from others, empty ones too, if each has a label of its own."""
+    return hashlib.sha256(label.encode() + b"\0" + body).digest()
 
 
 def compare(sent: Sequence[Sent], received: Sequence[Received]) -> Comparison:

@@ -152,13 +152,15 @@ def show_crash_report(report: CrashReport) -> None:
     """The end of a crash run, for people."""
     console = wide_console()
     console.print(
-        f"killed nodes for {report.minutes:g} minutes (seed {report.seed}), {report.duration_s:.0f} s in all"
+        f"{'killed nodes' if report.has_kills else 'no node was killed'} for {report.minutes:g} minutes "
+        f"(seed {report.seed}), {report.duration_s:.0f} s in all"
     )
-    console.print()
-    console.print(kill_table(report))
-    console.print(
-        f"several at one instant {report.at_once:,} times, the same one again on its way up {report.again:,}"
-    )
+    if report.has_kills:
+        console.print()
+        console.print(kill_table(report))
+        console.print(
+            f"several at one instant {report.at_once:,} times, the same one again on its way up {report.again:,}"
+        )
     console.print()
     console.print(flow_table(report.flows))
     console.print()
@@ -173,7 +175,8 @@ def show_crash_report(report: CrashReport) -> None:
     if report.broken:
         console.print(f"stores and logs:           {report.stores}", markup=False)
         console.print(
-            f"the same kills again:      mqproto crash --minutes {report.minutes:g} --seed {report.seed}"
+            f"the same plan again:       mqproto crash --minutes {report.minutes:g} --seed {report.seed}"
+            + " --no-kills" * (not report.has_kills)
         )
     show_verdict(console, report.broken, "every accepted message arrived; orders once and in order")
 
@@ -200,6 +203,7 @@ def flow_table(flows: Mapping[str, FlowReport]) -> Table:
         ("  of them delivered", lambda flow: f"{flow.comparison.in_doubt_delivered:,}"),
         ("commits in doubt", lambda flow: f"{flow.commits_in_doubt:,}"),
         ("  of them done", lambda flow: f"{flow.commits_done:,}"),
+        ("rolled back", lambda flow: f"{flow.rolled_back:,}"),
         ("longest outage", lambda flow: _seconds(flow.longest_outage_s)),
         ("  with all nodes up", lambda flow: _seconds(flow.longest_silence_s)),
     ):

@@ -18,10 +18,25 @@ BODY_LIMIT_BYTES: Final = PACKET_LIMIT_BYTES - HEADROOM_BYTES
 BATCH_MESSAGES: Final = 200
 BATCH_BYTES: Final = 4 * 2**20
 
-SIZES: Final = ((80, 200, 1_500), (17, 1_500, 8_000), (3, 8_000, 60_000))
-"""Of 100 generated orders, how many have a body of at least and at most so many bytes."""
-MEGABYTE_EVERY: Final = 1_000
-"""One order in so many has a body of a megabyte, so that a single message outgrows every buffer on its way."""
+Sizes = tuple[tuple[int, int, int], ...]
+"""Of 1,000 generated orders, how many have a body of at least and at most so many bytes."""
+SIZES: Final[Sizes] = (
+    (10, 0, 0),
+    (780, 200, 1_500),
+    (170, 1_500, 8_000),
+    (36, 8_000, 60_000),
+    (3, 60_000, 2**20),
+    (1, 2**20, BODY_LIMIT_BYTES),
+)
+"""Those of many systems, and now and then a message that outgrows every buffer on its way."""
+HEAVY: Final[Sizes] = (
+    (30, 0, 0),
+    (600, 200, 1_500),
+    (250, 1_500, 20_000),
+    (110, 20_000, 300_000),
+    (10, 300_000, BODY_LIMIT_BYTES),
+)
+"""A hundred that wait reach the limits in bytes of windows and pages, and a thousand those of the store's log."""
 
 
 class Item(NamedTuple):
@@ -44,19 +59,21 @@ class Workload:
     left_out: tuple[str, ...] = ()
 
 
-def orders(count: int, seed: int = 0) -> Workload:
-    """`count` orders as JSON, of mixed sizes; the same seed makes the same ones."""
+def orders(count: int, seed: int = 0, sizes: Sizes = SIZES) -> Workload:
+    """`count` orders as JSON, of mixed sizes, some of them empty; the same seed makes the same ones."""
 
     def items() -> Iterator[Item]:
         for number in range(1, count + 1):
-            yield Item(f"order {number}", _order(number, random.Random(f"{seed}/order/{number}")))
+            yield Item(f"order {number}", _order(number, random.Random(f"{seed}/order/{number}"), sizes))
 
     return Workload(f"{count:,} generated orders (seed {seed})", count, items)
 
 
-def _order(number: int, dice: random.Random) -> bytes:
-    _, least, most = dice.choices(SIZES, [share for share, *_ in SIZES])[0]
-    size_bytes = 2**20 if number % MEGABYTE_EVERY == 0 else dice.randint(least, most)
+def _order(number: int, dice: random.Random, sizes: Sizes) -> bytes:
+    _, least, most = dice.choices(sizes, [share for share, *_ in sizes])[0]
+    size_bytes = dice.randint(least, most)
+    if not size_bytes:
+        return b""
     order = {"order": number, "customer": dice.randrange(10_000), "amount_cents": dice.randrange(1_000_000)}
     head = json.dumps(order | {"note": ""}).encode()
     # The note fills the order up to its size; hex digits need no escaping.

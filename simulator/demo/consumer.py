@@ -8,7 +8,7 @@ by its identifier and dropped, so a message that was delivered twice is recorded
 
 from __future__ import annotations
 
-import hashlib
+import random
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Final
@@ -16,7 +16,7 @@ from typing import Final
 import trio
 
 from simulator.client import Client, InDoubt, NodeUnreachable, ReceivedMessage, RolledBack
-from simulator.proof import Received
+from simulator.proof import Received, digest_of
 
 BATCH: Final = 64
 PATIENCE_S: Final = 0.5
@@ -24,6 +24,14 @@ PATIENCE_S: Final = 0.5
 PATIENCE_IN_DOUBT_S: Final = 5.0
 """The same after a commit in doubt: that nothing came must mean that nothing is there, on a slow disk too."""
 RECONNECT_S: Final = 0.02
+PAUSES: Final = 0.05
+LONGEST_PAUSE_S: Final = 1.5
+ROLL_BACKS: Final = 0.1
+"""How often a consumer with moods comes late to its queue, by how much, and how often it gives back what it got."""
+
+
+class _ChangedMindError(Exception):
+    """What a consumer was given goes back to where it was."""
 
 
 class Consumer:
@@ -32,15 +40,23 @@ class Consumer:
     Args:
         connect: opens a connection to the node that hosts the queue.
         queue: its name.
+        moods: when it pauses, so that messages come to wait, and rolls back; never if there are no dice.
     """
 
-    def __init__(self, connect: Callable[[], AbstractAsyncContextManager[Client]], queue: str) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], AbstractAsyncContextManager[Client]],
+        queue: str,
+        moods: random.Random | None = None,
+    ) -> None:
         self.received: list[Received] = []
         """What is known to be committed, in order."""
         self.in_doubt_count = 0
         self.committed_in_doubt_count = 0
         self._connect = connect
         self._queue = queue
+        self._moods = moods
+        self.rolled_back_count = 0
         self._in_doubt: list[Received] = []
 
     @property
@@ -54,6 +70,8 @@ class Consumer:
             try:
                 async with self._connect() as client:
                     while True:
+                        if self._moods and self._moods.random() < PAUSES:
+                            await trio.sleep(self._moods.uniform(0, LONGEST_PAUSE_S))
                         await self._receive(client)
             except NodeUnreachable:
                 await trio.sleep(RECONNECT_S)
@@ -71,6 +89,11 @@ class Consumer:
                 now_s = trio.current_time()
                 batch = [_record(message, now_s) for message in messages]
                 self._resolve(batch)
+                if batch and self._moods and self._moods.random() < ROLL_BACKS:
+                    raise _ChangedMindError
+        except _ChangedMindError:
+            self.rolled_back_count += 1
+            return
         except InDoubt:
             self._in_doubt = batch
             self.in_doubt_count += 1
@@ -90,4 +113,4 @@ class Consumer:
 
 
 def _record(message: ReceivedMessage, now_s: float) -> Received:
-    return Received(message.id, hashlib.sha256(message.body).digest(), now_s)
+    return Received(message.id, digest_of(message.label, message.body), now_s)

@@ -2,7 +2,8 @@
 
 Orders, which are transactional, and notes, which are recoverable, go from a sender through an intermediate to a
 destination, while strikes.py has nodes killed: while they run, while they start, while they read what the last kill
-has left. Then comes calm: what is owed arrives, and no store keeps anything.
+has left. Their bodies have from nothing to nearly four megabytes, and their consumers pause and roll back, so that
+windows, pages and logs reach their limits. Then comes calm: what is owed arrives, and no store keeps anything.
 
 SIGKILL leaves the operating system alone, so what a process has written is there for the next, flushed or not. That
 what counts is flushed as well, tests/simulator/test_powerloss.py shows.
@@ -33,15 +34,16 @@ from simulator.demo.producer import Producer
 from simulator.demo.report import CrashReport, FlowReport
 from simulator.demo.strikes import JUST_READY_S, Kill, Stage, strikes
 from simulator.proof import compare
+from simulator.randomness import chance
 from simulator.screen import ProgressScreen
 from simulator.supervisor import OPENING, READY, NodeError, NodeProcess, Supervisor, supervised
 from simulator.topology import Topology, load
-from simulator.workload import orders
+from simulator.workload import HEAVY, orders
 
 SENDER: Final = "sender"
 DESTINATION: Final = "destination"
-ORDERS_PER_S: Final = 300
-NOTES_PER_S: Final = 60
+ORDERS_PER_S: Final = 200
+NOTES_PER_S: Final = 40
 CATCH_UP_S: Final = 60.0
 """A sender that was down when messages were due must have accepted them so long after the last was due."""
 SETTLE_S: Final = 60.0
@@ -49,12 +51,18 @@ SETTLE_S: Final = 60.0
 
 
 async def run_crash(
-    minutes: float, seed: int, directory: Path | None = None, screen: ProgressScreen | None = None
+    minutes: float,
+    seed: int,
+    directory: Path | None = None,
+    screen: ProgressScreen | None = None,
+    *,
+    kills: bool = True,
 ) -> CrashReport:
     """Send, kill and restart for so long, wait for calm, and say what came of it.
 
     Args:
-        seed: what is killed, and when. Real processes make no exact repetition.
+        seed: what is sent and what is killed, and when. Real processes make no exact repetition.
+        kills: whether nodes are killed; if not, all else is as it would be.
         directory: the stores go into a new folder in it, on the disk that is to be tried; by default among the
             temporary files.
 
@@ -69,7 +77,7 @@ async def run_crash(
             f"{directory}: {error.strerror}; name a folder to write to with --directory"
         ) from None
     topology = load("three-node").with_free_ports()
-    crash = Crash(topology, folder, minutes, seed, screen or ProgressScreen(quiet=True))
+    crash = Crash(topology, folder, minutes, seed, screen or ProgressScreen(quiet=True), kills=kills)
     await crash.run()
     report = crash.report()
     if not report.broken:
@@ -98,6 +106,7 @@ class Flow:
             comparison=compare(self.producer.sent, self.consumer.received),
             commits_in_doubt=self.consumer.in_doubt_count,
             commits_done=self.consumer.committed_in_doubt_count,
+            rolled_back=self.consumer.rolled_back_count,
             longest_outage_s=longest_gap_s(times, start_s, max(times, default=start_s)),
             longest_silence_s=max((longest_gap_s(times, *interval) for interval in all_up), default=0.0),
         )
@@ -113,7 +122,14 @@ class Crash:
     """One run, from the first process to the last message."""
 
     def __init__(
-        self, topology: Topology, directory: Path, minutes: float, seed: int, screen: ProgressScreen
+        self,
+        topology: Topology,
+        directory: Path,
+        minutes: float,
+        seed: int,
+        screen: ProgressScreen,
+        *,
+        kills: bool = True,
     ) -> None:
         self.topology = topology
         self.directory = directory
@@ -126,6 +142,7 @@ class Crash:
         }
         self.observer = Observer(topology.nodes, self._connect, self._seen)
         self.kills = {name: dict.fromkeys(Stage, 0) for name in topology.nodes}
+        self.has_kills = kills
         self.at_once = 0
         self.again = 0
         self.failures: list[str] = []
@@ -136,11 +153,11 @@ class Crash:
         self._judged = trio.CancelScope()
 
     def _flow(self, queue: str, per_s: int, *, transactional: bool) -> Flow:
-        workload = orders(max(1, round(60 * self.minutes * per_s)), self.seed)
+        workload = orders(max(1, round(60 * self.minutes * per_s)), self.seed, HEAVY)
         to = rf"{DESTINATION}\{queue}"
         return Flow(
             Producer(partial(self._connect, SENDER), to, workload, transactional=transactional),
-            Consumer(partial(self._connect, DESTINATION), to),
+            Consumer(partial(self._connect, DESTINATION), to, chance(self.seed, "consumer", queue)),
             transactional=transactional,
         )
 
@@ -169,7 +186,8 @@ class Crash:
     async def _storm(self, supervisor: Supervisor) -> None:
         with trio.move_on_after(self._span_s + CATCH_UP_S) as patience:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._strike_all, supervisor)
+                if self.has_kills:
+                    nursery.start_soon(self._strike_all, supervisor)
                 for flow in self.flows.values():
                     nursery.start_soon(flow.producer.run, self._span_s)
         if patience.cancelled_caught:
@@ -262,6 +280,7 @@ class Crash:
             retained={} if failures else self._retained(),
             failures=failures,
             stores=str(self.directory),
+            has_kills=self.has_kills,
         )
 
     def _elapsed_s(self) -> float:

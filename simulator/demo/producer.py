@@ -7,7 +7,6 @@ What was not handed over, as the node was not there, is handed over when it is.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from itertools import islice
@@ -18,7 +17,7 @@ import trio
 from mqproto.applications import Draft
 from simulator.client import Client, InDoubt, MessageId, NodeUnreachable
 from simulator.demo.consumer import RECONNECT_S
-from simulator.proof import Sent
+from simulator.proof import Sent, digest_of
 from simulator.workload import Item, Workload, as_batches
 
 BEAT_S: Final = 0.02
@@ -87,7 +86,7 @@ class Producer:
         except InDoubt:
             identifiers = [None] * len(batch)
         for identifier, item in zip(identifiers, batch, strict=True):
-            self.sent.append(Sent(identifier, hashlib.sha256(item.body).digest(), at_s))
+            self.sent.append(Sent(identifier, digest_of(item.label, item.body), at_s))
             self.sent_bytes += len(item.body)
 
     def _draft(self, place: int, item: Item) -> Draft:

@@ -128,6 +128,7 @@ class FlowReport:
 
     transactional: whether each is to come exactly once and in order; otherwise none is to be lost.
     commits_in_doubt: of the consumer, whose answer was lost; `commits_done` of them had happened.
+    rolled_back: transactions that the consumer gave back.
     longest_outage_s: the longest time in which no message was received.
     longest_silence_s: the same while all nodes ran.
     """
@@ -138,6 +139,7 @@ class FlowReport:
     commits_done: int
     longest_outage_s: float
     longest_silence_s: float
+    rolled_back: int = 0
 
     def broken(self) -> list[str]:
         """The promises that were broken. Recoverable messages may come twice and out of order, but none is lost."""
@@ -157,6 +159,7 @@ class CrashReport:
     retained: what was left in the stores after all was calm, by queue.
     failures: what ended the run before its time; then nothing else is judged.
     stores: where they are; they are removed if no promise was broken.
+    has_kills: whether nodes were killed at all.
     """
 
     seed: int
@@ -170,6 +173,7 @@ class CrashReport:
     retained: dict[str, int]
     failures: list[str]
     stores: str
+    has_kills: bool = True
 
     @property
     def broken(self) -> list[str]:

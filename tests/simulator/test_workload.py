@@ -14,16 +14,20 @@ from simulator import workload
 from simulator.workload import BATCH_BYTES, BATCH_MESSAGES, BODY_LIMIT_BYTES, Item, as_batches
 
 
-def test_generated_orders_are_json_of_mixed_sizes_and_the_same_for_the_same_seed() -> None:
-    work = workload.orders(1_000, seed=3)
+@pytest.mark.parametrize("sizes", [workload.SIZES, workload.HEAVY])
+def test_generated_orders_are_json_of_mixed_sizes_and_the_same_for_the_same_seed(
+    sizes: workload.Sizes,
+) -> None:
+    work = workload.orders(1_000, 3, sizes)
     items = list(work.items())
     assert items == list(work.items())
     assert [item.body for item in items] != [item.body for item in workload.orders(1_000, seed=4).items()]
-    assert [json.loads(item.body)["order"] for item in items] == list(range(1, 1_001))
-    sizes = [len(item.body) for item in items]
-    assert min(sizes) < 500
-    assert max(sizes) >= 2**20 - 1
-    assert len(set(sizes)) > 300
+    numbers = [json.loads(item.body)["order"] if item.body else None for item in items]
+    assert all(number in (place, None) for place, number in enumerate(numbers, 1))
+    lengths = [len(item.body) for item in items]
+    assert min(lengths) == 0
+    assert 2**20 <= max(lengths) <= BODY_LIMIT_BYTES
+    assert len(set(lengths)) > 300
 
 
 def test_each_file_below_a_folder_is_a_message_empty_ones_too(tmp_path: Path) -> None:

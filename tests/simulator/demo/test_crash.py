@@ -186,7 +186,7 @@ def test_a_program_reads_them_too(
 
 
 def status(report: CrashReport, monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
-    async def run(*_: object) -> CrashReport:
+    async def run(*_: object, **__: object) -> CrashReport:
         return report
 
     monkeypatch.setattr(crash, "run_crash", run)

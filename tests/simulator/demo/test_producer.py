@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,6 +11,7 @@ from mqproto.applications import Draft
 from mqproto.wire import Guid
 from simulator.client import Client, InDoubt, MessageId, NodeUnreachable
 from simulator.demo.producer import FINAL_ACK_EVERY, Producer
+from simulator.proof import digest_of
 from simulator.workload import Workload, orders
 
 MANAGER = Guid(b"s" * 16)
@@ -68,7 +68,7 @@ async def test_messages_are_sent_evenly_and_once_in_order(autojump_clock: trio.t
     assert [draft.body for draft in node.accepted] == [item.body for item in work.items()]
     assert [message.message_id for message in producer.sent] == [MessageId(MANAGER, n) for n in range(1_000)]
     assert [message.digest for message in producer.sent] == [
-        hashlib.sha256(item.body).digest() for item in work.items()
+        digest_of(item.label, item.body) for item in work.items()
     ]
     assert producer.sent_bytes == sum(len(item.body) for item in work.items())
     for second in range(1, 10):
@@ -82,16 +82,17 @@ async def test_what_has_no_answer_is_in_doubt_and_not_sent_again_what_was_not_as
 ) -> None:
     work, node = orders(500), Node({3: "lost", 7: "done", 9: "refused", 20: "done"})
     producer = await produced(work, node)
-    bodies = [item.body for item in work.items()]
     assert len(producer.sent) == 500
     known = [message for message in producer.sent if message.message_id is not None]
     doubtful = [message for message in producer.sent if message.message_id is None]
     assert len({message.at_s for message in doubtful}) == 3, "one request, one time"
-    there = {hashlib.sha256(draft.body).digest() for draft in node.accepted}
+    there = {digest_of(draft.label, draft.body) for draft in node.accepted}
     assert len(there) == len(node.accepted), "nothing was sent twice"
     assert {message.digest for message in known} <= there
     assert 0 < sum(message.digest in there for message in doubtful) < len(doubtful)
-    assert [message.digest for message in producer.sent] == [hashlib.sha256(body).digest() for body in bodies]
+    assert [message.digest for message in producer.sent] == [
+        digest_of(item.label, item.body) for item in work.items()
+    ]
 
 
 @pytest.mark.parametrize("transactional", [False, True])
