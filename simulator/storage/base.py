@@ -21,9 +21,10 @@ from mqproto.effects import (
     QueueRow,
 )
 from mqproto.wire.guid import Guid, guid_text
+from simulator.storage.files import Files
 from simulator.storage.pages import Row
 from simulator.storage.recent import Recent, RecentStates, Size, runs
-from simulator.storeerrors import ADVICE, StoreError, primary_code
+from simulator.storeerrors import ADVICE, StoreError
 from simulator.tables import (
     APPLICATION_ID,
     INSERT_MESSAGE,
@@ -49,10 +50,8 @@ PRAGMAS: Final = (
     # Some builds wipe what is deleted, with zeros; that costs a tenth, and the log has the bytes anyway.
     "secure_delete = OFF",
 )
-BUSY_S: Final = 1.0
-"""How long another program's write to the file may hold us up when we open it."""
 BUSY_RUNNING_MS: Final = 10
-"""How long when we run: what is to be written can wait, and the node's neighbours not."""
+"""How long another program's write may hold us up when we run: ours can wait, and the node's neighbours cannot."""
 
 
 class Mark(NamedTuple):
@@ -75,16 +74,18 @@ class Tables:
         path: the file; it is made if it is not there.
         node: the queue manager's GUID. A file that belongs to another is refused.
         remove_duplicate_size: how many identifiers of messages that came are kept.
+        files: of the system, or of a simulated one.
 
     Raises:
         StoreError, sqlite3.Error: the file cannot be had, or is not this node's.
     """
 
-    def __init__(self, path: Path, node: Guid, remove_duplicate_size: int) -> None:
+    def __init__(self, files: Files, path: Path, node: Guid, remove_duplicate_size: int) -> None:
         self.path = path
+        self._files = files
         self._remove_duplicate_size = remove_duplicate_size
         self._untrimmed = 0
-        self.db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+        self.db = files.connect(path)
         try:
             self._set_up(node)
             self._last_keys = {
@@ -296,8 +297,7 @@ class Tables:
             )
         for pragma in PRAGMAS:
             self.db.execute(f"PRAGMA {pragma}").close()
-        [(mode,)] = self._rows("PRAGMA journal_mode = WAL")
-        if mode != "wal":
+        if not self._files.keep_log(self.db):
             raise StoreError(f"{self.path}: its file system holds no write-ahead log: choose a local disk")
         if is_new:
             self.db.execute("PRAGMA synchronous = FULL").close()
@@ -315,9 +315,9 @@ class Tables:
         return self.db.execute(statement, values).fetchall()
 
 
-def messages_of(path: Path, message_id: int) -> tuple[sqlite3.Connection, sqlite3.Cursor]:
+def messages_of(files: Files, path: Path, message_id: int) -> tuple[sqlite3.Connection, sqlite3.Cursor]:
     """Look at the tables as they are now, by a connection of the caller's own thread: key and packet of messages."""
-    db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+    db = files.connect(path)
     try:
         db.execute("BEGIN")
         db.execute("SELECT 1 FROM log").fetchall()
@@ -325,20 +325,3 @@ def messages_of(path: Path, message_id: int) -> tuple[sqlite3.Connection, sqlite
     except BaseException:
         db.close()
         raise
-
-
-def locked(path: Path) -> sqlite3.Connection:
-    """Hold the lock of a store until the connection is closed; the file beside it stays empty.
-
-    Raises:
-        StoreError: another store is open on the file, here or in another process.
-    """
-    lock = sqlite3.connect(f"{path.resolve()}-lock", timeout=0, isolation_level=None)
-    try:
-        lock.execute("BEGIN EXCLUSIVE")
-    except sqlite3.Error as error:
-        lock.close()
-        if primary_code(error) == sqlite3.SQLITE_BUSY:
-            raise StoreError(f"{path}: another node has it open: stop that one first") from error
-        raise
-    return lock

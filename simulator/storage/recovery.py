@@ -6,12 +6,13 @@ from pathlib import Path
 
 from mqproto.wire.guid import Guid
 from simulator.storage.base import Mark, Tables
+from simulator.storage.files import Files
 from simulator.storage.recent import Recent, Size
 from simulator.storage.segments import FoundSegment, SegmentName, damaged, segment_path, segments_of
 from simulator.storeerrors import StoreError
 
 
-def recover(tables: Tables, path: Path, node: Guid, remove_duplicate_size: int) -> Mark:
+def recover(files: Files, tables: Tables, path: Path, node: Guid, remove_duplicate_size: int) -> Mark:
     """Bring the log to the tables, and return where the next one begins. Then no segment is left.
 
     Nothing is changed before all of it was read. If the process dies meanwhile, the next does it again.
@@ -20,13 +21,13 @@ def recover(tables: Tables, path: Path, node: Guid, remove_duplicate_size: int) 
         StoreError: the log is not whole, or the disk fails.
     """
     mark = tables.mark()
-    there = segments_of(path)
+    there = segments_of(files, path)
     names = [name for name in there if name.number >= mark.segment]
     _see_that_none_is_missing(path, mark, names)
     recent = Recent(remove_duplicate_size)
     record = mark.record
     for name in names:
-        segment = FoundSegment(name, node)
+        segment = FoundSegment(files, name, node)
         is_last = name == names[-1]
         if segment.is_headless:
             if not is_last or (name.number == mark.segment and mark.is_begun):
@@ -49,7 +50,7 @@ def recover(tables: Tables, path: Path, node: Guid, remove_duplicate_size: int) 
         mark = Mark(names[-1].number + 1, record, is_begun=False)
         tables.take_over(recent, mark)
     for name in there:
-        name.path.unlink()
+        files.remove(name.path)
     return mark
 
 

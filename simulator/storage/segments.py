@@ -11,7 +11,6 @@ said to be on disk. Anything else that does not fit is damage, and told.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import sqlite3
@@ -24,6 +23,7 @@ from typing import Final, NamedTuple, Self
 
 from mqproto.effects import Writes
 from mqproto.wire.guid import Guid, guid_text
+from simulator.storage.files import Files, LogFile
 from simulator.storage.records import decoded, encoded
 from simulator.storeerrors import ADVICE, StoreError
 
@@ -37,8 +37,6 @@ HEAD: Final = Struct(f"<{SALT_BYTES}sII")
 NUMBER: Final = Struct("<Q")
 """The record's own, with which those bytes begin."""
 
-FULL_FLUSH: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
-"""macOS flushes to the disk itself only if asked in so many words."""
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """After these, room can be made while the node runs."""
 
@@ -59,18 +57,21 @@ class Segment:
         is_sound: whether it is known to hold whole records alone. After a failed flush, say, only reading it can tell.
     """
 
-    def __init__(self, path: Path, number: int, first_record: int, salt: bytes, file: int) -> None:
+    def __init__(
+        self, files: Files, path: Path, number: int, first_record: int, salt: bytes, file: LogFile
+    ) -> None:
         self.path = path
         self.number = number
         self.first_record = first_record
         self.size_bytes = HEADER.size
         self.keys: list[int] = []
         self.is_sound = True
+        self._files = files
         self._salt = salt
         self._file = file
 
     @classmethod
-    def create(cls, store: Path, node: Guid, number: int, first_record: int) -> Self:
+    def create(cls, files: Files, store: Path, node: Guid, number: int, first_record: int) -> Self:
         """A new file, which is on disk with its name and header.
 
         Raises:
@@ -79,16 +80,16 @@ class Segment:
         path = segment_path(store, number)
         salt = os.urandom(SALT_BYTES)
         with explained_file(path):
-            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            file = files.create(path)
             try:
-                _write(file, 0, [_header(node, number, first_record, salt)])
-                flush(file)
-                flush_folder(path.parent)
+                file.write(0, [_header(node, number, first_record, salt)])
+                file.flush()
+                files.flush_folder(path.parent)
             except BaseException:
-                os.close(file)
-                path.unlink()
+                file.close()
+                files.remove(path)
                 raise
-        return cls(path, number, first_record, salt, file)
+        return cls(files, path, number, first_record, salt, file)
 
     def append(self, number: int, writes: Writes) -> None:
         """Put a transaction on disk, with one write and one flush.
@@ -101,28 +102,28 @@ class Segment:
         self.is_sound = False
         with explained_file(self.path):
             try:
-                _write(self._file, self.size_bytes, [head, body])
+                self._file.write(self.size_bytes, [head, body])
             except OSError as error:
                 if error.errno in FULL:
                     # What was written of it must not be found behind the next record.
-                    os.ftruncate(self._file, self.size_bytes)
-                    flush(self._file)
+                    self._file.truncate(self.size_bytes)
+                    self._file.flush()
                     self.is_sound = True
                 raise
-            flush(self._file)
+            self._file.flush()
         self.size_bytes += len(head) + len(body)
         self.keys += [row.key for row in writes.messages]
         self.is_sound = True
 
     def close(self) -> None:
         """Leave the file where it is."""
-        os.close(self._file)
+        self._file.close()
 
     def remove(self) -> None:
         """The tables have all of it."""
-        os.close(self._file)
+        self._file.close()
         with explained_file(self.path):
-            self.path.unlink()
+            self._files.remove(self.path)
 
 
 class FoundSegment:
@@ -132,10 +133,10 @@ class FoundSegment:
         StoreError: it cannot be read, or it is another node's.
     """
 
-    def __init__(self, name: SegmentName, node: Guid) -> None:
+    def __init__(self, files: Files, name: SegmentName, node: Guid) -> None:
         self.path = name.path
         with explained_file(name.path):
-            self._data = name.path.read_bytes()
+            self._data = files.read(name.path)
         fields = HEADER.unpack(self._data[: HEADER.size].ljust(HEADER.size, b"\0"))
         _, version, owner, number, self.first_record, self._salt, _ = fields
         self.is_headless = self._data[: HEADER.size] != _header(
@@ -204,33 +205,16 @@ def segment_path(store: Path, number: int) -> Path:
     return store.with_name(f"{store.name}-log-{number:06}")
 
 
-def segments_of(store: Path) -> list[SegmentName]:
+def segments_of(files: Files, store: Path) -> list[SegmentName]:
     """The segments that lie beside a store, in order."""
     ending = re.compile(re.escape(f"{store.name}-log-") + r"(\d{6,})")
-    found = ((ending.fullmatch(path.name), path) for path in store.parent.iterdir())
-    return sorted(SegmentName(int(match[1]), path) for match, path in found if match)
+    found = ((ending.fullmatch(name), name) for name in files.names(store.parent))
+    return sorted(SegmentName(int(match[1]), store.parent / name) for match, name in found if match)
 
 
 def damaged(path: Path, what: str) -> StoreError:
     """What to say of a segment that no crash can have left so."""
     return StoreError(f"{path}: {ADVICE[sqlite3.SQLITE_CORRUPT]} ({what})")
-
-
-def flush(file: int) -> None:
-    """What was written to a file is on disk when this returns."""
-    if FULL_FLUSH is not None:
-        fcntl.fcntl(file, FULL_FLUSH)
-    else:
-        os.fdatasync(file)
-
-
-def flush_folder(folder: Path) -> None:
-    """The names in a folder are on disk when this returns."""
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 @contextmanager
@@ -250,12 +234,3 @@ def explained_file(path: Path) -> Iterator[None]:
 def _header(node: bytes, number: int, first_record: int, salt: bytes, version: int = VERSION) -> bytes:
     fields = (MAGIC, version, node, number, first_record, salt)
     return HEADER.pack(*fields, zlib.crc32(HEADER.pack(*fields, 0)))
-
-
-def _write(file: int, offset: int, parts: list[bytes]) -> None:
-    """Write all parts, one after the other; mostly the system takes them in one go."""
-    written = os.pwritev(file, parts, offset)
-    if written < sum(map(len, parts)):
-        rest = memoryview(b"".join(parts))
-        while written < len(rest):
-            written += os.pwrite(file, rest[written:], offset + written)

@@ -25,8 +25,9 @@ from mqproto.effects import (
     Writes,
 )
 from mqproto.wire.guid import Guid
-from simulator.storage.base import BUSY_RUNNING_MS, Mark, Tables, locked, messages_of
+from simulator.storage.base import BUSY_RUNNING_MS, Mark, Tables, messages_of
 from simulator.storage.contents import Contents
+from simulator.storage.files import SYSTEM_FILES, Files
 from simulator.storage.loading import load
 from simulator.storage.recent import Recent
 from simulator.storage.recovery import recover
@@ -83,6 +84,8 @@ class Store:
         path: the file of the tables; it is made if it is not there, its folder is not. The log lies beside it.
         node: the queue manager's GUID. A file that belongs to another is refused.
         remove_duplicate_size: how many identifiers of messages that came are kept.
+        limits: how much is in the log alone.
+        files: of the system, or of a simulated one.
 
     Raises:
         StoreError: the file cannot be had, is not this node's, or lacks a part of its log.
@@ -94,12 +97,14 @@ class Store:
         node: Guid,
         remove_duplicate_size: int = Settings().remove_duplicate_size,
         limits: Limits = LIMITS,
+        files: Files = SYSTEM_FILES,
     ) -> None:
         self.path = path
         self.flush_count = 0
         """How many commits were flushed."""
         self._place = path.resolve()
         self._node = node
+        self._files = files
         self._remove_duplicate_size = remove_duplicate_size
         self._limits = limits
         self._usable = True
@@ -112,10 +117,10 @@ class Store:
         self._together = Lock()
         """Held while log and tables change, for whoever looks at both from another thread."""
         with explained(path), ExitStack() as undo:
-            self._lock = undo.enter_context(closing(locked(path)))
-            self._tables = undo.enter_context(closing(Tables(path, node, remove_duplicate_size)))
+            self._lock = undo.enter_context(closing(files.lock(path)))
+            self._tables = undo.enter_context(closing(Tables(files, path, node, remove_duplicate_size)))
             with sound(path):
-                self._mark = recover(self._tables, self._place, node, remove_duplicate_size)
+                self._mark = recover(files, self._tables, self._place, node, remove_duplicate_size)
                 self._recent = Recent(remove_duplicate_size)
                 self._contents = Contents(self._tables, self._recent)
             self._next_record = self._mark.record
@@ -193,7 +198,7 @@ class Store:
         """
         with explained(self.path):
             with self._together:
-                db, in_tables = messages_of(self.path, message_id)
+                db, in_tables = messages_of(self._files, self.path, message_id)
                 recent, gone = list(self._recent.messages.rows.values()), set(self._recent.gone)
             with closing(db):
                 found = {key: packet for key, packet in in_tables if key not in gone}
@@ -264,7 +269,7 @@ class Store:
 
     def _begun(self) -> Segment:
         """The log's first segment. The tables know of it, so that it cannot be mislaid without a word."""
-        segment = Segment.create(self._place, self._node, self._mark.segment, self._mark.record)
+        segment = Segment.create(self._files, self._place, self._node, self._mark.segment, self._mark.record)
         mark = self._mark._replace(is_begun=True)
         try:
             with self._tables.transaction(flushed=True):
@@ -280,7 +285,7 @@ class Store:
         return segment
 
     def _next_segment(self, full: Segment) -> Segment:
-        segment = Segment.create(self._place, self._node, full.number + 1, self._next_record)
+        segment = Segment.create(self._files, self._place, self._node, full.number + 1, self._next_record)
         self._older.append(full)
         return segment
 

@@ -30,8 +30,9 @@ from mqproto.effects import (
 )
 from mqproto.wire.guid import Guid
 from simulator.randomness import chance
-from simulator.storage import Limits, Store, segments
+from simulator.storage import Limits, Store
 from simulator.storage.base import Tables
+from simulator.storage.files import SystemFile, SystemFiles
 
 NODE: Final = Guid(bytes(range(16)))
 NEIGHBOUR: Final = Guid(bytes(range(16, 32)))
@@ -135,9 +136,9 @@ def leave_out(flush: str) -> None:
     """Have stores no longer flush one of LEFT_OUT."""
     patch = pytest.MonkeyPatch()
     if flush == "log":
-        patch.setattr(segments, "flush", lambda file: None)
+        patch.setattr(SystemFile, "flush", lambda file: None)
     elif flush == "names":
-        patch.setattr(segments, "flush_folder", lambda folder: None)
+        patch.setattr(SystemFiles, "flush_folder", lambda files, folder: None)
     elif flush == "tables":
         transaction = Tables.transaction
         patch.setattr(Tables, "transaction", lambda tables, flushed: transaction(tables, flushed=False))

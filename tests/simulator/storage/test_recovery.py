@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from mqproto.effects import IdentifierRow, IncomingRow, OutcomeRow, OutgoingRow, ReadExpired, Writes
 from simulator.disk import Disk
-from simulator.storage import Limits, Store, segments
+from simulator.storage import Limits, Store, files, segments
 from simulator.storage.segments import segment_path
 from simulator.storeerrors import StoreError
 from tests.conformance import ROOT
@@ -44,7 +44,8 @@ LOOP = """
 import os, random, signal, sys
 from pathlib import Path
 from mqproto.effects import *
-from simulator.storage import Limits, Store, segments
+from simulator.storage import Limits, Store
+from simulator.storage.files import SystemFile
 
 path, seed = Path(sys.argv[1]), int(sys.argv[2])
 dice = random.Random(seed)
@@ -61,13 +62,13 @@ def killed_after_so_many_steps(taken=1):
 def write(file, offset, parts):
     data = b"".join(parts)
     if steps <= 40:
-        os.pwrite(file, data[: dice.randrange(len(data) + 1)], offset)
+        os.pwrite(file._file, data[: dice.randrange(len(data) + 1)], offset)
     killed_after_so_many_steps(40)
-    os.pwrite(file, data, offset)
+    os.pwrite(file._file, data, offset)
     killed_after_so_many_steps(40)
 
 store._tables.db.set_progress_handler(killed_after_so_many_steps, 1)
-segments._write = write
+SystemFile.write = write
 while True:
     batch += 1
     first = message_key(1, 100 * batch)
@@ -236,7 +237,7 @@ class FailingSystem:
 def failing_system() -> Iterator[FailingSystem]:
     system = FailingSystem()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segments, "os", system)
+        patch.setattr(files, "os", system)
         yield system
 
 

@@ -35,7 +35,8 @@ from mqproto.effects import (
 )
 from mqproto.wire.guid import NULL_GUID, Guid, guid_text
 from simulator.disk import Disk
-from simulator.storage import Limits, Store, segments
+from simulator.storage import Limits, Store
+from simulator.storage.files import SystemFile
 from simulator.storage.recent import joined
 from simulator.storage.store import REMOVALS
 from simulator.storeerrors import StoreError
@@ -485,7 +486,7 @@ def test_a_creation_that_was_broken_off_is_made_good(path: Path) -> None:
 
 def test_each_commit_is_flushed_once_before_it_returns(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr(segments, "flush", lambda file: said.append("flushed"))
+    monkeypatch.setattr(SystemFile, "flush", lambda file: said.append("flushed"))
     before = store.flush_count
     for number in range(2, 5):
         store.commit(Writes(messages=[one(number)]))

@@ -1,0 +1,146 @@
+"""What a store asks of the system: the files of its log, and SQLite on that of its tables.
+
+`SystemFiles` are the real ones. A simulated world has others, which lose with the power what was not flushed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Final, Protocol
+
+from simulator.storeerrors import StoreError, primary_code
+
+FULL_FLUSH: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
+"""macOS flushes to the disk itself only if asked in so many words."""
+BUSY_S: Final = 1.0
+"""How long another program's write to the file may hold us up when we open it."""
+
+
+class LogFile(Protocol):
+    """A file that is open for writing. Every method may raise OSError."""
+
+    def write(self, offset: int, parts: list[bytes]) -> None:
+        """Write all parts, one after the other."""
+
+    def truncate(self, size_bytes: int) -> None:
+        """Cut off what lies behind."""
+
+    def flush(self) -> None:
+        """What was written is on disk when this returns."""
+
+    def close(self) -> None:
+        """Leave the file where it is."""
+
+
+class Lock(Protocol):
+    """It is held until it is closed, or the process ends."""
+
+    def close(self) -> None:
+        """Give it free."""
+
+
+class Files(Protocol):
+    """Files by their paths. Those of the log may raise OSError, those of the tables sqlite3.Error."""
+
+    def names(self, folder: Path) -> list[str]:
+        """The names in a folder."""
+
+    def create(self, path: Path) -> LogFile:
+        """A file that was not there."""
+
+    def read(self, path: Path) -> bytes:
+        """All that is in a file."""
+
+    def remove(self, path: Path) -> None:
+        """A file goes."""
+
+    def flush_folder(self, folder: Path) -> None:
+        """The names in a folder are on disk when this returns."""
+
+    def connect(self, path: Path) -> sqlite3.Connection:
+        """Open the file of the tables; it is made if it is not there."""
+
+    def keep_log(self, db: sqlite3.Connection) -> bool:
+        """Have SQLite write a log of its own, so that a transaction is there wholly or not; whether it can."""
+
+    def lock(self, path: Path) -> Lock:
+        """Hold the lock of a store; the file beside it stays empty.
+
+        Raises:
+            StoreError: another store is open on the file, here or in another process.
+        """
+
+
+class SystemFile:
+    """A file of the operating system's."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+
+    def write(self, offset: int, parts: list[bytes]) -> None:
+        """Mostly the system takes all parts in one go."""
+        written = os.pwritev(self._file, parts, offset)
+        if written < sum(map(len, parts)):
+            rest = memoryview(b"".join(parts))
+            while written < len(rest):
+                written += os.pwrite(self._file, rest[written:], offset + written)
+
+    def truncate(self, size_bytes: int) -> None:
+        os.ftruncate(self._file, size_bytes)
+
+    def flush(self) -> None:
+        if FULL_FLUSH is not None:
+            fcntl.fcntl(self._file, FULL_FLUSH)
+        else:
+            os.fdatasync(self._file)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+class SystemFiles:
+    """The operating system's files."""
+
+    def names(self, folder: Path) -> list[str]:
+        return os.listdir(folder)
+
+    def create(self, path: Path) -> SystemFile:
+        return SystemFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+
+    def read(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def remove(self, path: Path) -> None:
+        path.unlink()
+
+    def flush_folder(self, folder: Path) -> None:
+        file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+    def connect(self, path: Path) -> sqlite3.Connection:
+        return sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+
+    def keep_log(self, db: sqlite3.Connection) -> bool:
+        with closing(db.execute("PRAGMA journal_mode = WAL")) as found:
+            return bool(found.fetchone() == ("wal",))
+
+    def lock(self, path: Path) -> sqlite3.Connection:
+        lock = sqlite3.connect(f"{path.resolve()}-lock", timeout=0, isolation_level=None)
+        try:
+            lock.execute("BEGIN EXCLUSIVE")
+        except sqlite3.Error as error:
+            lock.close()
+            if primary_code(error) == sqlite3.SQLITE_BUSY:
+                raise StoreError(f"{path}: another node has it open: stop that one first") from error
+            raise
+        return lock
+
+
+SYSTEM_FILES: Final = SystemFiles()
