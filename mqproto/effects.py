@@ -1,12 +1,7 @@
 """What a queue manager decided: one `Batch` of effects for all that was fed to it since the last.
 
-The shell carries a batch out in this order, and needs no other rule:
-
-1. `writes`, if there are any, in one transaction with one flush;
-2. `reads`: each page goes back with `QueueManager.loaded`;
-3. `pings`, `connects`, `sends`, `closes`, `deliveries`.
-
-So nothing is acknowledged, forwarded or handed out before it is on disk.
+carry.py carries a batch out, in the one order in which nothing is acknowledged, forwarded or handed out before it is
+on disk.
 """
 
 from __future__ import annotations

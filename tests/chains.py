@@ -79,7 +79,7 @@ class Chain(Net):
         self.consuming = False
         self.nodes[DESTINATION].up.abandon(CONSUMER, "queue 0", self.now)
 
-    def _deliver(self, node: Node, delivery: Delivery) -> None:
+    def deliver(self, node: Node, delivery: Delivery) -> None:
         self.delivered += len(delivery.messages)
         node.up.settle(CONSUMER, "queue 0", self.now, commit=True)
         if self.consuming:

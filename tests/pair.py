@@ -1,22 +1,29 @@
 """Queue managers, a virtual clock and wires between them: whole conversations without a socket, a disk or a wait.
 
-A `Net` has nodes, each with a `simulator.disk.Disk`, and moves what they send. The tests cut wires, kill nodes and let
-time pass. Whole runs under faults are `simulator.world`'s.
+A `Net` has nodes, each with a `simulator.disk.Disk`, runs the one loop of mqproto/carry.py, and moves what they send.
+The tests cut wires, kill nodes and let time pass. Whole runs under faults are `simulator.world`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from mqproto.applications import Draft
+from mqproto.carry import carry_out
 from mqproto.configuration import Settings
 from mqproto.destinations import Destination
 from mqproto.effects import (
     Batch,
+    CloseTransport,
     Delivery,
     Note,
+    OpenTransport,
+    ReadExpired,
+    ReadPage,
+    SendBytes,
     SendPing,
+    Writes,
 )
 from mqproto.localqueue import QueueDeclaration
 from mqproto.moment import Moment
@@ -183,11 +190,7 @@ class Net:
         """All nodes take a batch before any of these is carried out."""
         taken = [(node, node.core.take(self.now)) for node in self.nodes.values() if node.core is not None]
         for node, batch in taken:
-            if batch.writes is not None:
-                node.store.commit(batch.writes)
-                node.up.stored(node.store.size_bytes)
-        for node, batch in taken:
-            self._carry_out(node, batch)
+            self.carry_out(node, batch)
 
     def _turn(self, node: Node, core: QueueManager) -> bool:
         batch = core.take(self.now)
@@ -202,35 +205,20 @@ class Net:
             or batch.deliveries
         )
         node.batch_count += busy
-        dies = busy and node.batch_count == node.dies_at
-        if batch.writes is not None and not (dies and not node.dies_committed):
-            node.store.commit(batch.writes)
-            core.stored(node.store.size_bytes)
-        if dies:
+        if busy and node.batch_count == node.dies_at:
             node.dies_at = None
+            if batch.writes is not None and node.dies_committed:
+                node.store.commit(batch.writes)
             self.kill(node.name)
         else:
-            self._carry_out(node, batch)
+            self.carry_out(node, batch)
         return busy
 
-    def _carry_out(self, node: Node, batch: Batch) -> None:
-        node.notes += batch.notes
-        for page in batch.reads:
-            node.up.loaded(page, node.store.read(page), self.now)
-        for ping in batch.pings:
-            self._ping(node, ping)
-        for connect in batch.connects:
-            self._connect(node, connect.session, connect.host)
-        for send in batch.sends:
-            self._transmit(node, send.session, b"".join(send.chunks))
-        for close in batch.closes:
-            wire = node.wires.pop(close.session, None)
-            if wire is not None:
-                self._break(wire, "closed by peer")
-        for delivery in batch.deliveries:
-            self._deliver(node, delivery)
+    def carry_out(self, node: Node, batch: Batch) -> None:
+        """One node does what it has decided."""
+        carry_out(node.up, batch, self.now, _Hands(self, node))
 
-    def _ping(self, node: Node, ping: SendPing) -> None:
+    def ping(self, node: Node, ping: SendPing) -> None:
         """The request and its response, unless nobody hears it."""
         peer = self.nodes.get(ping.host)
         if peer is None or peer.core is None or frozenset((node.name, ping.host)) in self.blocked:
@@ -239,7 +227,8 @@ class Net:
         if response is not None:
             node.up.ping_answered(ping.session, response)
 
-    def _connect(self, node: Node, session: int, host: str) -> None:
+    def connect(self, node: Node, session: int, host: str) -> None:
+        """A neighbour is called."""
         peer = self.nodes.get(host)
         if peer is None or peer.core is None or frozenset((node.name, host)) in self.blocked:
             node.up.lost(session, "connection refused", self.now)
@@ -249,7 +238,8 @@ class Net:
         peer.wires[wire.ends[host]] = wire
         node.up.opened(session, self.now)
 
-    def _transmit(self, node: Node, session: int, data: bytes) -> None:
+    def transmit(self, node: Node, session: int, data: bytes) -> None:
+        """Bytes cross a wire, if it is still there."""
         wire = node.wires.get(session)
         if wire is None:
             return
@@ -260,7 +250,14 @@ class Net:
         if peer.core is not None:
             peer.core.receive(wire.ends[peer_name], data, self.now)
 
-    def _deliver(self, node: Node, delivery: Delivery) -> None:
+    def close(self, node: Node, session: int) -> None:
+        """A node closes a connection."""
+        wire = node.wires.pop(session, None)
+        if wire is not None:
+            self._break(wire, "closed by peer")
+
+    def deliver(self, node: Node, delivery: Delivery) -> None:
+        """An application is given messages."""
         for received in delivery.messages:
             message = decode_packet(received.packet)
             assert isinstance(message, UserMessage)
@@ -279,6 +276,40 @@ class Net:
                 self.run()
                 return bodies
             bodies += [message.properties.message_body for message in node.received]
+
+
+class _Hands:
+    """Those of one node: its disk in memory and its wires."""
+
+    def __init__(self, net: Net, node: Node) -> None:
+        self._net = net
+        self._node = node
+
+    def commit(self, writes: Writes) -> int:
+        self._node.store.commit(writes)
+        return self._node.store.size_bytes
+
+    def note(self, notes: Sequence[Note]) -> None:
+        self._node.notes += notes
+
+    def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
+        return self._node.store.read(page)
+
+    def ping(self, ping: SendPing) -> None:
+        self._net.ping(self._node, ping)
+
+    def connect(self, connect: OpenTransport) -> None:
+        self._net.connect(self._node, connect.session, connect.host)
+
+    def send(self, send: SendBytes) -> None:
+        self._net.transmit(self._node, send.session, b"".join(send.chunks))
+
+    def close(self, close: CloseTransport) -> None:
+        self._net.close(self._node, close.session)
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            self._net.deliver(self._node, delivery)
 
 
 def queue(

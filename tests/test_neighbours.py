@@ -403,7 +403,7 @@ def test_what_is_on_its_way_over_a_later_next_hop_is_not_overtaken() -> None:
     net.run()
     assert way_of(net) == ("d:1801", "connected")
     (late,) = batch.sends
-    net._transmit(net.nodes["a"], late.session, b"".join(late.chunks))
+    net.transmit(net.nodes["a"], late.session, b"".join(late.chunks))
     net.run()
     assert way_of(net) == ("b:1801", "connected")
     assert net.receive("c", "notes") == [b"x", b"y", b"z"]
@@ -421,7 +421,7 @@ def test_a_later_next_hop_that_dies_on_the_way_back_leaves_its_work_to_the_prefe
     (connect,) = core.take(net.now).connects
     net.kill("d")
     assert way_of(net) == ("b:1801", "connecting")
-    net._connect(net.nodes["a"], connect.session, connect.host)
+    net.connect(net.nodes["a"], connect.session, connect.host)
     net.send("a", at("c", 17), "y", recoverable=True)
     net.run()
     assert net.receive("c", "notes") == [b"x", b"y"]

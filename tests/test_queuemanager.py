@@ -110,8 +110,7 @@ def test_nothing_is_acknowledged_before_it_is_on_disk() -> None:
     batch = net.nodes["a"].up.take(net.now)
     assert batch.writes is not None
     assert batch.connects
-    net.nodes["a"].store.commit(batch.writes)
-    net._carry_out(net.nodes["a"], batch)
+    net.carry_out(net.nodes["a"], batch)
     seen = []
 
     def look(sender: str, receiver: str, chunk: bytes) -> None:

@@ -15,6 +15,18 @@ from typing import Final
 import trio
 
 from mqproto.applications import Draft
+from mqproto.carry import carry_out
+from mqproto.effects import (
+    CloseTransport,
+    Delivery,
+    Note,
+    OpenTransport,
+    ReadExpired,
+    ReadPage,
+    SendBytes,
+    SendPing,
+    Writes,
+)
 from mqproto.queuemanager import QueueManager
 from mqproto.wire import Guid
 from simulator.bench.figures import BenchError
@@ -63,7 +75,7 @@ class Peer:
             self._core, self._turns, clock, node.host, node.settings.maximum_sessions, buffer
         )
 
-    async def send(self, count: int, body: bytes) -> list[MessageId]:
+    async def submit(self, count: int, body: bytes) -> list[MessageId]:
         """Send so many messages to the node's queue; return when all are in this peer's store."""
         destination = self._directory.destination(f"{NODE}\\{QUEUE}")
         draft = Draft(body=body, label="bench", transactional=True)
@@ -88,7 +100,7 @@ class Peer:
                 await nursery.start(self._transports.run, listener)
                 while True:
                     self._turns.begin()
-                    reads = self._carry_out()
+                    reads = self._turn()
                     self._turns.end()
                     if reads:
                         await trio.lowlevel.checkpoint()
@@ -97,22 +109,45 @@ class Peer:
                             await self._turns.work()
                     self._core.tick(self._clock.now())
 
-    def _carry_out(self) -> bool:
-        """As `Node.carry_out` does; whether something was read."""
-        batch = self._core.take(self._clock.now())
+    def _turn(self) -> bool:
+        """Take one batch and carry it out; whether something was read."""
+        now = self._clock.now()
+        batch = self._core.take(now)
         self._deadline_ms = batch.deadline_ms
-        if batch.writes is not None:
-            self._disk.commit(batch.writes)
-            self._core.stored(self._disk.size_bytes)
-        for page in batch.reads:
-            self._core.loaded(page, self._disk.read(page), self._clock.now())
-        for order in batch.connects:
-            self._transports.open(order)
-        for send in batch.sends:
-            self._transports.send(send)
-        for close in batch.closes:
-            self._transports.close(close)
+        carry_out(self._core, batch, now, self)
         return bool(batch.reads)
+
+    # The hands of carry_out
+
+    def commit(self, writes: Writes) -> int:
+        """Put it into the disk in memory."""
+        self._disk.commit(writes)
+        return self._disk.size_bytes
+
+    def note(self, notes: Sequence[Note]) -> None:
+        """Nobody reads them."""
+
+    def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
+        """Ask the disk."""
+        return self._disk.read(page)
+
+    def ping(self, ping: SendPing) -> None:
+        """Ping is off."""
+
+    def connect(self, connect: OpenTransport) -> None:
+        """Call the node."""
+        self._transports.open(connect)
+
+    def send(self, send: SendBytes) -> None:
+        """Send to the node."""
+        self._transports.send(send)
+
+    def close(self, close: CloseTransport) -> None:
+        """End a connection."""
+        self._transports.close(close)
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """No application receives here."""
 
 
 class Star:
@@ -133,7 +168,7 @@ class Star:
         received: list[Received] = []
 
         async def send(peer: Peer, share: int) -> None:
-            sent[peer] = [Sent(each, UNALTERED, 0.0) for each in await peer.send(share, body)]
+            sent[peer] = [Sent(each, UNALTERED, 0.0) for each in await peer.submit(share, body)]
 
         before_s = node.cpu_s()
         with trio.move_on_after(patience_s(count)):

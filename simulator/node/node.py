@@ -1,7 +1,7 @@
 """One process is one queue manager: sockets and a disk around the core.
 
 `Transports` and `Service` feed the core what neighbours and clients say. `Node.pump` takes what it decides, a batch
-at a time, and `Node.carry_out` does it in the order that is the promise: on disk before anybody hears of it.
+at a time, and has it carried out by mqproto/carry.py, whose hands the node is.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,19 @@ from typing import Final, TextIO
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from mqproto.effects import Batch
+from mqproto.carry import carry_out
+from mqproto.effects import (
+    Batch,
+    CloseTransport,
+    Delivery,
+    Note,
+    OpenTransport,
+    ReadExpired,
+    ReadPage,
+    SendBytes,
+    SendPing,
+    Writes,
+)
 from mqproto.errors import MqprotoError
 from mqproto.queuemanager import QueueManager
 from mqproto.wire.guid import guid_text
@@ -118,7 +130,7 @@ class Node:
         """Feed, commit, send, until the node stops."""
         while not self._stopping:
             self._turns.begin()
-            batch = self.carry_out()
+            batch = self._turn()
             self._turns.end()
             if batch.reads:
                 await trio.lowlevel.checkpoint()  # Others feed; what was read is the next batch's.
@@ -128,38 +140,58 @@ class Node:
                     await self._turns.work()
             self.core.tick(self._clock.now())
         self.core.stop(self._clock.now())
-        self.carry_out()
+        self._turn()
 
-    def carry_out(self) -> Batch:
-        """Take one batch and do what it says. The order is the promise: on disk before anybody hears of it.
+    def _turn(self) -> Batch:
+        """Take one batch and carry it out.
 
         Raises:
             StoreError: the disk failed; nothing of the batch was said to anybody.
         """
-        batch = self.core.take(self._clock.now())
-        if batch.writes is not None:
-            # One transaction with one flush, for all that arrived since the last.
-            self._store.commit(batch.writes)
-            self.core.stored(self._store.size_bytes)
-        else:
+        now = self._clock.now()
+        batch = self.core.take(now)
+        carry_out(self.core, batch, now, self)
+        if batch.writes is None:
             self._store.tidy()
-        for note in batch.notes:
-            # Before anybody else can act upon it, so that the lines of several nodes are in order of cause.
-            self._log.info(note.name, **note.facts)
-        for page in batch.reads:
-            self.core.loaded(page, self._store.read(page), self._clock.now())
-        for ping in batch.pings:
-            self._pings.ask(ping)
-        for connect in batch.connects:
-            self._transports.open(connect)
-        for send in batch.sends:
-            self._transports.send(send)
-        for close in batch.closes:
-            self._transports.close(close)
-        self._service.deliver(batch.deliveries)
         if self._recording is not None:
             self._recording.flush()
         return batch
+
+    # The hands of carry_out
+
+    def commit(self, writes: Writes) -> int:
+        """Put it into the store."""
+        self._store.commit(writes)
+        return self._store.size_bytes
+
+    def note(self, notes: Sequence[Note]) -> None:
+        """Write the log."""
+        for note in notes:
+            self._log.info(note.name, **note.facts)
+
+    def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
+        """Ask the store."""
+        return self._store.read(page)
+
+    def ping(self, ping: SendPing) -> None:
+        """Send a datagram."""
+        self._pings.ask(ping)
+
+    def connect(self, connect: OpenTransport) -> None:
+        """Call a neighbour."""
+        self._transports.open(connect)
+
+    def send(self, send: SendBytes) -> None:
+        """Send to a neighbour."""
+        self._transports.send(send)
+
+    def close(self, close: CloseTransport) -> None:
+        """End a connection."""
+        self._transports.close(close)
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Answer clients, and hand them their messages."""
+        self._service.deliver(deliveries)
 
 
 async def run_node(
