@@ -118,11 +118,11 @@ class Contents:
     def _without_moves(self, writes: Writes) -> Writes:
         """A message that moves comes with its new key, and is removed with the old."""
         messages = {row.key: row for row in writes.messages}
-        moved, olds = [], []
+        moved: dict[int, MessageRow] = {}
+        """By their old keys. One that two ranges of `finals` have moves with the first."""
 
         def move(row: MessageRow, new: int, expires_s: int | None) -> None:
-            moved.append(row._replace(key=new, expires_s=expires_s))
-            olds.append((row.key, row.key))
+            moved.setdefault(row.key, row._replace(key=new, expires_s=expires_s))
 
         for first, last, final_queue in writes.finals:
             kept = self.between(first, last, finals=True)
@@ -135,10 +135,10 @@ class Contents:
             move(found[0], new, expires_s)
         return replace(
             writes,
-            messages=[*writes.messages, *moved],
+            messages=[*writes.messages, *moved.values()],
             finals=[],
             moves=[],
-            removals=[*joined(olds), *writes.removals],
+            removals=[*joined((key, key) for key in moved), *writes.removals],
         )
 
     def _check_queues(self, rows: list[QueueRow]) -> None:

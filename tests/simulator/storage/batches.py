@@ -86,7 +86,7 @@ def batches(draw: st.DrawFn, there: set[int], fresh: Iterator[int]) -> Writes:
         queue = draw(st.sampled_from([LOCAL, HELD, SEQUENCE, URGENT, ORDER]))
         packet, final_ack, expires_s = draw(st.binary(max_size=40)), draw(st.booleans()), draw(deadlines)
         writes.messages.append(one(next(fresh), packet, queue, final_ack=final_ack, expires_s=expires_s))
-    if draw(st.booleans()):
+    for _ in range(draw(st.integers(0, 2))):
         first, last = message_key(SEQUENCE, draw(positions)), message_key(SEQUENCE, draw(positions))
         writes.finals.append(FinalAckKept(first, last, FINAL))
     movable = sorted(k for k in there | {message.key for message in writes.messages} if k >> 40 == HELD)
