@@ -68,15 +68,15 @@ def _fast_disk(machine: Machine) -> None:
 
 
 def full_disk(world: World, fault: Fault) -> bool:
-    """For a while there is room for `value` more bytes of packets."""
+    """For a while there is room for `value` more bytes in the log."""
     machine = world.machines[fault.where]
-    machine.disk.room_bytes = machine.disk.size_bytes + fault.value
+    machine.files.room_bytes = machine.files.size_bytes + fault.value
     world.agenda.at(fault.at_ms + fault.for_ms, _make_room, machine)
     return True
 
 
 def _make_room(machine: Machine) -> None:
-    machine.disk.room_bytes = None
+    machine.files.room_bytes = None
 
 
 def jump_clock(world: World, fault: Fault) -> bool:

@@ -7,9 +7,10 @@ are asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
-from mqproto.effects import Note, QueueKind, Writes
+from mqproto.effects import Note, QueueKind, StoredState, Writes
 from mqproto.localqueue import JOURNAL_SUFFIX, SystemQueue
 from mqproto.queuemanager import QueueManager
 from mqproto.session.data import ahead
@@ -28,8 +29,22 @@ SYSTEM_QUEUES: Final = frozenset(SystemQueue)
 SEQUENCE_KINDS: Final = frozenset({QueueKind.SEQUENCE, QueueKind.FINAL, QueueKind.HELD, QueueKind.ORDER})
 BROKEN_RULES: Final = ("3.1.5.1", "3.1.5.3", "3.1.5.4", "3.1.5.5", "3.1.5.8")
 """Sections that close a session because the peer broke a rule. Peers that keep to the rules never see them."""
+UNORDERED: Final = frozenset({"outgoing", "incoming", "outcomes"})
+"""Fields of a StoredState without an order of their own."""
 NO_ROOM: Final = "3.1.5.8.8"
 """The exception: a peer can do nothing for a store that is full."""
+
+
+def disks_have_what_was_committed(machine: Machine, state: StoredState) -> str | None:
+    """A store that is opened has what was committed to it."""
+    expected = machine.disk.load()
+    for each in fields(StoredState):
+        found, wanted = getattr(state, each.name), getattr(expected, each.name)
+        if each.name in UNORDERED:
+            found, wanted = sorted(found), sorted(wanted)
+        if found != wanted:
+            return f"the store of {machine.name} has other {each.name} than were committed: {found}, not {wanted}"
+    return None
 
 
 # When something is put on disk

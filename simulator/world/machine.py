@@ -1,28 +1,48 @@
-"""A simulated node: a core, a disk in memory, and the loop of simulator/node/node.py without a socket or a task.
+"""A simulated node: a core, the store that nodes have over simulated files, and the one loop of mqproto/carry.py.
 
-Feed, take, commit, then send. What arrives while a commit is being flushed waits until it is done, as it does in a
-process that has one thread. A crash may fall anywhere; the disk outlives it, and so do the applications.
+What arrives while a commit is being flushed waits until it is done, as it does in a process that has one thread; and
+what the node does after the commit is done when the flush is. A crash may fall anywhere; the files outlive it, and so
+do the applications. Beside the store is a disk in memory that does what a store should: whenever the store is asked,
+the two are compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from mqproto.applications import Draft
+from mqproto.carry import carry_out
 from mqproto.configuration import Settings
 from mqproto.copies import copies
-from mqproto.effects import Batch
+from mqproto.effects import (
+    Batch,
+    CloseTransport,
+    Delivery,
+    Note,
+    OpenTransport,
+    ReadExpired,
+    ReadPage,
+    SendBytes,
+    SendPing,
+    Writes,
+)
 from mqproto.errors import UsageError
 from mqproto.localqueue import QueueDeclaration
 from mqproto.moment import Moment
 from mqproto.queuemanager import QueueManager
 from simulator.disk import Disk
+from simulator.randomness import chance
+from simulator.storage import Store
+from simulator.storage.pages import Row
 from simulator.storeerrors import StoreError
 from simulator.world import invariants
 from simulator.world.agenda import Agenda
 from simulator.world.consumers import Application
+from simulator.world.files import SimulatedFiles
 from simulator.world.glimpse import Glimpse, identity_of
 from simulator.world.ledger import Ledger
 from simulator.world.links import End, Line
@@ -42,21 +62,28 @@ BACK_AFTER_MS: Final = 1_000
 LETTERS: Final = 1_000
 """How many dead letters an operator sends once more at a time."""
 ROOMY: Final = Settings()
+STORE: Final = Path("node.sqlite")
+POWER_LOSSES: Final = frozenset({"power loss"})
 NEVER: Final = Moment(uptime_ms=-1, utc_s=0)
 
 
-class _Flushing(NamedTuple):
+@dataclass(slots=True)
+class _Flushing:
     """A batch whose writes are being flushed, and what applications have to do with it.
 
     submissions: what they sent in it.
     receipts: what they receive for good when it is on disk.
-    handed: by delivery, what they are given after that.
+    after: what the node does then.
     """
 
     batch: Batch
     submissions: list[Message]
     receipts: list[Message]
-    handed: list[list[Message]]
+    after: list[Callable[[], None]] = field(default_factory=list)
+
+
+class _DiedError(Exception):
+    """The process ended in the middle of its loop."""
 
 
 class Machine:
@@ -83,7 +110,15 @@ class Machine:
         self.agenda: Agenda = world.agenda
         self.ledger: Ledger = world.ledger
         self.trace: Trace = world.trace
+        self.files = SimulatedFiles(
+            chance(world.scenario.seed, "files", name),
+            loses_power=any(
+                fault.kind in POWER_LOSSES and fault.where == name for fault in world.scenario.faults
+            ),
+        )
         self.disk = Disk(self.settings.remove_duplicate_size)
+        """What must be in the store."""
+        self.store: Store | None = None
         self.core: QueueManager | None = None
         self.life = 0
         """Which of its lives it has; what was meant for one does not reach the next."""
@@ -109,6 +144,9 @@ class Machine:
         self._waiting: list[tuple[Burst, int]] = []
         self._inbox: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._flushing: _Flushing | None = None
+        self._batch = Batch()
+        self._handed: list[list[Message]] = []
+        """By delivery of that batch, what applications are given."""
         self._turn_entered = False
         self._tick_ms: int | None = None
         self._turns = 0
@@ -242,15 +280,17 @@ class Machine:
             self._uptime_offset_ms = BOOTED_MS - self.now_ms
             self._moment = NEVER
             self.has_power = True
-        self.core = QueueManager(
-            self.guid,
-            self.queues,
-            self._world.routes_of(self.name),
-            self.settings,
-            self.disk.load(),
-            self.moment(),
+        self.store = Store(
+            STORE, self.guid, self.settings.remove_duplicate_size, self._world.scenario.limits, self.files
         )
-        self.core.stored(self.disk.size_bytes)
+        state = self.store.load()
+        self.ledger.check(
+            "disks_have_what_was_committed", invariants.disks_have_what_was_committed(self, state)
+        )
+        self.core = QueueManager(
+            self.guid, self.queues, self._world.routes_of(self.name), self.settings, state, self.moment()
+        )
+        self.core.stored(self.store.size_bytes)
         for application in self.applications.values():
             application.restarted()
         waiting, self._waiting = self._waiting, []
@@ -277,6 +317,8 @@ class Machine:
             else:
                 self._submissions += flushing.submissions
             self.disk.crash(kept=kept)
+        self.files.crash(kept=kept, power_lost=not told)
+        self.store = None
         self._world.look(self)
         self.ledger.crashed(self)
         self.core = None
@@ -297,6 +339,10 @@ class Machine:
         self.ledger.forgotten(self._submissions)
         self._submissions.clear()
         self.receipts.clear()
+
+    def leave(self) -> None:
+        """The world is over: nothing is asked of it any more."""
+        self.files.crash(kept=False, power_lost=False)
 
     def hold(self, on_hold: bool) -> None:
         """Pause all outgoing queues, or let them go on."""
@@ -324,7 +370,7 @@ class Machine:
             if self.core is not None:
                 self.hear(self.life, self.stop, self.now_ms + BACK_AFTER_MS)
         self.flush_ms = 0
-        self.disk.room_bytes = None
+        self.files.room_bytes = None
         self.dies_at_commit = None
         for application in self.applications.values():
             application.is_calm = True
@@ -340,86 +386,41 @@ class Machine:
             self.agenda.after_all(self._turn)
 
     def _turn(self) -> None:
-        """Take one batch and carry it out: simulator.node.node.Node.carry_out."""
+        """Take one batch and carry it out."""
         self._turn_entered = False
         core = self.core
         if core is None or self._flushing is not None:
             return
         now = self.moment()
         core.tick(now)
-        batch = core.take(now)
-        submissions, self._submissions = self._submissions, []
-        receipts, self.receipts = self.receipts, []
-        handed: list[list[Message]] = []
+        self._batch = batch = core.take(now)
+        self._handed = []
         for delivery in batch.deliveries:
-            handed.append(self.ledger.handed_out(self, delivery))
+            self._handed.append(self.ledger.handed_out(self, delivery))
             if not self.applications[delivery.consumer].consumer.transactional:
-                receipts += handed[-1]
-        if batch.writes is None:
-            if submissions or receipts:
-                self.ledger.flushing(self, None, submissions, receipts)
-            self._carry_out(core, batch, handed)
-            return
+                self.receipts += self._handed[-1]
+        if batch.writes is None and (self._submissions or self.receipts):
+            self.ledger.flushing(self, None, *self._take_applications())
         try:
-            self.disk.begin(batch.writes)
+            carry_out(core, batch, now, self)
+            if batch.writes is None:
+                self._open_store.tidy()
+        except _DiedError:
+            self._world.restart_later(self)
         except StoreError:
             self.ledger.tally["full disk"] += 1
-            self._submissions = submissions
             self.crash(kept=False)
             self._world.restart_later(self)
-            return
-        self._flushing = _Flushing(batch, submissions, receipts, handed)
-        if self.dies_at_commit is not None:
-            kept, self.dies_at_commit = self.dies_at_commit, None
-            self.crash(kept=kept)
-            self._world.restart_later(self)
-        elif self.flush_ms:
-            self.agenda.at(self.now_ms + self.flush_ms, self._flushed, self.life)
         else:
-            self._flushed(self.life)
+            self._then(self._after_turn, batch)
 
-    def _flushed(self, life: int) -> None:
-        """The commit is on disk; now others may hear of it."""
-        if life != self.life or self.core is None:
-            return
-        assert self._flushing is not None
-        batch, submissions, receipts, handed = self._flushing
-        self.ledger.flushing(self, batch.writes, submissions, receipts)
-        self.disk.flush()
-        self.core.stored(self.disk.size_bytes)
-        self._flushing = None
-        self._carry_out(self.core, batch, handed)
-        inbox, self._inbox = self._inbox, []
-        for act, arguments in inbox:
-            act(*arguments)
-        if inbox:
-            self._enter_turn()
+    def _take_applications(self) -> tuple[list[Message], list[Message]]:
+        """What applications have sent and received for good since the last batch."""
+        taken = self._submissions, self.receipts
+        self._submissions, self.receipts = [], []
+        return taken
 
-    def _carry_out(self, core: QueueManager, batch: Batch, handed: list[list[Message]]) -> None:
-        for page in batch.reads:
-            core.loaded(page, self.disk.read(page), self.moment())
-        for ping in batch.pings:
-            if (line := self.lines.get(ping.host)) is not None:
-                line.ping(self, ping, self._world.machines[ping.host])
-        for connect in batch.connects:
-            self._connect(connect.session, connect.host)
-        for send in batch.sends:
-            end = self.ends.get(send.session)
-            if end is not None and end.open:
-                glimpses = [Glimpse(chunk) for chunk in send.chunks]
-                self.trace.sent(self.now_ms, end, glimpses)
-                self.ledger.leaves(end, glimpses)
-                end.line.send(end, glimpses)
-        for close in batch.closes:
-            end = self.ends.pop(close.session, None)
-            self.trace.add(self.now_ms, self.name, "close", close.session, close.reason)
-            if end is not None and end.open:
-                end.line.close(end)
-        for delivery, messages in zip(batch.deliveries, handed, strict=True):
-            self.trace.add(self.now_ms, self.name, "deliver", delivery.queue, len(delivery.messages))
-            self.applications[delivery.consumer].given(messages)
-        if batch.notes:
-            self.ledger.noted(self, batch.notes)
+    def _after_turn(self, batch: Batch) -> None:
         if batch.reads:
             self._enter_turn()
         self._turns += 1
@@ -429,9 +430,118 @@ class Machine:
         if self._restarts_at_ms is not None:
             self._world.agenda.at(self._restarts_at_ms, self._world.restart, self, self.life + 1)
             self._restarts_at_ms = None
+            self._open_store.close()
             self.crash(kept=True)
         elif batch.deadline_ms is not None:
             self._tick_at(batch.deadline_ms - self._uptime_offset_ms)
+
+    @property
+    def _open_store(self) -> Store:
+        assert self.store is not None, "it runs, so it has its store"
+        return self.store
+
+    # The hands of carry_out
+
+    def commit(self, writes: Writes) -> int:
+        """Put it into the store; what follows waits for the flush, if that lasts."""
+        store, files = self._open_store, self.files
+        submissions, receipts = self._take_applications()
+        files.holds_flush = bool(self.flush_ms) or self.dies_at_commit is not None
+        self.disk.begin(writes)
+        try:
+            store.commit(writes)
+        except StoreError:
+            self.disk.crash(kept=False)
+            self._submissions = submissions
+            raise
+        finally:
+            files.holds_flush = False
+        self._flushing = _Flushing(self._batch, submissions, receipts)
+        if self.dies_at_commit is not None:
+            kept, self.dies_at_commit = self.dies_at_commit, None
+            self.crash(kept=kept)
+            raise _DiedError
+        if self.flush_ms:
+            self.agenda.at(self.now_ms + self.flush_ms, self._flushed, self.life)
+        else:
+            self._flushed(self.life)
+        return store.size_bytes
+
+    def _flushed(self, life: int) -> None:
+        """The commit is on disk; now others may hear of it."""
+        if life != self.life or self._flushing is None:
+            return
+        flushing, self._flushing = self._flushing, None
+        self.files.release()
+        self.ledger.flushing(self, flushing.batch.writes, flushing.submissions, flushing.receipts)
+        self.disk.flush()
+        for act in flushing.after:
+            act()
+        inbox, self._inbox = self._inbox, []
+        for inboxed, arguments in inbox:
+            inboxed(*arguments)
+        if inbox:
+            self._enter_turn()
+
+    def _then(self, act: Callable[..., None], *arguments: Any) -> None:
+        """Do something now, or when the flush is done."""
+        if self._flushing is not None:
+            self._flushing.after.append(partial(act, *arguments))
+        else:
+            act(*arguments)
+
+    def note(self, notes: Sequence[Note]) -> None:
+        """The ledger reads the log."""
+        if notes:
+            self._then(self.ledger.noted, self, notes)
+
+    def read(self, page: ReadPage | ReadExpired) -> list[Row]:
+        """Ask the store, and see that it answers what it should."""
+        rows = self._open_store.read(page)
+        if self._flushing is None and rows != self.disk.read(page):
+            self.ledger.check("disks_have_what_was_committed", f"{self.name} reads {page} otherwise")
+        return rows
+
+    def ping(self, ping: SendPing) -> None:
+        """Ask a neighbour, if there is a line."""
+        if (line := self.lines.get(ping.host)) is not None:
+            self._then(line.ping, self, ping, self._world.machines[ping.host])
+
+    def connect(self, connect: OpenTransport) -> None:
+        """Call a neighbour."""
+        self._then(self._connect, connect.session, connect.host)
+
+    def send(self, send: SendBytes) -> None:
+        """Send, if the connection is still there."""
+        self._then(self._send, send)
+
+    def _send(self, send: SendBytes) -> None:
+        end = self.ends.get(send.session)
+        if end is not None and end.open:
+            glimpses = [Glimpse(chunk) for chunk in send.chunks]
+            self.trace.sent(self.now_ms, end, glimpses)
+            self.ledger.leaves(end, glimpses)
+            end.line.send(end, glimpses)
+
+    def close(self, close: CloseTransport) -> None:
+        """End a connection."""
+        self._then(self._close, close)
+
+    def _close(self, close: CloseTransport) -> None:
+        end = self.ends.pop(close.session, None)
+        self.trace.add(self.now_ms, self.name, "close", close.session, close.reason)
+        if end is not None and end.open:
+            end.line.close(end)
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Applications are given messages."""
+        if deliveries:
+            self._then(self._deliver, deliveries, self._handed)
+
+    def _deliver(self, deliveries: Sequence[Delivery], handed: list[list[Message]]) -> None:
+        for delivery, messages in zip(deliveries, handed, strict=True):
+            self.trace.add(self.now_ms, self.name, "deliver", delivery.queue, len(delivery.messages))
+            self.applications[delivery.consumer].given(messages)
 
     def _connect(self, session: int, host: str) -> None:
         line = self.lines.get(host)

@@ -16,6 +16,7 @@ import msgspec
 from mqproto.configuration import Settings
 from mqproto.errors import UsageError
 from mqproto.wire.guid import Guid
+from simulator.storage import LIMITS, Limits
 
 START_UTC_S: Final = 1_700_000_000
 """What every clock shows when a world begins."""
@@ -125,6 +126,21 @@ class Scenario:
     quota_bytes: int = 0
     """What each application's queue may hold; 0 is any amount."""
     storm_ms: int = 10_000
+    log_bytes: int = 0
+    """About how much a store has in its log before it goes to the tables; 0 is as much as a node's has."""
+
+    @property
+    def limits(self) -> Limits:
+        """Those of each node's store."""
+        if not self.log_bytes:
+            return LIMITS
+        return Limits(
+            segment_bytes=self.log_bytes,
+            segments=2,
+            memory_bytes=4 * self.log_bytes,
+            slice_messages=max(1, self.log_bytes // 1_000),
+            slice_bytes=self.log_bytes // 2,
+        )
 
     @property
     def message_count(self) -> int:

@@ -244,6 +244,7 @@ class World:
         """
         self.agenda.forget_all()
         for machine in self.machines.values():
+            machine.leave()
             vars(machine).clear()
         vars(self).clear()
 
