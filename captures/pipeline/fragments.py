@@ -7,13 +7,13 @@ Such a range is read once more, with that.
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import dataclass
 from pathlib import Path
 
 from captures.ip import Datagram, Fragment, IpReader
 from captures.pipeline.folders import SeriesFolder
 from captures.pipeline.runner import Count
+from captures.pipeline.saving import loads, pickled
 from captures.pipeline.whole import whole
 
 
@@ -78,7 +78,7 @@ def join_fragments(task: FragmentTask, count: Count) -> FragmentsJoined:
             _save(task.folder.waiting(number), ip)
             again.append(number)
         if number != task.end:
-            for fragment in pickle.loads(task.folder.fragments(number).read_bytes()):
+            for fragment in loads(task.folder.fragments(number).read_bytes()):
                 ip.add(fragment)
     return FragmentsJoined([number for number in again if number != task.end], ip.waiting_count)
 
@@ -88,10 +88,10 @@ def waiting_before(folder: SeriesFolder, number: int) -> IpReader:
     path = folder.waiting(number)
     if not path.exists():
         return IpReader()
-    ip: IpReader = pickle.loads(path.read_bytes())
+    ip: IpReader = loads(path.read_bytes())  # It may be from an earlier run's tables.
     return ip
 
 
 def _save(path: Path, thing: object) -> None:
     with whole(path) as new:
-        new.write_bytes(pickle.dumps(thing, pickle.HIGHEST_PROTOCOL))
+        new.write_bytes(pickled(thing))

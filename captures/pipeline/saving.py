@@ -1,6 +1,7 @@
 """Objects that runs keep among the tables for later ones.
 
-They are pickled, of our own classes and no others: a folder of tables may come from anywhere.
+They are pickled, of our own classes and no others: a folder of tables may come from anywhere. One Python reads what
+another wrote.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Iterable
+from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -28,11 +30,26 @@ OTHER_CLASSES: Final = frozenset(
     }
 )
 OUR_PACKAGES: Final = ("captures", "mqproto")
+PROTOCOL: Final = 5
+"""What every Python that we run on reads; a later one may have a higher."""
+
+
+class _Pickler(pickle.Pickler):
+    """Writes each member of an enumeration as its class, called with its value.
+
+    That is what Pythons do by themselves from 3.11.4 on. Before, they had `getattr` called with its name, and who
+    calls that for a stranger calls anything.
+    """
+
+    def reducer_override(self, thing: object) -> Any:
+        return (type(thing), (thing.value,)) if isinstance(thing, Enum) else NotImplemented
 
 
 def pickled(thing: object) -> bytes:
-    """As it is saved."""
-    return pickle.dumps(thing, pickle.HIGHEST_PROTOCOL)
+    """As it is saved, the same on every Python."""
+    written = io.BytesIO()
+    _Pickler(written, PROTOCOL).dump(thing)
+    return written.getvalue()
 
 
 def save(folder: Path, name: str, objects: Iterable[tuple[int, bytes]]) -> Part:
@@ -73,7 +90,8 @@ class _Unpickler(pickle.Unpickler):
         found = None
         if (module, name) in OTHER_CLASSES or module.partition(".")[0] in OUR_PACKAGES:
             found = getattr(import_module(module), name, None)
-        if not isinstance(found, type):
+        # A class that a module of ours imports stays that of its own module, whatever it would do when it is called.
+        if not isinstance(found, type) or found.__module__ != module:
             raise pickle.UnpicklingError(f"{module}.{name} is nothing that is saved here")
         return found
 

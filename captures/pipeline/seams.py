@@ -11,7 +11,6 @@ behind what is known, the ranges before are read again as well, together with th
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -26,6 +25,7 @@ from captures.pipeline.flows import PairSummary, StreamRead
 from captures.pipeline.lookback import LookBack
 from captures.pipeline.reassembly import Epoch, RangeSegments, reassemble
 from captures.pipeline.records import Integers
+from captures.pipeline.saving import loads, pickled
 from captures.pipeline.segments import Segments
 from captures.streams import Connection, Ends
 
@@ -120,7 +120,7 @@ class Stitcher:
             place: the range's number; they come in order, those left out in which the pair does not occur.
         """
         pair = self.pair
-        before = pickle.dumps(pair.state, pickle.HIGHEST_PROTOCOL)
+        before = pickled(pair.state)
         seam = self._prove(summary)
         if seam is None:
             seam = self._read_again(place, before)
@@ -181,7 +181,8 @@ class Stitcher:
         look_back = self.pair.look_back
         back: list[int] = []
         while True:
-            self.pair.state = pickle.loads(before)
+            # It may be from an earlier run's tables.
+            self.pair.state = loads(before)
             reached_back = False
             for one in [*back, place]:
                 seam = Seam(proved=False)

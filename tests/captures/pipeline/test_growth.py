@@ -6,30 +6,38 @@ import os
 import pickle
 import zlib
 from collections import Counter
+from enum import Enum
 from pathlib import Path
 
 import pytest
 
-from captures.direction import Chunk, Direction, Early, Held, Stream
+from captures.conversation import Side
+from captures.decode.connections import Stage
+from captures.decode.findings import Severity
+from captures.decode.sight import Kind
+from captures.direction import Chunk, Direction, Early, Ending, Held, Stream
 from captures.frame import Interface
 from captures.framing import Framing, Mark, StreamCount
 from captures.packets import Totals
 from captures.pcapng import Section
 from captures.pipeline import known, work
 from captures.pipeline.files import CaptureFile
-from captures.pipeline.folders import hash_of
+from captures.pipeline.folders import SeriesFolder, hash_of
+from captures.pipeline.fragments import waiting_before
 from captures.pipeline.growth import FORM, Growth, saved_pairs
 from captures.pipeline.job import analyse
 from captures.pipeline.lookback import LookBack
 from captures.pipeline.reading import Place
 from captures.pipeline.runner import LocalRunner
-from captures.pipeline.saving import loads, save, saved
+from captures.pipeline.saving import loads, pickled, save, saved
 from captures.pipeline.scan import Reading
 from captures.pipeline.seams import OpenPair, PairState
+from captures.pipeline.stages.histories import Outcome
 from captures.pipeline.tables import Tables, TablesError
 from captures.streams import Connection
 from captures.tcp import Endpoint, Segment
 from mqproto.wire import PacketBuffer
+from mqproto.wire.classes import MessageClass
 from tests.captures.pipeline.forms import attributes
 from tests.captures.pipeline.samples import SAMPLES
 
@@ -66,26 +74,63 @@ class Command:
 
 
 @pytest.mark.parametrize(
-    "pickled",
+    "foreign",
     [
         pickle.dumps(Command()),
         pickle.dumps(analyse),
         pickle.dumps(os.path.join),
         b"ccaptures.pipeline.saving\nimport_module\n(Vos\ntR.",
+        b"ccaptures.pipeline.saving\nPath\n(V/\ntR.",
+        b"cbuiltins\ngetattr\n(ccaptures.direction\nEnding\nVOPEN\ntR.",
     ],
-    ids=["a command", "a function of ours", "another function", "a function that ours use"],
+    ids=[
+        "a command",
+        "a function of ours",
+        "another function",
+        "a function that ours use",
+        "a class that ours use",
+        "how Python 3.11.2 names a member of an enumeration",
+    ],
 )
-def test_what_is_no_saved_object_is_refused(pickled: bytes) -> None:
+def test_what_is_no_saved_object_is_refused(foreign: bytes) -> None:
     with pytest.raises(pickle.UnpicklingError, match="is nothing that is saved here"):
-        loads(pickled)
+        loads(foreign)
+
+
+@pytest.mark.parametrize(
+    "kind", [Ending, Side, Stage, Severity, Kind, Outcome, MessageClass], ids=lambda kind: str(kind.__name__)
+)
+def test_a_member_of_an_enumeration_comes_back_as_itself(kind: type[Enum]) -> None:
+    members = list(kind)
+    found = loads(pickled(members))
+    assert len(found) == len(members)
+    assert all(one is other for one, other in zip(found, members, strict=True))
+
+
+def test_every_python_writes_the_same() -> None:
+    """Where one Python fails here, tables that it wrote cannot be added to by the others, nor theirs by it."""
+    assert pickled([Ending.OPEN, Counter(ARP=2), ENDS[0]]) == (
+        b"\x80\x05\x95\x87\x00\x00\x00\x00\x00\x00\x00]\x94(\x8c\x12captures.direction\x94\x8c\x06Ending\x94\x93\x94"
+        b"\x8c\x04open\x94\x85\x94R\x94"
+        b"\x8c\x0bcollections\x94\x8c\x07Counter\x94\x93\x94}\x94\x8c\x03ARP\x94K\x02s\x85\x94R\x94"
+        b"\x8c\x0ccaptures.tcp\x94\x8c\x08Endpoint\x94\x93\x94\x8c\x0810.0.0.1\x94M\x00\xc0\x86\x94\x81\x94e."
+    )
+
+
+def test_the_fragments_that_wait_within_a_growth_are_no_way_in(tmp_path: Path) -> None:
+    folder = SeriesFolder(tmp_path, buckets=1)
+    folder.waiting(3).parent.mkdir()
+    folder.waiting(3).write_bytes(pickle.dumps(Command()))
+    with pytest.raises(pickle.UnpicklingError, match="is nothing that is saved here"):
+        waiting_before(folder, 3)
 
 
 def test_what_is_saved_comes_back(tmp_path: Path) -> None:
     growth = Growth(frames=7, totals=Totals(frames=7, other_frames=Counter({"ARP": 2})))
     pairs = [OpenPair((Endpoint("10.0.0.1", port), ENDS[1])) for port in range(50_000, 50_020)]
-    series = save(tmp_path, "_series/1.parquet", [(0, pickle.dumps(growth))])
+    series = save(tmp_path, "_series/1.parquet", [(0, pickled(growth))])
     pairs_part = save(
-        tmp_path, "_series/open.parquet", [(hash_of(pair.ends), pickle.dumps(pair)) for pair in pairs]
+        tmp_path, "_series/open.parquet", [(hash_of(pair.ends), pickled(pair)) for pair in pairs]
     )
     assert saved(tmp_path / series.name, Growth) == growth
     found = [
