@@ -28,6 +28,9 @@ class GrowingFile(io.BytesIO):
         OSError: it cannot be opened or written.
     """
 
+    _descriptor = -1
+    """None yet: a BytesIO is closed when it is collected, however far its making came."""
+
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -37,7 +40,7 @@ class GrowingFile(io.BytesIO):
             os.ftruncate(self._descriptor, self._size_bytes)
             os.lseek(self._descriptor, 0, os.SEEK_END)
         except BaseException:
-            os.close(self._descriptor)
+            self.close()
             raise
 
     def flush(self) -> None:
@@ -62,9 +65,11 @@ class GrowingFile(io.BytesIO):
 
     def close(self) -> None:
         """Close the file; what was not flushed is gone."""
-        if not self.closed:
-            os.close(self._descriptor)
+        # Once only: by then the number may be that of another file.
+        descriptor, self._descriptor = self._descriptor, -1
         super().close()
+        if descriptor != -1:
+            os.close(descriptor)
 
 
 def whole_bytes(file: BinaryIO, path: Path) -> int:

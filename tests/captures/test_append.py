@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import os
 from pathlib import Path
@@ -117,3 +118,26 @@ def test_a_file_that_is_something_else_is_left_alone(content: bytes, tmp_path: P
     with pytest.raises(UsageError, match=r"other is no pcapng, and is left alone: name another file"):
         GrowingFile(path)
     assert path.read_bytes() == content
+
+
+def test_of_a_file_that_cannot_be_had_nothing_is_closed_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second time, the number may be that of somebody else's file."""
+    letter, closed = tmp_path / "letter.txt", list[int]()
+    letter.write_text("Dear sir or madam")
+    close = os.close
+
+    def noted(descriptor: int) -> None:
+        closed.append(descriptor)
+        close(descriptor)
+
+    monkeypatch.setattr(os, "close", noted)
+    with pytest.raises(UsageError, match="no pcapng"):
+        GrowingFile(letter)
+    gc.collect()
+    assert len(closed) == 1
+    with pytest.raises(FileNotFoundError):
+        GrowingFile(tmp_path / "nowhere" / "file.pcapng")
+    gc.collect()
+    assert len(closed) == 1

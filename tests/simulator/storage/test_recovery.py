@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -188,9 +188,9 @@ def test_messages_that_no_longer_expire_do_so_no_more_wherever_the_crash_finds_t
             store.commit(Writes(counters={"number": number}, messages=[one(10 + number, bytes(200))]))
         store.commit(Writes(lasting=[row.key for row in rows[:4]]))
         shutil.copytree(tmp_path, tmp_path / "copy")
-        for left in (store, Store(tmp_path / "copy" / "a.sqlite", NODE)):
-            assert [key for key, _, _ in left.read(EVERYTHING)] == [row.key for row in rows[4:]]
-        left.close()
+        with Store(tmp_path / "copy" / "a.sqlite", NODE) as copy:
+            for left in (store, copy):
+                assert [key for key, _, _ in left.read(EVERYTHING)] == [row.key for row in rows[4:]]
 
 
 class FailingSystem:
@@ -255,11 +255,11 @@ def test_after_any_failure_of_the_disk_a_batch_is_wholly_there_or_not_and_a_full
     data: st.DataObject,
 ) -> None:
     model, fresh = Disk(), count(1)
-    with memory_folder() as name, failing_system() as system:
+    with memory_folder() as name, failing_system() as system, ExitStack() as stores:
         folder, copy = Path(name, "own"), Path(name, "copy")
         folder.mkdir()
         path = folder / "a.sqlite"
-        store = Store(path, NODE, limits=TINY)
+        store = stores.enter_context(Store(path, NODE, limits=TINY))
         for number in range(data.draw(st.integers(1, 6), label="transactions")):
             writes = data.draw(batches(set(model.messages), fresh)) if number else Writes(queues=QUEUES)
             system.calls_left = data.draw(st.integers(0, 5), label="calls until one fails")
@@ -277,7 +277,7 @@ def test_after_any_failure_of_the_disk_a_batch_is_wholly_there_or_not_and_a_full
                     assert "it failed before: start the node again" in again
                     assert system.failed != ["pwritev"] or system.number not in segments.FULL
                     store.close()
-                    store = Store(path, NODE, limits=TINY)
+                    store = stores.enter_context(Store(path, NODE, limits=TINY))
                     if has(store, model):
                         store.commit(writes)
             else:

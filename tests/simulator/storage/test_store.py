@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from itertools import count, pairwise
 from pathlib import Path
 
@@ -85,10 +85,10 @@ def test_the_store_keeps_what_one_in_memory_would_over_any_transactions_and_rest
     limits = data.draw(st.sampled_from([TINY, TINY._replace(segments=1), Limits()]), label="limits")
     model, fresh = Disk(), count(1)
     model.commit(Writes(queues=QUEUES))
-    with memory_folder() as name:
+    with memory_folder() as name, ExitStack() as stores:
         folder = Path(name, "0")
         folder.mkdir()
-        store = Store(folder / "a.sqlite", NODE, limits=limits)
+        store = stores.enter_context(Store(folder / "a.sqlite", NODE, limits=limits))
         store.commit(Writes(queues=QUEUES))
         for number in range(1, data.draw(st.integers(1, 12), label="transactions") + 1):
             writes = data.draw(batches(set(model.messages), fresh))
@@ -100,13 +100,13 @@ def test_the_store_keeps_what_one_in_memory_would_over_any_transactions_and_rest
             if next_step == "close":
                 store.close()
                 assert [path.name for path in folder.iterdir() if "-log-" in path.name] == []
-                store = Store(folder / "a.sqlite", NODE, limits=limits)
+                store = stores.enter_context(Store(folder / "a.sqlite", NODE, limits=limits))
             elif next_step == "kill":
                 # What a process leaves that is killed: its files, as they are.
                 copy = shutil.copytree(folder, Path(name, str(number)))
                 store.close()
                 folder = copy
-                store = Store(folder / "a.sqlite", NODE, limits=limits)
+                store = stores.enter_context(Store(folder / "a.sqlite", NODE, limits=limits))
             assert messages_in(store) == messages_in(model)
             assert store.size_bytes == model.size_bytes
             assert store.counts(QueueKind.FINAL) == (
@@ -378,8 +378,8 @@ def test_a_closed_store_can_be_opened_again_at_once(path: Path) -> None:
 
 
 def refused(path: Path, node: Guid = NODE) -> str:
-    with pytest.raises(StoreError) as caught:
-        Store(path, node).load()
+    with pytest.raises(StoreError) as caught, Store(path, node) as store:
+        store.load()
     text = str(caught.value)
     assert str(path) in text
     assert "\n" not in text
