@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from mqproto.errors import UsageError
 from simulator.options import DONE, FINDING, TOPOLOGY_VARIABLE, JsonOption, complain, print_json
 
 if TYPE_CHECKING:
@@ -75,14 +74,11 @@ def analyse(
     mqproto analyse /mnt/captures --out /mnt/tables --master spark://head:7077
     mqproto analyse /var/captures --out tables --watch
     """
-    try:
-        from captures.decode.names import Names
-        from captures.pipeline.job import analyse
-        from captures.pipeline.runner import SparkRunner
-        from captures.pipeline.session import spark_session
-        from captures.pipeline.tables import Tables
-    except ModuleNotFoundError as missing:
-        raise UsageError(f"{missing.name} is not installed: pip install 'mqproto[spark]'") from None
+    from captures.decode.names import Names
+    from captures.pipeline.job import analyse
+    from captures.pipeline.runner import SparkRunner
+    from captures.pipeline.session import spark_session
+    from captures.pipeline.tables import Tables
     from simulator.analysing import ProgressLine
 
     names = Names()

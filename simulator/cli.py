@@ -37,6 +37,7 @@ from simulator.options import (
     print_json,
     run_task,
 )
+from simulator.start import to_install
 
 __all__ = ["DONE", "FINDING", "MISUSE", "app", "main", "run_command"]
 
@@ -47,12 +48,30 @@ app = typer.Typer(
     name="mqproto",
     help="Message queuing by [MS-MQQB], simulated. Begin with: mqproto demo",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 app.add_typer(bench.app, name="bench")
 app.add_typer(fuzz.app, name="fuzz")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"mqproto {version('mqproto')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    """What may stand before a command."""
 
 
 @app.command()
@@ -436,6 +455,9 @@ def run_command(arguments: list[str]) -> int:
     except Exception as bug:
         if debug:
             raise
+        if isinstance(bug, ModuleNotFoundError) and (advice := to_install(bug, arguments)) is not None:
+            complain(advice)
+            return MISUSE
         inner = only_one(bug)
         complain(f"a bug in mqproto: {type(inner).__name__}: {inner}; to see where, set {DEBUG}=1 and repeat")
         return FINDING

@@ -51,15 +51,12 @@ def report(
     """
     # It would speak of fonts, and of where it keeps what it knows of them.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    try:
-        from captures.pipeline.report.gather import gather
-        from captures.pipeline.report.page import page
-        from captures.pipeline.report.summary import as_json as facts_as_json
-        from captures.pipeline.report.summary import lines
-        from captures.pipeline.tables import Tables
-        from captures.pipeline.whole import whole
-    except ModuleNotFoundError as missing:
-        raise UsageError(f"{missing.name} is not installed: pip install 'mqproto[spark]'") from None
+    from captures.pipeline.report.gather import gather
+    from captures.pipeline.report.page import page
+    from captures.pipeline.report.summary import as_json as facts_as_json
+    from captures.pipeline.report.summary import lines
+    from captures.pipeline.tables import Tables
+    from captures.pipeline.whole import whole
 
     opened = Tables(tables)
     if message is not None:

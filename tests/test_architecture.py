@@ -48,9 +48,11 @@ LAYERS: Final = (
     Layer("mqproto", banned=True),
     Layer("captures/pipeline", below=("captures", "mqproto"), extras=("captures", "spark")),
     Layer("captures", below=("mqproto",), extras=("captures",)),
-    Layer("simulator/bench/contenders", below=("captures", "mqproto"), extras=("simulator", "bench")),
-    Layer("simulator/testing.py", below=("captures", "mqproto"), extras=("simulator", "testing")),
-    Layer("simulator", below=("captures", "mqproto"), extras=("simulator",)),
+    Layer(
+        "simulator/bench/contenders", below=("captures", "mqproto"), extras=("command", "simulator", "bench")
+    ),
+    Layer("simulator/testing.py", below=("captures", "mqproto"), extras=("command", "simulator", "testing")),
+    Layer("simulator", below=("captures", "mqproto"), extras=("command", "simulator")),
 )
 OURS: Final = ("mqproto", "captures", "simulator", "tests")
 DISTRIBUTIONS_OF: Final = packages_distributions()
@@ -93,14 +95,17 @@ def imports(path: str, source: str) -> Iterator[Import]:
 
 
 def distributions(extras: tuple[str, ...]) -> set[str]:
-    """The distributions that mqproto with these extras asks for by name."""
+    """The distributions that mqproto with these extras asks for by name.
+
+    What commands need comes with every extra that has some, for the modules of commands: these name it themselves.
+    """
     project = PYPROJECT["project"]
     known = project["optional-dependencies"]
     asked = [*project["dependencies"], *(line for extra in extras for line in known.get(extra, []))]
     names = set()
     for requirement in map(Requirement, asked):
         if requirement.name == project["name"]:
-            names |= distributions(tuple(requirement.extras))
+            names |= distributions(tuple(requirement.extras - {"command"}))
         names.add(canonicalize_name(requirement.name))
     return names
 
@@ -152,6 +157,7 @@ def test_no_import_points_the_wrong_way() -> None:
         ("mqproto/testing/packets.py", "import random", "argument"),
         ("captures/pcap.py", "import simulator", "one way"),
         ("captures/pcap.py", "import trio", "extra 'captures'"),
+        ("captures/pcap.py", "import typer", "extra 'captures'"),
         ("captures/pcap.py", "import no_such_module", "extra 'captures'"),
         ("captures/pcap.py", "from tests.examples import FRAME", "one way"),
         ("simulator/node/node.py", "from mqproto.testing.packets import any_packet", "needs hypothesis"),

@@ -1,0 +1,220 @@
+"""The wheel, installed where nothing else is: each extra brings what its commands need; what is missing is said.
+
+`python -m tests.wheels` installs it with each extra of CHECKS in turn, in the versions of requirements.lock, and asks
+its commands. It takes some two minutes: Spark is 450 MB. `python -m tests.wheels captures` is about that extra alone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.conformance import ROOT
+
+SOURCES: Final = ("pyproject.toml", "README.md", "LICENSE", "mqproto", "captures", "simulator")
+TIMEOUT_S: Final = 300
+SHOWN_COUNT: Final = 2_000
+"""So many characters are shown of what a command printed that went wrong."""
+
+
+class Check(NamedTuple):
+    """One command and what becomes of it.
+
+    status: its exit status.
+    says: what it prints. Where it fails that is one line, up to its end.
+    """
+
+    command: str
+    status: int
+    says: str
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+def lacks(command: str, module: str, extra: str) -> Check:
+    """A command whose extra is not installed."""
+    return Check(command, 2, f"mqproto: {module} is not installed: pip install 'mqproto[{extra}]'\n")
+
+
+SAMPLE: Final = str(ROOT / "captures" / "samples" / "three-hop.pcapng")
+COMMAND: Final = (
+    Check("mqproto --version", 0, "mqproto 0."),
+    Check("python -m mqproto --version", 0, "mqproto 0."),
+    Check("mqproto -h", 0, "Usage: mqproto "),
+    Check("mqproto decode -h", 0, "Usage: mqproto decode "),
+    Check("mqproto --show-completion && true", 0, "complete -o default -F _mqproto_completion mqproto"),
+    Check(
+        "mqproto",
+        0,
+        "analyse",
+        (("_MQPROTO_COMPLETE", "complete_bash"), ("COMP_WORDS", "mqproto an"), ("COMP_CWORD", "1")),
+    ),
+)
+"""What a user of any extra may type. The shell stays, so that it is known which one is to be helped."""
+DECODE: Final = (
+    Check(f"mqproto decode {SAMPLE} --summary --topology three-node", 0, "packets"),
+    Check(f"mqproto decode {SAMPLE} --verbose", 0, "base.packet_size"),
+    Check("mqproto wireshark", 0, "Proto("),
+)
+ANALYSE: Final = (
+    Check(f"mqproto analyse {SAMPLE} --out tables", 0, "packets"),
+    Check(f"mqproto analyse {SAMPLE} --out tables", 0, "1 capture in the tables already"),
+    Check("mqproto report tables", 0, "report.html: open it in a browser"),
+)
+CHECKS: Final = {
+    "": (
+        Check("python -c 'import mqproto; print(mqproto.Session.__name__)'", 0, "Session"),
+        lacks("mqproto", "typer", "simulator"),
+        lacks("python -m mqproto --help", "typer", "simulator"),
+        lacks(f"mqproto decode {SAMPLE}", "typer", "captures"),
+        lacks(f"mqproto analyse {SAMPLE} --out tables", "typer", "spark"),
+    ),
+    "captures": (
+        *COMMAND,
+        *DECODE,
+        lacks("mqproto demo", "trio", "simulator"),
+        lacks("mqproto queues", "trio", "simulator"),
+        lacks(f"mqproto analyse {SAMPLE} --out tables", "pyarrow", "spark"),
+        lacks("mqproto report tables", "numpy", "spark"),
+    ),
+    "simulator": (
+        *COMMAND,
+        *DECODE,
+        Check("mqproto demo --count 50", 0, "every message arrived once, in order, as it was sent"),
+        Check("mqproto simulate --seeds 2", 0, "2 worlds"),
+        Check("mqproto fuzz parser --seconds 1", 0, ""),
+        lacks(f"mqproto analyse {SAMPLE} --out tables", "pyarrow", "spark"),
+    ),
+    "spark": (
+        *COMMAND,
+        *DECODE,
+        *ANALYSE,
+        lacks("mqproto demo", "trio", "simulator"),
+    ),
+}
+"""By extra; without one, there is construct alone."""
+
+
+class Installed:
+    """An environment with the wheel in it.
+
+    Args:
+        folder: where it is made, and where commands run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._place = folder / "environment"
+        run(sys.executable, "-m", "venv", "--without-pip", str(self._place))
+
+    @property
+    def packages(self) -> Path:
+        """Where packages are."""
+        [found] = self._place.glob("lib/python*/site-packages")
+        return found
+
+    def install(self, *arguments: str) -> None:
+        """What pip may be told to install."""
+        python = str(self._place / "bin" / "python")
+        run(
+            *(sys.executable, "-m", "pip", "--python", python, "install", "--quiet"),
+            *("--disable-pip-version-check", *arguments),
+        )
+
+    def fault(self, check: Check) -> str | None:
+        """What is wrong with what a command did."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        environment |= {
+            "PATH": f"{self._place / 'bin'}{os.pathsep}{os.environ['PATH']}",
+            **dict(check.environment),
+        }
+        done = subprocess.run(
+            ["bash", "-c", check.command],
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        is_said = done.stderr == check.says if check.status else check.says in done.stdout
+        if done.returncode == check.status and is_said:
+            return None
+        return (
+            f"`{check.command}` ended with {done.returncode}:\n{(done.stdout + done.stderr)[-SHOWN_COUNT:]}"
+        )
+
+
+def run(*command: str, folder: Path | None = None) -> None:
+    """A step that does not fail, or the run is over and its output is shown.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    done = subprocess.run(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}\n{done.stdout}")
+
+
+def built(folder: Path) -> Path:
+    """The wheel of the sources as they are now, built in a folder.
+
+    What is built beside the sources has all that was built there before.
+    """
+    sources = folder / "sources"
+    sources.mkdir()
+    for name in SOURCES:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, sources / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, sources)
+    run(
+        *(sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"),
+        *("--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(sources)),
+    )
+    [wheel] = folder.glob("mqproto-*.whl")
+    return wheel
+
+
+def faults(wheel: Path, extra: str, folder: Path) -> Iterator[str]:
+    """All that is wrong with the commands of an extra."""
+    installed = Installed(folder)
+    lock = str(ROOT / "requirements.lock")
+    installed.install("--constraint", lock, f"{wheel}[{extra}]" if extra else str(wheel))
+    for check in CHECKS[extra]:
+        if fault := installed.fault(check):
+            yield f"with {extra or 'no extra'}, {fault}"
+
+
+def main(extras: Sequence[str]) -> int:
+    """A line for each extra. The status is 1 if something is wrong with one."""
+    status = 0
+    with tempfile.TemporaryDirectory(prefix="mqproto-wheel-") as name:
+        wheel = built(Path(name))
+        for extra in extras or CHECKS:
+            folder = Path(name, extra or "none")
+            folder.mkdir()
+            began_s = time.monotonic()
+            found = list(faults(wheel, extra, folder))
+            seconds = time.monotonic() - began_s
+            count = len(CHECKS[extra])
+            print(
+                f"the wheel with {extra or 'no extra'}: {count - len(found)} of {count} commands, {seconds:.0f} s"
+            )
+            for fault in found:
+                print(fault)
+                status = 1
+            shutil.rmtree(folder)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
