@@ -16,7 +16,7 @@ TESTS := $(VENV)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reo
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo crash kills producers validate backlogs powerloss test wheel truth rotation coverage lint format bench samples lock clean
+.PHONY: help demo crash kills producers validate backlogs powerloss test core wheel truth rotation coverage lint format bench samples lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +44,9 @@ powerloss: $(DEV)  ## the store after a power loss at every one of its writes; s
 
 test: $(DEV)  ## all tests
 	@$(TESTS) $(ARGS)
+
+core:  ## the core of the tests on each other Python that is here; ARGS=python3.12 for one
+	@.ci/pythons $(ARGS)
 
 wheel: $(DEV)  ## the wheel in empty environments, with each extra: what is there works, what is missing is said
 	@$(VENV)/bin/python -m tests.wheels $(ARGS)

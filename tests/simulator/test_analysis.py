@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from simulator.cli import DONE, FINDING, MISUSE, run_command
+from tests.captures.pipeline.rotation import rotation
 from tests.conformance import ROOT
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
@@ -50,6 +51,27 @@ def test_bad_files_are_named_and_the_rest_is_in_the_tables(
     assert found["known"] == [str(folder / "three-hop.pcapng")]
     assert found["tables"]["captures"] == 2
     assert {each["code"]: each["count"] for each in found["findings"]}["damaged-capture"] == 2
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_run_goes_on_from_an_earlier_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    earlier, later = rotation(tmp_path / "captures", 2)
+    grown, at_once = tmp_path / "grown", tmp_path / "at once"
+    _, told, _ = analysed(capsys, str(earlier), "--out", str(grown), "--json")
+    [series] = json.loads(told)["series"]
+    before = series["packets"]
+
+    status, told, complaints = analysed(capsys, str(later), "--out", str(grown), "--json")
+    [series] = json.loads(told)["series"]
+    assert series["files"] == [str(earlier), str(later)]
+    assert series["packets"] > before
+    assert json.loads(told)["known"] == []
+
+    assert analysed(capsys, str(tmp_path / "captures"), "--out", str(at_once), "--json") == (
+        status,
+        told,
+        complaints,
+    )
 
 
 def test_a_folder_with_something_else_and_captures_that_are_not_there_are_misuse(
