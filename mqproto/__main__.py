@@ -8,6 +8,5 @@ from __future__ import annotations
 
 from importlib.metadata import entry_points
 
-if __name__ == "__main__":
-    [script] = entry_points(group="console_scripts", name="mqproto")
-    script.load()()
+[script] = entry_points(group="console_scripts", name="mqproto")
+script.load()()
