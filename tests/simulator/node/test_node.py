@@ -16,14 +16,24 @@ import trio
 from mqproto.applications import Draft
 from mqproto.effects import Writes
 from mqproto.errors import UsageError
-from mqproto.wire import NULL_GUID, Guid, connection_parameters, encode_packet, establish_connection
+from mqproto.wire import (
+    NULL_GUID,
+    ConnectionParameters,
+    EstablishConnection,
+    Guid,
+    PacketBuffer,
+    connection_parameters,
+    decode_packet,
+    encode_packet,
+    establish_connection,
+)
 from simulator import places
 from simulator.client import Client, InDoubt, connect
 from simulator.node.node import run_node
 from simulator.storage import Store
 from simulator.storeerrors import StoreError
 from simulator.topology import Topology, load
-from tests.examples import EVERY_PACKET
+from tests.examples import EVERY_PACKET, a_user_message
 from tests.simulator.running import DESTINATION, Log, NodeProcess, processes, running
 
 ORDERS = r".\private$\orders"
@@ -295,6 +305,45 @@ async def test_a_commit_that_fails_ends_the_node_and_nothing_of_its_batch_is_sai
         nursery.start_soon(send)
     assert answers == ["in doubt"]
     assert log.lines("failed")[0]["reason"] == "the disk is full"
+
+
+async def test_of_a_batch_whose_commit_fails_a_neighbour_hears_nothing(
+    chain: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The acknowledgment leaves in the batch that keeps the message: if it left first, it would be a lie."""
+    commit, node = Store.commit, chain.nodes["destination"]
+
+    def fail(store: Store, writes: Writes) -> None:
+        if writes.messages:
+            raise StoreError("the disk is full")
+        commit(store, writes)
+
+    message = a_user_message(
+        source=STRANGER,
+        destination_manager=node.guid,
+        destination=node.queue("notes").identifier,
+        recoverable=True,
+    )
+    heard = PacketBuffer()
+    packets: list[bytes] = []
+
+    async def run(*, task_status: trio.TaskStatus[object]) -> None:
+        with pytest.raises(StoreError, match=r"^the disk is full$"):
+            await run_node(chain, "destination", tmp_path, log=Log(), task_status=task_status)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(run)
+        async with await trio.open_tcp_stream(*node.address) as stranger:
+            await stranger.send_all(SHAKE_HANDS)
+            while len(packets) < 2:
+                packets += heard.feed(await stranger.receive_some())
+            monkeypatch.setattr(Store, "commit", fail)
+            await stranger.send_all(encode_packet(message))
+            with suppress(trio.BrokenResourceError):
+                async for chunk in stranger:
+                    packets += heard.feed(chunk)
+    kinds = [type(decode_packet(packet)) for packet in packets]
+    assert kinds == [EstablishConnection, ConnectionParameters]
 
 
 async def test_a_taken_port_is_one_line_that_says_what_to_do(chain: Topology, tmp_path: Path) -> None:
