@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from mqproto.configuration import Settings
 from mqproto.confirmations import Confirmations
+from mqproto.desk import Desk
 from mqproto.effects import MessageRow, Note, QueueKind, QueueRow, StoredState, message_key
 from mqproto.endings import Ending, Place
 from mqproto.expiration import Expiration
@@ -14,20 +14,16 @@ from mqproto.localqueue import LocalQueue
 from mqproto.localqueues import LocalQueues
 from mqproto.moment import Moment
 from mqproto.outbound import Outbound
-from mqproto.pending import PendingWrites
-from mqproto.timers import Timers
 from mqproto.tracing import Tracing
 from mqproto.transfer.acknowledgments import ORDER_QUEUE, make_order_ack
 from mqproto.transfer.incoming import (
     IncomingSequence,
-    SequenceKey,
     Verdict,
     asks_final_ack,
     held_name,
     key_of_held,
     sequence_key,
 )
-from mqproto.waypoints import OFF, Waypoints
 from mqproto.wire import (
     INFINITE,
     NULL_GUID,
@@ -50,7 +46,7 @@ from mqproto.wire.glance import (
     reach_deadline_s,
     receive_deadline_s,
 )
-from mqproto.wire.guid import Guid, guid_text
+from mqproto.wire.guid import guid_text
 
 HOP_COUNT: Final = UserHeader.hop_count.mask
 HOP_LIMIT: Final = 0x1D
@@ -71,37 +67,30 @@ class Arrivals:
 
     def __init__(
         self,
-        identity: Guid,
-        settings: Settings,
-        timers: Timers,
-        writes: PendingWrites,
-        notes: list[Note],
-        endings: list[Ending],
+        desk: Desk,
         outbound: Outbound,
         queues: LocalQueues,
         history: MessageIdHistory,
         confirmations: Confirmations,
         expiration: Expiration,
         tracing: Tracing,
-        sequences: dict[SequenceKey, IncomingSequence],
         state: StoredState,
         now: Moment,
-        waypoints: Waypoints = OFF,
     ) -> None:
-        self._identity = identity
-        self._settings = settings
-        self._timers = timers
-        self._writes = writes
-        self._notes = notes
-        self._endings = endings
+        self._identity = desk.identity
+        self._settings = desk.settings
+        self._timers = desk.timers
+        self._writes = desk.writes
+        self._notes = desk.notes
+        self._endings = desk.endings
         self._outbound = outbound
         self._queues = queues
         self._history = history
         self._confirmations = confirmations
         self._expiration = expiration
         self._tracing = tracing
-        self._sequences = sequences
-        self._waypoints = waypoints
+        self._sequences = desk.incoming
+        self._waypoints = desk.waypoints
         self.forwarded_count = 0
         self.refused_count = 0
         self.stored_bytes = 0

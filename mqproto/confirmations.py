@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from mqproto.desk import Desk
 from mqproto.effects import MessageRow, Note, QueueKind, QueueRow, ReadBy, ReadPage, StoredState, message_key
 from mqproto.endings import Ending, Place
 from mqproto.moment import Moment
 from mqproto.outbound import Outbound
-from mqproto.pending import PendingWrites
 from mqproto.transfer.sequence import OutgoingSequence
-from mqproto.waypoints import OFF, Waypoints
 from mqproto.wire import (
     FinalAckBody,
     MessageClass,
@@ -33,22 +32,13 @@ class Confirmations:
     as we have acknowledged it.
     """
 
-    def __init__(
-        self,
-        identity: Guid,
-        writes: PendingWrites,
-        notes: list[Note],
-        endings: list[Ending],
-        outbound: Outbound,
-        state: StoredState,
-        waypoints: Waypoints = OFF,
-    ) -> None:
-        self._identity = identity
-        self._writes = writes
-        self._notes = notes
-        self._endings = endings
+    def __init__(self, desk: Desk, outbound: Outbound, state: StoredState) -> None:
+        self._identity = desk.identity
+        self._writes = desk.writes
+        self._notes = desk.notes
+        self._endings = desk.endings
         self._outbound = outbound
-        self._waypoints = waypoints
+        self._waypoints = desk.waypoints
         self._reads: list[ReadPage] = []
         self._undecided: dict[tuple[int, int], tuple[int, int]] = {}
         """By final queue and MessageID: position in the order queue, message class."""

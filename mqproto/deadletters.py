@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from mqproto.applications import Draft
 from mqproto.copies import list_of_all
+from mqproto.desk import Desk
 from mqproto.destinations import destination_in
 from mqproto.effects import Received
 from mqproto.errors import FormatNameError, UsageError
@@ -13,27 +14,18 @@ from mqproto.formatname import PublicName
 from mqproto.formatname.wire import admin_from_wire, destinations_from_wire, response_from_wire
 from mqproto.localqueues import LocalQueues
 from mqproto.moment import Moment
-from mqproto.pending import PendingWrites
 from mqproto.routing import Routes
 from mqproto.sending import Sending
 from mqproto.wire import UserMessage, decode_message
-from mqproto.wire.guid import Guid
 
 
 class DeadLetters:
     """Sends messages that were kept once more. Each is a new message: its time and its number begin anew."""
 
-    def __init__(
-        self,
-        identity: Guid,
-        routes: Routes,
-        writes: PendingWrites,
-        queues: LocalQueues,
-        sending: Sending,
-    ) -> None:
-        self._identity = identity
+    def __init__(self, desk: Desk, routes: Routes, queues: LocalQueues, sending: Sending) -> None:
+        self._identity = desk.identity
         self._routes = routes
-        self._writes = writes
+        self._writes = desk.writes
         self._queues = queues
         self._sending = sending
 

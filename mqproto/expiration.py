@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from mqproto.desk import Desk
 from mqproto.effects import POSITION_BITS, ReadExpired
 from mqproto.endings import Ending, Place
 from mqproto.localqueues import LocalQueues
 from mqproto.moment import Moment
 from mqproto.outbound import Outbound
-from mqproto.pending import PendingWrites
-from mqproto.timers import Timer, Timers
+from mqproto.timers import Timer
 from mqproto.wire import MessageClass
 from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
 
@@ -30,17 +30,10 @@ class Expiration:
     Messages are looked at again before they are sent or handed out, so the timer may be late without harm.
     """
 
-    def __init__(
-        self,
-        timers: Timers,
-        writes: PendingWrites,
-        endings: list[Ending],
-        outbound: Outbound,
-        queues: LocalQueues,
-    ) -> None:
-        self._timers = timers
-        self._writes = writes
-        self._endings = endings
+    def __init__(self, desk: Desk, outbound: Outbound, queues: LocalQueues) -> None:
+        self._timers = desk.timers
+        self._writes = desk.writes
+        self._endings = desk.endings
         self._outbound = outbound
         self._queues = queues
         self._deadline_s: int | None = None

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
-from mqproto.configuration import Settings
+from mqproto.desk import Desk
 from mqproto.effects import QueueKind, StoredQueue, StoredState
 from mqproto.errors import UsageError
 from mqproto.localqueue import JOURNAL_SUFFIX, LocalQueue, QueueDeclaration, SystemQueue
-from mqproto.pending import PendingWrites
 from mqproto.queues import Lane
-from mqproto.waypoints import OFF, Waypoints
 from mqproto.wire import MessageClass, QueueName
 
 
@@ -20,17 +18,15 @@ class LocalQueues:
 
     def __init__(
         self,
+        desk: Desk,
         declarations: Iterable[QueueDeclaration],
-        settings: Settings,
-        writes: PendingWrites,
         next_queue: Callable[[], int],
         state: StoredState,
-        waypoints: Waypoints = OFF,
     ) -> None:
-        self._settings = settings
-        self._writes = writes
+        self._settings = desk.settings
+        self._writes = desk.writes
         self._next_queue = next_queue
-        self._waypoints = waypoints
+        self._waypoints = desk.waypoints
         self._by_name: dict[str, LocalQueue] = {}
         self._by_wire_name: dict[QueueName, LocalQueue] = {}
         self._journals: dict[int, LocalQueue] = {}
@@ -51,7 +47,7 @@ class LocalQueues:
                 journal = QueueDeclaration(name, 0, quota_bytes=declaration.journal_quota_bytes)
                 self._journals[queue.queue] = self._declare(journal)
         for name in SystemQueue:
-            self._declare(QueueDeclaration(name.value, 0, quota_bytes=settings.journal_quota_bytes))
+            self._declare(QueueDeclaration(name.value, 0, quota_bytes=desk.settings.journal_quota_bytes))
 
     def _declare(self, declaration: QueueDeclaration) -> LocalQueue:
         queue = LocalQueue(

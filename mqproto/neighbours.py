@@ -14,18 +14,16 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
-from mqproto.configuration import Settings
 from mqproto.connections import Neighbour
+from mqproto.desk import Desk
 from mqproto.effects import CloseTransport, Note, OpenTransport, ReadPage, SendBytes
 from mqproto.endings import Ending, Place
 from mqproto.moment import Moment
-from mqproto.pending import PendingWrites
 from mqproto.ping import Pings, answer_ping
 from mqproto.routing import NextHop
 from mqproto.session import InFlight, Session
-from mqproto.timers import Timer, Timers
+from mqproto.timers import Timer
 from mqproto.transfer.outgoing import OutgoingQueue
-from mqproto.waypoints import OFF, Waypoints
 from mqproto.wire import MessageClass, UserHeader
 from mqproto.wire.glance import is_traced, user_flags
 from mqproto.wire.guid import NULL_GUID, Guid, guid_text
@@ -43,23 +41,17 @@ class Neighbours:
 
     def __init__(
         self,
-        identity: Guid,
-        settings: Settings,
-        timers: Timers,
-        writes: PendingWrites,
-        notes: list[Note],
-        endings: list[Ending],
-        waypoints: Waypoints = OFF,
+        desk: Desk,
     ) -> None:
         self.sessions: dict[int, Session] = {}
-        self._identity = identity
-        self._addressees = frozenset((identity, NULL_GUID))  # 3.1.5.8.5
-        self._settings = settings
-        self._timers = timers
-        self._writes = writes
-        self._notes = notes
-        self._endings = endings
-        self._waypoints = waypoints
+        self._identity = desk.identity
+        self._addressees = frozenset((desk.identity, NULL_GUID))  # 3.1.5.8.5
+        self._settings = desk.settings
+        self._timers = desk.timers
+        self._writes = desk.writes
+        self._notes = desk.notes
+        self._endings = desk.endings
+        self._waypoints = desk.waypoints
         self._by_hops: dict[tuple[NextHop, ...], Neighbour] = {}
         self._by_queue: dict[int, Neighbour] = {}
         self._by_session: dict[int, Neighbour] = {}
@@ -68,7 +60,7 @@ class Neighbours:
         self._next_key = 1
         self._connects: list[OpenTransport] = []
         self._traced: list[tuple[bytes, str]] = []
-        self.pings = Pings(identity, timers)
+        self.pings = Pings(desk)
         self._stopped = False
 
     # Queues and their way

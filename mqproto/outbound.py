@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from mqproto.configuration import Settings
+from mqproto.desk import Desk
 from mqproto.destinations import Destination
 from mqproto.effects import QueueKind, QueueRow, StoredQueue, StoredState, message_key
 from mqproto.moment import Moment
 from mqproto.neighbours import Neighbours
-from mqproto.pending import PendingWrites
 from mqproto.routing import NextHop, Routes
-from mqproto.timers import Timers
 from mqproto.transfer.acknowledgments import reply_to_sender
 from mqproto.transfer.incoming import ReplyTo
 from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
@@ -32,21 +30,13 @@ class Outbound:
     """The way out of a queue manager.  [MS-MQQB] 3.1.7.12"""
 
     def __init__(
-        self,
-        identity: Guid,
-        routes: Routes,
-        settings: Settings,
-        timers: Timers,
-        writes: PendingWrites,
-        neighbours: Neighbours,
-        state: StoredState,
-        now: Moment,
+        self, desk: Desk, routes: Routes, neighbours: Neighbours, state: StoredState, now: Moment
     ) -> None:
-        self._identity = identity
+        self._identity = desk.identity
         self._routes = routes
-        self._settings = settings
-        self._timers = timers
-        self._writes = writes
+        self._settings = desk.settings
+        self._timers = desk.timers
+        self._writes = desk.writes
         self._neighbours = neighbours
         self._queues: dict[int, OutgoingQueue] = {}
         self._by_name: dict[tuple[str, int], OutgoingQueue] = {}

@@ -13,10 +13,10 @@ Each ending, wherever it happened, passes through here once. Each of [MS-MQQB] 3
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
-from mqproto.configuration import Settings
+from mqproto.desk import Desk
 from mqproto.destinations import Destination, destination_of
 from mqproto.effects import Note
 from mqproto.endings import Ending, Place
@@ -26,11 +26,9 @@ from mqproto.localqueue import LocalQueue, SystemQueue
 from mqproto.localqueues import LocalQueues
 from mqproto.moment import Moment
 from mqproto.outbound import Outbound
-from mqproto.pending import PendingWrites
 from mqproto.routing import Routes
 from mqproto.transfer.acknowledgments import make_final_ack
-from mqproto.transfer.incoming import IncomingSequence, ReplyTo, SequenceKey, asks_final_ack, sequence_key
-from mqproto.waypoints import OFF, Waypoints
+from mqproto.transfer.incoming import ReplyTo, asks_final_ack, sequence_key
 from mqproto.wire import (
     MAXIMUM_PACKET_SIZE,
     DebugHeader,
@@ -47,7 +45,6 @@ from mqproto.wire import (
     with_message_class,
 )
 from mqproto.wire.base import DEFAULT_PRIORITY
-from mqproto.wire.guid import Guid
 from mqproto.wire.user import PRIVATE_ON_DESTINATION
 
 INSECURE_NACKS: Final = frozenset(
@@ -72,27 +69,16 @@ IN_QUEUE_BIT: Final = 0x4000
 class Outcomes:
     """Carries out what follows from endings, and sends the messages that a queue manager writes itself."""
 
-    def __init__(
-        self,
-        identity: Guid,
-        routes: Routes,
-        settings: Settings,
-        writes: PendingWrites,
-        notes: list[Note],
-        outbound: Outbound,
-        queues: LocalQueues,
-        sequences: Mapping[SequenceKey, IncomingSequence],
-        waypoints: Waypoints = OFF,
-    ) -> None:
-        self._identity = identity
+    def __init__(self, desk: Desk, routes: Routes, outbound: Outbound, queues: LocalQueues) -> None:
+        self._identity = desk.identity
         self._routes = routes
-        self._settings = settings
-        self._writes = writes
-        self._notes = notes
+        self._settings = desk.settings
+        self._writes = desk.writes
+        self._notes = desk.notes
         self._outbound = outbound
         self._queues = queues
-        self._sequences = sequences
-        self._waypoints = waypoints
+        self._sequences = desk.incoming
+        self._waypoints = desk.waypoints
         self.expired_count = 0
 
     def follow(self, endings: Iterable[Ending], now: Moment) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from mqproto.desk import Desk
 from mqproto.effects import OpenTransport, SendPing
 from mqproto.errors import WireFormatError
 from mqproto.moment import Moment
 from mqproto.session import ConnectionStatus, Session
-from mqproto.timers import Timer, Timers
+from mqproto.timers import Timer
 from mqproto.wire.guid import NULL_GUID, Guid, guid_text
 from mqproto.wire.ping import Ping, decode_ping, encode_ping
 
@@ -40,9 +41,9 @@ class Pings:
     pings two neighbours at once would hear only the second. Here each request keeps its own cookie.
     """
 
-    def __init__(self, identity: Guid, timers: Timers) -> None:
-        self._identity = identity
-        self._timers = timers
+    def __init__(self, desk: Desk) -> None:
+        self._identity = desk.identity
+        self._timers = desk.timers
         self._cookie = 0
         self._waiting: dict[int, _Asked] = {}
         self._requests: list[SendPing] = []

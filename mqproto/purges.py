@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from mqproto.desk import Desk
 from mqproto.effects import QueueKind, ReadBy, ReadPage
 from mqproto.endings import Ending, Place
-from mqproto.pending import PendingWrites
 from mqproto.transfer.outgoing import OutgoingQueue
-from mqproto.waypoints import OFF, Waypoints
 from mqproto.wire import MessageClass
 from mqproto.wire.glance import is_transactional
 
@@ -24,10 +23,10 @@ class Purges:
     only a copy here. Its end is for its sender or its destination to say, so it goes in silence, and may come again.
     """
 
-    def __init__(self, writes: PendingWrites, endings: list[Ending], waypoints: Waypoints = OFF) -> None:
-        self._writes = writes
-        self._endings = endings
-        self._waypoints = waypoints
+    def __init__(self, desk: Desk) -> None:
+        self._writes = desk.writes
+        self._endings = desk.endings
+        self._waypoints = desk.waypoints
         self._going: dict[int, tuple[OutgoingQueue, int]] = {}
         """By its number, a queue and the last position that is to go."""
         self._reads: list[ReadPage] = []

@@ -32,6 +32,7 @@ from mqproto.configuration import Settings
 from mqproto.confirmations import Confirmations
 from mqproto.connections import Neighbour
 from mqproto.deadletters import DeadLetters
+from mqproto.desk import desk_of
 from mqproto.destinations import Destination
 from mqproto.effects import (
     Batch,
@@ -46,7 +47,6 @@ from mqproto.effects import (
     SendBytes,
     StoredState,
 )
-from mqproto.endings import Ending
 from mqproto.errors import UsageError
 from mqproto.expiration import Expiration
 from mqproto.identifiers import MessageIdHistory
@@ -56,16 +56,14 @@ from mqproto.moment import Moment
 from mqproto.neighbours import Neighbours
 from mqproto.outbound import Outbound
 from mqproto.outcomes import Outcomes
-from mqproto.pending import PendingWrites
 from mqproto.purges import Purges
 from mqproto.routing import Routes
 from mqproto.sending import Sending
 from mqproto.status import NodeStatus, counts, describe
-from mqproto.timers import Timer, Timers
+from mqproto.timers import Timer
 from mqproto.tracing import Tracing
-from mqproto.transfer.incoming import IncomingSequence, SequenceKey
+from mqproto.transfer.incoming import IncomingSequence
 from mqproto.transfer.sequence import OutgoingSequence
-from mqproto.waypoints import OFF, WaypointNotes
 from mqproto.whereabouts import Whereabouts
 from mqproto.wire import MessageClass
 from mqproto.wire.guid import Guid
@@ -94,49 +92,31 @@ class QueueManager:
     ) -> None:
         self.identity = identity
         self._settings = settings
-        self._timers = timers = Timers()
-        self._notes: list[Note] = []
-        self._waypoints = waypoints = WaypointNotes(identity, self._notes) if settings.waypoints else OFF
-        self._writes = writes = PendingWrites(timers, waypoints)
-        self._endings: list[Ending] = []
-        notes, endings = self._notes, self._endings
-        self._sequences: dict[SequenceKey, IncomingSequence] = {}
-        sequences = self._sequences
-        self._neighbours = Neighbours(identity, settings, timers, writes, notes, endings, waypoints)
-        self._outbound = Outbound(identity, routes, settings, timers, writes, self._neighbours, state, now)
-        self._queues = LocalQueues(queues, settings, writes, self._outbound.next_queue, state, waypoints)
-        self._history = MessageIdHistory(settings, timers, state.identifiers, now)
-        self._outcomes = Outcomes(
-            identity, routes, settings, writes, notes, self._outbound, self._queues, sequences, waypoints
-        )
+        self._desk = desk = desk_of(identity, settings)
+        self._timers, self._writes, self._waypoints = desk.timers, desk.writes, desk.waypoints
+        self._notes, self._endings, self._sequences = desk.notes, desk.endings, desk.incoming
+        self._neighbours = Neighbours(desk)
+        self._outbound = Outbound(desk, routes, self._neighbours, state, now)
+        self._queues = LocalQueues(desk, queues, self._outbound.next_queue, state)
+        self._history = MessageIdHistory(settings, desk.timers, state.identifiers, now)
+        self._outcomes = Outcomes(desk, routes, self._outbound, self._queues)
         self._tracing = Tracing(self._outcomes)
-        self._expiration = Expiration(timers, writes, endings, self._outbound, self._queues)
-        self._confirmations = Confirmations(
-            identity, writes, notes, endings, self._outbound, state, waypoints
-        )
+        self._expiration = Expiration(desk, self._outbound, self._queues)
+        self._confirmations = Confirmations(desk, self._outbound, state)
         self._arrivals = Arrivals(
-            identity,
-            settings,
-            timers,
-            writes,
-            notes,
-            endings,
+            desk,
             self._outbound,
             self._queues,
             self._history,
             self._confirmations,
             self._expiration,
             self._tracing,
-            sequences,
             state,
             now,
-            waypoints,
         )
-        self._sending = Sending(
-            identity, settings, writes, endings, self._outbound, self._queues, self._expiration, waypoints
-        )
-        self._purges = Purges(writes, endings, waypoints)
-        self._dead_letters = DeadLetters(identity, routes, writes, self._queues, self._sending)
+        self._sending = Sending(desk, self._outbound, self._queues, self._expiration)
+        self._purges = Purges(desk)
+        self._dead_letters = DeadLetters(desk, routes, self._queues, self._sending)
 
     # Transports
 

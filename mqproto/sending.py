@@ -13,8 +13,8 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from mqproto.applications import HEADROOM_BYTES, Draft, queue_name
-from mqproto.configuration import Settings
 from mqproto.copies import list_of_all
+from mqproto.desk import Desk
 from mqproto.destinations import Destination
 from mqproto.endings import Ending, Place
 from mqproto.errors import QuotaExceeded, UsageError
@@ -23,8 +23,6 @@ from mqproto.localqueue import LocalQueue
 from mqproto.localqueues import LocalQueues
 from mqproto.moment import Moment
 from mqproto.outbound import TRANSACTION_LIMIT, Outbound
-from mqproto.pending import PendingWrites
-from mqproto.waypoints import OFF, Waypoints
 from mqproto.wire import MessageClass, TransactionHeader, TxSequenceId, encode_packet, user_message
 from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
 from mqproto.wire.guid import Guid
@@ -72,25 +70,15 @@ def in_runs(messages: Iterable[tuple[Destination, Draft]]) -> Iterator[Run]:
 class Sending:
     """Takes applications' messages."""
 
-    def __init__(
-        self,
-        identity: Guid,
-        settings: Settings,
-        writes: PendingWrites,
-        endings: list[Ending],
-        outbound: Outbound,
-        queues: LocalQueues,
-        expiration: Expiration,
-        waypoints: Waypoints = OFF,
-    ) -> None:
-        self._identity = identity
-        self._settings = settings
-        self._writes = writes
-        self._endings = endings
+    def __init__(self, desk: Desk, outbound: Outbound, queues: LocalQueues, expiration: Expiration) -> None:
+        self._identity = desk.identity
+        self._settings = desk.settings
+        self._writes = desk.writes
+        self._endings = desk.endings
         self._outbound = outbound
         self._queues = queues
         self._expiration = expiration
-        self._waypoints = waypoints
+        self._waypoints = desk.waypoints
         self._stamps: dict[tuple[object, ...], Stamp] = {}
         self.stored_bytes = 0
         """What the store held when the last batch was committed, and what was handed in since."""

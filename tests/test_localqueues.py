@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from mqproto.configuration import Settings
+from mqproto.desk import desk_of
 from mqproto.effects import QueueKind, QueueRow, StoredState, Writes
 from mqproto.endings import Ending
 from mqproto.errors import UsageError
 from mqproto.localqueue import Consumer, QueueDeclaration, SystemQueue
 from mqproto.localqueues import LocalQueues
 from mqproto.pending import PendingWrites
-from mqproto.timers import Timers
 from mqproto.wire import MessageClass
 from simulator.disk import Disk
 from tests.pair import guid_of
@@ -29,11 +29,8 @@ DECLARED = (
 
 def all_queues(state: StoredState | None = None) -> tuple[LocalQueues, PendingWrites]:
     numbers = count(100)
-    writes = PendingWrites(Timers())
-    known = state or StoredState()
-    return LocalQueues(
-        DECLARED, Settings(journal_quota_bytes=5), writes, lambda: next(numbers), known
-    ), writes
+    desk = desk_of(guid_of("a"), Settings(journal_quota_bytes=5))
+    return LocalQueues(desk, DECLARED, lambda: next(numbers), state or StoredState()), desk.writes
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.5")

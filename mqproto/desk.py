@@ -1,0 +1,41 @@
+"""What all parts of one queue manager work with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mqproto.configuration import Settings
+from mqproto.effects import Note
+from mqproto.endings import Ending
+from mqproto.pending import PendingWrites
+from mqproto.timers import Timers
+from mqproto.transfer.incoming import IncomingSequence, SequenceKey
+from mqproto.waypoints import OFF, WaypointNotes, Waypoints
+from mqproto.wire.guid import Guid
+
+
+@dataclass(slots=True)
+class Desk:
+    """One for each queue manager; `desk_of` makes it.
+
+    identity: QueueManager.Identifier.
+    notes: for the next batch.
+    endings: messages that have ended, and of which nothing has followed yet.
+    incoming: the sequences that come in.
+    """
+
+    identity: Guid
+    settings: Settings
+    timers: Timers
+    writes: PendingWrites
+    waypoints: Waypoints = OFF
+    notes: list[Note] = field(default_factory=list)
+    endings: list[Ending] = field(default_factory=list)
+    incoming: dict[SequenceKey, IncomingSequence] = field(default_factory=dict)
+
+
+def desk_of(identity: Guid, settings: Settings) -> Desk:
+    """An empty desk."""
+    timers, notes = Timers(), list[Note]()
+    waypoints = WaypointNotes(identity, notes) if settings.waypoints else OFF
+    return Desk(identity, settings, timers, PendingWrites(timers, waypoints), waypoints, notes)
