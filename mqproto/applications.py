@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
 from mqproto.copies import list_bytes, list_of_all
+from mqproto.destinations import Destination
 from mqproto.errors import FormatNameError, UsageError
 from mqproto.formatname import DirectName, PrivateName, PublicName, parse_format_name
 from mqproto.wire import (
@@ -38,7 +40,7 @@ class Draft:
     acknowledgments: what the administration queue hears of: ACKNOWLEDGE_ARRIVAL and the three beside it.
     trace_queue: the format name of the public queue that report messages go to; empty for none.
     destinations: the format names of all queues that get a copy, which each copy lists; empty if there is one.
-        `mqproto.copies.copies` sets it.
+        `copies` sets it.
     """
 
     body: bytes
@@ -112,6 +114,19 @@ class Draft:
             queue_name(self.response_queue)
         if self.destinations:
             list_of_all(self.destinations)
+
+
+def copies(destinations: Sequence[Destination], drafts: Iterable[Draft]) -> list[tuple[Destination, Draft]]:
+    """What to enqueue so that each destination gets each message.  [MS-MQDMPR] 3.1.7.1.27
+
+    The copies of one message stand together. Each is numbered by itself, and enqueued together they are accepted all or
+    none.
+    """
+    if len(destinations) == 1:
+        return [(destinations[0], draft) for draft in drafts]
+    names = tuple(destination.name for destination in destinations)
+    listing = [replace(draft, destinations=names) for draft in drafts]
+    return [(destination, draft) for draft in listing for destination in destinations]
 
 
 @lru_cache(maxsize=1_000)

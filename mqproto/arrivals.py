@@ -18,6 +18,7 @@ from mqproto.tracing import Tracing
 from mqproto.transfer.acknowledgments import ORDER_QUEUE, make_order_ack
 from mqproto.transfer.incoming import (
     IncomingSequence,
+    SequenceKey,
     Verdict,
     asks_final_ack,
     held_name,
@@ -68,6 +69,7 @@ class Arrivals:
     def __init__(
         self,
         desk: Desk,
+        sequences: dict[SequenceKey, IncomingSequence],
         outbound: Outbound,
         queues: LocalQueues,
         history: MessageIdHistory,
@@ -89,7 +91,7 @@ class Arrivals:
         self._confirmations = confirmations
         self._expiration = expiration
         self._tracing = tracing
-        self._sequences = desk.incoming
+        self._sequences = sequences
         self._waypoints = desk.waypoints
         self.forwarded_count = 0
         self.refused_count = 0

@@ -9,7 +9,6 @@ from mqproto.effects import Note
 from mqproto.endings import Ending
 from mqproto.pending import PendingWrites
 from mqproto.timers import Timers
-from mqproto.transfer.incoming import IncomingSequence, SequenceKey
 from mqproto.waypoints import OFF, WaypointNotes, Waypoints
 from mqproto.wire.guid import Guid
 
@@ -21,7 +20,6 @@ class Desk:
     identity: QueueManager.Identifier.
     notes: for the next batch.
     endings: messages that have ended, and of which nothing has followed yet.
-    incoming: the sequences that come in.
     """
 
     identity: Guid
@@ -31,7 +29,6 @@ class Desk:
     waypoints: Waypoints = OFF
     notes: list[Note] = field(default_factory=list)
     endings: list[Ending] = field(default_factory=list)
-    incoming: dict[SequenceKey, IncomingSequence] = field(default_factory=dict)
 
 
 def desk_of(identity: Guid, settings: Settings) -> Desk:

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
-from mqproto.transfer.incoming import ReplyTo
+from mqproto.wire.guid import Guid
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyTo:
+    """Where the acknowledgments of a sequence go.  3.1.7.17
+
+    direct_host: the neighbour's address when the message came by a direct format name, else None.
+    """
+
+    manager: Guid
+    direct_host: str | None
 
 
 class Place(Enum):

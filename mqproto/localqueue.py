@@ -252,8 +252,8 @@ class LocalQueue:
             if not handed:
                 return
             self._waiting.popleft()
-            self._waypoints.delivered(handed, self, consumer.consumer)
             received = [self.received(one) for one in handed]
+            self._waypoints.delivered(received, self.name, consumer.consumer)
             if consumer.transactional:
                 self.unsettled[consumer.consumer] = handed
             else:
@@ -296,7 +296,7 @@ class LocalQueue:
         """
         by_lane: dict[Lane, list[Waiting]] = {}
         handed = self._settled(consumer)
-        self._waypoints.rolled_back(handed, self.name, consumer)
+        self._waypoints.rolled_back((one.message.packet for one in handed), self.name, consumer)
         for one in handed:
             by_lane.setdefault(one.lane, []).append(one.message)
             self._given_back[one.key] = self._given_back.get(one.key, 0) + 1

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from mqproto.desk import Desk
 from mqproto.destinations import Destination
 from mqproto.effects import QueueKind, QueueRow, StoredQueue, StoredState, message_key
+from mqproto.endings import ReplyTo
 from mqproto.moment import Moment
 from mqproto.neighbours import Neighbours
 from mqproto.routing import NextHop, Routes
 from mqproto.transfer.acknowledgments import reply_to_sender
-from mqproto.transfer.incoming import ReplyTo
 from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.wire import NULL_GUID, UserMessage, encode_packet

@@ -13,13 +13,13 @@ Each ending, wherever it happened, passes through here once. Each of [MS-MQQB] 3
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from mqproto.desk import Desk
 from mqproto.destinations import Destination, destination_of
 from mqproto.effects import Note
-from mqproto.endings import Ending, Place
+from mqproto.endings import Ending, Place, ReplyTo
 from mqproto.errors import FormatNameError
 from mqproto.formatname.wire import admin_from_wire
 from mqproto.localqueue import LocalQueue, SystemQueue
@@ -28,7 +28,7 @@ from mqproto.moment import Moment
 from mqproto.outbound import Outbound
 from mqproto.routing import Routes
 from mqproto.transfer.acknowledgments import make_final_ack
-from mqproto.transfer.incoming import ReplyTo, asks_final_ack, sequence_key
+from mqproto.transfer.incoming import IncomingSequence, SequenceKey, asks_final_ack, sequence_key
 from mqproto.wire import (
     MAXIMUM_PACKET_SIZE,
     DebugHeader,
@@ -69,7 +69,14 @@ IN_QUEUE_BIT: Final = 0x4000
 class Outcomes:
     """Carries out what follows from endings, and sends the messages that a queue manager writes itself."""
 
-    def __init__(self, desk: Desk, routes: Routes, outbound: Outbound, queues: LocalQueues) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        sequences: Mapping[SequenceKey, IncomingSequence],
+        routes: Routes,
+        outbound: Outbound,
+        queues: LocalQueues,
+    ) -> None:
         self._identity = desk.identity
         self._routes = routes
         self._settings = desk.settings
@@ -77,7 +84,7 @@ class Outcomes:
         self._notes = desk.notes
         self._outbound = outbound
         self._queues = queues
-        self._sequences = desk.incoming
+        self._sequences = sequences
         self._waypoints = desk.waypoints
         self.expired_count = 0
 

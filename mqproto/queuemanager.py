@@ -62,7 +62,7 @@ from mqproto.sending import Sending
 from mqproto.status import NodeStatus, counts, describe
 from mqproto.timers import Timer
 from mqproto.tracing import Tracing
-from mqproto.transfer.incoming import IncomingSequence
+from mqproto.transfer.incoming import IncomingSequence, SequenceKey
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.whereabouts import Whereabouts
 from mqproto.wire import MessageClass
@@ -94,17 +94,19 @@ class QueueManager:
         self._settings = settings
         self._desk = desk = desk_of(identity, settings)
         self._timers, self._writes, self._waypoints = desk.timers, desk.writes, desk.waypoints
-        self._notes, self._endings, self._sequences = desk.notes, desk.endings, desk.incoming
+        self._notes, self._endings = desk.notes, desk.endings
+        self._sequences: dict[SequenceKey, IncomingSequence] = {}
         self._neighbours = Neighbours(desk)
         self._outbound = Outbound(desk, routes, self._neighbours, state, now)
         self._queues = LocalQueues(desk, queues, self._outbound.next_queue, state)
         self._history = MessageIdHistory(settings, desk.timers, state.identifiers, now)
-        self._outcomes = Outcomes(desk, routes, self._outbound, self._queues)
+        self._outcomes = Outcomes(desk, self._sequences, routes, self._outbound, self._queues)
         self._tracing = Tracing(self._outcomes)
         self._expiration = Expiration(desk, self._outbound, self._queues)
         self._confirmations = Confirmations(desk, self._outbound, state)
         self._arrivals = Arrivals(
             desk,
+            self._sequences,
             self._outbound,
             self._queues,
             self._history,

@@ -10,17 +10,13 @@ OrderAcks and FinalAcks are no application's messages: they are seen at the mess
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from mqproto.effects import Note
+from mqproto.effects import Note, Received
 from mqproto.wire import MessageClass, TxSequenceId, acknowledgment_in, decode_message
 from mqproto.wire.glance import acknowledges, identifier_of, place_in_sequence
 from mqproto.wire.guid import Guid, guid_text
 from mqproto.words import Word
-
-if TYPE_CHECKING:
-    from mqproto.localqueue import Handed, LocalQueue
-    from mqproto.session import InFlight, Session
 
 REMEMBERED: Final = 100_000
 """How many messages that were sent and have no OrderAck are known by their numbers; some 100 bytes each."""
@@ -151,6 +147,34 @@ CLASSES: Final[Mapping[int, Waypoint]] = {
 """What the class of an ending is as a waypoint; any other is a refusal."""
 
 
+class Hop(Protocol):
+    """The session that a message comes by, or leaves by."""
+
+    @property
+    def key(self) -> int:
+        """Its number."""
+
+    @property
+    def remote_qm(self) -> Guid | None:
+        """The neighbour's queue manager; None before it has said so."""
+
+    @property
+    def remote_address(self) -> str:
+        """The neighbour's host."""
+
+
+class Sent(Protocol):
+    """A message that leaves by a session, for the first time or once more."""
+
+    @property
+    def packet(self) -> bytes:
+        """As it is sent."""
+
+    @property
+    def resent(self) -> bool:
+        """Whether no OrderAck came in time."""
+
+
 class Waypoints:
     """Told of every step; keeps none of them."""
 
@@ -160,10 +184,10 @@ class Waypoints:
     def stored(self, packet: bytes, queue: str) -> None:
         """A message joins a queue on disk."""
 
-    def sent(self, entries: Iterable[InFlight], session: Session) -> None:
+    def sent(self, entries: Iterable[Sent], session: Hop) -> None:
         """Messages leave."""
 
-    def session_acknowledged(self, entries: Iterable[InFlight], session: Session) -> None:
+    def session_acknowledged(self, entries: Iterable[Sent], session: Hop) -> None:
         """The next hop has answered for messages.  3.1.5.5"""
 
     def order_acknowledged(self, identifier: TxSequenceId, first: int, last: int) -> None:
@@ -174,7 +198,7 @@ class Waypoints:
     ) -> None:
         """A message of ours was received, or refused for good.  3.1.5.7"""
 
-    def arrived(self, packet: bytes, session: Session) -> None:
+    def arrived(self, packet: bytes, session: Hop) -> None:
         """A message came."""
 
     def turned_away(self, packet: bytes, reason: str) -> None:
@@ -201,10 +225,10 @@ class Waypoints:
     def not_kept(self, packet: bytes, queue: str) -> None:
         """There is no room for it there."""
 
-    def delivered(self, handed: Iterable[Handed], queue: LocalQueue, consumer: int) -> None:
+    def delivered(self, messages: Iterable[Received], queue: str, consumer: int) -> None:
         """Messages go to a consumer."""
 
-    def rolled_back(self, handed: Iterable[Handed], queue: str, consumer: int) -> None:
+    def rolled_back(self, packets: Iterable[bytes], queue: str, consumer: int) -> None:
         """Messages come back from a consumer."""
 
     def ended(self, packet: bytes, message_class: int, queue: str = "") -> None:
@@ -247,14 +271,14 @@ class WaypointNotes(Waypoints):
     def stored(self, packet: bytes, queue: str) -> None:
         self._note(Waypoint.STORED, packet, queue=queue)
 
-    def sent(self, entries: Iterable[InFlight], session: Session) -> None:
+    def sent(self, entries: Iterable[Sent], session: Hop) -> None:
         for entry in entries:
             waypoint = Waypoint.RESENT if entry.resent else Waypoint.SENT
             self._note(waypoint, entry.packet, **_hop(session), **_place(entry.packet))
             if (place := self._own_place(entry.packet)) is not None:
                 self._await_order_ack(*place, self._name(entry.packet))
 
-    def session_acknowledged(self, entries: Iterable[InFlight], session: Session) -> None:
+    def session_acknowledged(self, entries: Iterable[Sent], session: Hop) -> None:
         for entry in entries:
             self._note(Waypoint.SESSION_ACKNOWLEDGED, entry.packet, **_hop(session))
 
@@ -295,7 +319,7 @@ class WaypointNotes(Waypoints):
             self._unconfirmed.pop(identifier, None)
         return name
 
-    def arrived(self, packet: bytes, session: Session) -> None:
+    def arrived(self, packet: bytes, session: Hop) -> None:
         self._note(Waypoint.ARRIVED, packet, **_hop(session), **_place(packet))
 
     def turned_away(self, packet: bytes, reason: str) -> None:
@@ -325,15 +349,14 @@ class WaypointNotes(Waypoints):
     def not_kept(self, packet: bytes, queue: str) -> None:
         self._note(Waypoint.NOT_KEPT, packet, queue=queue)
 
-    def delivered(self, handed: Iterable[Handed], queue: LocalQueue, consumer: int) -> None:
-        for one in handed:
-            count = queue.received(one).delivery_count
-            facts: dict[str, str | int] = {"queue": queue.name, "consumer": consumer, "delivery_count": count}
-            self._note(Waypoint.DELIVERED, one.message.packet, **facts)
+    def delivered(self, messages: Iterable[Received], queue: str, consumer: int) -> None:
+        for message in messages:
+            facts = {"consumer": consumer, "delivery_count": message.delivery_count}
+            self._note(Waypoint.DELIVERED, message.packet, queue=queue, **facts)
 
-    def rolled_back(self, handed: Iterable[Handed], queue: str, consumer: int) -> None:
-        for one in handed:
-            self._note(Waypoint.ROLLED_BACK, one.message.packet, queue=queue, consumer=consumer)
+    def rolled_back(self, packets: Iterable[bytes], queue: str, consumer: int) -> None:
+        for packet in packets:
+            self._note(Waypoint.ROLLED_BACK, packet, queue=queue, consumer=consumer)
 
     def ended(self, packet: bytes, message_class: int, queue: str = "") -> None:
         if not queue and (place := self._own_place(packet)) is not None:
@@ -356,9 +379,9 @@ def class_name(message_class: int) -> str:
         return f"{message_class:#06x}"
 
 
-def _hop(session: Session) -> dict[str, str | int]:
+def _hop(session: Hop) -> dict[str, str | int]:
     """Whom a message came from, or went to."""
-    facts: dict[str, str | int] = {"session": session.key, "peer": session.data.remote_address}
+    facts: dict[str, str | int] = {"session": session.key, "peer": session.remote_address}
     return facts if session.remote_qm is None else {**facts, "manager": guid_text(session.remote_qm)}
 
 

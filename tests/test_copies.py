@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.applications import HEADROOM_BYTES, PACKET_LIMIT_BYTES, Draft
-from mqproto.copies import DESTINATION_LIMIT, copies, list_bytes, list_of_all
+from mqproto.applications import HEADROOM_BYTES, PACKET_LIMIT_BYTES, Draft, copies
+from mqproto.copies import DESTINATION_LIMIT, list_bytes, list_of_all
 from mqproto.destinations import Destination
 from mqproto.errors import UsageError
 from mqproto.formatname import parse_format_name

@@ -110,6 +110,11 @@ class Session:
         return self.data.key
 
     @property
+    def remote_address(self) -> str:
+        """The neighbour's host."""
+        return self.data.remote_address
+
+    @property
     def remote_qm(self) -> Guid | None:
         """RemoteQMGuid, once it is known."""
         return self.data.remote_qm

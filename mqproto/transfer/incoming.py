@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 
 from mqproto.configuration import Settings
 from mqproto.effects import IncomingRow
+from mqproto.endings import ReplyTo
 from mqproto.moment import Moment
 from mqproto.timers import Timer, Timers
 from mqproto.wire import QueueName, TransactionHeader, TxSequenceId, UserHeader, UserMessage
@@ -82,17 +83,6 @@ class Held:
     header: TransactionHeader
     packet: bytes
     position: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReplyTo:
-    """Where the acknowledgments of a sequence go.  3.1.7.17
-
-    direct_host: the neighbour's address when the message came by a direct format name, else None.
-    """
-
-    manager: Guid
-    direct_host: str | None
 
 
 class IncomingSequence:

@@ -16,8 +16,7 @@ from typing import Final
 
 import trio
 
-from mqproto.applications import Draft
-from mqproto.copies import copies
+from mqproto.applications import Draft, copies
 from mqproto.destinations import Destination
 from mqproto.effects import Delivery, OutcomeRow, Received
 from mqproto.errors import FormatNameError, UsageError

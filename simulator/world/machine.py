@@ -14,10 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mqproto.applications import Draft
+from mqproto.applications import Draft, copies
 from mqproto.carry import carry_out
 from mqproto.configuration import Settings
-from mqproto.copies import copies
 from mqproto.effects import (
     Batch,
     CloseTransport,

@@ -9,8 +9,8 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from mqproto.endings import ReplyTo
 from mqproto.transfer.acknowledgments import ORDER_QUEUE
-from mqproto.transfer.incoming import ReplyTo
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.wire import (
     FinalAckBody,
