@@ -19,6 +19,7 @@ from mqproto.errors import FormatNameError, MqprotoError, UsageError
 from simulator import analysis, commands, decoding, reporting
 from simulator.bench import command as bench
 from simulator.edges.command import gateway, trigger
+from simulator.extras import to_install
 from simulator.fuzz import commands as fuzz
 from simulator.options import (
     DONE,
@@ -37,7 +38,6 @@ from simulator.options import (
     print_json,
     run_task,
 )
-from simulator.start import to_install
 
 __all__ = ["DONE", "FINDING", "MISUSE", "app", "main", "run_command"]
 
@@ -103,8 +103,10 @@ def demo(
 
     With --edges, producers and a consumer speak HTTP, and both fail as they may; each message is processed once.
     """
-    from simulator import screen, workload
+    from simulator import workload
     from simulator.demo import demo
+    from simulator.demo.screen import show_report
+    from simulator.screen import ProgressScreen
 
     if edges:
         if source or capture:
@@ -114,20 +116,20 @@ def demo(
         raise UsageError("--history is for --edges")
     count = count or 4_000
     work = workload.from_path(source) if source else workload.orders(count, seed)
-    report = run_task(partial(demo.run_demo, work, capture, screen.ProgressScreen(quiet=as_json)))
+    report = run_task(partial(demo.run_demo, work, capture, ProgressScreen(quiet=as_json)))
     if as_json:
         print_json(report.as_json())
     else:
-        screen.show_report(report)
+        show_report(report)
     return FINDING if report.broken else DONE
 
 
 def _demo_with_edges(count: int, seed: int, history: str, as_json: bool) -> int:
-    from simulator import screen
     from simulator.edges.demo import run_edges_demo
     from simulator.edges.report import show
+    from simulator.screen import ProgressScreen
 
-    progress = screen.ProgressScreen(quiet=as_json)
+    progress = ProgressScreen(quiet=as_json)
     report = run_task(partial(run_edges_demo, count, seed, history=history, screen=progress))
     if as_json:
         print_json(report.as_json())
@@ -151,17 +153,18 @@ def crash(
     as_json: JsonOption = False,
 ) -> int:
     """Three nodes that are killed at every moment of their lives; status 1 if a message is lost."""
-    from simulator import screen
     from simulator.demo import crash
+    from simulator.demo.screen import show_crash_report
+    from simulator.screen import ProgressScreen
 
     seed = secrets.randbelow(1_000_000) if seed is None else seed
     report = run_task(
-        partial(crash.run_crash, minutes, seed, directory, screen.ProgressScreen(quiet=as_json), kills=kills)
+        partial(crash.run_crash, minutes, seed, directory, ProgressScreen(quiet=as_json), kills=kills)
     )
     if as_json:
         print_json(report.as_json())
     else:
-        screen.show_crash_report(report)
+        show_crash_report(report)
     return FINDING if report.broken else DONE
 
 

@@ -63,3 +63,32 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         except (msgspec.MsgspecError, UsageError, RecursionError):
             return cls()
         return cls() if found.envelope != VERSION else msgspec.structs.replace(found, envelope=None)
+
+
+class FailureNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    r"""Why a message is in an error queue.
+
+    failure: `business error`, `retrieval failure` or `in doubt`.
+    reason: one line, cut short where the extension has no room for all of it.
+    attempts: how often it was attempted, or delivered.
+    message: the original's identifier, `GUID\ordinal`.
+    queue: where it was.
+    extension: what the original had there, if that was no envelope.
+    """
+
+    failure: str
+    reason: str = ""
+    attempts: int = 0
+    message: str = ""
+    queue: str = ""
+    extension: bytes = b""
+
+    @classmethod
+    def of(cls, extension: bytes) -> FailureNote | None:
+        """The note in an extension; None if there is none."""
+        if not extension.startswith(b"{"):
+            return None
+        try:
+            return msgspec.json.decode(extension, type=cls)
+        except (msgspec.MsgspecError, RecursionError):
+            return None

@@ -16,7 +16,7 @@ import trio
 from simulator.network import LinkProxy
 from simulator.recorder import Recorder
 from simulator.topology import Action, Link, Topology
-from simulator.topology.model import DEFAULT_PORT
+from simulator.topology.nodes import DEFAULT_PORT
 from simulator.views import Address
 
 ANY_PORT: Final = ("127.0.0.1", 0)

@@ -20,7 +20,7 @@ from mqproto.errors import MqprotoError, UsageError
 if TYPE_CHECKING:
     import trio
 
-    from simulator.talk import Place
+    from simulator.places import Place
 
 DONE: Final = 0
 FINDING: Final = 1
@@ -79,7 +79,7 @@ def place_of(topology: str, directory: Path | None, *, waypoints: bool = False) 
 
     waypoints: whether all of them are to write those.
     """
-    from simulator.talk import Place
+    from simulator.places import Place
 
     place = Place.of(topology, directory)
     return place.with_waypoints() if waypoints else place

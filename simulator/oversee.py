@@ -16,8 +16,8 @@ from simulator.client import Client, MessageId, NodeUnreachable, connect
 from simulator.control import Explanation
 from simulator.directory import Directory, known_as
 from simulator.explain import Explainer, duration, is_kept
+from simulator.places import Place, host_of
 from simulator.screen import plain_table, wide_console
-from simulator.talk import Place, host_of
 from simulator.topology import Topology
 from simulator.topology.resolve import is_bare, is_system_queue
 

@@ -6,14 +6,47 @@ import hashlib
 import os
 import stat
 import tempfile
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from mqproto.errors import UsageError
-from simulator.topology import Topology
+from simulator.topology import Topology, load
+from simulator.topology.resolve import is_bare
 
 SOCKET_PATH_LIMIT_BYTES: Final = 103
 """sun_path has 104 bytes on macOS and 108 on Linux, one of them a NUL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A topology, and where its nodes have their stores."""
+
+    topology: Topology
+    directory: Path
+
+    @classmethod
+    def of(cls, topology: str, directory: Path | None) -> Place:
+        """What was typed.
+
+        Raises:
+            TopologyError: there is no such topology, or it cannot be.
+        """
+        loaded = load(topology)
+        return cls(loaded, directory or default_directory(loaded))
+
+    def with_waypoints(self) -> Place:
+        """The same; each node that is started from it writes the waypoints of messages into its log."""
+        return replace(self, topology=self.topology.with_waypoints())
+
+
+def host_of(place: Place, node: str | None, queue: str) -> str:
+    """The node that was asked for, else the one that hosts the queue."""
+    if node:
+        return place.topology.node_named(node).name
+    if is_bare(queue):
+        return place.topology.host_of(queue).name
+    return place.topology.resolve(queue, at=None).node.name
 
 
 def default_directory(topology: Topology) -> Path:

@@ -15,9 +15,9 @@ from rich.live import Live
 
 from mqproto.status import NodeStatus
 from simulator import oversee
+from simulator.places import Place
 from simulator.screen import plain_table, wide_console
 from simulator.supervisor import Supervisor, capture_of, supervised
-from simulator.talk import Place
 
 LOOK_S: Final = 0.5
 LINE_S: Final = 10.0

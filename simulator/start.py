@@ -1,17 +1,15 @@
 """The program `mqproto`. What is not installed is said in one line, together with the extra that brings it.
 
-So this module imports the standard library alone. `cli.py`, which needs typer, has the commands.
+So this module needs the standard library alone. `cli.py`, which needs typer, has the commands.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import Final, NoReturn
 
-EXTRA_OF: Final = {"decode": "captures", "wireshark": "captures", "analyse": "spark", "report": "spark"}
-"""What a command needs; all others need `simulator`."""
-OURS: Final = ("mqproto", "captures", "simulator")
+from simulator.extras import to_install
+
 MISUSE: Final = 2
 
 
@@ -26,16 +24,3 @@ def main() -> NoReturn:
         print(f"mqproto: {advice}", file=sys.stderr)
         sys.exit(MISUSE)
     run()
-
-
-def to_install(missing: ModuleNotFoundError, arguments: Sequence[str]) -> str | None:
-    """What to do about a module that is not there; None if it is ours or Python's own, so that no extra brings it.
-
-    Args:
-        arguments: what was typed behind `mqproto`.
-    """
-    module = (missing.name or "").partition(".")[0]
-    if not module or module in OURS or module in sys.stdlib_module_names:
-        return None
-    extra = EXTRA_OF.get(next(iter(arguments), ""), "simulator")
-    return f"{missing.name} is not installed: pip install 'mqproto[{extra}]'"

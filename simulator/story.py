@@ -23,8 +23,8 @@ from simulator.control import Explanation
 from simulator.directory import known_as
 from simulator.explain import Explainer, is_kept
 from simulator.oversee import explanations, explanations_as_json, knows
+from simulator.places import Place
 from simulator.received import MessageId
-from simulator.talk import Place
 from simulator.topology import Topology
 
 STEPS_LIMIT: Final = 10_000

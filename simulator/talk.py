@@ -6,7 +6,7 @@ import base64
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,40 +19,18 @@ from mqproto.applications import (
 )
 from mqproto.errors import UsageError
 from mqproto.wire import INFINITE
-from simulator import places
 from simulator.client import ReceivedMessage, Reject, connect
 from simulator.client.submission import receive_all, send_all
 from simulator.control import Settlement
-from simulator.topology import Topology, load
+from simulator.envelope import FailureNote
+from simulator.places import Place, host_of
+from simulator.topology import Topology
 from simulator.topology.errors import nearest
 from simulator.topology.resolve import is_bare
-from simulator.trigger.errorcopy import FailureNote
 from simulator.workload import BODY_LIMIT_BYTES
 
 TRANSACTION_LIMIT: Final = 500
 """Messages in one transaction of `receive`; more take several."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A topology, and where its nodes have their stores."""
-
-    topology: Topology
-    directory: Path
-
-    @classmethod
-    def of(cls, topology: str, directory: Path | None) -> Place:
-        """What was typed.
-
-        Raises:
-            TopologyError: there is no such topology, or it cannot be.
-        """
-        loaded = load(topology)
-        return cls(loaded, directory or places.default_directory(loaded))
-
-    def with_waypoints(self) -> Place:
-        """The same; each node that is started from it writes the waypoints of messages into its log."""
-        return replace(self, topology=self.topology.with_waypoints())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,15 +268,6 @@ async def peek(place: Place, node: str | None, queue: str, count: int) -> list[R
     """The first messages of a queue, which stay there; errors as `receive`."""
     async with connect(place.topology, host_of(place, node, queue), place.directory) as client:
         return await client.peek(queue, limit=count)
-
-
-def host_of(place: Place, node: str | None, queue: str) -> str:
-    """The node that was asked for, else the one that hosts the queue."""
-    if node:
-        return place.topology.node_named(node).name
-    if is_bare(queue):
-        return place.topology.host_of(queue).name
-    return place.topology.resolve(queue, at=None).node.name
 
 
 def show_message(message: ReceivedMessage, *, as_json: bool) -> None:

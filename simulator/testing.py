@@ -23,7 +23,8 @@ from mqproto.routing import RoutingLink, Site
 from mqproto.testing.headers import queue_managers
 from mqproto.wire import Guid
 from simulator.topology import Fault, Link, Node, QueueDeclaration, Topology
-from simulator.topology.model import FIRST_IDENTIFIER, Action
+from simulator.topology.model import Action
+from simulator.topology.nodes import FIRST_IDENTIFIER
 from simulator.views import as_toml
 
 LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"

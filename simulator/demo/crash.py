@@ -32,6 +32,7 @@ from simulator.demo.consumer import PATIENCE_S, Consumer
 from simulator.demo.observer import LOOK_S, Observer
 from simulator.demo.producer import Producer
 from simulator.demo.report import CrashReport, FlowReport
+from simulator.demo.screen import node_table
 from simulator.demo.strikes import JUST_READY_S, Kill, Stage, strikes
 from simulator.proof import compare
 from simulator.randomness import chance
@@ -292,7 +293,9 @@ class Crash:
         nodes[SENDER].sent = sum(len(flow.producer.sent) for flow in self.flows.values())
         nodes[DESTINATION].delivered = sum(len(flow.consumer.received) for flow in self.flows.values())
         killed = sum(sum(stages.values()) for stages in self.kills.values())
-        self.screen.update(nodes, f"{self._elapsed_s():.0f} of {self._span_s:.0f} s, {killed:,} kills")
+        self.screen.show(
+            node_table(nodes, f"{self._elapsed_s():.0f} of {self._span_s:.0f} s, {killed:,} kills")
+        )
 
     def _retained(self) -> dict[str, int]:
         """How many messages wait in the stores, by queue. The nodes have stopped."""

@@ -25,6 +25,7 @@ from simulator.demo.consumer import PATIENCE_S, Consumer
 from simulator.demo.observer import Observer
 from simulator.demo.producer import Producer
 from simulator.demo.report import DemoReport, Outage
+from simulator.demo.screen import node_table
 from simulator.links import BreakableLink, Links, is_free, shown_addresses
 from simulator.proof import WireCount, compare, delays_ms, examine, percentile
 from simulator.recorder import Recorder
@@ -273,7 +274,7 @@ class Demo:
         """The counts of a node are new."""
         nodes, received_count = self.observer.nodes, len(self.consumer.received)
         nodes[SENDER].sent, nodes[DESTINATION].delivered = len(self.producer.sent), received_count
-        self.screen.update(nodes, f"{self._elapsed_s():.0f} s")
+        self.screen.show(node_table(nodes, f"{self._elapsed_s():.0f} s"))
         if (
             name == SENDER
             and self._all_sent

@@ -24,14 +24,13 @@ from simulator.edges.producer import Handover, Outgoing, Producer
 from simulator.edges.programs import Programs, programs_in
 from simulator.edges.report import EdgesReport, Failed
 from simulator.edges.validator import QUESTIONS, Cue, Validator
-from simulator.envelope import Envelope
+from simulator.envelope import Envelope, FailureNote
 from simulator.links import is_free
 from simulator.screen import ProgressScreen
 from simulator.story import logs_in, read_step, story_of, told
 from simulator.supervisor import Supervisor, supervised
 from simulator.topology import Topology, load
 from simulator.topology.ports import reserved_address
-from simulator.trigger.errorcopy import FailureNote
 
 PRODUCERS: Final = 8
 INVALID: Final = 0.01

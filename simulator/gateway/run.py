@@ -27,7 +27,7 @@ from simulator.history.history import open_history
 from simulator.httpserver import DOORWAY, Limits, Server
 from simulator.log import node_log
 from simulator.options import called, say_why_it_waits
-from simulator.talk import Place
+from simulator.places import Place
 
 DESCRIPTORS: Final = 64
 """Files and sockets beside those of connections."""

@@ -1,13 +1,14 @@
 """Who there is, who talks to whom, and what goes wrong when: a topology is data.
 
-model.py has the records and what they can be asked, routes.py the next hops by links, sites.py those by sites and link
-costs, resolve.py what a typed name means, file.py how it is all written in TOML. The shipped files lie in
-simulator/topologies; read three-node.toml first.
+nodes.py and model.py have the records and what they can be asked, routes.py the next hops by links, sites.py those by
+sites and link costs, resolve.py what a typed name means, file.py how it is all written in TOML. The shipped files lie
+in simulator/topologies; read three-node.toml first.
 """
 
 from simulator.topology.errors import TopologyError
 from simulator.topology.file import load, parse, shipped
-from simulator.topology.model import Action, Fault, Link, Node, QueueDeclaration, Topology
+from simulator.topology.model import Action, Fault, Link, Topology
+from simulator.topology.nodes import Node, QueueDeclaration
 from simulator.topology.resolve import Destination
 
 __all__ = [

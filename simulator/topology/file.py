@@ -61,16 +61,8 @@ from mqproto.errors import UsageError
 from mqproto.routing import PING_PORT, RoutingLink, Site
 from mqproto.wire.guid import Guid, guid_from_text
 from simulator.topology.errors import TopologyError, nearest
-from simulator.topology.model import (
-    DEFAULT_PORT,
-    FIRST_IDENTIFIER,
-    Action,
-    Fault,
-    Link,
-    Node,
-    QueueDeclaration,
-    Topology,
-)
+from simulator.topology.model import Action, Fault, Link, Topology
+from simulator.topology.nodes import DEFAULT_PORT, FIRST_IDENTIFIER, Node, QueueDeclaration
 
 _NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "mqproto:topology")
 

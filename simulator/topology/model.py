@@ -11,109 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import chain
-from typing import Final
 
-from mqproto.configuration import Settings
-from mqproto.errors import FormatNameError
-from mqproto.formatname import PrivateName, PublicName, Scope, parse_queue_name
-from mqproto.formatname.path import LocalName
-from mqproto.routing import PING_PORT, RoutingLink, Site
-from mqproto.wire.guid import NULL_GUID, Guid
+from mqproto.formatname import parse_queue_name
+from mqproto.routing import RoutingLink, Site
+from mqproto.wire.guid import Guid
 from simulator.topology.errors import TopologyError, nearest, refuse_twins
+from simulator.topology.nodes import DEFAULT_PORT, Node, find
 from simulator.topology.ports import reserved_address
 from simulator.topology.resolve import Destination, is_system_queue, resolve
 from simulator.topology.routes import next_hops
 from simulator.topology.sites import refuse_without_sites, site_hops
-
-DEFAULT_PORT: Final = 1801
-FIRST_IDENTIFIER: Final = 16
-"""Queues with smaller numbers are the queue manager's own; 4 is its order queue ([MS-MQQB] 2.2.4)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueDeclaration:
-    """A queue that a node has from the start.
-
-    identifier: its number within the node, from 16 upward; the second half of its private format name.
-    public: its GUID in the directory, for a queue that is addressed as PUBLIC=.
-    quota_kb: Quota, what its messages may take in all, in units of 1,024 bytes; None for no limit of its own.
-    journal: Journaling, whether what is received from it is copied to its journal.
-    journal_quota_kb: JournalQuota, what the journal may take; None for no limit of its own.  [MS-MQDMPR] 3.1.1.2
-    """
-
-    name: str
-    identifier: int
-    transactional: bool = False
-    public: Guid | None = None
-    quota_kb: int | None = None
-    journal: bool = False
-    journal_quota_kb: int | None = None
-
-    def __post_init__(self) -> None:
-        try:
-            LocalName(self.name, Scope.PRIVATE).checked()
-        except FormatNameError as error:
-            raise TopologyError(f"queue {self.name!r}: {error}") from None
-        if not FIRST_IDENTIFIER <= self.identifier < 2**32:
-            raise TopologyError(f"queue {self.name!r}: id {self.identifier} is not within 16 to 4294967295")
-        if self.journal_quota_kb is not None and not self.journal:
-            raise TopologyError(
-                f"queue {self.name!r}: journal_quota_kb bounds no journal; add journal = true"
-            )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """One queue manager: its name is its computer's.
-
-    ping: where it answers Pings, if its settings have that on and it is not UDP port 3527 of `host`.
-    sites, routing_server, out_routing_servers, in_routing_servers: as of a `mqproto.routing.Machine`; other nodes and
-        sites by their names.
-    """
-
-    name: str
-    guid: Guid
-    host: str
-    port: int = DEFAULT_PORT
-    ping: tuple[str, int] | None = None
-    queues: Mapping[str, QueueDeclaration] = field(default_factory=dict)
-    settings: Settings = field(default_factory=Settings)
-    sites: tuple[str, ...] = ()
-    routing_server: bool = False
-    out_routing_servers: tuple[str, ...] = ()
-    in_routing_servers: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        # Names become names of files and of processes.
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}", self.name):
-            raise TopologyError(f"node {self.name!r}: a node's name has up to 63 letters, digits, - and _")
-        if self.guid == NULL_GUID:
-            raise TopologyError(f"{self.name}: the null GUID names no queue manager; leave guid out")
-        queues = self.queues.values()
-        refuse_twins(
-            f"of {self.name} have one name", ((queue.name.casefold(), queue.name) for queue in queues)
-        )
-        refuse_twins(f"of {self.name} have one id", ((queue.identifier, queue.name) for queue in queues))
-
-    @property
-    def address(self) -> tuple[str, int]:
-        """Where it listens."""
-        return self.host, self.port
-
-    @property
-    def ping_address(self) -> tuple[str, int]:
-        """The address and UDP port at which it answers Pings."""
-        return self.ping or (self.host, PING_PORT)
-
-    def queue(self, name: str) -> QueueDeclaration:
-        """The queue of that name, in any case; a TopologyError if there is none."""
-        return self.queues[_find(name, self.queues, f"{self.name} has no queue")]
-
-    def format_name(self, queue: QueueDeclaration) -> PublicName | PrivateName:
-        """The name that carries this node's GUID or the queue's own, so that messages to it can be routed."""
-        if queue.public is not None:
-            return PublicName(queue.public)
-        return PrivateName(self.guid, queue.identifier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +158,7 @@ class Topology:
 
     def node_named(self, name: str) -> Node:
         """The node of that name, in any case; a TopologyError if there is none."""
-        return self.nodes[_find(name, self.nodes, f"{self.name} has no node")]
+        return self.nodes[find(name, self.nodes, f"{self.name} has no node")]
 
     def node_by_guid(self, guid: Guid) -> Node | None:
         """The node with that GUID, if there is one."""
@@ -320,11 +227,3 @@ class Topology:
     def _known(self, name: str, where: str) -> None:
         if name not in self.nodes:
             raise TopologyError(f"{where}: no node is called {name!r}; {nearest(name, list(self.nodes))}")
-
-
-def _find(name: str, known: Mapping[str, object], otherwise: str) -> str:
-    """The name as it is written in `known`."""
-    for other in known:
-        if other.casefold() == name.casefold():
-            return other
-    raise TopologyError(f"{otherwise} {name!r}; {nearest(name, known)}")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+import typing
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from mqproto.errors import FormatNameError
 from mqproto.formatname import (
@@ -24,9 +25,21 @@ from mqproto.formatname import (
 from mqproto.formatname.path import LocalName
 from mqproto.wire.guid import Guid, guid_text
 from simulator.topology.errors import TopologyError
+from simulator.topology.nodes import Node, QueueDeclaration
 
-if TYPE_CHECKING:
-    from simulator.topology.model import Node, QueueDeclaration, Topology
+
+class Directory(typing.Protocol):
+    """Who there is: what is asked of a directory."""
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """By their names."""
+
+    def node_named(self, name: str) -> Node:
+        """In any case; a TopologyError if there is none."""
+
+    def node_by_guid(self, guid: Guid) -> Node | None:
+        """The node with that GUID, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +71,18 @@ def is_system_queue(name: str) -> bool:
         return False
 
 
-def resolve(topology: Topology, name: FormatName | PathName, at: str | None) -> Destination:
+def resolve(directory: Directory, name: FormatName | PathName, at: str | None) -> Destination:
     """`Topology.resolve`, for a name that has been read."""
     match name:
         case PathName(computer):
-            return _local(_computer(topology, computer, at), name.local)
+            return _local(_computer(directory, computer, at), name.local)
         case DirectName(address=address):
-            found = _local(_addressee(topology, name, at), name.local)
+            found = _local(_addressee(directory, name, at), name.local)
             # A dot means another computer as soon as the name has left this one.
             direct = direct_name(PathName(found.node.name, *name.local)) if address == "." else name
             return replace(found, format_name=direct)
         case PrivateName(manager, identifier, journal):
-            node = _owner(topology, manager)
+            node = _owner(directory, manager)
             for queue in node.queues.values():
                 if queue.identifier == identifier:
                     return _declared(node, queue, journal)
@@ -78,29 +91,29 @@ def resolve(topology: Topology, name: FormatName | PathName, at: str | None) -> 
                 f"{node.name} has no queue with number {identifier:X}; there is {known or 'none'}"
             )
         case PublicName(guid, journal):
-            for node in topology.nodes.values():
+            for node in directory.nodes.values():
                 for queue in node.queues.values():
                     if queue.public == guid:
                         return _declared(node, queue, journal)
             raise TopologyError(f"no queue has the GUID {guid_text(guid)}; set it as public of a queue")
         case MachineName(manager, SystemQueue() as queue):
-            return _system(_owner(topology, manager), queue)
+            return _system(_owner(directory, manager), queue)
     raise TopologyError(f"{name}: the simulator has no such queues; name one queue of one node")
 
 
-def _computer(topology: Topology, computer: str, at: str | None) -> Node:
+def _computer(directory: Directory, computer: str, at: str | None) -> Node:
     if computer != ".":
-        return topology.node_named(computer)
+        return directory.node_named(computer)
     if at is None:
         raise TopologyError(". is the node one is at, and that is not said here; write the node's name")
-    return topology.node_named(at)
+    return directory.node_named(at)
 
 
-def _addressee(topology: Topology, name: DirectName, at: str | None) -> Node:
+def _addressee(directory: Directory, name: DirectName, at: str | None) -> Node:
     """The node of a direct name, by its name or by its IP address."""
     if name.protocol not in (Protocol.OS, Protocol.TCP):
         raise TopologyError(f"{name}: the simulator speaks TCP; write DIRECT=OS: and a node's name")
-    here = [node for node in topology.nodes.values() if _same_host(node.host, name.address)]
+    here = [node for node in directory.nodes.values() if _same_host(node.host, name.address)]
     if len(here) == 1:
         return here[0]
     if here:
@@ -108,7 +121,7 @@ def _addressee(topology: Topology, name: DirectName, at: str | None) -> Node:
         raise TopologyError(f"{name}: {names} share this address; write DIRECT=OS: and a node's name")
     if name.protocol is Protocol.TCP:
         raise TopologyError(f"{name}: no node has this address; write DIRECT=OS: and a node's name")
-    return _computer(topology, name.address, at)
+    return _computer(directory, name.address, at)
 
 
 def _same_host(one: str, other: str) -> bool:
@@ -118,10 +131,10 @@ def _same_host(one: str, other: str) -> bool:
         return one.casefold() == other.casefold()
 
 
-def _owner(topology: Topology, manager: Guid) -> Node:
-    node = topology.node_by_guid(manager)
+def _owner(directory: Directory, manager: Guid) -> Node:
+    node = directory.node_by_guid(manager)
     if node is None:
-        known = ", ".join(f"{guid_text(node.guid)} {node.name}" for node in topology.nodes.values())
+        known = ", ".join(f"{guid_text(node.guid)} {node.name}" for node in directory.nodes.values())
         raise TopologyError(f"no node has the GUID {guid_text(manager)}; there is {known}")
     return node
 

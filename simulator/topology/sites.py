@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
 from mqproto.errors import UsageError
 from mqproto.routing import Enterprise, Machine, Router, RoutingLink, Site
 from simulator.topology.errors import TopologyError
-
-if TYPE_CHECKING:
-    from simulator.topology.model import Node
+from simulator.topology.nodes import Node
 
 
 def refuse_without_sites(nodes: Collection[Node], links: Collection[RoutingLink]) -> None:

@@ -17,7 +17,7 @@ from simulator.client import connect
 from simulator.history.history import DocumentHistory, open_history
 from simulator.log import node_log
 from simulator.options import called, say_why_it_waits
-from simulator.talk import Place, host_of
+from simulator.places import Place, host_of
 from simulator.topology.resolve import is_bare
 from simulator.trigger.callee import Callee, HttpCallee, PythonCallee, endpoint
 from simulator.trigger.detection import Detection

@@ -30,9 +30,10 @@ from structlog.typing import FilteringBoundLogger
 from mqproto.errors import FormatNameError, UsageError
 from simulator.client import Client, InDoubt, MessageId, NodeUnreachable, ReceivedMessage, Reject, Taken
 from simulator.control import RolledBack
+from simulator.envelope import FailureNote
 from simulator.trigger.callee import Callee
 from simulator.trigger.detection import Detection
-from simulator.trigger.errorcopy import FailureNote, copy_for
+from simulator.trigger.errorcopy import copy_for
 from simulator.trigger.judgment import IN_DOUBT, Ending, Judge, Waypoint
 from simulator.trigger.retries import Retries
 from simulator.trigger.schedule import LEASE_LIMIT, Schedule

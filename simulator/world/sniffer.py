@@ -19,7 +19,7 @@ from captures.tcp import ACK, FIN, MAX_SEGMENT_BYTES, RST, SYN, Endpoint
 from captures.udp import encode_datagram
 from mqproto.routing import PING_PORT
 from simulator.recorder import SEQUENCE_STEP, Recorder
-from simulator.topology.model import DEFAULT_PORT
+from simulator.topology.nodes import DEFAULT_PORT
 from simulator.world.scenario import START_UTC_S
 
 if TYPE_CHECKING:

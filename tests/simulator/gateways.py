@@ -19,7 +19,7 @@ import trio
 from simulator.client import ReceivedMessage, connect
 from simulator.gateway.run import Options, run_gateway
 from simulator.httpserver import Limits
-from simulator.talk import Place
+from simulator.places import Place
 from simulator.topology import Topology
 from tests.simulator.running import Log
 

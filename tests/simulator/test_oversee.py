@@ -17,7 +17,7 @@ from simulator import oversee
 from simulator.client import Client
 from simulator.control import Explanation
 from simulator.explain import Explainer
-from simulator.talk import Place
+from simulator.places import Place
 from simulator.topology import Topology, load
 from tests.simulator.running import running, running_with_client
 from tests.simulator.statuses import EXPRESS, HELD, MESSAGE, NOW_MS, NOW_S, QUEUE, SEQUENCE, THREE

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from simulator import story
 from simulator.client import connect
+from simulator.places import Place
 from simulator.received import MessageId
 from simulator.story import LINE_LIMIT_BYTES, logs_in, story_of, told
 from simulator.supervisor import supervised
-from simulator.talk import Place
 from simulator.topology import load
 from tests.conformance import ROOT
 from tests.simulator.typed import in_process

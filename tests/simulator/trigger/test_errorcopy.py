@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from mqproto.wire import Guid, encode_packet, message_identifier
 from mqproto.wire.messages import user_message
-from simulator.envelope import ENVELOPE_LIMIT_BYTES, Envelope
+from simulator.envelope import ENVELOPE_LIMIT_BYTES, Envelope, FailureNote
 from simulator.received import ReceivedMessage
 from simulator.talk import message_as_json
-from simulator.trigger.errorcopy import ROOM_BYTES, FailureNote, copy_for
+from simulator.trigger.errorcopy import ROOM_BYTES, copy_for
 
 MANAGER = Guid(bytes(range(16)))
 NOTE = FailureNote(

@@ -21,7 +21,7 @@ from mqproto.applications import Draft
 from mqproto.errors import UsageError
 from mqproto.exactlyonce import Attempt, Entry
 from simulator.client import Client, ReceivedMessage, connect
-from simulator.envelope import Envelope
+from simulator.envelope import Envelope, FailureNote
 from simulator.history.history import DocumentHistory, HistoryError, open_history
 from simulator.log import node_log
 from simulator.topology import Topology, parse
@@ -35,7 +35,6 @@ from simulator.trigger.callee import (
     endpoint,
 )
 from simulator.trigger.detection import Detection
-from simulator.trigger.errorcopy import FailureNote
 from simulator.trigger.judgment import call_for
 from simulator.trigger.resolver import PythonResolver, Resolver
 from simulator.trigger.retries import Retries

@@ -1,0 +1,24 @@
+"""Which extra brings what is not installed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+EXTRA_OF: Final = {"decode": "captures", "wireshark": "captures", "analyse": "spark", "report": "spark"}
+"""What a command needs; all others need `simulator`."""
+OURS: Final = ("mqproto", "captures", "simulator")
+
+
+def to_install(missing: ModuleNotFoundError, arguments: Sequence[str]) -> str | None:
+    """What to do about a module that is not there; None if it is ours or Python's own, so that no extra brings it.
+
+    Args:
+        arguments: what was typed behind `mqproto`.
+    """
+    module = (missing.name or "").partition(".")[0]
+    if not module or module in OURS or module in sys.stdlib_module_names:
+        return None
+    extra = EXTRA_OF.get(next(iter(arguments), ""), "simulator")
+    return f"{missing.name} is not installed: pip install 'mqproto[{extra}]'"
