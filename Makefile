@@ -31,7 +31,7 @@ kills: $(DEV)  ## a client killed 200 times while it sends and receives 1,000 me
 	@MQPROTO_CLIENT_KILLS=200 $(VENV)/bin/python -m pytest tests/simulator/client/test_submission.py $(ARGS)
 
 producers: $(DEV)  ## producers who retry and hang up while two gateways and a node are killed, 40 times on each database
-	@MQPROTO_GATEWAY_KILLS=40 $(VENV)/bin/python -m pytest tests/simulator/gateway/test_run.py -k killed $(ARGS)
+	@MQPROTO_GATEWAY_KILLS=40 $(VENV)/bin/python -m pytest tests/simulator/edges/gateway/test_run.py -k killed $(ARGS)
 
 validate: $(DEMO)  ## a producer, a gateway, nodes, a trigger, and a consumer that fails on cue: each stage counted
 	@$(VENV)/bin/mqproto validate $(ARGS)
@@ -40,7 +40,7 @@ backlogs: $(DEV)  ## 600 messages of mixed sizes wait, in 20 ways of each kind, 
 	@MQPROTO_BACKLOG_SEEDS=20 $(VENV)/bin/python -m pytest tests/simulator/node/test_backlogs.py $(ARGS)
 
 powerloss: $(DEV)  ## the store after a power loss at every one of its writes; some minutes, needs strace
-	@MQPROTO_POWERLOSS_PERCENT=100 $(VENV)/bin/python -m pytest -rP tests/simulator/test_powerloss.py $(ARGS)
+	@MQPROTO_POWERLOSS_PERCENT=100 $(VENV)/bin/python -m pytest -rP tests/simulator/storage/test_powerloss.py $(ARGS)
 
 test: $(DEV)  ## all tests
 	@$(TESTS) $(ARGS)
@@ -73,7 +73,7 @@ bench: $(DEMO)  ## how fast it is here, in build/bench; ARGS=--quick for a look
 	@$(VENV)/bin/mqproto bench all --out build/bench $(ARGS)
 
 samples: $(DEMO)  ## captures/samples anew, each by the command in its TOML
-	@$(VENV)/bin/python -m simulator.samples captures/samples
+	@$(VENV)/bin/python -m simulator.cli.samples captures/samples
 
 lock: $(DEV)  ## requirements.lock anew after a change of pyproject.toml; ARGS=--upgrade takes the newest
 	@$(VENV)/bin/python -m venv --clear build/lock && build/lock/bin/pip install --quiet uv

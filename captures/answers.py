@@ -11,11 +11,11 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from mqproto.configuration import Settings
-from mqproto.errors import WireFormatError
-from mqproto.moment import Moment
+from mqproto.base.configuration import Settings
+from mqproto.base.errors import WireFormatError
+from mqproto.base.moment import Moment
+from mqproto.base.timers import Timers
 from mqproto.session import InFlight, Session
-from mqproto.timers import Timers
 from mqproto.wire import (
     NULL_GUID,
     EstablishConnection,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from captures.direction import Chunk, Stream
-from captures.streams import MSMQ_PORT
-from mqproto.errors import WireFormatError
+from captures.net.direction import Chunk, Stream
+from captures.net.streams import MSMQ_PORT
+from mqproto.base.errors import WireFormatError
 from mqproto.wire import PacketBuffer
 
 HEAD_BYTES: Final = 16

@@ -12,16 +12,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Final
 
-from captures.direction import STREAM_COUNTS, Arrival, Stream
-from captures.frame import CaptureError, Frame, Interface
+from captures.files.frame import CaptureError, Frame, Interface
+from captures.files.pcap import read_capture
 from captures.framing import Framed, Framing, StreamCount
-from captures.ip import Datagram, IpReader
-from captures.links import ip_start, is_known
-from captures.pcap import read_capture
-from captures.streams import Reassembler
-from captures.tcp import PROTOCOL_TCP, Endpoint, Segment, decode_segment, endpoint
-from captures.udp import PROTOCOL_UDP, UDP_HEADER
-from mqproto.errors import WireFormatError
+from captures.net.direction import STREAM_COUNTS, Arrival, Stream
+from captures.net.ip import Datagram, IpReader
+from captures.net.links import ip_start, is_known
+from captures.net.streams import Reassembler
+from captures.net.tcp import PROTOCOL_TCP, Endpoint, Segment, decode_segment, endpoint
+from captures.net.udp import PROTOCOL_UDP, UDP_HEADER
+from mqproto.base.errors import WireFormatError
 from mqproto.wire import Packet, Ping, decode_packet, decode_ping
 
 PING_PORT: Final = 3527

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from captures.answers import Answers, Identity, Place, Witness, identity_of, is_answer, place_of
-from captures.conversation import Side
+from captures.net.conversation import Side
+from captures.net.tcp import Endpoint
 from captures.packets import SeenPacket
-from captures.tcp import Endpoint
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
 from mqproto.wire import (
     EstablishConnection,
     Guid,

@@ -18,11 +18,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from captures.frame import ETHERNET, CaptureError, Frame, Interface
-from captures.links import IPV4, LINUX_COOKED, LINUX_COOKED_2, NULL, ip_start
-from captures.pcap import PcapWriter, read_capture
-from captures.pcapng import PcapngWriter
-from mqproto.errors import UsageError
+from captures.files.frame import ETHERNET, CaptureError, Frame, Interface
+from captures.files.pcap import PcapWriter, read_capture
+from captures.files.pcapng import PcapngWriter
+from captures.net.links import IPV4, LINUX_COOKED, LINUX_COOKED_2, NULL, ip_start
+from mqproto.base.errors import UsageError
 
 RAW_IP: Final = 101
 VLAN_TAG: Final = struct.pack("!HH", 0x8100, 42)

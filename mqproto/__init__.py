@@ -4,17 +4,17 @@
 `mqproto.wire` has the packets, `mqproto.formatname` the names of queues, `mqproto.testing` strategies for both.
 """
 
-from mqproto.applications import Draft
-from mqproto.configuration import Settings
-from mqproto.destinations import Destination
-from mqproto.effects import Batch, StoredState, Writes
-from mqproto.errors import FormatNameError, MqprotoError, UsageError, WireFormatError
+from mqproto.base.configuration import Settings
+from mqproto.base.errors import FormatNameError, MqprotoError, UsageError, WireFormatError
+from mqproto.base.moment import Moment
 from mqproto.formatname import parse_format_name, parse_path_name, parse_queue_name
-from mqproto.localqueue import QueueDeclaration
-from mqproto.moment import Moment
-from mqproto.queuemanager import QueueManager
+from mqproto.manager.queuemanager import QueueManager
+from mqproto.messages.destinations import Destination
+from mqproto.messages.drafts import Draft
+from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.routing import NextHop, Routes
 from mqproto.session import Session
+from mqproto.turn.effects import Batch, StoredState, Writes
 from mqproto.wire import PacketBuffer, decode_packet, encode_packet, inspect_packet
 
 __all__ = [

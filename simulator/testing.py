@@ -18,14 +18,14 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from mqproto.configuration import Settings
+from mqproto.base.configuration import Settings
 from mqproto.routing import RoutingLink, Site
 from mqproto.testing.headers import queue_managers
 from mqproto.wire import Guid
 from simulator.topology import Fault, Link, Node, QueueDeclaration, Topology
 from simulator.topology.model import Action
 from simulator.topology.nodes import FIRST_IDENTIFIER
-from simulator.views import as_toml
+from simulator.topology.views import as_toml
 
 LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 MOST_NODES: Final = 6

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from mqproto.applications import Draft
-from mqproto.configuration import Settings
-from mqproto.effects import Delivery
+from mqproto.base.configuration import Settings
+from mqproto.messages.drafts import Draft
+from mqproto.turn.effects import Delivery
 from tests.pair import Net, Node, at, queue
 
 SENDER, INTERMEDIATE, DESTINATION = NAMES = ("sender", "intermediate", "destination")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mqproto.localqueue import SystemQueue
+from mqproto.queues.localqueue import SystemQueue
 from mqproto.wire import (
     FinalAckBody,
     Guid,

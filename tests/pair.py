@@ -1,7 +1,7 @@
 """Queue managers, a virtual clock and wires between them: whole conversations without a socket, a disk or a wait.
 
-A `Net` has nodes, each with a `simulator.disk.Disk`, runs the one loop of mqproto/carry.py, and moves what they send.
-The tests cut wires, kill nodes and let time pass. Whole runs under faults are `simulator.world`'s.
+A `Net` has nodes, each with a `simulator.storage.disk.Disk`, runs the one loop of mqproto/manager/carry.py, and moves
+what they send. The tests cut wires, kill nodes and let time pass. Whole runs under faults are `simulator.world`'s.
 """
 
 from __future__ import annotations
@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from mqproto.applications import Draft
-from mqproto.carry import carry_out
-from mqproto.configuration import Settings
-from mqproto.destinations import Destination
-from mqproto.effects import (
+from mqproto.base.configuration import Settings
+from mqproto.base.moment import Moment
+from mqproto.manager.carry import carry_out
+from mqproto.manager.queuemanager import QueueManager
+from mqproto.messages.destinations import Destination
+from mqproto.messages.drafts import Draft
+from mqproto.queues.localqueue import QueueDeclaration
+from mqproto.routing import NextHop, Routes
+from mqproto.turn.effects import (
     Batch,
     CloseTransport,
     Delivery,
@@ -25,12 +29,8 @@ from mqproto.effects import (
     SendPing,
     Writes,
 )
-from mqproto.localqueue import QueueDeclaration
-from mqproto.moment import Moment
-from mqproto.queuemanager import QueueManager
-from mqproto.routing import NextHop, Routes
 from mqproto.wire import Guid, UserMessage, decode_packet, guid_text
-from simulator.disk import Disk
+from simulator.storage.disk import Disk
 
 START = Moment(uptime_ms=1_000_000, utc_s=1_700_000_000)
 

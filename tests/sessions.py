@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from mqproto.configuration import Settings
-from mqproto.moment import Moment
+from mqproto.base.configuration import Settings
+from mqproto.base.moment import Moment
+from mqproto.base.timers import Timers
 from mqproto.session import InFlight, Session, SessionState
-from mqproto.timers import Timers
 from mqproto.wire import (
     Guid,
     Packet,

@@ -13,7 +13,7 @@ from typing import Final
 
 from mqproto.wire import check_packet, decode_packet, encode_packet
 from simulator.bench import byhand
-from simulator.bench.codec import example
+from simulator.bench.measures.codec import example
 from tests.chains import DESTINATION, Chain
 from tests.counting import Instructions, allocated, instructions_of, top
 

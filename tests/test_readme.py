@@ -52,30 +52,30 @@ ELSEWHERE: Final[dict[str, str]] = {
     "make lock": "test_architecture.py holds that the lock has what pyproject.toml asks for",
     "make crash": "tests/simulator/demo/test_crash.py::"
     "test_nothing_is_lost_though_every_node_is_killed_at_every_moment",
-    "make powerloss": "tests/simulator/test_powerloss.py::"
+    "make powerloss": "tests/simulator/storage/test_powerloss.py::"
     "test_after_a_power_loss_all_that_was_committed_is_there_and_nothing_by_half",
     **dict.fromkeys(
         [
             f"mqproto {command}"
             for command in ("explain", "pause", "resume", "purge", "return", "send", "receive")
         ],
-        "tests/simulator/test_cli.py::test_what_the_readme_shows_of_a_stuck_message_is_what_the_commands_say",
+        "tests/simulator/cli/test_cli.py::test_what_the_readme_shows_of_a_stuck_message_is_what_the_commands_say",
     ),
     **dict.fromkeys(
         ["mqproto gateway", "curl --data"],
-        "tests/simulator/edges/test_command.py::test_what_the_readme_shows_of_the_gateway_is_what_it_says",
+        "tests/simulator/edges/validation/test_command.py::test_what_the_readme_shows_of_the_gateway_is_what_it_says",
     ),
-    "mqproto demo --edges": "tests/simulator/edges/test_demo.py::"
+    "mqproto demo --edges": "tests/simulator/edges/validation/test_demo.py::"
     "test_whatever_is_killed_each_message_is_processed_once_or_is_in_the_error_queue",
     "make kills": "tests/simulator/client/test_submission.py::"
     "test_a_client_that_is_killed_again_and_again_neither_loses_nor_doubles",
-    "make producers": "tests/simulator/gateway/test_run.py::test_whoever_is_killed_each_message_arrives_once",
-    "mqproto history": "tests/simulator/test_story.py::"
+    "make producers": "tests/simulator/edges/gateway/test_run.py::test_whoever_is_killed_each_message_arrives_once",
+    "mqproto history": "tests/simulator/command/test_story.py::"
     "test_the_story_of_a_real_message_is_what_the_readme_shows_though_a_node_was_killed",
-    "mqproto validate": "tests/simulator/edges/test_validate.py::"
+    "mqproto validate": "tests/simulator/edges/validation/test_validate.py::"
     "test_each_stage_is_reached_as_often_as_the_documents_say",
     "mqproto replay": "tests/simulator/replay/test_command.py::test_what_the_readme_shows_is_what_the_command_says",
-    "mqproto trigger": "tests/simulator/trigger/test_run.py::"
+    "mqproto trigger": "tests/simulator/edges/trigger/test_run.py::"
     "test_what_the_readme_shows_of_a_trigger_is_what_it_logs",
     "make truth": "tests/captures/pipeline/test_truth.py::"
     "test_what_tables_say_of_worlds_is_what_these_know_of_themselves",

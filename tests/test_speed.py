@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import pytest
 
-from mqproto.queuemanager import QueueManager
+from mqproto.manager.queuemanager import QueueManager
 from mqproto.session import session
 from mqproto.wire import check_packet, decode_packet, encode_packet
 from mqproto.wire.glance import user_flags
-from simulator.bench.codec import DESTINATIONS, example
+from simulator.bench.measures.codec import DESTINATIONS, example
 from tests import speed
 from tests.chains import Chain
 from tests.conformance import ROOT

@@ -10,7 +10,7 @@ from pathlib import Path
 import construct
 import pytest
 
-from simulator.extras import to_install
+from simulator.base.extras import to_install
 from tests.wheels import CHECKS, Check, Installed, built
 
 

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import pytest
 
-from mqproto.configuration import Settings
-from mqproto.destinations import Destination
+from mqproto.base.configuration import Settings
 from mqproto.formatname import PublicName
-from mqproto.localqueue import QueueDeclaration
+from mqproto.messages.destinations import Destination
+from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.wire import MessageClass, guid_text
-from mqproto.wire.properties import MessagePropertiesHeader
+from mqproto.wire.layouts.properties import MessagePropertiesHeader
 from tests.pair import Net, at, guid_of, queue
 
 ADMIN, ORDERS, NOTES = (

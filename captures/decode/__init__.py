@@ -5,15 +5,15 @@
 
 from captures.decode.analyst import Analyst
 from captures.decode.findings import CODES, Finding, Severity
-from captures.decode.follow import Follower, History
-from captures.decode.ladder import Ladder
-from captures.decode.line import LineWriter
 from captures.decode.names import Names
 from captures.decode.row import PacketRow, row_of
 from captures.decode.selection import Selection
 from captures.decode.sight import Acknowledged, Kind, Sight
 from captures.decode.summary import Summary
-from captures.decode.svg import svg
+from captures.decode.views.follow import Follower, History
+from captures.decode.views.ladder import Ladder
+from captures.decode.views.line import LineWriter
+from captures.decode.views.svg import svg
 
 __all__ = [
     "CODES",

@@ -21,7 +21,7 @@ from captures.decode.sequences import SequenceChecker
 from captures.decode.sessions import SessionChecker, SessionView
 from captures.decode.sight import Acknowledged, Kind, Sight, sight_of
 from captures.packets import SeenPacket
-from mqproto.errors import WireFormatError
+from mqproto.base.errors import WireFormatError
 from mqproto.wire import (
     ConnectionParameters,
     EstablishConnection,
@@ -34,7 +34,7 @@ from mqproto.wire import (
     inspect_packet,
     message_identifier,
 )
-from mqproto.wire.base import INFINITE
+from mqproto.wire.layouts.base import INFINITE
 from mqproto.wire.lenient import remarks
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from captures.decode.facts import NodeKey, SessionFacts
 from captures.decode.findings import Finding
 from captures.decode.names import Names
-from captures.tcp import Endpoint
+from captures.net.tcp import Endpoint
 from mqproto.wire import NULL_GUID, Guid
 
 MSMQ_PORT: Final = 1801

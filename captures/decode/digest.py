@@ -11,9 +11,9 @@ from hashlib import blake2b
 from typing import Final
 
 from mqproto.wire import BaseHeader, UserHeader
-from mqproto.wire.base import base_header
-from mqproto.wire.session import session_header
-from mqproto.wire.user import user_header
+from mqproto.wire.layouts.base import base_header
+from mqproto.wire.layouts.session import session_header
+from mqproto.wire.layouts.user import user_header
 
 DIGEST_BYTES: Final = 8
 

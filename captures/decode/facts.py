@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol, TypeAlias
 
 from captures.decode.sight import Kind
-from captures.tcp import Endpoint
+from captures.net.tcp import Endpoint
 from mqproto.wire import Guid, QueueName, SessionHeader, TxSequenceId
 
 NodeKey: TypeAlias = bytes | str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-from mqproto.ranges import Ranges
+from mqproto.base.ranges import Ranges
 
 
 class BoundedRanges(Ranges):

@@ -11,7 +11,7 @@ from typing import Final
 from captures.decode.names import Names, destination_format_name
 from captures.decode.sequences import shown
 from captures.decode.sight import Kind, Sight
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
 
 NANOSECONDS: Final = 1_000_000_000
 GROUPS: Final = {

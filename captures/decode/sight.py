@@ -8,7 +8,7 @@ from typing import Final
 
 from captures.decode.findings import Finding
 from captures.packets import SeenPacket
-from mqproto.errors import WireFormatError
+from mqproto.base.errors import WireFormatError
 from mqproto.wire import (
     ConnectionParameters,
     EstablishConnection,

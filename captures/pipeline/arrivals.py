@@ -26,9 +26,9 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from captures.frame import NANOSECONDS
+from captures.files.frame import NANOSECONDS
 from captures.pipeline.files import captures_at, series_name
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
 
 SETTLE_S: Final = 60
 QUIET_NS: Final = NANOSECONDS

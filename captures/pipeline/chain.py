@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from captures.pcapng import ENHANCED_PACKET, MAX_BLOCK_BYTES, SECTION_HEADER
+from captures.files.pcapng import ENHANCED_PACKET, MAX_BLOCK_BYTES, SECTION_HEADER
 from captures.pipeline.octets import Octets, Vector
 
 SMALLEST_BYTES: Final = 12

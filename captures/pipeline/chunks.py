@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from captures.direction import Chunk
+from captures.net.direction import Chunk
 from captures.pipeline.octets import Octets, gathered
 from captures.pipeline.records import Data, Integers
 from captures.pipeline.segments import Segments
@@ -31,7 +31,7 @@ class Chunks:
     """Chunks of streams, a row each. Those of a stream stand together, in order.
 
     readable, order: as of a Piece.
-    frame, time_ns, offset, missing: as of a captures.direction.Chunk.
+    frame, time_ns, offset, missing: as of a captures.net.direction.Chunk.
     start, size: of its bytes in `data`, where they lie in the order of the rows. No chunk is empty.
     """
 

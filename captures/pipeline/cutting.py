@@ -13,14 +13,14 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from captures.direction import Chunk, Stream
 from captures.framing import HEAD_BYTES, Framed, Framing
+from captures.net.direction import Chunk, Stream
 from captures.pipeline.chunks import Chunks, starts_of
 from captures.pipeline.octets import Octets, gathered
 from captures.pipeline.records import Integers
-from mqproto.errors import WireFormatError
+from mqproto.base.errors import WireFormatError
 from mqproto.wire import PacketBuffer
-from mqproto.wire.base import (
+from mqproto.wire.layouts.base import (
     MAXIMUM_PACKET_SIZE,
     SIGNATURE,
     SMALLEST_INTERNAL_PACKET,
@@ -29,7 +29,7 @@ from mqproto.wire.base import (
     BaseHeader,
     base_header,
 )
-from mqproto.wire.session import session_header
+from mqproto.wire.layouts.session import session_header
 
 WINDOW_BYTES: Final = 1 << 16
 """So much is cut at a time. More would be copied in vain where no packet begins after the first bytes."""

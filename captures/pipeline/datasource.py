@@ -33,7 +33,7 @@ from captures.pipeline.records import Data
 from captures.pipeline.runner import spare_modules
 from captures.pipeline.scan import Reading, read_plan
 from captures.pipeline.segments import Segments, segments
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
 
 BATCH_ROWS: Final = 32_768
 """Each goes to the JVM in one piece."""

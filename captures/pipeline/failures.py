@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from mqproto.errors import MqprotoError
+from mqproto.base.errors import MqprotoError
 
 LIMIT_CHARACTERS: Final = 500
 TOLD: Final = re.compile(r"^(?:captures\.pipeline\.failures\.)?TaskError: (.+)$", re.MULTILINE)

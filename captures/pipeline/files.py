@@ -30,8 +30,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
-from captures.frame import CaptureError
-from captures.pcap import (
+from captures.files.frame import CaptureError
+from captures.files.pcap import (
     FILE_HEADER_BYTES,
     GZIP,
     MAGICS,
@@ -42,7 +42,7 @@ from captures.pcap import (
     read_records,
     unpacked,
 )
-from captures.pcapng import PcapngReader, Section
+from captures.files.pcapng import PcapngReader, Section
 
 RANGE_BYTES: Final = 64 << 20
 SAMPLE_BYTES: Final = 64 << 10

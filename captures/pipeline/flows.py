@@ -15,17 +15,17 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from captures.direction import Stream
 from captures.framing import HEAD_BYTES, Framing
+from captures.net.direction import Stream
+from captures.net.streams import Connection, Ends, ends_of
+from captures.net.tcp import Segment
 from captures.pipeline.chunks import Chunks, Piece, from_segments, joined
 from captures.pipeline.cutting import Heads, Packets, Run, cut, whole_size
 from captures.pipeline.octets import Octets
 from captures.pipeline.reassembly import Pairs, RangeSegments, Smooth, reassemble
 from captures.pipeline.records import Data
 from captures.pipeline.segments import Segments
-from captures.streams import Connection, Ends, ends_of
-from captures.tcp import Segment
-from mqproto.wire.base import SIGNATURE, base_header
+from mqproto.wire.layouts.base import SIGNATURE, base_header
 
 LEAD_LIMIT_BYTES: Final = 1 << 16
 """So much of a stream is handed on because no packet was seen to begin before it."""

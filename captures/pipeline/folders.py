@@ -6,8 +6,8 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from captures.net.streams import Ends
 from captures.pipeline.exchange import Exchange
-from captures.streams import Ends
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from captures.ip import Datagram, Fragment, IpReader
+from captures.net.ip import Datagram, Fragment, IpReader
 from captures.pipeline.folders import SeriesFolder
 from captures.pipeline.runner import Count
 from captures.pipeline.saving import loads, pickled

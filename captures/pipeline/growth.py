@@ -18,7 +18,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from captures.frame import NANOSECONDS
+from captures.files.frame import NANOSECONDS
 from captures.packets import Totals
 from captures.pipeline.files import CaptureFile
 from captures.pipeline.reading import Place

@@ -1,4 +1,4 @@
-"""The heads of many frames at once: link layers as captures.links reads them, IP as captures.ip does.
+"""The heads of many frames at once: link layers as captures.net.links reads them, IP as captures.net.ip does.
 
 What is taken here is exactly what those modules say of each frame. Fragments, extension headers and whatever is damaged
 are left to them. Positions are those in the mapped file.
@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from captures.ip import EXTENSIONS, FRAGMENT_OFFSET, IPV4_HEADER, IPV6_HEADER, MORE_FRAGMENTS
-from captures.links import (
+from captures.net.ip import EXTENSIONS, FRAGMENT_OFFSET, IPV4_HEADER, IPV6_HEADER, MORE_FRAGMENTS
+from captures.net.links import (
     ETHERNET,
     FAMILIES,
     IPV4,
@@ -84,7 +84,10 @@ class Datagrams(NamedTuple):
 
 
 def ip_starts(data: Data, link_type: int, start: Integers, size: Integers) -> Integers:
-    """Where the IP packets begin in frames of one link layer; NO_PLACE where there is none.  captures.links.ip_start"""
+    """Where the IP packets begin in frames of one link layer, as `captures.net.links.ip_start` has it.
+
+    NO_PLACE where there is none.
+    """
     end = start + size
     if not is_known(link_type):
         return np.full(len(start), NO_PLACE, np.int64)
@@ -144,7 +147,7 @@ def _behind_family(data: Data, start: Integers, end: Integers) -> Integers:
 
 
 def datagrams_4(data: Data, row: Integers, at: Integers, end: Integers) -> Datagrams:
-    """What whole IPv4 packets carry: those at `at` in frames that end at `end`.  captures.ip.IpReader.read"""
+    """What whole IPv4 packets carry: those at `at` in frames that end at `end`.  captures.net.ip.IpReader.read"""
     fits = np.flatnonzero(at + IPV4_LAYOUT.itemsize <= end)
     row, at, end = row[fits], at[fits], end[fits]
     head = gather(data, at, IPV4_LAYOUT)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mqproto.errors import MqprotoError
+from mqproto.base.errors import MqprotoError
 
 MINIMUM: Final = 17
 """The oldest Java that Spark 4 runs on."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from captures.decode.names import Names
-from captures.frame import CaptureError
+from captures.files.frame import CaptureError
 from captures.pipeline.files import RANGE_BYTES, Range, inventory, ranges
 from captures.pipeline.fragments import join_fragments
 from captures.pipeline.inputs import CAPTURES, captures_table

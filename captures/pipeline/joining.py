@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from captures.frame import CaptureError
+from captures.files.frame import CaptureError
 from captures.framing import StreamCount
+from captures.net.streams import Ends
 from captures.packets import Totals
 from captures.pipeline.cutting import Packets, collected
 from captures.pipeline.files import CaptureFile, look_at, mapped
@@ -33,7 +34,6 @@ from captures.pipeline.segments import segments
 from captures.pipeline.stages.rows import batch_of
 from captures.pipeline.streams import CLOSED, closed_rows
 from captures.pipeline.tables import Part
-from captures.streams import Ends
 
 KEPT_RANGES: Final = 2
 """So many ranges that were read again are kept, as several pairs may need them."""

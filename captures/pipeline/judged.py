@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from captures.decode.names import Names
-from captures.frame import NANOSECONDS
+from captures.files.frame import NANOSECONDS
 from captures.pipeline.growth import SILENT_NS
 from captures.pipeline.stages.directory import Learners
 from captures.pipeline.stages.facts import Losses

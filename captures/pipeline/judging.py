@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from captures.decode.sight import Kind
-from captures.direction import Ending
+from captures.net.direction import Ending
 from captures.pipeline import messages, placing
 from captures.pipeline.buckets import BATCH_ROWS, by_connection, by_text, read, split, whole
 from captures.pipeline.judged import FOLDER

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from captures.frame import CaptureError
+from captures.files.frame import CaptureError
 from captures.pipeline.buckets import PacketPart, StreamPart
 from captures.pipeline.files import CaptureFile, Origin, Series, in_order, look_at
 from captures.pipeline.growth import FORM, Growth

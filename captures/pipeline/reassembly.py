@@ -1,7 +1,7 @@
 """The segments of a range, put in order: the chunks of each stream.
 
 Pairs of ends whose segments simply follow one another are taken all at once (`Smooth`). All others go through
-captures.streams (`reassemble`), so that there is one implementation of the rules; but where many segments in a row
+captures.net.streams (`reassemble`), so that there is one implementation of the rules; but where many segments in a row
 bring just what is due, they are taken at once as well.
 """
 
@@ -14,13 +14,13 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from captures.direction import Arrival, Direction, Ending, Stream
-from captures.frame import Frame
+from captures.files.frame import Frame
+from captures.net.direction import Arrival, Direction, Ending, Stream
+from captures.net.streams import Connection
+from captures.net.tcp import FIN, RST, SYN, Segment
 from captures.pipeline.chunks import Chunks, Piece, from_pieces, from_segments, joined
 from captures.pipeline.records import Data, Integers
 from captures.pipeline.segments import Segments
-from captures.streams import Connection
-from captures.tcp import FIN, RST, SYN, Segment
 
 RUN_COUNT: Final = 32
 """So many segments have to follow one another to be worth taking at once."""

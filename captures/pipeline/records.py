@@ -1,7 +1,8 @@
 """The frames of a stretch of a capture as columns: from one record to the next, then all heads at once.
 
 What is right is read here. At the first record or block that is not, and for whatever describes interfaces, the
-readers of captures.pcap and captures.pcapng are asked, so that there is one set of rules about damage, and one wording.
+readers of captures.files.pcap and captures.files.pcapng are asked, so that there is one set of rules about damage, and
+one wording.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import BinaryIO, Final, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from captures.frame import MAX_FRAME_BYTES, NANOSECONDS, CaptureError, Interface
-from captures.pcap import RECORD_HEADER, read_records
-from captures.pcapng import (
+from captures.files.frame import MAX_FRAME_BYTES, NANOSECONDS, CaptureError, Interface
+from captures.files.pcap import RECORD_HEADER, read_records
+from captures.files.pcapng import (
     ENHANCED_PACKET,
     INTERFACE_DESCRIPTION,
     OBSOLETE_PACKET,

@@ -8,10 +8,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from captures.net.tcp import Endpoint
 from captures.packets import SeenPacket
 from captures.pipeline.columns import PACKET_SCHEMA, packet_columns, ping_columns
 from captures.pipeline.cutting import Packets
-from captures.tcp import Endpoint
 
 ROWS_AT_A_TIME: Final = 32_768
 NO_STREAM: Final = -1

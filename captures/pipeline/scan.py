@@ -15,8 +15,8 @@ from typing import Final
 
 import numpy as np
 
-from captures.frame import MAX_FRAME_BYTES, NANOSECONDS, CaptureError
-from captures.pcapng import MAX_BLOCK_BYTES, Section
+from captures.files.frame import MAX_FRAME_BYTES, NANOSECONDS, CaptureError
+from captures.files.pcapng import MAX_BLOCK_BYTES, Section
 from captures.pipeline.files import RANGE_BYTES, CaptureFile, Mapped, Range, mapped, ranges
 from captures.pipeline.records import (
     FRAME_KINDS,

@@ -17,8 +17,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from captures.direction import COMPARED_BYTES, Stream
 from captures.framing import Framing, StreamCount
+from captures.net.direction import COMPARED_BYTES, Stream
+from captures.net.streams import Connection, Ends
 from captures.pipeline.chunks import Chunks, Piece, from_pieces, joined
 from captures.pipeline.cutting import Heads, Packets, Run, cut
 from captures.pipeline.flows import PairSummary, StreamRead
@@ -27,7 +28,6 @@ from captures.pipeline.reassembly import Epoch, RangeSegments, reassemble
 from captures.pipeline.records import Integers
 from captures.pipeline.saving import loads, pickled
 from captures.pipeline.segments import Segments
-from captures.streams import Connection, Ends
 
 END_OF_CAPTURE: Final = 1 << 62
 """What only the end of the capture lets be read is `readable` then, and behind it in the order of last frames."""

@@ -12,9 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.frame import Frame, Interface
-from captures.ip import IpReader
-from captures.links import is_known
+from captures.files.frame import Frame, Interface
+from captures.net.ip import IpReader
+from captures.net.links import is_known
+from captures.net.tcp import PROTOCOL_TCP, TCP_HEADER, Endpoint, Segment, endpoint
+from captures.net.udp import PROTOCOL_UDP, UDP_HEADER
 from captures.packets import (
     DAMAGED_TCP,
     NO_IP,
@@ -37,8 +39,6 @@ from captures.pipeline.heads import (
 from captures.pipeline.octets import binaries
 from captures.pipeline.records import Data, Frames, Integers, gather
 from captures.pipeline.scan import Reading, frames
-from captures.tcp import PROTOCOL_TCP, TCP_HEADER, Endpoint, Segment, endpoint
-from captures.udp import PROTOCOL_UDP, UDP_HEADER
 
 TCP_LAYOUT: Final = layout(
     TCP_HEADER, "source destination sequence acknowledgment length flags window checksum urgent"
@@ -237,7 +237,7 @@ def _pings_in(data: Data, datagrams: Datagrams, other: Counter[str]) -> Integers
 
 
 def _segments_in(data: Data, datagrams: Datagrams, ends: _Ends, other: Counter[str]) -> _Columns:
-    """The segments of whole IP packets. Those that are damaged are counted.  captures.tcp.decode_segment"""
+    """The segments of whole IP packets. Those that are damaged are counted.  captures.net.tcp.decode_segment"""
     tcp = datagrams.of(PROTOCOL_TCP)
     fits = np.flatnonzero(tcp.end - tcp.start >= TCP_LAYOUT.itemsize)
     head = gather(data, tcp.start[fits], TCP_LAYOUT)

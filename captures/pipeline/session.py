@@ -30,7 +30,7 @@ from captures.pipeline.java import find_java
 from captures.pipeline.progress import Listener, Progress, nobody
 from captures.pipeline.sharing import cache_folder, share_classes
 from captures.pipeline.shipping import pack
-from mqproto.errors import MqprotoError, UsageError
+from mqproto.base.errors import MqprotoError, UsageError
 
 LOCAL: Final = "local[*]"
 LOOPBACK: Final = "127.0.0.1"

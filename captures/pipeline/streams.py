@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from captures.direction import STREAM_COUNTS
 from captures.framing import StreamCount
+from captures.net.direction import STREAM_COUNTS
 from captures.pipeline.stages.rows import batch_of
 
 COUNTS: Final = tuple(field.name for field in fields(StreamCount) if field.name != "stream")
@@ -30,7 +30,7 @@ STREAMS: Final = pa.schema(
         *((name, pa.int64()) for name in (*STREAM_COUNTS, *COUNTS)),
     ]
 )
-"""A row for each stream, MSMQ's and others'; its columns are as in captures.direction.Stream and
+"""A row for each stream, MSMQ's and others'; its columns are as in captures.net.direction.Stream and
 captures.framing.StreamCount.
 
 file, frame: with which the connection began. connection: as that of packets.

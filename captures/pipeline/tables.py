@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from captures.pipeline.whole import whole
-from mqproto.errors import MqprotoError
+from mqproto.base.errors import MqprotoError
 
 VERSION: Final = 1
 MANIFEST: Final = "manifest.json"

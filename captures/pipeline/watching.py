@@ -24,7 +24,7 @@ from captures.pipeline.files import RANGE_BYTES
 from captures.pipeline.job import Result, analyse
 from captures.pipeline.runner import Runner
 from captures.pipeline.tables import HIDDEN, Tables
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
 
 CHECKPOINT: Final = f"{HIDDEN}checkpoint"
 INTERVAL_S: Final = 10

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from captures.frame import CaptureError
+from captures.files.frame import CaptureError
 from captures.packets import Totals
 from captures.pipeline.files import RANGE_BYTES, CaptureFile
 from captures.pipeline.folders import SeriesFolder

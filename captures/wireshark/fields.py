@@ -9,7 +9,7 @@ from typing import Final
 from captures.wireshark.expressions import bit_places, quoted
 from captures.wireshark.layouts import Leaf, Translated
 from captures.wireshark.meanings import HEXADECIMAL, MEANINGS, Meanings, title
-from mqproto.wire.record import Bit, Bits
+from mqproto.wire.schema.record import Bit, Bits
 
 PREFIX: Final = "msmq."
 

@@ -16,8 +16,8 @@ from construct import Const, FormatField, GreedyBytes, Subconstruct
 from captures.wireshark.expressions import checked, number, quoted, truth
 from mqproto.wire.generator.source import fixed_format, grouped
 from mqproto.wire.guid import Guid
-from mqproto.wire.layout import Layout, Must, bare
-from mqproto.wire.parts import (
+from mqproto.wire.schema.layout import Layout, Must, bare
+from mqproto.wire.schema.parts import (
     Absent,
     Octets,
     OneOf,
@@ -29,7 +29,7 @@ from mqproto.wire.parts import (
     When,
     Window,
 )
-from mqproto.wire.record import Record
+from mqproto.wire.schema.record import Record
 
 INTEGERS: Final = {"B": 1, "H": 2, "L": 4, "I": 4}
 """The codes of `struct` for unsigned numbers, with their sizes in bytes."""

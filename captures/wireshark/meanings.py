@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import Final
 
-from mqproto.wire.base import INFINITE, BaseHeader
 from mqproto.wire.classes import MessageClass
-from mqproto.wire.debug import DebugHeader
-from mqproto.wire.internal import (
+from mqproto.wire.layouts.base import INFINITE, BaseHeader
+from mqproto.wire.layouts.debug import DebugHeader
+from mqproto.wire.layouts.internal import (
     CONNECTION_PARAMETERS,
     ESTABLISH_CONNECTION,
     SESSION_ACK,
     InternalHeader,
 )
-from mqproto.wire.multiqueue import (
+from mqproto.wire.layouts.multiqueue import (
     DIRECT_NAME,
     DISTRIBUTION_LIST_NAME,
     PRIVATE_NAME,
     PUBLIC_NAME,
     MqfFormatNameElement,
 )
-from mqproto.wire.properties import MessagePropertiesHeader
-from mqproto.wire.security import SecurityHeader
-from mqproto.wire.user import (
+from mqproto.wire.layouts.properties import MessagePropertiesHeader
+from mqproto.wire.layouts.security import SecurityHeader
+from mqproto.wire.layouts.user import (
     DIRECT,
     NO_QUEUE,
     PRIVATE_ELSEWHERE,

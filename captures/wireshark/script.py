@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Any, Final
 
+from captures.net.streams import MSMQ_PORT
 from captures.packets import PING_PORT
-from captures.streams import MSMQ_PORT
 from captures.wireshark.expressions import quoted, quoted_bytes
 from captures.wireshark.fields import PREFIX, Field, bit_table, fields_of, meanings_table, table_name
 from captures.wireshark.layouts import Translated, Translator
@@ -20,15 +20,15 @@ from mqproto.wire.acknowledgment import (
     final_ack_body,
     order_ack_body,
 )
-from mqproto.wire.base import INFINITE, base_header
 from mqproto.wire.classes import MessageClass
-from mqproto.wire.internal import internal_header
+from mqproto.wire.layouts.base import INFINITE, base_header
+from mqproto.wire.layouts.internal import internal_header
+from mqproto.wire.layouts.ping import ping_packet
+from mqproto.wire.layouts.session import session_header
+from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION, PRIVATE_ON_SOURCE
 from mqproto.wire.packets import INTERNAL_PACKETS, user_message_packet
-from mqproto.wire.parts import wide
-from mqproto.wire.ping import ping_packet
-from mqproto.wire.record import Record
-from mqproto.wire.session import session_header
-from mqproto.wire.user import PRIVATE_ON_DESTINATION, PRIVATE_ON_SOURCE
+from mqproto.wire.schema.parts import wide
+from mqproto.wire.schema.record import Record
 
 HEADING: Final = f"""\
 -- A dissector of Microsoft Message Queuing's binary protocol for Wireshark and tshark, 3.6 or newer.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, Final, TypeAlias
 
-from mqproto.errors import FormatNameError
+from mqproto.base.errors import FormatNameError
 from mqproto.formatname.path import (
     LocalName,
     PathName,

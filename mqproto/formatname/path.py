@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from mqproto.errors import FormatNameError
+from mqproto.base.errors import FormatNameError
 
 QUEUE_LIMIT: Final = 124
 COMPUTER_LIMIT: Final = 256

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from mqproto.errors import FormatNameError
+from mqproto.base.errors import FormatNameError
 from mqproto.formatname.names import (
     ConnectorName,
     DirectName,

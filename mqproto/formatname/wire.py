@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mqproto.errors import FormatNameError
+from mqproto.base.errors import FormatNameError
 from mqproto.formatname.names import (
     DirectName,
     DistributionListName,
@@ -20,7 +20,7 @@ from mqproto.formatname.names import (
 )
 from mqproto.formatname.text import parse_format_name
 from mqproto.wire.guid import Guid
-from mqproto.wire.multiqueue import (
+from mqproto.wire.layouts.multiqueue import (
     DIRECT_NAME,
     DISTRIBUTION_LIST_NAME,
     PRIVATE_NAME,
@@ -30,7 +30,7 @@ from mqproto.wire.multiqueue import (
     MqfFormatNameElement,
     MultiQueueFormatHeader,
 )
-from mqproto.wire.user import (
+from mqproto.wire.layouts.user import (
     DIRECT,
     NO_QUEUE,
     PRIVATE_ELSEWHERE,

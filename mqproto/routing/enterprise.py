@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
 
 LINK_COSTS: Final = range(1, 1_000_000)
 """What ActualCost may be. There is no cost for a link that is closed; it is left out.  [MS-MQDMPR] 3.1.1.8"""

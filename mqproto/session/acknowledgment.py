@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final
 
-from mqproto.moment import Moment
+from mqproto.base.moment import Moment
+from mqproto.base.timers import Timer
 from mqproto.session.data import InFlight, SessionData, ahead
-from mqproto.timers import Timer
 from mqproto.wire import SessionAck, SessionHeader, session_ack, with_session_header
 
 FLAG_COUNT: Final = 32

@@ -7,9 +7,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
-from mqproto.configuration import Settings
-from mqproto.effects import CloseTransport
-from mqproto.timers import Timer, Timers
+from mqproto.base.configuration import Settings
+from mqproto.base.timers import Timer, Timers
+from mqproto.turn.effects import CloseTransport
 from mqproto.wire import Packet, encode_packet
 from mqproto.wire.guid import Guid
 

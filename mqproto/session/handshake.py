@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from mqproto.configuration import RECOVERABLE_ACK_TIMEOUT_RANGE_MS
-from mqproto.moment import Moment
+from mqproto.base.configuration import RECOVERABLE_ACK_TIMEOUT_RANGE_MS
+from mqproto.base.moment import Moment
+from mqproto.base.timers import Timer
 from mqproto.session.data import ConnectionStatus, SessionData, SessionState
-from mqproto.timers import Timer
 from mqproto.wire import (
     NULL_GUID,
     ConnectionParameters,

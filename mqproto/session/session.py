@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from mqproto.configuration import Settings
-from mqproto.effects import CloseTransport
-from mqproto.errors import WireFormatError
-from mqproto.moment import Moment
+from mqproto.base.configuration import Settings
+from mqproto.base.errors import WireFormatError
+from mqproto.base.moment import Moment
+from mqproto.base.timers import Timer, Timers
 from mqproto.session.acknowledgment import (
     acknowledge,
     count_received,
@@ -25,7 +25,7 @@ from mqproto.session.handshake import (
     confirm_connection,
     request_connection,
 )
-from mqproto.timers import Timer, Timers
+from mqproto.turn.effects import CloseTransport
 from mqproto.wire import (
     ConnectionParameters,
     EstablishConnection,

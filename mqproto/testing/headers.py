@@ -29,9 +29,9 @@ from mqproto.wire import (
     TxSequenceId,
     UserHeader,
 )
-from mqproto.wire.multiqueue import DIRECT_NAME, DISTRIBUTION_LIST_NAME, PRIVATE_NAME, PUBLIC_NAME
-from mqproto.wire.properties import LONGEST_LABEL
-from mqproto.wire.user import (
+from mqproto.wire.layouts.multiqueue import DIRECT_NAME, DISTRIBUTION_LIST_NAME, PRIVATE_NAME, PUBLIC_NAME
+from mqproto.wire.layouts.properties import LONGEST_LABEL
+from mqproto.wire.layouts.user import (
     DIRECT,
     MAXIMUM_HOP_COUNT,
     NO_QUEUE,

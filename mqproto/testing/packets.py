@@ -42,8 +42,8 @@ from mqproto.wire import (
     order_ack,
 )
 from mqproto.wire.acknowledgment import ORDER_QUEUE, ORDER_QUEUE_PATH
-from mqproto.wire.base import base_header
-from mqproto.wire.internal import CONNECTION_PARAMETERS, ESTABLISH_CONNECTION, SESSION_ACK
+from mqproto.wire.layouts.base import base_header
+from mqproto.wire.layouts.internal import CONNECTION_PARAMETERS, ESTABLISH_CONNECTION, SESSION_ACK
 
 OPTIONAL: Final = ("transaction", "security", "debug", "soap", "multi", "session")
 """The headers that a UserMessage may have."""

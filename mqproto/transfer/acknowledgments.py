@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from mqproto.endings import ReplyTo
-from mqproto.moment import Moment
+from mqproto.base.moment import Moment
 from mqproto.transfer.incoming import IncomingSequence
+from mqproto.turn.endings import ReplyTo
 from mqproto.wire import (
     NULL_GUID,
     FinalAckBody,

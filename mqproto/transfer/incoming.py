@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, TypeAlias
 
-from mqproto.configuration import Settings
-from mqproto.effects import IncomingRow
-from mqproto.endings import ReplyTo
-from mqproto.moment import Moment
-from mqproto.timers import Timer, Timers
+from mqproto.base.configuration import Settings
+from mqproto.base.moment import Moment
+from mqproto.base.timers import Timer, Timers
+from mqproto.turn.effects import IncomingRow
+from mqproto.turn.endings import ReplyTo
 from mqproto.wire import QueueName, TransactionHeader, TxSequenceId, UserHeader, UserMessage
 from mqproto.wire.guid import Guid, guid_from_text, guid_text
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from mqproto.configuration import Settings
-from mqproto.effects import (
+from mqproto.base.configuration import Settings
+from mqproto.base.moment import Moment
+from mqproto.queues.lanes import Lane
+from mqproto.session import InFlight
+from mqproto.turn.effects import (
     QueueKind,
     ReadPage,
     StoredQueue,
     Waiting,
 )
-from mqproto.moment import Moment
-from mqproto.pending import PendingWrites
-from mqproto.queues import Lane
-from mqproto.session import InFlight
+from mqproto.turn.pending import PendingWrites
 from mqproto.wire.glance import is_recoverable, is_transactional, reach_deadline_s
 
 ORDER_SUFFIX: Final = "\\order_queue$"

@@ -6,8 +6,14 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from mqproto.configuration import Settings
-from mqproto.effects import (
+from mqproto.base.configuration import Settings
+from mqproto.base.moment import Moment
+from mqproto.base.ranges import Ranges
+from mqproto.base.timers import Timer, Timers
+from mqproto.queues.lanes import QueueWindow
+from mqproto.session import InFlight
+from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.turn.effects import (
     FinalAckKept,
     OutgoingRow,
     QueueKind,
@@ -17,13 +23,7 @@ from mqproto.effects import (
     Waiting,
     message_key,
 )
-from mqproto.moment import Moment
-from mqproto.pending import PendingWrites
-from mqproto.queues import QueueWindow
-from mqproto.ranges import Ranges
-from mqproto.session import InFlight
-from mqproto.timers import Timer, Timers
-from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.turn.pending import PendingWrites
 from mqproto.wire import TxSequenceId, with_previous_number
 from mqproto.wire.glance import reach_deadline_s
 from mqproto.wire.guid import NULL_GUID, Guid

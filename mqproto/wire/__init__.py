@@ -6,13 +6,13 @@ of one kind, and `inspect_packet` shows an analyst every byte.
 """
 
 from mqproto.wire.acknowledgment import FinalAckBody, OrderAckBody, acknowledgment_in, final_ack, order_ack
-from mqproto.wire.base import INFINITE, MAXIMUM_PACKET_SIZE, BaseHeader
 from mqproto.wire.buffer import PacketBuffer
 from mqproto.wire.classes import MessageClass
 from mqproto.wire.codec import check_packet, decode_message, decode_packet, encode_packet
-from mqproto.wire.debug import DebugHeader
 from mqproto.wire.guid import NULL_GUID, Guid, guid_from_text, guid_text
-from mqproto.wire.internal import (
+from mqproto.wire.layouts.base import INFINITE, MAXIMUM_PACKET_SIZE, BaseHeader
+from mqproto.wire.layouts.debug import DebugHeader
+from mqproto.wire.layouts.internal import (
     ConnectionParameters,
     EstablishConnection,
     InternalHeader,
@@ -21,15 +21,22 @@ from mqproto.wire.internal import (
     establish_connection,
     session_ack,
 )
-from mqproto.wire.lenient import Inspection, Remark, SeenField, inspect_packet
-from mqproto.wire.messages import user_message
-from mqproto.wire.multiqueue import (
+from mqproto.wire.layouts.multiqueue import (
     FormatNameList,
     MqfAddressHeader,
     MqfFormatNameElement,
     MqfSignatureHeader,
     MultiQueueFormatHeader,
 )
+from mqproto.wire.layouts.ping import Ping, decode_ping, encode_ping
+from mqproto.wire.layouts.properties import MessageIdentifier, MessagePropertiesHeader, message_identifier
+from mqproto.wire.layouts.security import ProviderInfo, SecurityHeader
+from mqproto.wire.layouts.session import SessionHeader
+from mqproto.wire.layouts.soap import SoapHeader
+from mqproto.wire.layouts.transaction import TransactionHeader, TxSequenceId
+from mqproto.wire.layouts.user import PrivateQueueFormatName, QueueName, UserHeader
+from mqproto.wire.lenient import Inspection, Remark, SeenField, inspect_packet
+from mqproto.wire.messages import user_message
 from mqproto.wire.packets import Packet, UserMessage
 from mqproto.wire.patch import (
     with_hop_counted,
@@ -38,13 +45,6 @@ from mqproto.wire.patch import (
     with_session_header,
     without_session_header,
 )
-from mqproto.wire.ping import Ping, decode_ping, encode_ping
-from mqproto.wire.properties import MessageIdentifier, MessagePropertiesHeader, message_identifier
-from mqproto.wire.security import ProviderInfo, SecurityHeader
-from mqproto.wire.session import SessionHeader
-from mqproto.wire.soap import SoapHeader
-from mqproto.wire.transaction import TransactionHeader, TxSequenceId
-from mqproto.wire.user import PrivateQueueFormatName, QueueName, UserHeader
 
 __all__ = [
     "INFINITE",

@@ -8,17 +8,17 @@ from typing import Any, Final
 
 from construct import Int32ul
 
-from mqproto.wire.base import BaseHeader
 from mqproto.wire.classes import MessageClass
 from mqproto.wire.generator import REFUSALS, builder, reader
 from mqproto.wire.guid import NULL_GUID, Guid
-from mqproto.wire.layout import Layout
+from mqproto.wire.layouts.base import BaseHeader
+from mqproto.wire.layouts.transaction import TxSequenceId, tx_sequence_id
+from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION
 from mqproto.wire.messages import user_message
 from mqproto.wire.packets import UserMessage
-from mqproto.wire.parts import Octets
-from mqproto.wire.record import Record
-from mqproto.wire.transaction import TxSequenceId, tx_sequence_id
-from mqproto.wire.user import PRIVATE_ON_DESTINATION
+from mqproto.wire.schema.layout import Layout
+from mqproto.wire.schema.parts import Octets
+from mqproto.wire.schema.record import Record
 
 ORDER_QUEUE: Final = 4  # the identifier of the private queue order_queue$
 ORDER_QUEUE_PATH: Final = "\\PRIVATE$\\order_queue$"

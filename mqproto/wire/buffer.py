@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from mqproto.errors import UsageError, WireFormatError
+from mqproto.base.errors import UsageError, WireFormatError
 from mqproto.wire import reference
-from mqproto.wire.base import (
+from mqproto.wire.layouts.base import (
     MAXIMUM_PACKET_SIZE,
     SIGNATURE,
     SMALLEST_INTERNAL_PACKET,
@@ -16,7 +16,7 @@ from mqproto.wire.base import (
     BaseHeader,
     base_header,
 )
-from mqproto.wire.session import session_header
+from mqproto.wire.layouts.session import session_header
 
 HEAD_SIZE: Final = base_header.sizeof()
 SESSION_HEADER_SIZE: Final = session_header.sizeof()

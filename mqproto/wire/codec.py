@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from mqproto.wire import reference
-from mqproto.wire.base import BaseHeader, base_header
 from mqproto.wire.generator import REFUSALS, Refused, builder, checker, finder, reader
-from mqproto.wire.internal import InternalHeader, internal_header
-from mqproto.wire.multiqueue import multi_queue_format_header
+from mqproto.wire.layouts.base import BaseHeader, base_header
+from mqproto.wire.layouts.internal import InternalHeader, internal_header
+from mqproto.wire.layouts.multiqueue import multi_queue_format_header
+from mqproto.wire.layouts.session import session_header
 from mqproto.wire.packets import INTERNAL_PACKETS, Packet, UserMessage, user_message_packet
-from mqproto.wire.record import Record
-from mqproto.wire.session import session_header
+from mqproto.wire.schema.record import Record
 
 # Lists within lists, and rare: construct reads and writes this one.
 INTERPRETED: Final[tuple[Record[Any], ...]] = (multi_queue_format_header,)

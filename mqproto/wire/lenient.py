@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from mqproto.errors import WireFormatError
+from mqproto.base.errors import WireFormatError
 from mqproto.wire import reference
-from mqproto.wire.base import INFINITE
 from mqproto.wire.guid import NULL_GUID
+from mqproto.wire.layouts.base import INFINITE
 from mqproto.wire.packets import Packet, UserMessage
 
 

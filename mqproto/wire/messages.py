@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from mqproto.errors import UsageError
-from mqproto.wire.base import DEFAULT_PRIORITY, INFINITE, BaseHeader
-from mqproto.wire.debug import PUBLIC_TRACE_QUEUE, DebugHeader
+from mqproto.base.errors import UsageError
 from mqproto.wire.guid import NULL_GUID, Guid
-from mqproto.wire.multiqueue import MultiQueueFormatHeader
-from mqproto.wire.packets import UserMessage
-from mqproto.wire.properties import MessagePropertiesHeader
-from mqproto.wire.transaction import TransactionHeader
-from mqproto.wire.user import (
+from mqproto.wire.layouts.base import DEFAULT_PRIORITY, INFINITE, BaseHeader
+from mqproto.wire.layouts.debug import PUBLIC_TRACE_QUEUE, DebugHeader
+from mqproto.wire.layouts.multiqueue import MultiQueueFormatHeader
+from mqproto.wire.layouts.properties import MessagePropertiesHeader
+from mqproto.wire.layouts.transaction import TransactionHeader
+from mqproto.wire.layouts.user import (
     DIRECT,
     NO_QUEUE,
     PRIVATE_ELSEWHERE,
@@ -23,6 +22,7 @@ from mqproto.wire.user import (
     QueueName,
     UserHeader,
 )
+from mqproto.wire.packets import UserMessage
 
 _PROPERTIES: Final = UserHeader.has_properties.mask
 _DESTINATION_TYPE: Final = UserHeader.destination_type.first

@@ -7,9 +7,9 @@ from typing import Final, TypeAlias
 
 from construct import GreedyBytes, this
 
-from mqproto.wire.base import SMALLEST_INTERNAL_PACKET, SMALLEST_USER_MESSAGE, BaseHeader, base_header
-from mqproto.wire.debug import DebugHeader, debug_header
-from mqproto.wire.internal import (
+from mqproto.wire.layouts.base import SMALLEST_INTERNAL_PACKET, SMALLEST_USER_MESSAGE, BaseHeader, base_header
+from mqproto.wire.layouts.debug import DebugHeader, debug_header
+from mqproto.wire.layouts.internal import (
     CONNECTION_PARAMETERS,
     ESTABLISH_CONNECTION,
     SESSION_ACK,
@@ -20,16 +20,16 @@ from mqproto.wire.internal import (
     establish_connection_packet,
     session_ack_packet,
 )
-from mqproto.wire.layout import Layout, Must
-from mqproto.wire.multiqueue import MultiQueueFormatHeader, multi_queue_format_header
-from mqproto.wire.parts import When
-from mqproto.wire.properties import MessagePropertiesHeader, message_properties_header
-from mqproto.wire.record import Record
-from mqproto.wire.security import SecurityHeader, security_header
-from mqproto.wire.session import SessionHeader
-from mqproto.wire.soap import SoapHeader, soap_header
-from mqproto.wire.transaction import TransactionHeader, transaction_header
-from mqproto.wire.user import UserHeader, user_header
+from mqproto.wire.layouts.multiqueue import MultiQueueFormatHeader, multi_queue_format_header
+from mqproto.wire.layouts.properties import MessagePropertiesHeader, message_properties_header
+from mqproto.wire.layouts.security import SecurityHeader, security_header
+from mqproto.wire.layouts.session import SessionHeader
+from mqproto.wire.layouts.soap import SoapHeader, soap_header
+from mqproto.wire.layouts.transaction import TransactionHeader, transaction_header
+from mqproto.wire.layouts.user import UserHeader, user_header
+from mqproto.wire.schema.layout import Layout, Must
+from mqproto.wire.schema.parts import When
+from mqproto.wire.schema.record import Record
 
 
 @dataclass(slots=True)

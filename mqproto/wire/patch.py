@@ -9,13 +9,13 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from mqproto.errors import UsageError
-from mqproto.wire.base import BaseHeader, base_header
+from mqproto.base.errors import UsageError
 from mqproto.wire.codec import build_session_header, properties_offset, transaction_offset
-from mqproto.wire.properties import message_properties_header
-from mqproto.wire.session import SessionHeader
-from mqproto.wire.transaction import transaction_header
-from mqproto.wire.user import MAXIMUM_HOP_COUNT, UserHeader, user_header
+from mqproto.wire.layouts.base import BaseHeader, base_header
+from mqproto.wire.layouts.properties import message_properties_header
+from mqproto.wire.layouts.session import SessionHeader
+from mqproto.wire.layouts.transaction import transaction_header
+from mqproto.wire.layouts.user import MAXIMUM_HOP_COUNT, UserHeader, user_header
 
 _head = struct.Struct(base_header.struct_format("flags", "packet_size"))
 _base_flags = struct.Struct("<H")

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from mqproto.errors import UsageError, WireFormatError
-from mqproto.wire.base import MAXIMUM_PACKET_SIZE, BaseHeader, base_header
-from mqproto.wire.internal import InternalHeader, internal_header
-from mqproto.wire.layout import Layout, PacketStream
+from mqproto.base.errors import UsageError, WireFormatError
+from mqproto.wire.layouts.base import MAXIMUM_PACKET_SIZE, BaseHeader, base_header
+from mqproto.wire.layouts.internal import InternalHeader, internal_header
+from mqproto.wire.layouts.session import session_header
 from mqproto.wire.packets import INTERNAL_PACKETS, Packet, UserMessage, user_message_packet
-from mqproto.wire.record import Record, to_records
-from mqproto.wire.session import session_header
+from mqproto.wire.schema.layout import Layout, PacketStream
+from mqproto.wire.schema.record import Record, to_records
 
 _head = Layout("[MS-MQMQ] 2.2.19.1", "base" / base_header)
 _internal_head = Layout("[MS-MQQB] 2.2.1", "base" / base_header, "internal" / internal_header)

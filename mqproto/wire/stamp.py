@@ -10,13 +10,13 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from mqproto.errors import UsageError
-from mqproto.wire.base import MAXIMUM_PACKET_SIZE, base_header
+from mqproto.base.errors import UsageError
 from mqproto.wire.codec import transaction_offset
 from mqproto.wire.glance import variable_part
-from mqproto.wire.properties import LONGEST_LABEL, message_properties_header
-from mqproto.wire.transaction import TxSequenceId, transaction_header
-from mqproto.wire.user import user_header
+from mqproto.wire.layouts.base import MAXIMUM_PACKET_SIZE, base_header
+from mqproto.wire.layouts.properties import LONGEST_LABEL, message_properties_header
+from mqproto.wire.layouts.transaction import TxSequenceId, transaction_header
+from mqproto.wire.layouts.user import user_header
 
 _byte = struct.Struct("<B")
 _number = struct.Struct("<I")

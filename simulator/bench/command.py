@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from mqproto.errors import MqprotoError, UsageError
-from simulator.options import DONE, FINDING, JsonOption, complain, first_of, print_json, run_task
+from mqproto.base.errors import MqprotoError, UsageError
+from simulator.command.options import DONE, FINDING, JsonOption, complain, first_of, print_json, run_task
 
 if TYPE_CHECKING:
     from simulator.bench.figures import Result
@@ -201,7 +201,8 @@ def bench_all(
 
 
 def _codec(rounds: int, told: Told) -> Result:
-    from simulator.bench import codec, results
+    from simulator.bench import results
+    from simulator.bench.measures import codec
 
     told("codec")
     return results.of_codec(codec.bench_codec(rounds))
@@ -210,7 +211,7 @@ def _codec(rounds: int, told: Told) -> Result:
 def _chain(
     messages: int, windows: Sequence[int], body_bytes: int, runs: int, profiles: Path | None, told: Told
 ) -> Result:
-    from simulator.bench import chain
+    from simulator.bench.measures import chain
 
     return run_task(
         partial(chain.bench_chain, messages, windows or chain.WINDOWS, body_bytes, runs, profiles, told)
@@ -218,41 +219,42 @@ def _chain(
 
 
 def _latency(rates: Sequence[int], seconds: float, runs: int, told: Told) -> Result:
-    from simulator.bench import latency
+    from simulator.bench.measures import latency
 
     return run_task(partial(latency.bench_latency, rates or latency.RATES, seconds, runs, told))
 
 
 def _backlog(messages: int, runs: int, told: Told) -> Result:
-    from simulator.bench import backlog
+    from simulator.bench.measures import backlog
 
     flow = min(messages, backlog.FLOW_MESSAGES)
     return run_task(partial(backlog.bench_backlog, messages, flow, runs, told))
 
 
 def _outage(kills: int, told: Told) -> Result:
-    from simulator.bench import outage
+    from simulator.bench.measures import outage
 
     return run_task(partial(outage.bench_outage, kills, told=told))
 
 
 def _growth(quick: bool, told: Told) -> Result:
-    from simulator.bench import growth
+    from simulator.bench.measures import growth
 
     return run_task(partial(growth.bench_growth, growth.SHORT if quick else growth.FULL, told))
 
 
 def _world(worlds: int, told: Told) -> Result:
     from simulator.bench import results
-    from simulator.bench.worlds import bench_worlds
+    from simulator.bench.measures.worlds import bench_worlds
 
     told("worlds")
     return results.of_worlds(bench_worlds(worlds))
 
 
 def _analysis(packets: int, rounds: int, connections: int, flat_mb: Sequence[int], told: Told) -> Result:
-    from simulator.analysing import ProgressLine
-    from simulator.bench import analysis, results
+    from simulator.bench import results
+    from simulator.bench.measures import analysis
+    from simulator.command.analysing import ProgressLine
 
     told("")  # Spark's own line says more.
     line = ProgressLine()
@@ -262,9 +264,9 @@ def _analysis(packets: int, rounds: int, connections: int, flat_mb: Sequence[int
 
 def _bench(as_json: bool, out: Path | None, **benches: Bench) -> int:
     """Run some, show their figures, write them if a folder is named, and return the exit status."""
+    from simulator.base.screen import ProgressScreen
     from simulator.bench import shown
-    from simulator.bench.machine import machine
-    from simulator.screen import ProgressScreen
+    from simulator.bench.measures.machine import machine
 
     if out is not None:
         shown.prepared(out)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mqproto.errors import MqprotoError
+from mqproto.base.errors import MqprotoError
 
 RUNS: Final = 5
 """How often everything is measured, if nobody says otherwise."""

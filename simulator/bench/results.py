@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Final
 from simulator.bench.figures import Figure, Result, Wanted, ratios
 
 if TYPE_CHECKING:
-    from simulator.bench.analysis import AnalysisFigures, Pace
-    from simulator.bench.codec import CodecFigures
-    from simulator.bench.worlds import WorldFigures
+    from simulator.bench.measures.analysis import AnalysisFigures, Pace
+    from simulator.bench.measures.codec import CodecFigures
+    from simulator.bench.measures.worlds import WorldFigures
 
 MEGABYTE: Final = 10**6
 
 
 def of_codec(codec: CodecFigures) -> Result:
     """The generated codec, beside code written by hand and everything else that can read or write a packet."""
-    from simulator.bench.codec import BY_HAND, GENERATED, INTERPRETED, MOST_BY_HAND
+    from simulator.bench.measures.codec import BY_HAND, GENERATED, INTERPRETED, MOST_BY_HAND
 
     figures = []
     for task, times in codec.us.items():

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
+from simulator.base.screen import plain_table, wide_console
 from simulator.bench.figures import Figure, Result, shown
-from simulator.screen import plain_table, wide_console
 
 HEADINGS: Final = ("figure", "unit", "min", "median", "max", "runs", "wanted", "")
 UNKNOWN: Final = "unknown"

@@ -7,8 +7,8 @@ as it takes. control.py in the folder above is the language that both ends speak
 
 from simulator.client.client import Client, DraftOptions, Reject, Taken, connect, connect_to
 from simulator.client.exchange import NodeUnreachable
-from simulator.control import InDoubt, RolledBack
-from simulator.received import MessageId, ReceivedMessage
+from simulator.node.control import InDoubt, RolledBack
+from simulator.node.received import MessageId, ReceivedMessage
 
 __all__ = [
     "Client",

@@ -22,17 +22,17 @@ from typing import Final, TypedDict, Unpack
 import msgspec
 import trio
 
-from mqproto.applications import Draft
-from mqproto.errors import FormatNameError, MqprotoError, UsageError
-from mqproto.status import NodeStatus
+from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
+from mqproto.manager.status import NodeStatus
+from mqproto.messages.drafts import Draft
 from mqproto.wire import Guid
-from simulator import control, places
+from simulator.base.storeerrors import StoreError
 from simulator.client.exchange import PATIENCE_S, Exchange, NodeUnreachable, Pending
 from simulator.client.journal import Journal, opened
-from simulator.control import Explanation, InDoubt, Operation, RolledBack, Settlement
-from simulator.received import MessageId, ReceivedMessage, received
-from simulator.storeerrors import StoreError
-from simulator.topology import Topology
+from simulator.node import control
+from simulator.node.control import Explanation, InDoubt, Operation, RolledBack, Settlement
+from simulator.node.received import MessageId, ReceivedMessage, received
+from simulator.topology import Topology, places
 
 SETTLE_TIMEOUT_S: Final = 5.0
 """How long a cancelled task waits for the node to say what became of its messages."""
@@ -181,7 +181,7 @@ class Client:
 
         Args:
             destination: a path name or format name, such as `destination\\private$\\orders`; of one queue.
-            options: see `mqproto.applications.Draft`.
+            options: see `mqproto.messages.drafts.Draft`.
         """
         if "," in destination:
             raise UsageError(

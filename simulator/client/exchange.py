@@ -19,13 +19,13 @@ from uuid import uuid4
 import msgspec
 import trio
 
-from mqproto.errors import MqprotoError, UsageError
-from mqproto.operations import Invoker
-from simulator import control
+from mqproto.base.errors import MqprotoError, UsageError
+from mqproto.edge.operations import Invoker
+from simulator.base.storeerrors import StoreError
 from simulator.client.journal import Journal
-from simulator.connection import Connection, read_buffer
-from simulator.control import Frame, FrameBuffer, InDoubt, Operation
-from simulator.storeerrors import StoreError
+from simulator.node import control
+from simulator.node.connection import Connection, read_buffer
+from simulator.node.control import Frame, FrameBuffer, InDoubt, Operation
 
 ANSWER_LIMIT_BYTES: Final = 2**32 - 1
 CONNECT_TIMEOUT_S: Final = 10.0

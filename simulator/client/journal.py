@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
-from mqproto.errors import UsageError
-from mqproto.operations import IDENTIFIERS, Pending
-from simulator import control
-from simulator.control import Frame, Operation
-from simulator.storeerrors import ADVICE, StoreError, explained
+from mqproto.base.errors import UsageError
+from mqproto.edge.operations import IDENTIFIERS, Pending
+from simulator.base.storeerrors import ADVICE, StoreError, explained
+from simulator.node import control
+from simulator.node.control import Frame, Operation
 
 APPLICATION_ID: Final = int.from_bytes(b"mqpj")
 LAYOUT: Final = 1

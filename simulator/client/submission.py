@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
-from mqproto.applications import Draft
-from mqproto.errors import UsageError
-from simulator import control
+from mqproto.base.errors import UsageError
+from mqproto.messages.drafts import Draft
 from simulator.client.client import Client, as_parts
 from simulator.client.journal import Journal
-from simulator.control import InDoubt, RolledBack
-from simulator.received import MessageId, ReceivedMessage, received
+from simulator.node import control
+from simulator.node.control import InDoubt, RolledBack
+from simulator.node.received import MessageId, ReceivedMessage, received
 
 
 class SentPart(msgspec.Struct, array_like=True, tag="sent"):

@@ -16,7 +16,7 @@ from typing import Final
 import trio
 
 from simulator.client import Client, InDoubt, NodeUnreachable, ReceivedMessage, RolledBack
-from simulator.proof import Received, digest_of
+from simulator.faults.proof import Received, digest_of
 
 BATCH: Final = 64
 PATIENCE_S: Final = 0.5

@@ -6,7 +6,7 @@ has left. Their bodies have from nothing to nearly four megabytes, and their con
 windows, pages and logs reach their limits. Then comes calm: what is owed arrives, and no store keeps anything.
 
 SIGKILL leaves the operating system alone, so what a process has written is there for the next, flushed or not. That
-what counts is flushed as well, tests/simulator/test_powerloss.py shows.
+what counts is flushed as well, tests/simulator/storage/test_powerloss.py shows.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from typing import Any, Final
 
 import trio
 
-from mqproto.errors import UsageError
-from simulator import places
+from mqproto.base.errors import UsageError
+from simulator.base.randomness import chance
+from simulator.base.screen import ProgressScreen
 from simulator.client import Client, connect
 from simulator.demo.consumer import PATIENCE_S, Consumer
 from simulator.demo.observer import LOOK_S, Observer
@@ -34,12 +35,10 @@ from simulator.demo.producer import Producer
 from simulator.demo.report import CrashReport, FlowReport
 from simulator.demo.screen import node_table
 from simulator.demo.strikes import JUST_READY_S, Kill, Stage, strikes
-from simulator.proof import compare
-from simulator.randomness import chance
-from simulator.screen import ProgressScreen
-from simulator.supervisor import OPENING, READY, NodeError, NodeProcess, Supervisor, supervised
-from simulator.topology import Topology, load
-from simulator.workload import HEAVY, orders
+from simulator.demo.workload import HEAVY, orders
+from simulator.faults.proof import compare
+from simulator.faults.supervisor import OPENING, READY, NodeError, NodeProcess, Supervisor, supervised
+from simulator.topology import Topology, load, places
 
 SENDER: Final = "sender"
 DESTINATION: Final = "destination"

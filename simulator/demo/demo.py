@@ -19,20 +19,20 @@ from typing import BinaryIO, Final
 
 import trio
 
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
+from simulator.base.recorder import Recorder
+from simulator.base.screen import ProgressScreen
 from simulator.client import Client, connect
 from simulator.demo.consumer import PATIENCE_S, Consumer
 from simulator.demo.observer import Observer
 from simulator.demo.producer import Producer
 from simulator.demo.report import DemoReport, Outage
 from simulator.demo.screen import node_table
-from simulator.links import BreakableLink, Links, is_free, shown_addresses
-from simulator.proof import WireCount, compare, delays_ms, examine, percentile
-from simulator.recorder import Recorder
-from simulator.screen import ProgressScreen
-from simulator.supervisor import Supervisor, supervised
+from simulator.demo.workload import Workload
+from simulator.faults.links import BreakableLink, Links, is_free, shown_addresses
+from simulator.faults.proof import WireCount, compare, delays_ms, examine, percentile
+from simulator.faults.supervisor import Supervisor, supervised
 from simulator.topology import Action, Fault, Topology, load
-from simulator.workload import Workload
 
 QUEUE: Final = r"destination\orders"
 SENDER: Final = "sender"

@@ -8,7 +8,7 @@ from typing import Final
 
 import trio
 
-from mqproto.status import NodeStatus
+from mqproto.manager.status import NodeStatus
 from simulator.client import Client, NodeUnreachable
 from simulator.demo.report import NodeCount
 

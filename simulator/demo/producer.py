@@ -14,11 +14,11 @@ from typing import Final
 
 import trio
 
-from mqproto.applications import Draft
+from mqproto.messages.drafts import Draft
 from simulator.client import Client, InDoubt, MessageId, NodeUnreachable
 from simulator.demo.consumer import RECONNECT_S
-from simulator.proof import Sent, digest_of
-from simulator.workload import Item, Workload, as_batches
+from simulator.demo.workload import Item, Workload, as_batches
+from simulator.faults.proof import Sent, digest_of
 
 BEAT_S: Final = 0.02
 """What has become due is handed over so often."""

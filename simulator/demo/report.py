@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from simulator.demo.strikes import Stage
-from simulator.proof import Comparison, WireCount
+from simulator.faults.proof import Comparison, WireCount
 from simulator.topology import Action
 
 RESTART_LIMIT_S: Final = 2.0

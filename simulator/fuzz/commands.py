@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from mqproto.errors import UsageError
-from simulator.options import DONE, FINDING, INTERRUPTED, JsonOption, print_json, run_task
+from mqproto.base.errors import UsageError
+from simulator.command.options import DONE, FINDING, INTERRUPTED, JsonOption, print_json, run_task
 
 if TYPE_CHECKING:
-    from simulator.fuzz.parser import Report
+    from simulator.fuzz.parser.parser import Report
 
 SECONDS: Final = 60.0
 
@@ -96,8 +96,8 @@ def parser(
     Wrong is, of anybody's parser: another exception than those expected, too much time, too much memory.
     Of our own codec also: the generated code and construct disagree, or what is read is not written the same.
     """
-    from simulator.fuzz import parser as fuzzing
-    from simulator.fuzz.judges import DEFAULT_EXPECTED
+    from simulator.fuzz.parser import parser as fuzzing
+    from simulator.fuzz.parser.judges import DEFAULT_EXPECTED
 
     options = fuzzing.Options(
         target=target,
@@ -112,7 +112,7 @@ def parser(
         memory_mb=memory_mb,
     )
     if guided:
-        from simulator.fuzz.guided import fuzz_guided
+        from simulator.fuzz.parser.guided import fuzz_guided
 
         report = fuzz_guided(options)
     else:
@@ -181,8 +181,8 @@ def peer(
     Wrong is: it hangs, it crashes, it says what it may not, it serves others no more. It may always close a
     connection. Messages are sent to the queues, so take a peer whose messages nobody needs.
     """
-    from simulator.fuzz import campaign as fuzzing
-    from simulator.fuzz import peer as peers
+    from simulator.fuzz.peer import campaign as fuzzing
+    from simulator.fuzz.peer import peer as peers
 
     seed = secrets.randbelow(1_000_000) if seed is None else seed
     plan = fuzzing.Plan(seed, seconds_of(minutes, seconds), cases, parallel, folder=out)
@@ -240,8 +240,9 @@ def repeat(
     as_json: JsonOption = False,
 ) -> int:
     """Do once more what led to a finding. Status 1 if it shows again."""
-    from simulator.fuzz import findings, peer
-    from simulator.fuzz import parser as fuzzing
+    from simulator.fuzz import findings
+    from simulator.fuzz.parser import parser as fuzzing
+    from simulator.fuzz.peer import peer
 
     finding = findings.load(file)
     if finding.how.get("fuzz") == peer.FUZZ:
@@ -283,7 +284,7 @@ def progress(what: str, seconds: float, *, quiet: bool) -> Iterator[Callable[[fl
     """A bar on the terminal that is told the seconds gone and the findings so far; nothing in a pipe."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from simulator.screen import wide_console
+    from simulator.base.screen import wide_console
 
     console = wide_console(stderr=True)
     columns = (

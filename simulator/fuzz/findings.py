@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
 
 LONGEST_SLUG: Final = 48
 

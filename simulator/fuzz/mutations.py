@@ -15,12 +15,12 @@ from functools import lru_cache
 from itertools import chain, combinations
 from typing import Any, Final, NamedTuple
 
-from mqproto.errors import WireFormatError
+from mqproto.base.errors import WireFormatError
 from mqproto.wire import BaseHeader, SeenField, decode_ping, inspect_packet
-from mqproto.wire.base import SIGNATURE, base_header
-from mqproto.wire.layout import PacketStream
-from mqproto.wire.ping import ping_packet
-from mqproto.wire.session import session_header
+from mqproto.wire.layouts.base import SIGNATURE, base_header
+from mqproto.wire.layouts.ping import ping_packet
+from mqproto.wire.layouts.session import session_header
+from mqproto.wire.schema.layout import PacketStream
 from simulator.fuzz.roles import Role, role_of
 
 _SIZE_AT: Final = base_header.offset_of("packet_size")

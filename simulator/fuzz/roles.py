@@ -11,12 +11,12 @@ from typing import Any, Final, NamedTuple
 from construct import Const, Rebuild, Subconstruct
 
 from mqproto.wire.generator.source import BinExpr, FuncPath
-from mqproto.wire.layout import Layout, Must, bare
+from mqproto.wire.layouts.ping import ping_packet
+from mqproto.wire.layouts.session import session_header
 from mqproto.wire.packets import INTERNAL_PACKETS, user_message_packet
-from mqproto.wire.parts import OneOf, When
-from mqproto.wire.ping import ping_packet
-from mqproto.wire.record import Bit, Bits, Record
-from mqproto.wire.session import session_header
+from mqproto.wire.schema.layout import Layout, Must, bare
+from mqproto.wire.schema.parts import OneOf, When
+from mqproto.wire.schema.record import Bit, Bits, Record
 
 
 class NamedBits(NamedTuple):

@@ -1,7 +1,7 @@
 """One process is one queue manager: sockets and a disk around the core.
 
 `Transports` and `Service` feed the core what neighbours and clients say. `Node.pump` takes what it decides, a batch
-at a time, and has it carried out by mqproto/carry.py, whose hands the node is.
+at a time, and has it carried out by mqproto/manager/carry.py, whose hands the node is.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from typing import Final, TextIO
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from mqproto.carry import carry_out
-from mqproto.effects import (
+from mqproto.base.errors import MqprotoError
+from mqproto.manager.carry import carry_out
+from mqproto.manager.queuemanager import QueueManager
+from mqproto.turn.effects import (
     Batch,
     CloseTransport,
     Delivery,
@@ -33,23 +35,20 @@ from mqproto.effects import (
     SendPing,
     Writes,
 )
-from mqproto.errors import MqprotoError
-from mqproto.queuemanager import QueueManager
 from mqproto.wire.guid import guid_text
-from simulator import places
-from simulator.clock import Clock
-from simulator.collector import seldom_collected
-from simulator.connection import read_buffer
-from simulator.directory import Directory
-from simulator.log import node_log
+from simulator.base.collector import seldom_collected
+from simulator.base.log import node_log
+from simulator.base.storeerrors import StoreError
+from simulator.base.tap import Recording
+from simulator.node.clock import Clock
+from simulator.node.connection import read_buffer
 from simulator.node.pings import Pings
 from simulator.node.service import Service
 from simulator.node.transport import BACKLOG, Transports, listen
 from simulator.node.turns import Turns
 from simulator.storage import Store
-from simulator.storeerrors import StoreError
-from simulator.tap import Recording
-from simulator.topology import Topology
+from simulator.topology import Topology, places
+from simulator.topology.directory import Directory
 
 DESCRIPTORS: Final = 4_096
 """How many files and sockets a node's process may have open, if the system lets it."""

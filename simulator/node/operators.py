@@ -9,17 +9,17 @@ from typing import Final
 
 import trio
 
-from mqproto.effects import POSITION_BITS, QueueKind, ReadBy, ReadPage, message_key
-from mqproto.errors import FormatNameError, UsageError
-from mqproto.queuemanager import QueueManager
-from mqproto.status import NodeStatus
-from mqproto.whereabouts import Found, MessageStatus, Whereabouts, describe_message
+from mqproto.base.errors import FormatNameError, UsageError
+from mqproto.manager.queuemanager import QueueManager
+from mqproto.manager.status import NodeStatus
+from mqproto.manager.whereabouts import Found, MessageStatus, Whereabouts, describe_message
+from mqproto.turn.effects import POSITION_BITS, QueueKind, ReadBy, ReadPage, message_key
 from mqproto.wire import Guid, guid_text
-from simulator.clock import Clock
-from simulator.control import Explanation
-from simulator.directory import Directory, known_as
-from simulator.received import MessageId, received
+from simulator.node.clock import Clock
+from simulator.node.control import Explanation
+from simulator.node.received import MessageId, received
 from simulator.storage import Store
+from simulator.topology.directory import Directory, known_as
 
 ALL: Final = 2**40
 """More messages than a queue manager has in memory."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from mqproto.effects import OutcomeRow
-from mqproto.errors import UsageError
-from mqproto.operations import Answer, Performer
-from mqproto.queuemanager import QueueManager
-from simulator.control import PROFILE, InDoubt
+from mqproto.base.errors import UsageError
+from mqproto.edge.operations import Answer, Performer
+from mqproto.manager.queuemanager import QueueManager
+from mqproto.turn.effects import OutcomeRow
+from simulator.node.control import PROFILE, InDoubt
 
 KEPT_S: Final = 600
 """How long a node waits for an invoker whose connection broke."""

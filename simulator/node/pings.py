@@ -14,15 +14,15 @@ from typing import Final
 
 import trio
 
-from mqproto.effects import SendPing
-from mqproto.ping import PING_RESPONSE_MS
-from mqproto.queuemanager import QueueManager
+from mqproto.manager.queuemanager import QueueManager
+from mqproto.neighbours.ping import PING_RESPONSE_MS
 from mqproto.routing import PING_PORT
-from mqproto.wire.ping import ping_packet
-from simulator.clock import Clock
+from mqproto.turn.effects import SendPing
+from mqproto.wire.layouts.ping import ping_packet
+from simulator.base.tap import Recording
+from simulator.node.clock import Clock
 from simulator.node.transport import dial, refusal
 from simulator.node.turns import Turns
-from simulator.tap import Recording
 
 READ_BYTES: Final = ping_packet.sizeof() + 1
 """One byte more than a Ping has, so that a longer datagram is seen to be one."""

@@ -16,21 +16,21 @@ from typing import Final
 
 import trio
 
-from mqproto.applications import Draft, copies
-from mqproto.destinations import Destination
-from mqproto.effects import Delivery, OutcomeRow, Received
-from mqproto.errors import FormatNameError, UsageError
-from mqproto.queuemanager import QueueManager
-from simulator import control
-from simulator.clock import Clock
-from simulator.connection import Connection
-from simulator.control import ControlError, Frame, FrameBuffer, Operation, Settlement
-from simulator.directory import Directory
+from mqproto.base.errors import FormatNameError, UsageError
+from mqproto.manager.queuemanager import QueueManager
+from mqproto.messages.destinations import Destination
+from mqproto.messages.drafts import Draft, copies
+from mqproto.turn.effects import Delivery, OutcomeRow, Received
+from simulator.node import control
+from simulator.node.clock import Clock
+from simulator.node.connection import Connection
+from simulator.node.control import ControlError, Frame, FrameBuffer, Operation, Settlement
 from simulator.node.operators import Operators
 from simulator.node.performers import IDENTITY_BYTES, Performers
 from simulator.node.transport import accept
 from simulator.node.turns import Turns
 from simulator.storage import Store
+from simulator.topology.directory import Directory
 
 CLIENT_LIMIT: Final = 256
 """Connections at once; more wait in the kernel's backlog."""

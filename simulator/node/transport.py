@@ -11,13 +11,13 @@ from typing import Any, Final
 
 import trio
 
-from mqproto.effects import CloseTransport, OpenTransport, SendBytes
-from mqproto.errors import UsageError
-from mqproto.queuemanager import QueueManager
-from simulator.clock import Clock
-from simulator.connection import READ_BYTES, Connection, end_of
+from mqproto.base.errors import UsageError
+from mqproto.manager.queuemanager import QueueManager
+from mqproto.turn.effects import CloseTransport, OpenTransport, SendBytes
+from simulator.base.tap import Recording, Tap
+from simulator.node.clock import Clock
+from simulator.node.connection import READ_BYTES, Connection, end_of
 from simulator.node.turns import Turns
-from simulator.tap import Recording, Tap
 
 CONNECT_TIMEOUT_S: Final = 10.0
 BACKLOG: Final = 128

@@ -8,10 +8,10 @@ import sys
 
 import trio
 
-from captures.tcp import Endpoint
-from mqproto.errors import UsageError
+from captures.net.tcp import Endpoint
+from mqproto.base.errors import UsageError
+from simulator.command.probe import target
 from simulator.node.transport import BACKLOG
-from simulator.probe import target
 
 
 async def allowed(text: str, *, allow_remote: bool) -> list[tuple[str, int]]:

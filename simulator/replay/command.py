@@ -11,12 +11,12 @@ from pathlib import Path
 
 import trio
 
-from captures.conversation import Side
-from captures.frame import CaptureError
+from captures.files.frame import CaptureError
+from captures.net.conversation import Side
+from captures.net.tcp import Endpoint
 from captures.packets import SeenPacket, read_packets
 from captures.script import Script, choose, read_script, survey
-from captures.tcp import Endpoint
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
 from mqproto.wire import Guid, guid_text
 from simulator.replay.addresses import allowed, is_loopback, listening_at
 from simulator.replay.identity import CAPTURED, named, new_guid, newest_sequence, sources

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from captures.script import Script
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
 from mqproto.wire import Guid, TxSequenceId, guid_from_text
 
 CAPTURED: Final = "captured"

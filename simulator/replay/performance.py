@@ -13,10 +13,10 @@ from typing import Final
 
 from captures.answers import Answers
 from captures.script import Script
-from mqproto.configuration import Settings
-from mqproto.moment import Moment
+from mqproto.base.configuration import Settings
+from mqproto.base.moment import Moment
+from mqproto.base.timers import Timers
 from mqproto.session import InFlight
-from mqproto.timers import Timers
 from mqproto.transfer.incoming import IncomingSequence
 from mqproto.wire import Guid, UserMessage, encode_packet
 from mqproto.wire.glance import is_recoverable

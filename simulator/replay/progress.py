@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
 
 from captures.answers import Answers
-from simulator.screen import wide_console
+from simulator.base.screen import wide_console
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeAlias
 
 from captures.answers import Identity, Place
 from captures.script import Script
-from mqproto.errors import FormatNameError, UsageError
+from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.formatname import (
     DirectName,
     MultipleElementName,

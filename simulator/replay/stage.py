@@ -13,9 +13,9 @@ from typing import Final
 
 import trio
 
-from captures.tcp import Endpoint
-from mqproto.configuration import Settings
-from mqproto.errors import MqprotoError, WireFormatError
+from captures.net.tcp import Endpoint
+from mqproto.base.configuration import Settings
+from mqproto.base.errors import MqprotoError, WireFormatError
 from mqproto.wire import NULL_GUID, EstablishConnection, Guid, PacketBuffer, decode_packet
 from simulator.node.transport import accept, dial, refusal
 from simulator.replay.identity import new_guid

@@ -7,11 +7,11 @@ from typing import Final
 
 import trio
 
-from mqproto.configuration import Settings
+from mqproto.base.configuration import Settings
+from mqproto.base.timers import Timers
 from mqproto.session import Session
-from mqproto.timers import Timers
 from mqproto.wire import Guid
-from simulator.clock import Clock
+from simulator.node.clock import Clock
 from simulator.replay.performance import Performance
 
 READ_BYTES: Final = 64 * 1024

@@ -13,7 +13,7 @@ import trio
 
 from captures.answers import Answers, Witness
 from captures.script import Scene, Script, Step
-from mqproto.errors import WireFormatError
+from mqproto.base.errors import WireFormatError
 from mqproto.wire import (
     ConnectionParameters,
     EstablishConnection,

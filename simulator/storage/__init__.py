@@ -1,8 +1,8 @@
 """A node's disk. What was committed is on it, with one flush for each commit, whatever kills the process or the power.
 
 Read store.py first, which joins the two parts: a log of the last transactions (segments.py its files, records.py what
-stands in them, recent.py what they say), and SQLite tables for what has lasted longer (base.py, simulator/tables.py).
-recovery.py brings a log to the tables that a crash has left.
+stands in them, recent.py what they say), and SQLite tables for what has lasted longer (base.py,
+simulator/storage/tables.py). recovery.py brings a log to the tables that a crash has left.
 
     sqlite3 a.sqlite "select * from waiting"
 

@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from mqproto.effects import (
+from mqproto.turn.effects import (
     POSITION_BITS,
     IdentifierRow,
     MessageRow,
@@ -21,11 +21,11 @@ from mqproto.effects import (
     QueueRow,
 )
 from mqproto.wire.guid import Guid, guid_text
+from simulator.base.storeerrors import ADVICE, StoreError
 from simulator.storage.files import Files
 from simulator.storage.pages import Row
 from simulator.storage.recent import Recent, RecentStates, Size, runs
-from simulator.storeerrors import ADVICE, StoreError
-from simulator.tables import (
+from simulator.storage.tables import (
     APPLICATION_ID,
     INSERT_MESSAGE,
     LAYOUT,

@@ -6,7 +6,7 @@ import heapq
 from contextlib import closing
 from dataclasses import replace
 
-from mqproto.effects import (
+from mqproto.turn.effects import (
     POSITION_BITS,
     MessageRow,
     QueueKind,
@@ -19,7 +19,7 @@ from mqproto.effects import (
 from simulator.storage.base import Tables
 from simulator.storage.pages import Row, fitting
 from simulator.storage.recent import Recent, Size, in_order, joined
-from simulator.tables import keys_of
+from simulator.storage.tables import keys_of
 
 
 class Contents:

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final, Protocol
 
-from simulator.storeerrors import StoreError, primary_code
+from simulator.base.storeerrors import StoreError, primary_code
 
 FULL_FLUSH: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
 """macOS flushes to the disk itself only if asked in so many words."""

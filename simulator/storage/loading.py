@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from mqproto.effects import (
+from mqproto.turn.effects import (
     IdentifierRow,
     IncomingRow,
     OutcomeRow,
@@ -16,7 +16,7 @@ from mqproto.effects import (
     StoredQueue,
     StoredState,
 )
-from simulator.tables import LAST_POSITION, keys_of
+from simulator.storage.tables import LAST_POSITION, keys_of
 
 
 def load(db: sqlite3.Connection, remove_duplicate_size: int) -> StoredState:

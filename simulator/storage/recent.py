@@ -13,7 +13,7 @@ from itertools import islice
 from operator import lt
 from typing import Final
 
-from mqproto.effects import (
+from mqproto.turn.effects import (
     POSITION_BITS,
     IdentifierRow,
     IncomingRow,

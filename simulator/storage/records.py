@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from mqproto.effects import (
+from mqproto.turn.effects import (
     IdentifierRow,
     IncomingRow,
     MessageRow,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from mqproto.wire.guid import Guid
+from simulator.base.storeerrors import StoreError
 from simulator.storage.base import Mark, Tables
 from simulator.storage.files import Files
 from simulator.storage.recent import Recent, Size
 from simulator.storage.segments import FoundSegment, SegmentName, damaged, segment_path, segments_of
-from simulator.storeerrors import StoreError
 
 
 def recover(files: Files, tables: Tables, path: Path, node: Guid, remove_duplicate_size: int) -> Mark:

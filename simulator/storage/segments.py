@@ -21,11 +21,11 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple, Self
 
-from mqproto.effects import Writes
+from mqproto.turn.effects import Writes
 from mqproto.wire.guid import Guid, guid_text
+from simulator.base.storeerrors import ADVICE, StoreError
 from simulator.storage.files import Files, LogFile
 from simulator.storage.records import decoded, encoded
-from simulator.storeerrors import ADVICE, StoreError
 
 MAGIC: Final = b"mqprolog"
 VERSION: Final = 1

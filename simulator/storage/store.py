@@ -15,8 +15,8 @@ from threading import Lock
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from mqproto.configuration import Settings
-from mqproto.effects import (
+from mqproto.base.configuration import Settings
+from mqproto.turn.effects import (
     MessageRow,
     QueueKind,
     ReadExpired,
@@ -25,6 +25,7 @@ from mqproto.effects import (
     Writes,
 )
 from mqproto.wire.guid import Guid
+from simulator.base.storeerrors import POSTPONED_AFTER, StoreError, explained, primary_code, sound
 from simulator.storage.base import BUSY_RUNNING_MS, Mark, Tables, messages_of
 from simulator.storage.contents import Contents
 from simulator.storage.files import SYSTEM_FILES, Files
@@ -32,8 +33,7 @@ from simulator.storage.loading import load
 from simulator.storage.recent import Recent
 from simulator.storage.recovery import recover
 from simulator.storage.segments import Segment
-from simulator.storeerrors import POSTPONED_AFTER, StoreError, explained, primary_code, sound
-from simulator.tables import LAST_POSITION
+from simulator.storage.tables import LAST_POSITION
 
 
 class Limits(NamedTuple):

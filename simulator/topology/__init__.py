@@ -2,7 +2,7 @@
 
 nodes.py and model.py have the records and what they can be asked, routes.py the next hops by links, sites.py those by
 sites and link costs, resolve.py what a typed name means, file.py how it is all written in TOML. The shipped files lie
-in simulator/topologies; read three-node.toml first.
+in simulator/topology/shipped; read three-node.toml first.
 """
 
 from simulator.topology.errors import TopologyError

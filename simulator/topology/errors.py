@@ -6,7 +6,7 @@ from collections.abc import Collection, Hashable, Iterable
 from difflib import get_close_matches
 from typing import TypeVar
 
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
 
 Key = TypeVar("Key", bound=Hashable)
 

@@ -27,7 +27,7 @@ cost = 3                                        # 1 to 999999, by default 1
 site = "north"                                  # or several: ["north", "south"]
 routing_server = true                           # out_routing_servers, in_routing_servers = ["c"] may be given
 
-[settings]                                      # the fields of mqproto.configuration.Settings, for all nodes
+[settings]                                      # the fields of mqproto.base.configuration.Settings, for all nodes
 order_ack_timeout_ms = 50
 
 [node.sender.settings]                          # and for one
@@ -56,8 +56,8 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from mqproto.configuration import Settings
-from mqproto.errors import UsageError
+from mqproto.base.configuration import Settings
+from mqproto.base.errors import UsageError
 from mqproto.routing import PING_PORT, RoutingLink, Site
 from mqproto.wire.guid import Guid, guid_from_text
 from simulator.topology.errors import TopologyError, nearest
@@ -127,7 +127,7 @@ class _Fault(msgspec.Struct):
 
 def shipped() -> list[str]:
     """The names of the topologies that come with mqproto."""
-    folder = resources.files("simulator") / "topologies"
+    folder = resources.files("simulator.topology") / "shipped"
     return sorted(
         entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml")
     )
@@ -153,7 +153,7 @@ def load(name_or_path: str | Path) -> Topology:
             f"no topology is called {name!r}; {nearest(name, shipped())}; a file of your own ends in .toml"
         )
     file = f"{name}.toml"
-    return parse((resources.files("simulator") / "topologies" / file).read_text("utf-8"), file)
+    return parse((resources.files("simulator.topology") / "shipped" / file).read_text("utf-8"), file)
 
 
 def parse(text: str, file: str) -> Topology:

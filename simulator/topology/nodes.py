@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from mqproto.configuration import Settings
-from mqproto.errors import FormatNameError
+from mqproto.base.configuration import Settings
+from mqproto.base.errors import FormatNameError
 from mqproto.formatname import PrivateName, PublicName, Scope
 from mqproto.formatname.path import LocalName
 from mqproto.routing import PING_PORT

@@ -7,7 +7,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from mqproto.errors import FormatNameError
+from mqproto.base.errors import FormatNameError
 from mqproto.formatname import (
     DirectName,
     FormatName,

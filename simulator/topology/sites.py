@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
 from mqproto.routing import Enterprise, Machine, Router, RoutingLink, Site
 from simulator.topology.errors import TopologyError
 from simulator.topology.nodes import Node

@@ -11,9 +11,9 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from captures.tcp import MAX_SEGMENT_BYTES
-from mqproto.errors import UsageError
-from simulator.screen import plain_table, wide_console
+from captures.net.tcp import MAX_SEGMENT_BYTES
+from mqproto.base.errors import UsageError
+from simulator.base.screen import plain_table, wide_console
 from simulator.world.campaign import run_seeds
 from simulator.world.draw import draw
 from simulator.world.plants import planted

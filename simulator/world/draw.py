@@ -12,8 +12,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
-from mqproto.applications import HEADROOM_BYTES, PACKET_LIMIT_BYTES
-from simulator.randomness import chance
+from mqproto.messages.drafts import HEADROOM_BYTES, PACKET_LIMIT_BYTES
+from simulator.base.randomness import chance
 from simulator.world.faults import DETOUR_MS, FAULTS
 from simulator.world.scenario import Burst, Consumer, Fault, Link, Scenario
 from simulator.world.ways import steps_between

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from mqproto.localqueue import SystemQueue
+from mqproto.queues.localqueue import SystemQueue
 from simulator.world.rogues import deaf, forged_ack, hostile, hostile_ping, impatient, lossy, stranger
 from simulator.world.scenario import Fault
 from simulator.world.traffic import ORDERS

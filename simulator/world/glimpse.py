@@ -5,17 +5,17 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from mqproto.wire.base import BaseHeader, base_header
 from mqproto.wire.glance import place_in_sequence as place_of
-from mqproto.wire.internal import (
+from mqproto.wire.layouts.base import BaseHeader, base_header
+from mqproto.wire.layouts.internal import (
     CONNECTION_PARAMETERS,
     SESSION_ACK,
     InternalHeader,
     connection_parameters_packet,
     internal_header,
 )
-from mqproto.wire.session import session_header
-from mqproto.wire.user import UserHeader, user_header
+from mqproto.wire.layouts.session import session_header
+from mqproto.wire.layouts.user import UserHeader, user_header
 
 _head = struct.Struct(base_header.struct_format("flags", "packet_size"))
 _session = struct.Struct(

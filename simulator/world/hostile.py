@@ -30,10 +30,10 @@ from mqproto.wire import (
     session_ack,
     user_message,
 )
-from mqproto.wire.base import BaseHeader
-from mqproto.wire.internal import InternalHeader
-from mqproto.wire.ping import Ping
-from mqproto.wire.user import UserHeader
+from mqproto.wire.layouts.base import BaseHeader
+from mqproto.wire.layouts.internal import InternalHeader
+from mqproto.wire.layouts.ping import Ping
+from mqproto.wire.layouts.user import UserHeader
 
 WRAPS_DOUBLED: Final = 0x8000_0004
 WRAPS_ALIGNED: Final = 0xFFFF_FFFD

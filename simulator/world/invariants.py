@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
-from mqproto.effects import Note, QueueKind, StoredState, Writes
-from mqproto.localqueue import JOURNAL_SUFFIX, SystemQueue
-from mqproto.queuemanager import QueueManager
+from mqproto.manager.queuemanager import QueueManager
+from mqproto.queues.localqueue import JOURNAL_SUFFIX, SystemQueue
 from mqproto.session.data import ahead
+from mqproto.turn.effects import Note, QueueKind, StoredState, Writes
 from mqproto.wire import MessageClass, OrderAckBody
 from mqproto.wire.glance import receive_deadline_s
 from simulator.world.glimpse import Glimpse, SessionGlimpse

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from mqproto.effects import POSITION_BITS, Delivery, MessageRow, Note, QueueKind, QueueRow, Writes
-from mqproto.localqueue import SystemQueue
-from mqproto.waypoints import Waypoint
+from mqproto.queues.localqueue import SystemQueue
+from mqproto.turn.effects import POSITION_BITS, Delivery, MessageRow, Note, QueueKind, QueueRow, Writes
+from mqproto.turn.waypoints import Waypoint
 from mqproto.wire import FinalAckBody, OrderAckBody, acknowledgment_in, decode_message
 from mqproto.wire.glance import acknowledges
 from mqproto.wire.guid import guid_from_text

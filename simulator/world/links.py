@@ -10,9 +10,9 @@ import random
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from captures.conversation import Side
-from mqproto.effects import SendPing
-from simulator.randomness import chance
+from captures.net.conversation import Side
+from mqproto.turn.effects import SendPing
+from simulator.base.randomness import chance
 from simulator.world.agenda import Agenda
 from simulator.world.glimpse import Glimpse
 from simulator.world.scenario import Link

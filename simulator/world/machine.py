@@ -1,4 +1,4 @@
-"""A simulated node: a core, the store that nodes have over simulated files, and the one loop of mqproto/carry.py.
+"""A simulated node: a core, the store that nodes have over simulated files, and their one loop.
 
 What arrives while a commit is being flushed waits until it is done, as it does in a process that has one thread; and
 what the node does after the commit is done when the flush is. A crash may fall anywhere; the files outlive it, and so
@@ -14,10 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mqproto.applications import Draft, copies
-from mqproto.carry import carry_out
-from mqproto.configuration import Settings
-from mqproto.effects import (
+from mqproto.base.configuration import Settings
+from mqproto.base.errors import UsageError
+from mqproto.base.moment import Moment
+from mqproto.manager.carry import carry_out
+from mqproto.manager.queuemanager import QueueManager
+from mqproto.messages.drafts import Draft, copies
+from mqproto.queues.localqueue import QueueDeclaration
+from mqproto.turn.effects import (
     Batch,
     CloseTransport,
     Delivery,
@@ -29,15 +33,11 @@ from mqproto.effects import (
     SendPing,
     Writes,
 )
-from mqproto.errors import UsageError
-from mqproto.localqueue import QueueDeclaration
-from mqproto.moment import Moment
-from mqproto.queuemanager import QueueManager
-from simulator.disk import Disk
-from simulator.randomness import chance
+from simulator.base.randomness import chance
+from simulator.base.storeerrors import StoreError
 from simulator.storage import Store
+from simulator.storage.disk import Disk
 from simulator.storage.pages import Row
-from simulator.storeerrors import StoreError
 from simulator.world import invariants
 from simulator.world.agenda import Agenda
 from simulator.world.consumers import Application

@@ -11,26 +11,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mqproto import arrivals
-from mqproto.arrivals import Arrivals
-from mqproto.effects import QueueKind
-from mqproto.errors import UsageError
-from mqproto.identifiers import MessageIdHistory
-from mqproto.localqueue import LocalQueue, SystemQueue
-from mqproto.neighbours import Neighbours
-from mqproto.outbound import Outbound
-from mqproto.outcomes import Outcomes
-from mqproto.pending import PendingWrites
-from mqproto.queues import QueueWindow
+from mqproto.base.errors import UsageError
+from mqproto.manager import arrivals
+from mqproto.manager.arrivals import Arrivals
+from mqproto.manager.identifiers import MessageIdHistory
+from mqproto.manager.outbound import Outbound
+from mqproto.manager.outcomes import Outcomes
+from mqproto.neighbours.neighbours import Neighbours
+from mqproto.queues.lanes import QueueWindow
+from mqproto.queues.localqueue import LocalQueue, SystemQueue
 from mqproto.session import Session
 from mqproto.transfer import incoming
 from mqproto.transfer.acknowledgments import make_final_ack
 from mqproto.transfer.incoming import IncomingSequence, Verdict
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
+from mqproto.turn.effects import QueueKind
+from mqproto.turn.pending import PendingWrites
 from mqproto.wire import MessageClass
 from mqproto.wire.glance import TRANSACTIONAL, Head, reach_deadline_s
-from simulator import disk
+from simulator.storage import disk
 from simulator.storage.pages import Row
 
 Wrap = Callable[[Any], Any]

@@ -9,9 +9,9 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from mqproto.endings import ReplyTo
 from mqproto.transfer.acknowledgments import ORDER_QUEUE
 from mqproto.transfer.sequence import OutgoingSequence
+from mqproto.turn.endings import ReplyTo
 from mqproto.wire import (
     FinalAckBody,
     Guid,

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from mqproto.configuration import Settings
-from mqproto.errors import UsageError
+from mqproto.base.configuration import Settings
+from mqproto.base.errors import UsageError
 from mqproto.wire.guid import Guid
 from simulator.storage import LIMITS, Limits
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from captures.conversation import Segments, Side
-from captures.tcp import ACK, FIN, MAX_SEGMENT_BYTES, RST, SYN, Endpoint
-from captures.udp import encode_datagram
+from captures.net.conversation import Segments, Side
+from captures.net.tcp import ACK, FIN, MAX_SEGMENT_BYTES, RST, SYN, Endpoint
+from captures.net.udp import encode_datagram
 from mqproto.routing import PING_PORT
-from simulator.recorder import SEQUENCE_STEP, Recorder
+from simulator.base.recorder import SEQUENCE_STEP, Recorder
 from simulator.topology.nodes import DEFAULT_PORT
 from simulator.world.scenario import START_UTC_S
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final
 
-from mqproto.applications import ACKNOWLEDGE_ARRIVAL, ACKNOWLEDGE_RECEIPT, REPORT_NO_ARRIVAL
-from mqproto.destinations import Destination
-from mqproto.localqueue import QueueDeclaration
+from mqproto.messages.destinations import Destination
+from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL, ACKNOWLEDGE_RECEIPT, REPORT_NO_ARRIVAL
+from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.wire import MessageClass, guid_text
 from mqproto.wire.guid import Guid
 from simulator.world.scenario import Burst, guid_of

@@ -11,8 +11,8 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO, Final
 
-from captures.tcp import MAX_SEGMENT_BYTES
-from mqproto.localqueue import QueueDeclaration
+from captures.net.tcp import MAX_SEGMENT_BYTES
+from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.routing import NextHop, Routes
 from mqproto.wire import MessageClass
 from simulator.world import invariants

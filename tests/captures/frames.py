@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 
-from captures.frame import Frame
-from captures.ip import IpReader
-from captures.links import ip_start
-from captures.tcp import PROTOCOL_TCP, Segment, decode_segment
+from captures.files.frame import Frame
+from captures.net.ip import IpReader
+from captures.net.links import ip_start
+from captures.net.tcp import PROTOCOL_TCP, Segment, decode_segment
 
 
 def segment_in(frame: Frame, reader: IpReader) -> Segment | None:

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.conversation import Side, TcpConversation
-from captures.frame import CaptureError, Frame, Interface
-from captures.ip import DONT_FRAGMENT
+from captures.files.frame import CaptureError, Frame, Interface
+from captures.files.pcap import PcapWriter, read_frames
+from captures.net.conversation import Side, TcpConversation
+from captures.net.ip import DONT_FRAGMENT
+from captures.net.tcp import ACK, Endpoint, Segment, encode_frame
 from captures.packets import PacketReader, SeenPacket, read_packets
-from captures.pcap import PcapWriter, read_frames
-from captures.tcp import ACK, Endpoint, Segment, encode_frame
 from mqproto.testing import packets as packets_of_any_kind
 from mqproto.wire import Ping, UserMessage, encode_packet, encode_ping
 

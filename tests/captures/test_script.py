@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from captures import script as module
-from captures.conversation import Side
-from captures.frame import Frame
+from captures.files.frame import Frame
+from captures.files.pcap import read_capture
+from captures.net.conversation import Side
+from captures.net.tcp import Endpoint
 from captures.packets import PacketReader, SeenPacket
-from captures.pcap import read_capture
 from captures.script import Script, choose, read_script, survey
-from captures.tcp import Endpoint
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
 from mqproto.wire import NULL_GUID, MessageClass, Ping, encode_packet, encode_ping
 from mqproto.wire.codec import properties_offset
 from tests.conversations import (

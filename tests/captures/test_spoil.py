@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.conversation import Side, TcpConversation
-from captures.frame import Frame, Interface
+from captures.files.frame import Frame, Interface
+from captures.files.pcap import read_capture
+from captures.files.pcapng import PcapngWriter
+from captures.net.conversation import Side, TcpConversation
+from captures.net.tcp import Endpoint
 from captures.packets import read_packets
-from captures.pcap import read_capture
-from captures.pcapng import PcapngWriter
 from captures.spoil import HEADERS, delayed, lost, main, repeated, shortened
-from captures.tcp import Endpoint
 from mqproto.wire import encode_packet
 from tests.captures.whole import streams
 from tests.examples import a_user_message

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 
-from captures.direction import Arrival, Chunk, Stream
-from captures.frame import Frame
-from captures.ip import IpReader
-from captures.pcap import read_capture
-from captures.streams import Reassembler
+from captures.files.frame import Frame
+from captures.files.pcap import read_capture
+from captures.net.direction import Arrival, Chunk, Stream
+from captures.net.ip import IpReader
+from captures.net.streams import Reassembler
 from tests.captures.frames import segment_in
 
 

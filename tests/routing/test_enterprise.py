@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
 from mqproto.routing import LINK_COSTS, Enterprise, Machine, RoutingLink, Site
 
 SERVER = Machine(identifier="server", sites=("north",), routing_server=True)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqproto.base.timers import Timer
 from mqproto.session import Session, SessionState
 from mqproto.session.acknowledgment import FLAG_COUNT, take_session_header
 from mqproto.session.data import ahead
 from mqproto.session.session import UNSAVED_LIMIT
-from mqproto.timers import Timer
 from mqproto.wire import Packet, SessionAck, SessionHeader, UserMessage, decode_packet
 from tests.sessions import (
     EXPRESS,

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.configuration import Settings
-from mqproto.moment import Moment
+from mqproto.base.configuration import Settings
+from mqproto.base.moment import Moment
+from mqproto.base.timers import Timer
 from mqproto.session import Session, SessionState
-from mqproto.timers import Timer
 from mqproto.wire import NULL_GUID, ConnectionParameters, EstablishConnection, Guid
-from mqproto.wire.internal import connection_parameters, establish_connection
+from mqproto.wire.layouts.internal import connection_parameters, establish_connection
 from tests.sessions import NOW, OTHER, SETTINGS, THEM, US, a_session, later, receive, sent
 
 INITIALIZATION_MS = SETTINGS.session_initialization_timeout_ms

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.configuration import Settings
+from mqproto.base.configuration import Settings
+from mqproto.base.timers import Timer
 from mqproto.session import SessionState
 from mqproto.session.session import RECEIVE
-from mqproto.timers import Timer
 from mqproto.wire import (
     ConnectionParameters,
     EstablishConnection,

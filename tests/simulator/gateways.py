@@ -17,15 +17,15 @@ import httpx
 import trio
 
 from simulator.client import ReceivedMessage, connect
-from simulator.gateway.run import Options, run_gateway
-from simulator.httpserver import Limits
-from simulator.places import Place
+from simulator.edges.gateway.run import Options, run_gateway
+from simulator.edges.httpserver import Limits
 from simulator.topology import Topology
+from simulator.topology.places import Place
 from tests.simulator.running import Log
 
 SERVE = """
 import pickle, sys, trio
-from simulator.gateway.run import serve
+from simulator.edges.gateway.run import serve
 trio.run(serve, pickle.load(sys.stdin.buffer))
 """
 

@@ -17,7 +17,7 @@ from typing import Final
 
 import pytest
 
-from mqproto.effects import (
+from mqproto.turn.effects import (
     FinalAckKept,
     IdentifierRow,
     IncomingRow,
@@ -29,7 +29,7 @@ from mqproto.effects import (
     message_key,
 )
 from mqproto.wire.guid import Guid
-from simulator.randomness import chance
+from simulator.base.randomness import chance
 from simulator.storage import Limits, Store
 from simulator.storage.base import Tables
 from simulator.storage.files import SystemFile, SystemFiles

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mqproto.status import IncomingStatus, LocalStatus, OutgoingStatus
-from mqproto.whereabouts import MessageStatus, Spot
+from mqproto.manager.status import IncomingStatus, LocalStatus, OutgoingStatus
+from mqproto.manager.whereabouts import MessageStatus, Spot
 from mqproto.wire import guid_text
 from simulator.topology import load
 

@@ -8,7 +8,7 @@ from hypothesis import Phase, find, given, settings
 from simulator.testing import nearly_valid_topologies, topologies
 from simulator.topology import Topology, TopologyError
 from simulator.topology.file import parse
-from simulator.views import as_toml
+from simulator.topology.views import as_toml
 
 
 @given(topologies())

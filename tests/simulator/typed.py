@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from simulator.cli import run_command
+from simulator.cli.cli import run_command
 from simulator.topology import load
-from simulator.views import as_toml
+from simulator.topology.views import as_toml
 
-COMMAND = [sys.executable, "-m", "simulator.cli"]
+COMMAND = [sys.executable, "-m", "simulator.cli.cli"]
 TIMEOUT_S = 200
 
 

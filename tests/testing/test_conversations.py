@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import Phase, find, given, settings
 
-from mqproto.configuration import Settings
-from mqproto.moment import Moment
+from mqproto.base.configuration import Settings
+from mqproto.base.moment import Moment
+from mqproto.base.timers import Timers
 from mqproto.session import InFlight, Session
 from mqproto.testing import Turn, conversations, nearly_valid_conversations
-from mqproto.timers import Timers
 from mqproto.wire import (
     ConnectionParameters,
     EstablishConnection,

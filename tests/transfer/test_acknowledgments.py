@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from mqproto.configuration import Settings
-from mqproto.endings import ReplyTo
-from mqproto.moment import Moment
-from mqproto.timers import Timers
+from mqproto.base.configuration import Settings
+from mqproto.base.moment import Moment
+from mqproto.base.timers import Timers
 from mqproto.transfer.acknowledgments import ORDER_QUEUE, make_final_ack, make_order_ack, reply_to_sender
 from mqproto.transfer.incoming import IncomingSequence
+from mqproto.turn.endings import ReplyTo
 from mqproto.wire import (
     NULL_GUID,
     FinalAckBody,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.configuration import Settings
-from mqproto.moment import Moment
-from mqproto.timers import Timer, Timers
+from mqproto.base.configuration import Settings
+from mqproto.base.moment import Moment
+from mqproto.base.timers import Timer, Timers
 from mqproto.transfer.incoming import (
     Held,
     IncomingSequence,

@@ -11,10 +11,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from mqproto.effects import QueueKind, QueueRow, Waiting, Writes, message_key
 from mqproto.session import InFlight
+from mqproto.turn.effects import QueueKind, QueueRow, Waiting, Writes, message_key
 from mqproto.wire import INFINITE, TransactionHeader
-from tests.queues import (
+from tests.windows import (
     QUEUE,
     SMALL,
     Carrier,

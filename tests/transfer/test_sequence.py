@@ -7,16 +7,16 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from mqproto.configuration import Settings
-from mqproto.effects import ReadBy, ReadExpired, ReadPage, Waiting, message_key
+from mqproto.base.configuration import Settings
+from mqproto.base.timers import Timer, Timers
 from mqproto.session import InFlight
-from mqproto.timers import Timer, Timers
 from mqproto.transfer import sequence
 from mqproto.transfer.incoming import IncomingSequence, Verdict
 from mqproto.transfer.sequence import CEILING_BLOCK
+from mqproto.turn.effects import ReadBy, ReadExpired, ReadPage, Waiting, message_key
 from mqproto.wire import INFINITE, TxSequenceId
 from tests.pair import guid_of
-from tests.queues import (
+from tests.windows import (
     FINAL,
     NOW,
     QUEUE,

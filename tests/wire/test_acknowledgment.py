@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
 from mqproto.testing import final_acks, order_acks
 from mqproto.wire import (
     NULL_GUID,

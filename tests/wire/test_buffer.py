@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.errors import UsageError, WireFormatError
+from mqproto.base.errors import UsageError, WireFormatError
 from mqproto.testing import chunked, packets
 from mqproto.wire import PacketBuffer, decode_packet, encode_packet, with_session_header
 from tests.examples import EVERY_PACKET, a_session_ack, a_session_header, a_user_message, poked

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.errors import UsageError, WireFormatError
+from mqproto.base.errors import UsageError, WireFormatError
 from mqproto.testing import nearly_valid_packets, packets
 from mqproto.wire import (
     DebugHeader,

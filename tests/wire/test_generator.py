@@ -9,14 +9,14 @@ import pytest
 from construct import Array, Int8ul, Int16ub, Int16ul, Rebuild, Struct, sum_, this
 from hypothesis import given
 
-from mqproto.errors import WireFormatError
+from mqproto.base.errors import WireFormatError
 from mqproto.testing import user_messages
 from mqproto.wire import UserMessage, encode_packet, reference
 from mqproto.wire.codec import build_user_message, read_user_message, transaction_offset
 from mqproto.wire.generator import REFUSALS, builder, finder, reader
-from mqproto.wire.layout import Layout, Must
 from mqproto.wire.packets import user_message_packet
-from mqproto.wire.record import Record
+from mqproto.wire.schema.layout import Layout, Must
+from mqproto.wire.schema.record import Record
 from tests.examples import a_transactional_message, a_user_message
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.errors import WireFormatError
+from mqproto.base.errors import WireFormatError
 from mqproto.testing import nearly_valid_packets, packets
 from mqproto.wire import Packet, UserMessage, decode_packet, encode_packet, inspect_packet
 from tests.examples import (

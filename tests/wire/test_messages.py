@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
 from mqproto.testing import guids
 from mqproto.wire import (
     INFINITE,
@@ -19,8 +19,8 @@ from mqproto.wire import (
     decode_packet,
     encode_packet,
 )
-from mqproto.wire.properties import message_identifier
-from mqproto.wire.user import (
+from mqproto.wire.layouts.properties import message_identifier
+from mqproto.wire.layouts.user import (
     DIRECT,
     NO_QUEUE,
     PRIVATE_ELSEWHERE,

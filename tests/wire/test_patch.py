@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
 from mqproto.testing import session_headers, user_messages
 from mqproto.wire import (
     MessageClass,
@@ -20,7 +20,7 @@ from mqproto.wire import (
     with_session_header,
     without_session_header,
 )
-from mqproto.wire.user import MAXIMUM_HOP_COUNT
+from mqproto.wire.layouts.user import MAXIMUM_HOP_COUNT
 from tests.examples import (
     a_session_ack,
     a_session_header,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mqproto.errors import WireFormatError
+from mqproto.base.errors import WireFormatError
 from mqproto.wire import decode_packet, encode_packet, inspect_packet
 from tests.examples import (
     a_connection_parameters,

@@ -13,14 +13,14 @@ from captures.decode.digest import digest_of
 from captures.decode.row import KEYS, row_of
 from captures.decode.sight import sight_of
 from captures.framing import fault_of
+from captures.net.tcp import Endpoint
 from captures.packets import SeenPacket
 from captures.pipeline.columns.schema import PACKET_SCHEMA, Table
 from captures.pipeline.octets import Mask, Octets, Vector, alike
-from captures.tcp import Endpoint
 from mqproto.wire import UserMessage
 from mqproto.wire.codec import properties_offset
-from mqproto.wire.parts import wide_size
-from mqproto.wire.properties import message_properties_header
+from mqproto.wire.layouts.properties import message_properties_header
+from mqproto.wire.schema.parts import wide_size
 
 AT_A_TIME: Final = 1_024
 """Of so many packets Python has objects at a time: of more, it would have to ask for memory again and again."""

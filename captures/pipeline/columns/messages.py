@@ -46,8 +46,8 @@ from mqproto.wire import (
     guid_text,
 )
 from mqproto.wire.acknowledgment import BODY_SIZE, FinalAckBody, final_ack_body, order_ack_body
-from mqproto.wire.record import Record
-from mqproto.wire.user import DIRECT
+from mqproto.wire.layouts.user import DIRECT
+from mqproto.wire.schema.record import Record
 
 _NULL: Final = np.frombuffer(NULL_GUID, np.uint8)
 _DELIVERIES: Final = ["express", "recoverable", "transactional"]

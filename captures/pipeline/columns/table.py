@@ -18,11 +18,11 @@ from captures.pipeline.columns.schema import Table
 from captures.pipeline.columns.walk import Fields, Walk
 from captures.pipeline.octets import Mask, Octets, Vector
 from mqproto.wire import BaseHeader, ConnectionParameters, EstablishConnection, InternalHeader, SessionAck
-from mqproto.wire.base import INFINITE, base_header
-from mqproto.wire.internal import internal_header
+from mqproto.wire.layouts.base import INFINITE, base_header
+from mqproto.wire.layouts.internal import internal_header
+from mqproto.wire.layouts.session import session_header
 from mqproto.wire.packets import INTERNAL_PACKETS, user_message_packet
-from mqproto.wire.record import Record
-from mqproto.wire.session import session_header
+from mqproto.wire.schema.record import Record
 
 OF_A_PING: Final = -1
 """The connection of a Ping, as SeenPacket has it."""

@@ -17,11 +17,21 @@ import numpy as np
 from construct import Const, GreedyBytes, this
 
 from captures.pipeline.octets import Mask, Octets, Vector, is_terminated, terminated_sizes, windows
-from mqproto.wire import parts
 from mqproto.wire.generator.source import BinExpr, Path, fixed_format, grouped, steps_of
-from mqproto.wire.layout import Layout, Must, bare
-from mqproto.wire.parts import Absent, OneOf, Pad4, Repeated, Single, TerminatedText, Text, When, Window
-from mqproto.wire.record import Record
+from mqproto.wire.schema import parts
+from mqproto.wire.schema.layout import Layout, Must, bare
+from mqproto.wire.schema.parts import (
+    Absent,
+    OneOf,
+    Pad4,
+    Repeated,
+    Single,
+    TerminatedText,
+    Text,
+    When,
+    Window,
+)
+from mqproto.wire.schema.record import Record
 
 NUMBERS: Final = {"B": "<u1", "H": "<u2", "L": "<u4", "I": "<u4"}
 """The codes of `struct` for unsigned numbers in the words of numpy, where L has 8 bytes."""

@@ -16,7 +16,7 @@ from captures.pipeline.report.scanning import batches
 from captures.pipeline.stages.histories import Outcome
 from captures.pipeline.stages.sequence_schema import GAPS
 from captures.pipeline.tables import Tables
-from mqproto.exactlyonce import Verdict
+from mqproto.edge.exactlyonce import Verdict
 from mqproto.wire import MessageClass
 from mqproto.wire.classes import REFUSALS
 

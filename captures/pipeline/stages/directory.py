@@ -15,9 +15,9 @@ import pyarrow as pa
 from captures.decode.connections import Addresses, Connections
 from captures.decode.names import Names
 from captures.decode.sessions import SessionChecker
+from captures.net.tcp import Endpoint
 from captures.pipeline.stages.facts import SESSION_COLUMNS, session_facts
 from captures.pipeline.stages.rows import key_of, values
-from captures.tcp import Endpoint
 from mqproto.wire import Guid
 
 HANDSHAKE_COLUMNS: Final = SESSION_COLUMNS

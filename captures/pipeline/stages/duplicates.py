@@ -1,8 +1,8 @@
 """Each arrival of a message at a queue manager: is it new, a duplicate, or in doubt?
 
-As a consumer decides it in three steps (mqproto/exactlyonce.py), and as [MS-MQQB] 3.1.5.8.1 and 3.1.5.8.6 have a queue
-manager decide it: by a history of identifiers that it may shorten, or by the numbers of a sequence. The history is a
-table, ARRIVALS, that grows from run to run.
+As a consumer decides it in three steps (mqproto/edge/exactlyonce.py), and as [MS-MQQB] 3.1.5.8.1 and 3.1.5.8.6 have a
+queue manager decide it: by a history of identifiers that it may shorten, or by the numbers of a sequence. The history
+is a table, ARRIVALS, that grows from run to run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from captures.pipeline.stages.grouping import (
 from captures.pipeline.stages.rows import Batches, integers, joined, mapped_flags
 from captures.pipeline.stages.schema import INTEGER, PLACE, TEXT
 from captures.pipeline.stages.straight import Straight, clock_offsets_ns
-from mqproto.exactlyonce import Entry, Verdict, judge
+from mqproto.edge.exactlyonce import Entry, Verdict, judge
 
 __all__ = ["ARRIVALS", "COLUMNS", "DUPLICATES", "KEY", "ORDER", "DuplicateStage", "remembered"]
 

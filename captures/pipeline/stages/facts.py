@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from captures.decode.facts import Acknowledgment, Crossing, Hop, NumberedMessage, SessionFacts
 from captures.decode.sight import Kind
+from captures.net.tcp import Endpoint
 from captures.pipeline.stages.rows import identifier_of, key_of, mapped, records, values
-from captures.tcp import Endpoint
 from mqproto.wire import MessageClass, SessionHeader, guid_from_text
-from mqproto.wire.base import INFINITE
+from mqproto.wire.layouts.base import INFINITE
 
 Losses: TypeAlias = dict[tuple[str, int, int, bool], int]
 """By series, connection, interface and whether the client sent it: the first packet of that direction before which the

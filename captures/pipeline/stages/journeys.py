@@ -21,7 +21,7 @@ from captures.pipeline.stages.findings import finding_row
 from captures.pipeline.stages.grouping import Messages
 from captures.pipeline.stages.rows import Batches, batches_of, integers, message_of, values
 from captures.pipeline.stages.schema import ENDINGS, FINDINGS
-from mqproto.wire.base import INFINITE
+from mqproto.wire.layouts.base import INFINITE
 
 SCHEMAS: Final = {"findings": FINDINGS, "endings": ENDINGS}
 RANK: Final = 1_000_000

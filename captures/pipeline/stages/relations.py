@@ -7,12 +7,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from captures.decode.connections import Connection
+from captures.net.tcp import Endpoint
 from captures.pipeline.octets import Mask
 from captures.pipeline.records import Integers
 from captures.pipeline.stages.rows import key_text
 from captures.pipeline.stages.schema import INTEGER, RELATIONS, SHORT, TEXT
 from captures.pipeline.stages.steady import NOBODY, Said
-from captures.tcp import Endpoint
 
 
 def is_from(batch: pa.RecordBatch, endpoint: Endpoint) -> Mask:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from captures.decode.facts import NodeKey
 from captures.pipeline.records import Integers
-from mqproto.errors import FormatNameError
+from mqproto.base.errors import FormatNameError
 from mqproto.formatname import DirectName, PrivateName, PublicName, parse_format_name
 from mqproto.wire import (
     Guid,

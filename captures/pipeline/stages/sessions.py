@@ -21,7 +21,8 @@ from captures.decode.findings import Severity
 from captures.decode.names import Names
 from captures.decode.sessions import SessionChecker, SessionView
 from captures.decode.sight import Kind
-from captures.direction import Ending
+from captures.net.direction import Ending
+from captures.net.tcp import Endpoint
 from captures.pipeline.stages import steady
 from captures.pipeline.stages.directory import Directory, Remembered
 from captures.pipeline.stages.facts import SESSION_COLUMNS, endpoints, session_facts
@@ -31,7 +32,6 @@ from captures.pipeline.stages.rows import Batches, batches_of, codes, key_text, 
 from captures.pipeline.stages.schema import BEGUN, FINDINGS, RELATIONS, TEXT
 from captures.pipeline.stages.session_schema import SESSIONS
 from captures.pipeline.stages.steady import Packets
-from captures.tcp import Endpoint
 from mqproto.wire import guid_from_text
 
 COLUMNS: Final = (

@@ -21,9 +21,9 @@ from mqproto.wire.generator.source import (
     local,
     padded_choices,
 )
-from mqproto.wire.layout import Layout, Must, PacketStream
-from mqproto.wire.parts import Absent, Octets, OneOf, Pad4, Single, Text, When
-from mqproto.wire.record import Record, to_records
+from mqproto.wire.schema.layout import Layout, Must, PacketStream
+from mqproto.wire.schema.parts import Absent, Octets, OneOf, Pad4, Single, Text, When
+from mqproto.wire.schema.record import Record, to_records
 
 
 class Reader(Writer):

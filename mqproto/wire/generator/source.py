@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from construct import Bytes, Const, FormatField, Rebuild, expr
 
-from mqproto.wire.layout import Layout, bare
-from mqproto.wire.parts import OneOf, Pad4, wide_size
-from mqproto.wire.record import Record
+from mqproto.wire.schema.layout import Layout, bare
+from mqproto.wire.schema.parts import OneOf, Pad4, wide_size
+from mqproto.wire.schema.record import Record
 
 
 class Refused(Exception):  # noqa: N818  (an answer, which codec.py turns into an error)

@@ -20,9 +20,9 @@ from mqproto.wire.generator.source import (
     local,
     padded_choices,
 )
-from mqproto.wire.layout import Layout, Must, PacketStream, bare
-from mqproto.wire.parts import NUL, Absent, Octets, OneOf, Pad4, Single, Text, When
-from mqproto.wire.record import Record, to_containers
+from mqproto.wire.schema.layout import Layout, Must, PacketStream, bare
+from mqproto.wire.schema.parts import NUL, Absent, Octets, OneOf, Pad4, Single, Text, When
+from mqproto.wire.schema.record import Record, to_containers
 
 ZEROS: Final = tuple(bytes(size) for size in range(4))
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from codecs import utf_16_le_decode
 from typing import Any, Final
 
-from mqproto.wire.base import BaseHeader
-from mqproto.wire.debug import DebugHeader
 from mqproto.wire.generator import Refused
 from mqproto.wire.generator.reading import interpreted_reader
 from mqproto.wire.guid import Guid
-from mqproto.wire.multiqueue import multi_queue_format_header
+from mqproto.wire.layouts.base import BaseHeader
+from mqproto.wire.layouts.debug import DebugHeader
+from mqproto.wire.layouts.multiqueue import multi_queue_format_header
+from mqproto.wire.layouts.properties import MessagePropertiesHeader
+from mqproto.wire.layouts.security import SecurityHeader
+from mqproto.wire.layouts.session import SessionHeader
+from mqproto.wire.layouts.soap import SoapHeader
+from mqproto.wire.layouts.transaction import TransactionHeader, TxSequenceId
+from mqproto.wire.layouts.user import PrivateQueueFormatName, QueueName, UserHeader
 from mqproto.wire.packets import UserMessage
-from mqproto.wire.properties import MessagePropertiesHeader
-from mqproto.wire.security import SecurityHeader
-from mqproto.wire.session import SessionHeader
-from mqproto.wire.soap import SoapHeader
-from mqproto.wire.transaction import TransactionHeader, TxSequenceId
-from mqproto.wire.user import PrivateQueueFormatName, QueueName, UserHeader
 from simulator.bench.byhand.formats import (
     COUNT,
     DEBUG,

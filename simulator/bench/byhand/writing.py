@@ -5,14 +5,14 @@ from __future__ import annotations
 from codecs import utf_16_le_encode
 from typing import Any, Final
 
-from mqproto.wire.debug import DebugHeader
 from mqproto.wire.generator import Refused
 from mqproto.wire.generator.writing import interpreted_builder
-from mqproto.wire.multiqueue import multi_queue_format_header
+from mqproto.wire.layouts.debug import DebugHeader
+from mqproto.wire.layouts.multiqueue import multi_queue_format_header
+from mqproto.wire.layouts.security import SecurityHeader
+from mqproto.wire.layouts.session import SessionHeader
+from mqproto.wire.layouts.soap import SoapHeader
 from mqproto.wire.packets import UserMessage
-from mqproto.wire.security import SecurityHeader
-from mqproto.wire.session import SessionHeader
-from mqproto.wire.soap import SoapHeader
 from simulator.bench.byhand.formats import (
     COUNT,
     DEBUG,

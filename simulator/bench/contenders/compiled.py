@@ -10,8 +10,16 @@ from typing import Any
 
 from construct import Bytes, Const, If, Int8ul, Int16ul, Int32ul, Struct, Switch, this
 
-from mqproto.wire.base import SIGNATURE, VERSION_NUMBER
-from simulator.bench.others import DIRECT, HAS_TRANSACTION, PRIVATE, TYPE_SHIFT, Contender, narrow, wide
+from mqproto.wire.layouts.base import SIGNATURE, VERSION_NUMBER
+from simulator.bench.measures.others import (
+    DIRECT,
+    HAS_TRANSACTION,
+    PRIVATE,
+    TYPE_SHIFT,
+    Contender,
+    narrow,
+    wide,
+)
 
 MESSAGE = Struct(
     "version_number" / Const(VERSION_NUMBER, Int8ul),

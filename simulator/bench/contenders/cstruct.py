@@ -7,8 +7,8 @@ from typing import Any
 
 from dissect.cstruct import cstruct
 
-from mqproto.wire.base import SIGNATURE, VERSION_NUMBER
-from simulator.bench.others import DIRECT, HAS_TRANSACTION, TYPE_SHIFT, Contender, narrow, wide
+from mqproto.wire.layouts.base import SIGNATURE, VERSION_NUMBER
+from simulator.bench.measures.others import DIRECT, HAS_TRANSACTION, TYPE_SHIFT, Contender, narrow, wide
 
 DEFINITIONS = """
 struct head {

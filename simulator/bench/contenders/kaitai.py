@@ -7,8 +7,8 @@ from typing import Any
 
 from kaitaistruct import KaitaiStream, KaitaiStruct
 
-from mqproto.wire.base import SIGNATURE, VERSION_NUMBER
-from simulator.bench.others import DIRECT, HAS_TRANSACTION, PRIVATE, TYPE_SHIFT, Contender
+from mqproto.wire.layouts.base import SIGNATURE, VERSION_NUMBER
+from simulator.bench.measures.others import DIRECT, HAS_TRANSACTION, PRIVATE, TYPE_SHIFT, Contender
 
 
 class Part(KaitaiStruct):  # type: ignore[misc]

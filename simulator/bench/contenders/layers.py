@@ -20,8 +20,8 @@ from scapy.fields import (  # noqa: E402
 )
 from scapy.packet import Packet  # noqa: E402
 
-from mqproto.wire.base import SIGNATURE, VERSION_NUMBER  # noqa: E402
-from simulator.bench.others import (  # noqa: E402
+from mqproto.wire.layouts.base import SIGNATURE, VERSION_NUMBER  # noqa: E402
+from simulator.bench.measures.others import (  # noqa: E402
     DIRECT,
     HAS_TRANSACTION,
     PRIVATE,

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from captures.conversation import Side, TcpConversation
-from captures.frame import Frame
-from captures.pcapng import PcapngWriter
+from captures.files.frame import Frame
+from captures.files.pcapng import PcapngWriter
+from captures.net.conversation import Side, TcpConversation
 from tests.captures.decode.scene import BEGAN_NS, Scene, Wire, ordered, passed_on, transactional
 
 BATCH: Final = 32

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from captures.decode import Analyst, Finding, Names, Severity, Sight
+from captures.net.tcp import Endpoint
 from captures.packets import SeenPacket
-from captures.tcp import Endpoint
 from mqproto.wire import (
     FinalAckBody,
     Guid,

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from captures.decode import Analyst, Kind, LineWriter, Names, Severity, Summary, row_of
+from captures.files.pcap import read_capture
+from captures.net.tcp import Endpoint
 from captures.packets import PacketReader, SeenPacket
-from captures.pcap import read_capture
-from captures.tcp import Endpoint
-from mqproto.errors import WireFormatError
+from mqproto.base.errors import WireFormatError
 from mqproto.testing.packets import nearly_valid_packets, packets, pings
 from mqproto.wire import encode_packet, encode_ping
 from tests.captures.decode.scene import (

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from captures.decode import Analyst
 from captures.decode import connections as module
 from captures.decode.connections import ahead, at_or_before
-from captures.tcp import Endpoint
+from captures.net.tcp import Endpoint
 from tests.captures.decode.scene import Scene, address, express, guid, names
 
 COUNTS = st.integers(0, 0xFFFF)

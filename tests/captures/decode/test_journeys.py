@@ -6,7 +6,7 @@ from captures.decode.analyst import crossing_of
 from captures.decode.connections import Half, Sent
 from captures.decode.journeys import JourneyChecker
 from captures.decode.sight import sight_of
-from captures.frame import Interface
+from captures.files.frame import Interface
 from captures.packets import SeenPacket
 from mqproto.wire import inspect_packet
 from tests.captures.decode.scene import (

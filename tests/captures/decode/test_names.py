@@ -11,7 +11,7 @@ from captures.decode.names import (
     printable,
     response_format_name,
 )
-from captures.tcp import Endpoint
+from captures.net.tcp import Endpoint
 from mqproto.testing import user_headers
 from mqproto.wire import UserHeader
 from tests.captures.decode.scene import guid

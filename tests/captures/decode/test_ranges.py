@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from captures.decode.ranges import BoundedRanges, first_missing
-from mqproto.ranges import Ranges
+from mqproto.base.ranges import Ranges
 
 SPANS = st.lists(
     st.tuples(st.integers(1, 60), st.integers(0, 8)).map(lambda span: (span[0], span[0] + span[1]))

@@ -6,7 +6,7 @@ import pytest
 
 from captures.decode import Kind, Selection
 from captures.decode.selection import kinds_named, moment_named, sequence_named
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
 from tests.captures.decode.scene import BEGAN_NS, MILLISECOND
 from tests.captures.decode.story import KNOWN, story
 

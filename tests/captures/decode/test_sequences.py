@@ -4,7 +4,7 @@ import pytest
 
 from captures.decode import Acknowledged, Kind
 from captures.decode.sequences import HOP_LIMIT, NUMBER_LIMIT, SEQUENCE_LIMIT, shown
-from captures.tcp import Endpoint
+from captures.net.tcp import Endpoint
 from mqproto.wire import FinalAckBody, MessageClass, TransactionHeader, TxSequenceId, encode_packet, final_ack
 from tests.captures.decode.scene import (
     SEQUENCE,

@@ -16,8 +16,8 @@ from typing import TypeVar
 from backports import zstd
 from hypothesis import strategies as st
 
-from captures.frame import CaptureError, Frame
-from captures.pcap import PcapWriter, read_frames
+from captures.files.frame import CaptureError, Frame
+from captures.files.pcap import PcapWriter, read_frames
 
 T = TypeVar("T")
 

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from captures import spoil
-from captures.frame import NANOSECONDS, Frame
-from captures.pcap import read_capture
-from captures.pcapng import PcapngWriter
-from simulator.bulk import write_capture
+from captures.files.frame import NANOSECONDS, Frame
+from captures.files.pcap import read_capture
+from captures.files.pcapng import PcapngWriter
+from simulator.bench.measures.bulk import write_capture
 
 FRAMES_PER_FILE = 120
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from captures.pcap import read_capture
+from captures.files.pcap import read_capture
 from tests.conformance import ROOT
 
 SAMPLES = ROOT / "captures" / "samples"

@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from captures.direction import STREAM_COUNTS
-from captures.frame import Frame
+from captures.files.frame import Frame
 from captures.framing import StreamCount, fault_of
-from captures.ip import IpReader
+from captures.net.direction import STREAM_COUNTS
+from captures.net.ip import IpReader
+from captures.net.streams import Ends
+from captures.net.tcp import Endpoint, Segment
 from captures.packets import PacketReader, SeenPacket, Totals
 from captures.pipeline.cutting import Packets
 from captures.pipeline.flows import PairSummary, read_flows
 from captures.pipeline.reassembly import RangeSegments
 from captures.pipeline.seams import Correction, OpenPair, Stitcher
 from captures.pipeline.segments import Segments
-from captures.streams import Ends
-from captures.tcp import Endpoint, Segment
 from tests.captures.frames import segment_in
 
 BETWEEN = b"\xee\xee\xee"

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
-from captures.frame import NANOSECONDS
-from captures.pcapng import PcapngWriter
+from captures.files.frame import NANOSECONDS
+from captures.files.pcapng import PcapngWriter
 from captures.pipeline.arrivals import CHANGED, Arrival, ArrivalSource, arrivals, complete_until
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
 
 NOW_NS = 2_000_000_000 * NANOSECONDS
 SETTLE_NS = 60 * NANOSECONDS

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from captures.pcapng import ENHANCED_PACKET, MAX_BLOCK_BYTES, SECTION_HEADER
+from captures.files.pcapng import ENHANCED_PACKET, MAX_BLOCK_BYTES, SECTION_HEADER
 from captures.pipeline.chain import STEPS, WINDOW_BYTES, chain
 from tests.captures.pipeline.capture_files import block
 

@@ -11,8 +11,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.direction import Chunk, Stream
 from captures.framing import Framed, Framing
+from captures.net.direction import Chunk, Stream
 from captures.pipeline.chunks import Chunks, Piece, from_pieces
 from captures.pipeline.cutting import Heads, Packets, Run, collected, cut
 from tests.captures.pipeline.worlds import CLIENT, ELSEWHERE, SAID, SERVER

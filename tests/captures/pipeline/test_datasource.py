@@ -11,17 +11,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from captures.frame import CaptureError, Frame
-from captures.ip import IpReader
+from captures.files.frame import CaptureError, Frame
+from captures.files.pcap import read_capture
+from captures.files.pcapng import PcapngWriter
+from captures.net.ip import IpReader
+from captures.net.tcp import ACK, Endpoint, Segment, encode_frame
 from captures.packets import content_of
-from captures.pcap import read_capture
-from captures.pcapng import PcapngWriter
 from captures.pipeline.datasource import CaptureSource
 from captures.pipeline.files import look_at, mapped
 from captures.pipeline.scan import read_plan
 from captures.pipeline.segments import segments
-from captures.tcp import ACK, Endpoint, Segment, encode_frame
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
 from tests.captures.frames import fragments_of
 
 SAMPLES = Path(__file__).parents[3] / "captures" / "samples"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from captures.pipeline.failures import LIMIT_CHARACTERS, TaskError, job_error, naming, reason, reason_in_log
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
 
 WORKER = """
  An exception was thrown from the Python worker:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.frame import CaptureError, Frame
-from captures.pcap import PcapWriter
-from captures.pcapng import PcapngWriter, Section
+from captures.files.frame import CaptureError, Frame
+from captures.files.pcap import PcapWriter
+from captures.files.pcapng import PcapngWriter, Section
 from captures.pipeline.files import CaptureFile, inventory, look_at, mapped, ranges, series_name
 from tests.captures.pipeline.capture_files import packed
 

@@ -11,15 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from captures.conversation import Side
 from captures.decode.connections import Stage
 from captures.decode.findings import Severity
 from captures.decode.sight import Kind
-from captures.direction import Chunk, Direction, Early, Ending, Held, Stream
-from captures.frame import Interface
+from captures.files.frame import Interface
+from captures.files.pcapng import Section
 from captures.framing import Framing, Mark, StreamCount
+from captures.net.conversation import Side
+from captures.net.direction import Chunk, Direction, Early, Ending, Held, Stream
+from captures.net.streams import Connection
+from captures.net.tcp import Endpoint, Segment
 from captures.packets import Totals
-from captures.pcapng import Section
 from captures.pipeline import known, work
 from captures.pipeline.files import CaptureFile
 from captures.pipeline.folders import SeriesFolder, hash_of
@@ -34,8 +36,6 @@ from captures.pipeline.scan import Reading
 from captures.pipeline.seams import OpenPair, PairState
 from captures.pipeline.stages.histories import Outcome
 from captures.pipeline.tables import Tables, TablesError
-from captures.streams import Connection
-from captures.tcp import Endpoint, Segment
 from mqproto.wire import PacketBuffer
 from mqproto.wire.classes import MessageClass
 from tests.captures.pipeline.forms import attributes

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.ip import IPV4_HEADER, IpReader
-from captures.links import ip_start
+from captures.net.ip import IPV4_HEADER, IpReader
+from captures.net.links import ip_start
 from captures.pipeline.heads import IPV4_LAYOUT, NO_PLACE, Datagrams, datagrams_4, datagrams_6, ip_starts
 from captures.pipeline.records import Integers
-from tests.captures.test_ip import fragment_6, packet_4, packet_6
+from tests.captures.net.test_ip import fragment_6, packet_4, packet_6
 
 TYPES = st.sampled_from([b"\x08\x00", b"\x86\xdd", b"\x81\x00", b"\x88\xa8", b"\x91\x00", b"\x08\x06"])
 FAMILIES = st.sampled_from(

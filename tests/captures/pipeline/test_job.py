@@ -17,10 +17,10 @@ from captures import spoil
 from captures.decode import Analyst, row_of
 from captures.decode.analyst import sights
 from captures.decode.row import KEYS
-from captures.frame import CaptureError, Frame
+from captures.files.frame import CaptureError, Frame
+from captures.files.pcap import read_capture
 from captures.framing import StreamCount
 from captures.packets import PacketReader, Totals
-from captures.pcap import read_capture
 from captures.pipeline.job import analyse
 from captures.pipeline.runner import Count, LocalRunner
 from captures.pipeline.streams import closed_rows

@@ -12,16 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captures.conversation import Side, TcpConversation
 from captures.decode.connections import Addresses, Connection, Connections, Half, Sent
 from captures.decode.names import Names
 from captures.decode.ranges import BoundedRanges
 from captures.decode.sequences import Claim, Gap, HopProgress, SequenceChecker
 from captures.decode.sequences import Sequence as Followed
 from captures.decode.sessions import SessionChecker
-from captures.frame import NANOSECONDS, Frame
-from captures.pcap import read_capture
-from captures.pcapng import PcapngWriter
+from captures.files.frame import NANOSECONDS, Frame
+from captures.files.pcap import read_capture
+from captures.files.pcapng import PcapngWriter
+from captures.net.conversation import Side, TcpConversation
+from captures.net.tcp import SYN, Endpoint
 from captures.pipeline import judged, tidying, verdicts
 from captures.pipeline.job import analyse
 from captures.pipeline.judged import FOLDER, FORM, Past
@@ -31,7 +32,6 @@ from captures.pipeline.stages.sequence_counts import HopCount, SequenceCount, Un
 from captures.pipeline.stages.sequences import SequenceStage
 from captures.pipeline.stages.sessions import SessionStage, _Count, _Series, _Session
 from captures.pipeline.tables import HIDDEN, Part, Tables
-from captures.tcp import SYN, Endpoint
 from mqproto.wire import guid_text
 from tests.captures.decode.scene import Scene, express, guid, names, ordered, transactional
 from tests.captures.pipeline.contents import rows_of

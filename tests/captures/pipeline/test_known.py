@@ -11,8 +11,9 @@ import pytest
 from backports import zstd
 
 from captures import spoil
-from captures.conversation import Side, TcpConversation
-from captures.frame import Frame
+from captures.files.frame import Frame
+from captures.net.conversation import Side, TcpConversation
+from captures.net.tcp import Endpoint
 from captures.pipeline import joining, work
 from captures.pipeline.files import CaptureFile
 from captures.pipeline.growth import FOLDER
@@ -21,7 +22,6 @@ from captures.pipeline.lookback import LookBack
 from captures.pipeline.runner import LocalRunner
 from captures.pipeline.seams import OpenPair, Stitcher
 from captures.pipeline.tables import Tables
-from captures.tcp import Endpoint
 from tests.captures.pipeline.contents import rows_of
 from tests.captures.pipeline.rotation import in_files
 from tests.captures.pipeline.samples import FRAMES, SAMPLES

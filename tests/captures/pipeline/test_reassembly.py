@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.conversation import Side, TcpConversation
-from captures.direction import Direction
-from captures.frame import Frame
-from captures.ip import IpReader
+from captures.files.frame import Frame
+from captures.net.conversation import Side, TcpConversation
+from captures.net.direction import Direction
+from captures.net.ip import IpReader
+from captures.net.streams import Connection
+from captures.net.tcp import Segment
 from captures.pipeline import reassembly
 from captures.pipeline.chunks import Piece
 from captures.pipeline.reassembly import Pairs, RangeSegments, Smooth, reassemble
-from captures.streams import Connection
-from captures.tcp import Segment
 from tests.captures.frames import segment_in
 from tests.captures.pipeline.split import numbered, ranges
 from tests.captures.pipeline.worlds import CLIENT, PACKETS, SERVER, conversations, some_worlds

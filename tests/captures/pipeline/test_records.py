@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.pcap import FILE_HEADER_BYTES
-from captures.pcapng import MAX_INTERFACES, Clock, Section
+from captures.files.pcap import FILE_HEADER_BYTES
+from captures.files.pcapng import MAX_INTERFACES, Clock, Section
 from captures.pipeline.records import TIMES_NS, Stretch, _times, gather, walk
 from tests.captures.pipeline.capture_files import block, files, section_header
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.frame import CaptureError, Frame, Interface
-from captures.pcap import PcapWriter
+from captures.files.frame import CaptureError, Frame, Interface
+from captures.files.pcap import PcapWriter
 from captures.pipeline.files import look_at, mapped, ranges
 from captures.pipeline.records import TIMES_NS
 from captures.pipeline.scan import Scanned, frames, read_plan, scan, unproved

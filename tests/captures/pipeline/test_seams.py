@@ -12,14 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures import direction, spoil
-from captures.conversation import Side, TcpConversation
-from captures.frame import Frame
-from captures.pcap import read_capture
+from captures import spoil
+from captures.files.frame import Frame
+from captures.files.pcap import read_capture
+from captures.net import direction
+from captures.net.conversation import Side, TcpConversation
+from captures.net.tcp import Endpoint
 from captures.pipeline import cutting, flows, reassembly, seams
 from captures.pipeline.flows import read_flows
 from captures.pipeline.seams import OpenPair, Stitcher
-from captures.tcp import Endpoint
 from tests.captures.pipeline.split import Result, assert_same, numbered, ranges
 from tests.captures.pipeline.worlds import (
     CLIENT,

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.frame import Frame, Interface
-from captures.ip import IpReader
+from captures.files.frame import Frame, Interface
+from captures.files.pcap import read_capture
+from captures.files.pcapng import PcapngWriter
+from captures.net.ip import IpReader
+from captures.net.tcp import Endpoint, Segment
 from captures.packets import SeenPacket, Totals, content_of
-from captures.pcap import read_capture
-from captures.pcapng import PcapngWriter
 from captures.pipeline.files import look_at, mapped
 from captures.pipeline.scan import read_plan
 from captures.pipeline.segments import Segments, segments
-from captures.tcp import Endpoint, Segment
 
 SAMPLES = sorted((Path(__file__).parents[3] / "captures" / "samples").glob("*.pcapng"))
 

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from captures.pipeline.failures import JobError, naming
 from captures.pipeline.progress import Progress, reported
 from captures.pipeline.session import spark_session
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
 from tests.captures.pipeline import processes
 from tests.conformance import ROOT
 

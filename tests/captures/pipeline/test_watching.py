@@ -20,13 +20,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from captures.frame import NANOSECONDS
+from captures.files.frame import NANOSECONDS
 from captures.pipeline.arrivals import arrivals
 from captures.pipeline.job import Result, analyse
 from captures.pipeline.runner import LocalRunner, SparkRunner
 from captures.pipeline.tables import Tables
 from captures.pipeline.watching import watch
-from mqproto.errors import MqprotoError, UsageError
+from mqproto.base.errors import MqprotoError, UsageError
 from tests.captures.pipeline import processes
 from tests.captures.pipeline.contents import rows_of
 from tests.captures.pipeline.rotation import rotation
@@ -133,7 +133,7 @@ def test_a_program_that_is_killed_again_and_again_comes_to_the_tables_of_one_run
 
 
 def watcher(folder: Path, out: Path, environ: dict[str, str], log: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "simulator.cli", "analyse", str(folder), "--out", str(out)]
+    command = [sys.executable, "-m", "simulator.cli.cli", "analyse", str(folder), "--out", str(out)]
     command += ["--watch", "--settle", "1", "--master", "local[2]"]
     return subprocess.Popen(
         command, env=environ | {"PYTHONPATH": str(ROOT)}, stdout=log, stderr=log, cwd=ROOT

@@ -79,7 +79,7 @@ def runner_with(folder: str, kill: bool) -> type[SparkRunner]:
 
 
 if __name__ == "__main__":
-    from simulator.cli import main
+    from simulator.cli.cli import main
 
     folder, *arguments = sys.argv[1:]
     kill = arguments[0] == "--kill"

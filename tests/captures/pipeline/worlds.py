@@ -7,10 +7,10 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from captures.conversation import Side, TcpConversation
-from captures.frame import Frame, Interface
-from captures.ip import IpReader
-from captures.tcp import ACK, RST, Endpoint, Segment, encode_frame
+from captures.files.frame import Frame, Interface
+from captures.net.conversation import Side, TcpConversation
+from captures.net.ip import IpReader
+from captures.net.tcp import ACK, RST, Endpoint, Segment, encode_frame
 from mqproto.wire import connection_parameters, encode_packet
 from tests.captures.frames import segment_in
 from tests.captures.pipeline.split import numbered

@@ -17,12 +17,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from captures.conversation import Side, TcpConversation
-from captures.frame import Frame
-from captures.pcapng import PcapngWriter
-from captures.tcp import Endpoint
+from captures.files.frame import Frame
+from captures.files.pcapng import PcapngWriter
+from captures.net.conversation import Side, TcpConversation
+from captures.net.tcp import Endpoint
 from captures.wireshark import dissector
-from mqproto.errors import WireFormatError
+from mqproto.base.errors import WireFormatError
 from mqproto.wire import Inspection, PacketBuffer, SeenField
 
 T = TypeVar("T")

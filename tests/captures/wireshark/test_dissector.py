@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from captures.conversation import Side, TcpConversation
-from captures.tcp import Endpoint
-from captures.udp import encode_datagram
-from mqproto.errors import WireFormatError
+from captures.net.conversation import Side, TcpConversation
+from captures.net.tcp import Endpoint
+from captures.net.udp import encode_datagram
+from mqproto.base.errors import WireFormatError
 from mqproto.formatname.wire import destination_from_wire
 from mqproto.testing import final_acks, mutated, order_acks, pings
 from mqproto.wire import (
@@ -28,7 +28,7 @@ from mqproto.wire import (
     encode_ping,
     guid_text,
 )
-from mqproto.wire.user import NO_QUEUE, PUBLIC
+from mqproto.wire.layouts.user import NO_QUEUE, PUBLIC
 from tests.captures.wireshark.dissecting import (
     SERVER,
     Seen,

@@ -8,7 +8,7 @@ import pytest
 from construct import this
 
 from captures.wireshark.expressions import bit_places, checked, number, quoted, quoted_bytes, truth
-from mqproto.wire.parts import is_one_of, wide_size_
+from mqproto.wire.schema.parts import is_one_of, wide_size_
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from construct import Int16ul, Int32ul
 from captures.wireshark.fields import Field, bit_table, bits_of, fields_of
 from captures.wireshark.layouts import Translator
 from captures.wireshark.meanings import MEANINGS
-from mqproto.wire.layout import Layout
+from mqproto.wire.layouts.user import UserHeader
 from mqproto.wire.packets import UserMessage, user_message_packet
-from mqproto.wire.parts import Octets
-from mqproto.wire.record import Bit, Bits, Record
-from mqproto.wire.user import UserHeader
+from mqproto.wire.schema.layout import Layout
+from mqproto.wire.schema.parts import Octets
+from mqproto.wire.schema.record import Bit, Bits, Record
 
 
 @dataclass

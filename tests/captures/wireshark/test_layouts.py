@@ -10,9 +10,9 @@ from construct import Byte, Bytes, Float32l, GreedyRange, Int16ub, Int16ul, Int3
 
 from captures.wireshark.layouts import Inner, Leaf, Translator
 from mqproto.wire.guid import Guid
-from mqproto.wire.layout import Layout, Must
-from mqproto.wire.parts import Absent, Octets, OneOf, Pad4, Text, When
-from mqproto.wire.record import Record
+from mqproto.wire.schema.layout import Layout, Must
+from mqproto.wire.schema.parts import Absent, Octets, OneOf, Pad4, Text, When
+from mqproto.wire.schema.record import Record
 
 
 @dataclass

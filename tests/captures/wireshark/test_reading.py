@@ -11,21 +11,21 @@ from pathlib import Path
 
 import pytest
 
+from captures.files.pcap import read_capture
 from captures.packets import PacketReader
-from captures.pcap import read_capture
-from mqproto.errors import WireFormatError
+from mqproto.base.errors import WireFormatError
 from mqproto.testing import mutated, nearly_valid_packets, packets
 from mqproto.wire import Inspection, MqfFormatNameElement, encode_packet, inspect_packet
-from mqproto.wire.base import BaseHeader, base_header
-from mqproto.wire.debug import DebugHeader
-from mqproto.wire.internal import EstablishConnection, InternalHeader
-from mqproto.wire.multiqueue import DIRECT_NAME
-from mqproto.wire.properties import MessagePropertiesHeader
-from mqproto.wire.record import Bit, Bits
-from mqproto.wire.security import SecurityHeader
-from mqproto.wire.session import session_header
-from mqproto.wire.transaction import TransactionHeader
-from mqproto.wire.user import UserHeader
+from mqproto.wire.layouts.base import BaseHeader, base_header
+from mqproto.wire.layouts.debug import DebugHeader
+from mqproto.wire.layouts.internal import EstablishConnection, InternalHeader
+from mqproto.wire.layouts.multiqueue import DIRECT_NAME
+from mqproto.wire.layouts.properties import MessagePropertiesHeader
+from mqproto.wire.layouts.security import SecurityHeader
+from mqproto.wire.layouts.session import session_header
+from mqproto.wire.layouts.transaction import TransactionHeader
+from mqproto.wire.layouts.user import UserHeader
+from mqproto.wire.schema.record import Bit, Bits
 from tests.captures.wireshark.dissecting import (
     NO_XML,
     Seen,

@@ -8,7 +8,7 @@ import pytest
 
 from captures.wireshark import dissector, script
 from mqproto.wire.packets import user_message_packet
-from simulator.cli import run_command
+from simulator.cli.cli import run_command
 
 
 def test_the_command_prints_the_script(capsys: pytest.CaptureFixture[str]) -> None:

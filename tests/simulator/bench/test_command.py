@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from mqproto.errors import UsageError
-from simulator.bench import command, machine
+from mqproto.base.errors import UsageError
+from simulator.bench import command
 from simulator.bench.figures import BenchError, Figure, Result, Wanted
-from simulator.cli import DONE, FINDING, MISUSE, run_command
+from simulator.bench.measures import machine
+from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 
 NAMES = ["chain", "latency", "backlog", "outage", "growth", "codec", "world", "analysis"]
 SLOW = Result("chain", "slow", [Figure("rate", "1/s", (1.0,), Wanted(at_least=2))])

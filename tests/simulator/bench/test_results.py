@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from simulator.bench import results
-from simulator.bench.analysis import AnalysisFigures, Cost, Pace
-from simulator.bench.codec import BY_HAND, GENERATED, INTERPRETED, CodecFigures
 from simulator.bench.figures import Figure, Result
-from simulator.bench.worlds import WorldFigures
+from simulator.bench.measures.analysis import AnalysisFigures, Cost, Pace
+from simulator.bench.measures.codec import BY_HAND, GENERATED, INTERPRETED, CodecFigures
+from simulator.bench.measures.worlds import WorldFigures
 
 PACE = Pace(100, 50_000, [2.0, 1.0, 4.0], 2.0, 50.0, 25_000.0, 40)
 SHOWN = Pace(10, 5_000, [2.0, 2.0, 2.0], 2.0, 5.0, 2_500.0, None)

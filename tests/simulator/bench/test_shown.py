@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
 from simulator.bench import shown
 from simulator.bench.figures import Figure, Result, Wanted
 

@@ -14,10 +14,10 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.applications import LABEL_LIMIT, Draft
-from mqproto.errors import FormatNameError, UsageError
+from mqproto.base.errors import FormatNameError, UsageError
+from mqproto.messages.drafts import LABEL_LIMIT, Draft
 from mqproto.wire import Guid, encode_packet
-from simulator import control, places
+from simulator.base.storeerrors import StoreError
 from simulator.client import (
     Client,
     InDoubt,
@@ -28,10 +28,10 @@ from simulator.client import (
     connect,
     connect_to,
 )
-from simulator.control import FrameBuffer, Operation
-from simulator.received import ReceivedMessage
-from simulator.storeerrors import StoreError
-from simulator.topology import Topology, TopologyError, load
+from simulator.node import control
+from simulator.node.control import FrameBuffer, Operation
+from simulator.node.received import ReceivedMessage
+from simulator.topology import Topology, TopologyError, load, places
 from tests.examples import a_user_message
 from tests.simulator.running import NodeProcess, running, running_with_client
 

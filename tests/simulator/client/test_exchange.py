@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import trio
 
-from mqproto.applications import Draft
-from mqproto.operations import Invoker
-from simulator import control, places
+from mqproto.edge.operations import Invoker
+from mqproto.messages.drafts import Draft
+from simulator.base.storeerrors import StoreError
 from simulator.client import Client, InDoubt, NodeUnreachable, connect, connect_to
 from simulator.client.journal import opened
-from simulator.control import FrameBuffer, Operation
-from simulator.storeerrors import StoreError
-from simulator.topology import Topology, load
+from simulator.node import control
+from simulator.node.control import FrameBuffer, Operation
+from simulator.topology import Topology, load, places
 from tests.simulator.running import running
 
 ORDERS = r".\private$\orders"

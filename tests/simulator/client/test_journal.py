@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.errors import UsageError
-from mqproto.operations import Pending
-from simulator import control
+from mqproto.base.errors import UsageError
+from mqproto.edge.operations import Pending
+from simulator.base.storeerrors import StoreError
 from simulator.client.journal import Journal, opened
-from simulator.control import Frame, Operation
-from simulator.storeerrors import StoreError
+from simulator.node import control
+from simulator.node.control import Frame, Operation
 from tests.memory import memory_folder
 
 SEND = Operation.SEND

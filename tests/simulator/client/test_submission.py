@@ -15,14 +15,14 @@ from typing import Any, Final
 import pytest
 import trio
 
-from mqproto.applications import Draft
-from mqproto.errors import UsageError
-from simulator import control
+from mqproto.base.errors import UsageError
+from mqproto.messages.drafts import Draft
 from simulator.client import Client, connect, connect_to
 from simulator.client.submission import receive_all, send_all
+from simulator.node import control
 from simulator.node.performers import Performers
-from simulator.places import socket_path
 from simulator.topology import Topology, load
+from simulator.topology.places import socket_path
 from tests.simulator.running import running, running_with_client
 
 ORDERS: Final = r".\private$\orders"

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import trio
 
-from simulator import places
-from simulator.cli import DONE, FINDING, MISUSE, run_command
+from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 from simulator.demo import crash
 from simulator.demo.crash import longest_gap_s, run_crash
 from simulator.demo.report import CrashReport, FlowReport, NodeCount
 from simulator.demo.strikes import Stage
-from simulator.proof import Comparison
-from simulator.supervisor import NodeProcess, Supervisor
+from simulator.faults.proof import Comparison
+from simulator.faults.supervisor import NodeProcess, Supervisor
+from simulator.topology import places
 
 PATIENCE_S = 100.0
 """More than the slowest machine needs for what takes a few seconds."""

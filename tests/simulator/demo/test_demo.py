@@ -14,12 +14,12 @@ from captures.pipeline.job import analyse
 from captures.pipeline.runner import LocalRunner
 from captures.pipeline.stages.histories import Outcome
 from captures.pipeline.tables import Tables
-from simulator import workload
-from simulator.captured import names_of
-from simulator.cli import DONE, FINDING, run_command
+from simulator.cli.cli import DONE, FINDING, run_command
+from simulator.command.captured import names_of
+from simulator.demo import workload
 from simulator.demo.demo import run_demo
 from simulator.demo.report import DemoReport, NodeCount, Outage
-from simulator.proof import Comparison, WireCount
+from simulator.faults.proof import Comparison, WireCount
 from simulator.topology import Action, Fault, Topology, load
 from tests.captures.whole import streams
 

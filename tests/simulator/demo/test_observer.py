@@ -7,7 +7,7 @@ from typing import Any
 
 import trio
 
-from mqproto.status import NodeStatus
+from mqproto.manager.status import NodeStatus
 from simulator.client import Client, NodeUnreachable
 from simulator.demo.observer import LOOK_S, Observer
 from simulator.demo.report import NodeCount

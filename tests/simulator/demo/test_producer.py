@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import trio
 
-from mqproto.applications import Draft
+from mqproto.messages.drafts import Draft
 from mqproto.wire import Guid
 from simulator.client import Client, InDoubt, MessageId, NodeUnreachable
 from simulator.demo.producer import FINAL_ACK_EVERY, Producer
-from simulator.proof import digest_of
-from simulator.workload import Workload, orders
+from simulator.demo.workload import Workload, orders
+from simulator.faults.proof import digest_of
 
 MANAGER = Guid(b"s" * 16)
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import trio
 
-from mqproto.configuration import Settings
-from mqproto.errors import WireFormatError
-from mqproto.moment import Moment
+from mqproto.base.configuration import Settings
+from mqproto.base.errors import WireFormatError
+from mqproto.base.moment import Moment
+from mqproto.base.timers import Timers
 from mqproto.session import Session
-from mqproto.timers import Timers
 from mqproto.wire import (
     Guid,
     PacketBuffer,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from simulator.cli import DONE, FINDING, MISUSE, run_command
-from simulator.fuzz import parser as fuzzing
-from simulator.options import INTERRUPTED
+from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
+from simulator.command.options import INTERRUPTED
+from simulator.fuzz.parser import parser as fuzzing
 from tests.conformance import ROOT
 from tests.simulator.fuzz import planted
 

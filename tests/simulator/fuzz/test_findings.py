@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
 from simulator.fuzz.findings import Finding, Findings, command, file_of, load, save
 
 FINDING = Finding(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.errors import WireFormatError
+from mqproto.base.errors import WireFormatError
 from mqproto.testing import nearly_valid_packets
 from mqproto.wire import UserMessage, decode_packet, encode_packet
 from simulator.fuzz.minimise import minimised, minimised_packet

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.errors import WireFormatError
+from mqproto.base.errors import WireFormatError
 from mqproto.testing import nearly_valid_packets, packets
 from mqproto.wire import Packet, decode_packet, encode_packet, encode_ping, inspect_packet, reference
-from mqproto.wire.layout import Must, bare
+from mqproto.wire.layouts.session import session_header
 from mqproto.wire.packets import INTERNAL_PACKETS, user_message_packet
-from mqproto.wire.session import session_header
+from mqproto.wire.schema.layout import Must, bare
 from simulator.fuzz.mutations import Mutant, mutants, mutate, sections_of, with_honest_size
+from simulator.fuzz.parser.seeds import examples
 from simulator.fuzz.roles import layouts_in
-from simulator.fuzz.seeds import examples
 from tests.examples import EVERY_PACKET, a_full_message, a_ping, poked
 
 FULL = encode_packet(a_full_message())

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from mqproto.applications import Draft
-from mqproto.effects import Writes
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
+from mqproto.messages.drafts import Draft
+from mqproto.turn.effects import Writes
 from mqproto.wire import (
     NULL_GUID,
     ConnectionParameters,
@@ -27,12 +27,11 @@ from mqproto.wire import (
     encode_packet,
     establish_connection,
 )
-from simulator import places
+from simulator.base.storeerrors import StoreError
 from simulator.client import Client, InDoubt, connect
 from simulator.node.node import run_node
 from simulator.storage import Store
-from simulator.storeerrors import StoreError
-from simulator.topology import Topology, load
+from simulator.topology import Topology, load, places
 from tests.examples import EVERY_PACKET, a_user_message
 from tests.simulator.running import DESTINATION, Log, NodeProcess, processes, running
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import trio
 
-from mqproto.applications import Draft
-from mqproto.effects import Writes
-from mqproto.errors import UsageError
-from mqproto.status import LocalStatus, NodeStatus
+from mqproto.base.errors import UsageError
+from mqproto.manager.status import LocalStatus, NodeStatus
+from mqproto.manager.whereabouts import Spot
+from mqproto.messages.drafts import Draft
 from mqproto.transfer.outgoing import ORDER_SUFFIX
-from mqproto.whereabouts import Spot
+from mqproto.turn.effects import Writes
 from simulator.client import Client, MessageId, Reject, connect
-from simulator.control import Explanation
+from simulator.node.control import Explanation
 from simulator.topology import Topology, parse
 from tests.simulator.running import running, running_with_client
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from mqproto.configuration import Settings
-from mqproto.effects import StoredState
-from mqproto.errors import UsageError
-from mqproto.moment import Moment
-from mqproto.queuemanager import QueueManager
+from mqproto.base.configuration import Settings
+from mqproto.base.errors import UsageError
+from mqproto.base.moment import Moment
+from mqproto.manager.queuemanager import QueueManager
 from mqproto.routing import Routes
-from simulator.control import PROFILE, InDoubt
-from simulator.disk import Disk
+from mqproto.turn.effects import StoredState
+from simulator.node.control import PROFILE, InDoubt
 from simulator.node.performers import KEPT_S, LASTING_KEPT_S, LOOK_S, Performers
+from simulator.storage.disk import Disk
 from tests.examples import a_guid
 
 ONE, OTHER = b"one".ljust(16), b"other".ljust(16)

@@ -12,7 +12,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
 from mqproto.wire import Guid, Ping, decode_ping, encode_ping
 from simulator.client import connect
 from simulator.node.node import run_node

@@ -10,7 +10,7 @@ from typing import Any
 
 import trio
 
-from captures.conversation import Side
+from captures.net.conversation import Side
 from mqproto.wire import (
     EstablishConnection,
     Packet,
@@ -20,15 +20,15 @@ from mqproto.wire import (
     decode_packet,
     encode_packet,
 )
+from simulator.base.recorder import Recorder
 from simulator.client import Client, connect
-from simulator.links import Links
-from simulator.options import only_one
-from simulator.received import ReceivedMessage
-from simulator.recorder import Recorder
+from simulator.command.options import only_one
+from simulator.faults.links import Links
+from simulator.node.received import ReceivedMessage
 from simulator.replay.command import Options, replay
 from simulator.replay.report import Report
 from simulator.topology import Topology, load
-from simulator.views import seen_by
+from simulator.topology.views import seen_by
 from tests.conversations import (
     DESTINATION,
     Said,

@@ -18,15 +18,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from captures.conversation import Side
-from mqproto.errors import UsageError
+from captures.net.conversation import Side
+from mqproto.base.errors import UsageError
 from mqproto.wire import Guid, guid_text
-from simulator.cli import DONE, FINDING, MISUSE, run_command
+from simulator.base.recorder import Recorder
+from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 from simulator.client import connect
-from simulator.links import Links
-from simulator.recorder import Recorder
+from simulator.faults.links import Links
+from simulator.faults.supervisor import supervised
 from simulator.replay.command import Options
-from simulator.supervisor import supervised
 from simulator.topology import load
 from tests.conversations import CLIENT, DESTINATION, SENDER, SERVER, answered, handshake, write
 from tests.simulator.replay.runs import (
@@ -263,7 +263,7 @@ async def test_a_run_of_processes_is_replayed_to_a_fresh_process_by_the_command(
 
 def run_and_read(arguments: list[str]) -> tuple[int, str]:
     """The command in a process of its own, and what it prints."""
-    command = [sys.executable, "-m", "simulator.cli", *arguments]
+    command = [sys.executable, "-m", "simulator.cli.cli", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=150, env=os.environ, check=False)
     return done.returncode, done.stdout
 

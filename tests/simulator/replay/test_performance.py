@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.conversation import Side
+from captures.net.conversation import Side
 from captures.script import choose, read_script, survey
-from mqproto.configuration import Settings
-from mqproto.moment import Moment
+from mqproto.base.configuration import Settings
+from mqproto.base.moment import Moment
 from mqproto.session import InFlight
 from mqproto.wire import UserMessage, decode_packet, encode_packet
 from simulator.replay.performance import GATE_S, OWN, Pace, Performance

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.configuration import Settings
-from mqproto.moment import Moment
-from mqproto.timers import Timers
+from mqproto.base.configuration import Settings
+from mqproto.base.moment import Moment
+from mqproto.base.timers import Timers
 from mqproto.transfer.incoming import IncomingSequence
 from mqproto.wire import (
     NULL_GUID,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from captures.answers import identity_of, place_of
 from captures.script import Script, choose, read_script, survey
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
 from mqproto.formatname import parse_format_name
 from mqproto.wire import (
     NULL_GUID,

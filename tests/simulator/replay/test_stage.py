@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from captures.conversation import Side
+from captures.net.conversation import Side
 from mqproto.wire import (
     UserMessage,
     encode_packet,

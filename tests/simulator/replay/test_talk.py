@@ -9,8 +9,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from captures.conversation import Side
-from mqproto.outbound import Outbound
+from captures.net.conversation import Side
+from mqproto.manager.outbound import Outbound
 from mqproto.transfer.acknowledgments import make_final_ack
 from mqproto.wire import (
     EstablishConnection,
@@ -105,7 +105,7 @@ async def test_a_negative_final_ack_instead_of_a_positive_one_is_found(
         del message_class
         return make_final_ack(message, MessageClass.NACK_RECEIVE_REJECTED, *others)
 
-    monkeypatch.setattr("mqproto.outcomes.make_final_ack", refuse)
+    monkeypatch.setattr("mqproto.manager.outcomes.make_final_ack", refuse)
     report = await a_run_with(tmp_path, a_talk(a_pair(), [1, 2], final_ack=True))
     assert [(each.message, each.text) for each in report.differences] == [
         (1, "FinalAck NACK_RECEIVE_REJECTED, the capture has ACK_RECEIVE"),

@@ -8,11 +8,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from captures.conversation import Side
+from captures.net.conversation import Side
 from mqproto.wire import encode_packet
 from mqproto.wire.codec import properties_offset
+from simulator.base.recorder import Recorder
 from simulator.client import connect
-from simulator.recorder import Recorder
 from simulator.replay import talk
 from simulator.replay.report import Report
 from tests.conversations import (

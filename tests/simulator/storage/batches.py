@@ -7,7 +7,7 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from mqproto.effects import (
+from mqproto.turn.effects import (
     FinalAckKept,
     IncomingRow,
     MessageRow,
@@ -23,8 +23,8 @@ from mqproto.effects import (
     message_key,
 )
 from mqproto.wire.guid import Guid
-from simulator.disk import Disk
 from simulator.storage import Limits, Store
+from simulator.storage.disk import Disk
 
 TINY: Final = Limits(segment_bytes=600, segments=2, memory_bytes=4_000, slice_messages=3, slice_bytes=100)
 """Of a store that begins new segments and brings them to the tables all the time."""

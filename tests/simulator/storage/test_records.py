@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.effects import IdentifierRow, MessageRow, Writes, message_key
+from mqproto.turn.effects import IdentifierRow, MessageRow, Writes, message_key
 from simulator.storage.records import decoded, encoded
-from simulator.tables import LAST_POSITION
+from simulator.storage.tables import LAST_POSITION
 from tests.simulator.storage.batches import LOCAL, batches, guids
 
 uint32 = st.integers(0, 2**32 - 1)

@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.effects import IdentifierRow, IncomingRow, OutcomeRow, OutgoingRow, ReadExpired, Writes
-from simulator.disk import Disk
+from mqproto.turn.effects import IdentifierRow, IncomingRow, OutcomeRow, OutgoingRow, ReadExpired, Writes
+from simulator.base.storeerrors import StoreError
 from simulator.storage import Limits, Store, files, segments
+from simulator.storage.disk import Disk
 from simulator.storage.segments import segment_path
-from simulator.storeerrors import StoreError
 from tests.conformance import ROOT
 from tests.memory import memory_folder
 from tests.simulator.series import LIMITS, series
@@ -43,7 +43,7 @@ from tests.simulator.storage.batches import (
 LOOP = """
 import os, random, signal, sys
 from pathlib import Path
-from mqproto.effects import *
+from mqproto.turn.effects import *
 from simulator.storage import Limits, Store
 from simulator.storage.files import SystemFile
 

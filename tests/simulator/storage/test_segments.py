@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.effects import Writes
+from mqproto.turn.effects import Writes
+from simulator.base.storeerrors import StoreError
 from simulator.storage import Store, segments
 from simulator.storage.segments import HEADER, segment_path
-from simulator.storeerrors import StoreError
 from tests.memory import memory_folder
 from tests.simulator.storage.batches import NEIGHBOUR, NODE, QUEUES, TINY, numbers, one
 

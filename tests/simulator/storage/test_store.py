@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.effects import (
+from mqproto.turn.effects import (
     FinalAckKept,
     IdentifierRow,
     IncomingRow,
@@ -34,13 +34,13 @@ from mqproto.effects import (
     message_key,
 )
 from mqproto.wire.guid import NULL_GUID, Guid, guid_text
-from simulator.disk import Disk
+from simulator.base.storeerrors import StoreError
 from simulator.storage import Limits, Store
+from simulator.storage.disk import Disk
 from simulator.storage.files import SystemFile
 from simulator.storage.recent import joined
 from simulator.storage.store import REMOVALS
-from simulator.storeerrors import StoreError
-from simulator.tables import LAST_POSITION, LAYOUT
+from simulator.storage.tables import LAST_POSITION, LAYOUT
 from tests.conformance import ROOT
 from tests.memory import memory_folder
 from tests.simulator.storage.batches import (

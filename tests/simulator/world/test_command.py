@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from captures.files.pcap import read_capture
 from captures.packets import read_packets
-from captures.pcap import read_capture
-from simulator.cli import DONE, FINDING, MISUSE, run_command
+from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 from simulator.world import draw
 from simulator.world.campaign import SHARE, run_seeds
 from simulator.world.report import Summary

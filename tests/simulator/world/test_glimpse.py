@@ -15,7 +15,7 @@ from mqproto.wire import (
     message_identifier,
 )
 from mqproto.wire.glance import acknowledges
-from mqproto.wire.properties import MessageIdentifier
+from mqproto.wire.layouts.properties import MessageIdentifier
 from simulator.world.glimpse import Glimpse, identity, identity_of, place_in_sequence
 
 

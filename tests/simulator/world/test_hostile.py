@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mqproto.errors import WireFormatError
+from mqproto.base.errors import WireFormatError
 from mqproto.wire import decode_packet, inspect_packet
 from simulator.world import Fault, simulate
 from simulator.world.hostile import hostile_packets, hostile_pings

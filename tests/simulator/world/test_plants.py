@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
 from mqproto.session import Session
 from simulator.world import draw, invariants, simulate
 from simulator.world.plants import PLANTS, planted

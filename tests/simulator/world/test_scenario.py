@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mqproto.errors import UsageError
+from mqproto.base.errors import UsageError
 from simulator.world import draw
 from simulator.world.draw import MESSAGES, NAMES
 from simulator.world.faults import FAULTS

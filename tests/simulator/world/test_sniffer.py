@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from captures.files.pcap import read_frames
 from captures.packets import PacketReader, SeenPacket
-from captures.pcap import read_frames
 from mqproto.wire import encode_packet
-from mqproto.wire.ping import Ping
+from mqproto.wire.layouts.ping import Ping
 from simulator.world import Fault, Link, draw, simulate
 from simulator.world.glimpse import Glimpse
 from simulator.world.links import End

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from mqproto.effects import Note
-from mqproto.localqueue import SystemQueue
-from mqproto.waypoints import Waypoint, message_name, missing_before
+from mqproto.queues.localqueue import SystemQueue
+from mqproto.turn.effects import Note
+from mqproto.turn.waypoints import Waypoint, message_name, missing_before
 from mqproto.wire import Guid
 from simulator.world import Scenario, draw
 from simulator.world.traffic import KINDS, Message, Promise

@@ -11,10 +11,10 @@ from captures.decode.digest import digest_of
 from captures.decode.findings import Finding
 from captures.decode.row import KEYS, row_of
 from captures.decode.sight import sight_of
+from captures.net.tcp import Endpoint
 from captures.packets import SeenPacket
 from captures.pipeline.columns.schema import PACKET_SCHEMA
 from captures.pipeline.octets import Octets, Vector
-from captures.tcp import Endpoint
 from mqproto.wire import UserMessage, inspect_packet
 
 NOBODY: Final = Endpoint("192.0.2.1", 1801)

@@ -14,7 +14,7 @@ from captures.pipeline.columns import codec, packet_columns
 from captures.pipeline.columns.messages import guid_texts, identifier_texts
 from mqproto.wire import MessageClass, UserMessage, encode_packet, inspect_packet
 from mqproto.wire.acknowledgment import LABEL, ORDER_QUEUE_PATH
-from mqproto.wire.user import DIRECT
+from mqproto.wire.layouts.user import DIRECT
 from tests.captures.pipeline.columns.places import decoded, laid_out
 from tests.examples import (
     EVERY_PACKET,

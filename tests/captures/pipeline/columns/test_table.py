@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from captures.packets import read_packets
 from captures.pipeline.columns import PACKET_SCHEMA, packet_columns, ping_columns, table
 from captures.pipeline.columns.walk import LONGEST_LIST
-from mqproto.errors import WireFormatError
+from mqproto.base.errors import WireFormatError
 from mqproto.testing import nearly_valid_packets, packets, pings
 from mqproto.wire import Packet, decode_packet, encode_packet, encode_ping
 from tests.captures.pipeline.columns.places import decoded, laid_out

@@ -13,12 +13,22 @@ from hypothesis import strategies as st
 from captures.pipeline.columns.walk import LONGEST_LIST, Walk
 from mqproto.testing import session_headers, user_messages
 from mqproto.wire import BaseHeader, UserMessage, encode_packet
-from mqproto.wire.base import base_header
-from mqproto.wire.layout import Layout, Must
+from mqproto.wire.layouts.base import base_header
+from mqproto.wire.layouts.session import session_header
 from mqproto.wire.packets import user_message_packet
-from mqproto.wire.parts import Absent, Octets, OneOf, Pad4, Repeated, TerminatedText, Text, When, Window
-from mqproto.wire.record import Record
-from mqproto.wire.session import session_header
+from mqproto.wire.schema.layout import Layout, Must
+from mqproto.wire.schema.parts import (
+    Absent,
+    Octets,
+    OneOf,
+    Pad4,
+    Repeated,
+    TerminatedText,
+    Text,
+    When,
+    Window,
+)
+from mqproto.wire.schema.record import Record
 from tests.captures.pipeline.columns.places import laid_out
 from tests.examples import a_base_header
 

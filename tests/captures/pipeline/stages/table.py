@@ -11,8 +11,8 @@ import pyarrow as pa
 from captures.decode import Analyst, Finding, Names, PacketRow, row_of
 from captures.decode.digest import digest_of
 from captures.decode.sight import sight_of
+from captures.files.pcap import read_capture
 from captures.packets import PacketReader, SeenPacket
-from captures.pcap import read_capture
 from captures.pipeline.columns.codec import found
 from captures.pipeline.rows import PACKETS
 from mqproto.wire import UserMessage

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captures.frame import Interface
+from captures.files.frame import Interface
 from captures.packets import SeenPacket
 from captures.pipeline.stages.clocks import CLOCK_PAIRS, CLOCKS, clocks, offsets_ns
 from captures.pipeline.stages.rows import batch_of

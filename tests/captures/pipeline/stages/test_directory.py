@@ -6,10 +6,10 @@ import pyarrow.compute as pc
 import pytest
 
 from captures.decode import Names
+from captures.net.tcp import Endpoint
 from captures.pipeline.saving import loads, pickled
 from captures.pipeline.stages import directory
 from captures.pipeline.stages.directory import Directory, Introduction, Learners, Remembered, labels
-from captures.tcp import Endpoint
 from tests.captures.decode.scene import Scene, address, express, guid, names
 from tests.captures.pipeline.stages.local import analyse
 from tests.captures.pipeline.stages.table import SERIES, batches, packet_table

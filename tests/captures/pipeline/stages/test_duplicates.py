@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from captures.pipeline.stages.duplicates import WINDOW_S, DuplicateStage
 from captures.pipeline.stages.grouping import MessageStages
 from captures.pipeline.stages.subjects import keyed
-from mqproto.exactlyonce import Verdict
+from mqproto.edge.exactlyonce import Verdict
 from tests.captures.decode.scene import MILLISECOND, Scene, express, passed_on, transactional
 from tests.captures.decode.test_analyst import conversations
 from tests.captures.pipeline.stages.local import Analysed, Cluster, analyse, joined_with, whole

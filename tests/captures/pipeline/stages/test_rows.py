@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from captures.decode.names import Names, destination_format_name
 from captures.decode.row import identifier_text
 from captures.decode.sequences import shown
+from captures.net.tcp import Endpoint
 from captures.pipeline.stages.rows import (
     batch_of,
     batches_of,
@@ -21,7 +22,6 @@ from captures.pipeline.stages.rows import (
     queue_of,
     values,
 )
-from captures.tcp import Endpoint
 from mqproto.testing.packets import user_messages
 from mqproto.wire import Guid, TxSequenceId, UserMessage
 

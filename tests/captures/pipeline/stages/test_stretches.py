@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captures.frame import Interface
+from captures.files.frame import Interface
 from captures.packets import SeenPacket
 from captures.pipeline.stages import sequences, stretches
 from captures.pipeline.stages.sequences import keyed

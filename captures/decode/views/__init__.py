@@ -1,0 +1,1 @@
+"""A capture shown: lines, one message across all hops, a ladder diagram."""

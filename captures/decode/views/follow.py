@@ -1,0 +1,254 @@
+"""One message across all hops: each crossing with its delay, what acknowledged it, and what became of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from captures.decode.facts import MessageKey, NodeKey
+from captures.decode.journeys import message_key
+from captures.decode.names import Names, printable
+from captures.decode.row import identifier_text
+from captures.decode.sequences import SequenceKey, shown
+from captures.decode.sight import MESSAGES, Kind, Sight
+from captures.decode.views.line import CLASS_NAMES
+from mqproto.base.errors import UsageError
+from mqproto.wire import (
+    NULL_GUID,
+    FinalAckBody,
+    Guid,
+    OrderAckBody,
+    UserMessage,
+    guid_from_text,
+    message_identifier,
+)
+
+NANOSECONDS: Final = 1_000_000_000
+MESSAGE_LIMIT: Final = 100
+"""So many messages of one label, or of one ordinal, are followed."""
+EVENT_LIMIT: Final = 10_000
+
+
+class Event(NamedTuple):
+    """Something that happened to the message, or was said of it."""
+
+    time_ns: int
+    packet: int
+    source: str
+    destination: str
+    text: str
+
+
+@dataclass(slots=True)
+class History:
+    """All that the capture shows of one message.
+
+    sequence: its sequence and its number there, if it is transactional.
+    crossings: the packets that carried it, and by which hop.
+    arrived_ns: when it first crossed to its destination, as far as its address tells which that is.
+    order_acked_ns: when an OrderAck for it first reached its source.
+    ended: the class of the FinalAck or administration acknowledgment that reached its source, or that crossed last.
+    """
+
+    key: MessageKey
+    heading: str
+    origin: Guid
+    towards: Guid
+    sequence: tuple[SequenceKey, int] | None
+    events: list[Event] = field(default_factory=list)
+    crossings: dict[int, tuple[NodeKey, NodeKey]] = field(default_factory=dict)
+    arrived_ns: int | None = None
+    order_acked_ns: int | None = None
+    ended: str = ""
+    ended_ns: int | None = None
+
+    def verdict(self) -> str:
+        """What became of it, as far as the capture shows."""
+        began_ns = self.events[0].time_ns
+        parts = []
+        if self.arrived_ns is not None:
+            parts.append(f"reached its destination after {_seconds(self.arrived_ns - began_ns)}")
+        else:
+            last = [event for event in self.events if event.packet in self.crossings][-1]
+            parts.append(f"last seen on its way to {last.destination}")
+        if self.order_acked_ns is not None:
+            parts.append(f"OrderAck back after {_seconds(self.order_acked_ns - began_ns)}")
+        elif self.sequence is not None and self.ended_ns is None:
+            parts.append("no OrderAck came back")
+        if self.ended_ns is not None:
+            parts.append(f"{self.ended} after {_seconds(self.ended_ns - began_ns)}")
+        return "; ".join(parts)
+
+    def lines(self) -> Iterator[str]:
+        """For people: seconds since it was first seen, the packet, the hop, and what happened."""
+        yield self.heading
+        began_ns = self.events[0].time_ns
+        wide = max(len(f"{event.source} > {event.destination}") for event in self.events)
+        for event in self.events:
+            after_s = (event.time_ns - began_ns) / NANOSECONDS
+            hop = f"{event.source} > {event.destination}"
+            yield f"{after_s:>12.6f}  {'#' + str(event.packet):>8}  {hop:<{wide}}  {event.text}"
+        yield f"  {self.verdict()}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for programs."""
+        return {
+            "message": identifier_text(*self.key),
+            "sequence": None if self.sequence is None else shown(self.sequence[0][1]),
+            "sequence_number": None if self.sequence is None else self.sequence[1],
+            "events": [event._asdict() for event in self.events],
+            "arrived_ns": self.arrived_ns,
+            "order_acked_ns": self.order_acked_ns,
+            "ended": self.ended or None,
+            "ended_ns": self.ended_ns,
+            "verdict": self.verdict(),
+        }
+
+
+class Follower:
+    """Collects the histories of the messages that were asked for.
+
+    Args:
+        target: GUID\\ordinal, an ordinal alone, or a label.
+        names: what queue managers and queues are called.
+
+    Raises:
+        UsageError: it is empty.
+    """
+
+    def __init__(self, target: str, names: Names) -> None:
+        if not target:
+            raise UsageError(
+                "--follow takes a message: its identifier GUID\\NUMBER, its NUMBER alone, or its label"
+            )
+        self._names = names
+        self._manager: Guid | None = None
+        self._ordinal: int | None = None
+        self._label = target
+        if found := re.fullmatch(r"(?:\{?([0-9A-Fa-f-]{36})\}?\\)?([0-9]{1,10})", target):
+            self._ordinal = int(found[2])
+            if found[1]:
+                try:
+                    self._manager = guid_from_text(found[1])
+                except ValueError as error:
+                    raise UsageError(str(error)) from None
+        self.histories: dict[MessageKey, History] = {}
+        self.left_out_count = 0
+
+    def take(self, sight: Sight) -> None:
+        """See whether a packet is about one of the messages."""
+        message = sight.message
+        if message is not None:
+            if sight.kind in MESSAGES or sight.kind is Kind.REPORT:
+                self._take_message(sight, message)
+            else:
+                self._take_acknowledgment(sight, message)
+        if self.histories and (sight.received is not None or sight.saved is not None):
+            self._take_session(sight)
+
+    def _take_message(self, sight: Sight, message: UserMessage) -> None:
+        key = message_key(message)
+        history = self.histories.get(key)
+        if history is None:
+            if not self._is_wanted(key, message):
+                return
+            if len(self.histories) >= MESSAGE_LIMIT:
+                self.left_out_count += 1
+                return
+            history = self.histories[key] = self._begin(key, message, sight)
+        again = sight.hop in history.crossings.values()
+        why = next((each.text.partition("; ")[2] for each in sight.findings if each.code == "resend"), "")
+        text = (f"sent again: {why}" if why else "sent again") if again else "sent"
+        if message.user.hop_count:
+            text += f", hop count {message.user.hop_count}"
+        history.crossings[sight.seen.number] = sight.hop
+        if sight.hop[1] == history.towards and history.arrived_ns is None:
+            history.arrived_ns = sight.seen.time_ns
+        _add(history, sight, text)
+
+    def _is_wanted(self, key: MessageKey, message: UserMessage) -> bool:
+        if self._ordinal is not None:
+            return key[1] == self._ordinal and self._manager in (None, key[0])
+        return message.properties.label == self._label
+
+    def _begin(self, key: MessageKey, message: UserMessage, sight: Sight) -> History:
+        transaction, user = message.transaction, message.user
+        sequence = None
+        words = [f"message {identifier_text(*key)}"]
+        if message.properties.label:
+            words.append(repr(printable(message.properties.label)))
+        words.append(f"{sight.kind.lower()}, {len(message.properties.message_body):,} bytes of body")
+        words.append(f"to {self._names.destination(user)}")
+        if transaction is not None:
+            sequence = (
+                (user.source_queue_manager, transaction.tx_sequence_id),
+                transaction.tx_sequence_number,
+            )
+            words.append(f"number {sequence[1]} of sequence {shown(transaction.tx_sequence_id)}")
+        towards = user.queue_manager_address
+        if towards == NULL_GUID and isinstance(sight.hop[1], bytes):
+            towards = Guid(sight.hop[1])  # A direct name goes straight to its host.
+        return History(key, ", ".join(words), user.source_queue_manager, towards, sequence)
+
+    def _take_acknowledgment(self, sight: Sight, message: UserMessage) -> None:
+        body = sight.acknowledgment
+        reached = sight.hop[1]
+        for history in self.histories.values():
+            if isinstance(body, OrderAckBody):
+                if not _covers(body, message, history):
+                    continue
+                _add(history, sight, f"OrderAck of all up to {body.tx_sequence_number}")
+                if reached == history.origin and history.order_acked_ns is None:
+                    history.order_acked_ns = sight.seen.time_ns
+                continue
+            if isinstance(body, FinalAckBody):
+                about, what = (body.source_guid, body.message_id), "FinalAck"
+            else:
+                correlated = message_identifier.decode(message.properties.correlation_id)
+                about, what = (
+                    (correlated.queue_manager_guid, correlated.ordinal),
+                    "administration acknowledgment",
+                )
+            if about == history.key:
+                verdict = CLASS_NAMES.get(
+                    message.properties.message_class, hex(message.properties.message_class)
+                )
+                _add(history, sight, f"{what} {verdict}")
+                history.ended, history.ended_ns = verdict, sight.seen.time_ns
+
+    def _take_session(self, sight: Sight) -> None:
+        for history in self.histories.values():
+            told: dict[int, list[str]] = {}
+            for what, acknowledged in (("received", sight.received), ("saved", sight.saved)):
+                for number in acknowledged.packets if acknowledged is not None else ():
+                    if number in history.crossings:
+                        told.setdefault(number, []).append(what)
+            for number, words in told.items():
+                _add(history, sight, f"session acknowledgment: #{number} {', '.join(words)}")
+
+
+def _covers(body: OrderAckBody, message: UserMessage, history: History) -> bool:
+    """Whether an OrderAck is for a message: of its sequence, of its source, and not below its number."""
+    if history.sequence is None:
+        return False
+    (origin, identifier), number = history.sequence
+    address = message.user.queue_manager_address
+    return (
+        body.tx_sequence_id == identifier
+        and body.tx_sequence_number >= number
+        and address in (origin, NULL_GUID)
+        and history.order_acked_ns is None
+    )
+
+
+def _add(history: History, sight: Sight, text: str) -> None:
+    if len(history.events) < EVENT_LIMIT:
+        seen = sight.seen
+        history.events.append(Event(seen.time_ns, seen.number, sight.source, sight.destination, text))
+
+
+def _seconds(duration_ns: int) -> str:
+    milliseconds = duration_ns / 1e6
+    return f"{milliseconds:.3f} ms" if milliseconds < 1_000 else f"{milliseconds / 1_000:,.3f} s"

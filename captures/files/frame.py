@@ -1,0 +1,78 @@
+"""What every kind of capture file holds: frames, each with its time and its place, and what may be wrong."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from mqproto.base.errors import MqprotoError
+
+ETHERNET: Final = 1
+
+MAX_FRAME_BYTES: Final = 0x40000  # the snapshot length that tcpdump and Wireshark use
+NANOSECONDS: Final = 1_000_000_000
+
+Options = tuple[tuple[int, bytes], ...]
+"""Options of pcapng as they stand in the file: code and value."""
+
+
+class CaptureError(MqprotoError, ValueError):
+    """A capture that is damaged, or holds what we cannot read.
+
+    Args:
+        where: the file, or the stream inside it.
+        offset: of the first byte that is wrong, counted from the first byte of `where`; in a compressed file
+            from the first byte of what it unpacks to.
+        reason: what is wrong there, in words.
+    """
+
+    def __init__(self, where: str, offset: int, reason: str) -> None:
+        super().__init__(where, offset, reason)
+        self.where = where
+        self.offset = offset
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.where}: byte {self.offset}: {self.reason}"
+
+
+class Interface(NamedTuple):
+    """Where frames were caught.
+
+    number: counted from 0 over the whole file.
+    link_type: what the frames begin with, one of the LINKTYPE values that tcpdump.org lists.
+    options: as they stood in the file, the name among them.
+    """
+
+    number: int = 0
+    link_type: int = ETHERNET
+    name: str = ""
+    options: Options = ()
+
+
+ONLY_INTERFACE: Final = Interface()
+
+
+class Frame(NamedTuple):
+    """One frame as it crossed the wire.
+
+    time_ns: since 1970, UTC; 0 where the file does not say.
+    data: from the first byte of the link's header on.
+    missing_bytes: how many bytes at the end of the frame the capture left out.
+    number: counted from 1 in the order of the file, as Wireshark's frame.number; 0 of a frame from no file.
+    offset: of the frame's record or block in the file.
+    options: as they stood in the file, the comment apart.
+    """
+
+    time_ns: int
+    data: bytes
+    comment: str = ""
+    missing_bytes: int = 0
+    interface: Interface = ONLY_INTERFACE
+    number: int = 0
+    offset: int = 0
+    options: Options = ()
+
+    @property
+    def link_type(self) -> int:
+        """What `data` begins with."""
+        return self.interface.link_type

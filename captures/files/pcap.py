@@ -1,0 +1,259 @@
+"""Capture files, whatever their format: pcap and pcapng, packed with gzip or zstd or not.
+
+pcap is a head and a row of records, and is read here; pcapng.py has the other.  draft-ietf-opsawg-pcap
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import struct
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Final, cast
+
+from captures.files.frame import MAX_FRAME_BYTES, NANOSECONDS, CaptureError, Frame, Interface
+from captures.files.pcapng import Clock, Section, Source, read_pcapng
+from mqproto.base.errors import UsageError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+PCAPNG: Final = bytes.fromhex("0a0d0d0a")
+GZIP: Final = bytes.fromhex("1f8b")
+ZSTANDARD: Final = bytes.fromhex("28b52ffd")
+ZSTANDARD_HEAD_BYTES: Final = 18
+"""The head of a frame has so many at most.  [RFC 8878] 3.1.1.1"""
+
+TICKS_PER_SECOND: Final = {0xA1B2C3D4: 1_000_000, 0xA1B23C4D: NANOSECONDS}
+"""By the number that a pcap file begins with, read in the file's byte order."""
+FILE_HEADER: Final = "IHHiIII"
+FILE_HEADER_BYTES: Final = struct.calcsize("=" + FILE_HEADER)
+RECORD_HEADER: Final = "IIII"
+LINK_TYPE: Final = 0x03FF_FFFF  # the bits above say how long the frame check sequence is
+
+MAGICS: Final = (
+    PCAPNG,
+    GZIP,
+    ZSTANDARD,
+    *(struct.pack(order + "I", magic) for magic in TICKS_PER_SECOND for order in "<>"),
+)
+"""What a file begins with that may be a capture, packed or not."""
+
+
+def read_capture(path: str | os.PathLike[str]) -> Iterator[Frame]:
+    """Every frame of the file at `path`, in the file's order.
+
+    Raises:
+        CaptureError: as `read_frames`.
+        OSError: the file cannot be opened or read.
+    """
+    with Path(path).open("rb") as file:
+        yield from read_frames(file, os.fspath(path))
+
+
+def read_frames(file: BinaryIO, where: str = "capture") -> Iterator[Frame]:
+    """Every frame of a capture that need not be seekable, in its order.
+
+    One record is held at a time, so memory does not grow with the file.
+
+    Args:
+        file: positioned at its beginning; it may be a pipe.
+        where: the name for errors.
+
+    Raises:
+        CaptureError: at the first damage; the frames before it have been yielded.
+    """
+    with unpacked(file, where) as (plain, name):
+        magic = plain.peek(4)[:4]
+        if magic == PCAPNG:
+            yield from read_pcapng(plain, name)
+        else:
+            yield from read_records(plain, read_head(plain, name), name)
+
+
+@contextmanager
+def unpacked(file: BinaryIO, where: str) -> Iterator[tuple[io.BufferedReader, str]]:
+    """A capture as it was before it was packed, if it was, and its name for errors.
+
+    Reading raises CaptureError where the packing is damaged.
+    """
+    buffered = io.BufferedReader(cast(Any, file), 1 << 20)
+    try:
+        magic = buffered.peek(4)[:4]
+        if magic.startswith(GZIP):
+            with gzip.GzipFile(fileobj=buffered) as gzipped:
+                yield _unpacked(gzipped, where)
+        elif magic == ZSTANDARD:
+            with zstd.ZstdFile(buffered) as compressed:
+                yield _unpacked(compressed, where)
+        else:
+            yield buffered, where
+    finally:
+        buffered.detach()  # else the file would be closed with it
+
+
+def packed_size(file: BinaryIO) -> int | None:
+    """What a packed file says that it unpacks to, modulo 2**32; None if it does not say.
+
+    Of several files that were packed one by one and put together it says something else.
+    """
+    file.seek(0)
+    head = file.read(ZSTANDARD_HEAD_BYTES)
+    if head.startswith(GZIP):
+        file.seek(-4, os.SEEK_END)
+        return int.from_bytes(file.read(4), "little")
+    try:
+        size_bytes = zstd.get_frame_info(head).decompressed_size
+    except zstd.ZstdError:
+        return None
+    return None if size_bytes is None else size_bytes % 2**32
+
+
+def _unpacked(file: gzip.GzipFile | zstd.ZstdFile, where: str) -> tuple[io.BufferedReader, str]:
+    name = f"{where} (unpacked)"
+    return io.BufferedReader(_Unpacked(file, name), 1 << 20), name
+
+
+def read_head(file: io.BufferedReader, where: str = "capture") -> Section:
+    """The head of a pcap file: what is to be known of its frames.
+
+    Raises:
+        CaptureError: the file is no capture, or of a version that we do not know.
+    """
+    magic = file.peek(4)[:4]
+    order = next((order for order in "<>" if _ticks_per_second(order, magic)), None)
+    if order is None:
+        if not magic:
+            raise CaptureError(where, 0, "the file is empty")
+        raise CaptureError(
+            where, 0, f"no capture: it begins with {magic.hex()}, and neither pcap, pcapng, gzip nor zstd do"
+        )
+    header = struct.Struct(order + FILE_HEADER)
+    head = file.read(header.size)
+    if len(head) < header.size:
+        raise CaptureError(where, 0, f"the file ends {len(head)} bytes into its head of {header.size}")
+    _, major, minor, _, _, _, link = header.unpack(head)
+    if major != 2:
+        raise CaptureError(where, 4, f"pcap version {major}.{minor}; we know 2.4")
+    clock = Clock(_ticks_per_second(order, magic), offset_s=0)
+    return Section(order, (Source(Interface(link_type=link & LINK_TYPE), clock, MAX_FRAME_BYTES),), 1)
+
+
+def _ticks_per_second(order: str, magic: bytes) -> int:
+    """How a pcap file that begins so counts time; 0 if none does."""
+    return TICKS_PER_SECOND.get(struct.unpack(order + "I", magic)[0], 0) if len(magic) == 4 else 0
+
+
+def read_records(
+    file: BinaryIO, section: Section, where: str = "capture", offset: int = FILE_HEADER_BYTES
+) -> Iterator[Frame]:
+    """The frames of a pcap file.
+
+    Args:
+        file: positioned at a record, which stands at `offset` of the file.
+        section: what the head of the file says.
+
+    Raises:
+        CaptureError: at the first damage.
+    """
+    (source,) = section.sources
+    tick_ns = NANOSECONDS // source.clock.ticks_per_second
+    record = struct.Struct(section.order + RECORD_HEADER)
+    number = 0
+    while head := file.read(record.size):
+        if len(head) < record.size:
+            raise CaptureError(where, offset, f"the file ends {len(head)} bytes into the head of a frame")
+        seconds, ticks, size_bytes, wire_bytes = record.unpack(head)
+        if size_bytes > MAX_FRAME_BYTES:
+            raise CaptureError(where, offset + 8, f"a frame of {size_bytes} bytes: at most {MAX_FRAME_BYTES}")
+        data = file.read(size_bytes)
+        if len(data) < size_bytes:
+            raise CaptureError(
+                where, offset, f"the file ends {len(data)} bytes into a frame of {size_bytes} bytes"
+            )
+        number += 1
+        missing_bytes = max(0, wire_bytes - size_bytes)
+        time_ns = seconds * NANOSECONDS + ticks * tick_ns
+        yield Frame(time_ns, data, "", missing_bytes, source.interface, number, offset)
+        offset += record.size + size_bytes
+
+
+class _Unpacked(io.RawIOBase):
+    """Unpacks, and says what is wrong with the packing as a CaptureError at the last byte that was good."""
+
+    def __init__(self, file: gzip.GzipFile | zstd.ZstdFile, where: str) -> None:
+        super().__init__()
+        self._file = file
+        self._where = where
+        self._offset = 0
+        self._fault: CaptureError | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if self._fault is not None:
+            raise self._fault
+        try:
+            data = self._file.read1(len(buffer))
+        except (EOFError, zlib.error, gzip.BadGzipFile, zstd.ZstdError) as error:
+            self._fault = CaptureError(self._where, self._offset, f"the packing is damaged: {error}")
+            raise self._fault from None
+        buffer[: len(data)] = data
+        self._offset += len(data)
+        return len(data)
+
+
+class PcapWriter:
+    """Writes frames as a classic pcap file, in nanoseconds; comments and interfaces have no place in it.
+
+    Args:
+        file: stays open; whoever opened it flushes it.
+        link_type: what every frame begins with.
+        byte_order: "<" or ">".
+        ticks_per_second: a thousand million or a million; times are cut to it.
+
+    Raises:
+        OSError: the file took no more.
+    """
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        *,
+        link_type: int = 1,
+        byte_order: str = "<",
+        ticks_per_second: int = NANOSECONDS,
+    ) -> None:
+        magics = {ticks: magic for magic, ticks in TICKS_PER_SECOND.items()}
+        self._file = file
+        self._link_type = link_type
+        self._record = struct.Struct(byte_order + RECORD_HEADER)
+        self._tick_ns = NANOSECONDS // ticks_per_second
+        head = (magics[ticks_per_second], 2, 4, 0, 0, MAX_FRAME_BYTES, link_type)
+        file.write(struct.pack(byte_order + FILE_HEADER, *head))
+
+    def write(self, frame: Frame) -> None:
+        """Append one frame.
+
+        Raises:
+            UsageError: it is longer than 256 KiB, of another link type, or not between 1970 and 2106.
+        """
+        size_bytes = len(frame.data)
+        seconds, rest_ns = divmod(frame.time_ns, NANOSECONDS)
+        if size_bytes > MAX_FRAME_BYTES:
+            raise UsageError(f"a frame of {size_bytes} bytes: at most {MAX_FRAME_BYTES} fit")
+        if frame.link_type != self._link_type:
+            raise UsageError(f"a frame of link type {frame.link_type} in a file of {self._link_type}")
+        if not 0 <= seconds < 2**32:
+            raise UsageError(f"a frame at {frame.time_ns} ns: pcap counts seconds from 1970 in 32 bits")
+        wire_bytes = size_bytes + frame.missing_bytes
+        self._file.write(self._record.pack(seconds, rest_ns // self._tick_ns, size_bytes, wire_bytes))
+        self._file.write(frame.data)

@@ -1,0 +1,197 @@
+"""Byte streams as the frames of a TCP connection, so that Wireshark can follow a run that was never sniffed.
+
+What a node or a link proxy knows of a connection is who opened it, which bytes went which way, and how it
+ended. The rest is made up here, as a network without loss or delay would have shown it: handshake, cutting,
+acknowledgments.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import Final
+
+from captures.net.tcp import ACK, FIN, MAX_SEGMENT_BYTES, PSH, RST, SYN, Endpoint, Segment, encode_frame
+from mqproto.base.errors import UsageError
+
+WINDOW: Final = 0xFFFF
+WINDOW_SHIFT: Final = 7  # a window of 8 MiB, which no single read of ours can fill
+
+
+class Side(enum.Enum):
+    """Who sends: the one that opened the connection, or the one that took it."""
+
+    CLIENT = "client"
+    SERVER = "server"
+
+    @property
+    def other(self) -> Side:
+        return Side.SERVER if self is Side.CLIENT else Side.CLIENT
+
+
+class Segments:
+    """The segments of one connection. A segment acknowledges what has arrived at its sender, which it is told.
+
+    This is for those who know when things arrive; TcpConversation is easier where everything arrives at once.
+
+    Args:
+        client, server: the addresses to show.
+        segment_bytes: the most payload in one segment, 1 to 65,495.
+        client_sequence, server_sequence: the initial sequence numbers, 32 bits. Connections that have the
+            same addresses and ports need different ones, else readers take the second for a repetition of the
+            first.
+
+    Raises:
+        UsageError: an address, size or number is out of range.
+    """
+
+    def __init__(
+        self,
+        client: Endpoint,
+        server: Endpoint,
+        *,
+        segment_bytes: int = MAX_SEGMENT_BYTES,
+        client_sequence: int = 0,
+        server_sequence: int = 0,
+    ) -> None:
+        if not 1 <= segment_bytes <= MAX_SEGMENT_BYTES:
+            raise UsageError(f"segments of {segment_bytes} bytes: 1 to {MAX_SEGMENT_BYTES} fit in IPv4")
+        self._segment_bytes = segment_bytes
+        self._halves = {
+            Side.CLIENT: _Half(client.validated(), client_sequence, server_sequence),
+            Side.SERVER: _Half(server.validated(), server_sequence, client_sequence),
+        }
+
+    def leave(self, sender: Side, flags: int, payload: bytes = b"") -> bytes:
+        """One segment leaves `sender`, as a frame. Payload, SYN and FIN move its numbers on."""
+        half, other = self._halves[sender], self._halves[sender.other]
+        options = b""
+        if flags & SYN:
+            options = struct.pack("!BBHBBBB", 2, 4, self._segment_bytes, 1, 3, 3, WINDOW_SHIFT)
+        segment = Segment(
+            half.endpoint,
+            other.endpoint,
+            half.next_sequence,
+            half.received_sequence if flags & ACK else 0,
+            flags,
+            WINDOW,
+            options,
+            payload,
+        )
+        frame = encode_frame(segment, half.identification)
+        # SYN and FIN each take a number, as a byte does.
+        taken = len(payload) + bool(flags & SYN) + bool(flags & FIN)
+        half.next_sequence = (half.next_sequence + taken) % 2**32
+        half.identification = (half.identification + 1) % 2**16
+        return frame
+
+    def leave_data(self, sender: Side, data: bytes) -> list[bytes]:
+        """Data leaves `sender`: as many segments as it takes, the last one pushed."""
+        frames = []
+        for start in range(0, len(data), self._segment_bytes):
+            payload = data[start : start + self._segment_bytes]
+            last = start + len(payload) == len(data)
+            frames.append(self.leave(sender, ACK | PSH if last else ACK, payload))
+        return frames
+
+    def pass_over(self, sender: Side, count: int, payload_bytes: int) -> None:
+        """So many segments with so much payload each leave `sender`, whose frames are made elsewhere."""
+        half = self._halves[sender]
+        half.next_sequence = (half.next_sequence + count * payload_bytes) % 2**32
+        half.identification = (half.identification + count) % 2**16
+
+    def arrive(self, receiver: Side, count: int | None = None) -> None:
+        """So many numbers more of what the other side sent have arrived; all that left it, if it is not said."""
+        half, other = self._halves[receiver], self._halves[receiver.other]
+        if count is None:
+            half.received_sequence = other.next_sequence
+        else:
+            half.received_sequence = (half.received_sequence + count) % 2**32
+
+
+class TcpConversation:
+    """One connection as frames. Each method says what happened and returns the frames that show it, in order.
+
+    Time is the caller's: all frames of one call bear the time of what they show.
+
+    Args:
+        client, server, segment_bytes, client_sequence, server_sequence: as for Segments.
+
+    Raises:
+        UsageError: what is said to happen cannot, such as data after the end; or as Segments.
+    """
+
+    def __init__(
+        self,
+        client: Endpoint,
+        server: Endpoint,
+        *,
+        segment_bytes: int = MAX_SEGMENT_BYTES,
+        client_sequence: int = 0,
+        server_sequence: int = 0,
+    ) -> None:
+        self._segments = Segments(
+            client,
+            server,
+            segment_bytes=segment_bytes,
+            client_sequence=client_sequence,
+            server_sequence=server_sequence,
+        )
+        self._finished: set[Side] = set()
+        self._opened = False
+        self._reset = False
+
+    def open(self) -> list[bytes]:
+        """The three-way handshake.  [RFC 9293] 3.5"""
+        if self._opened:
+            raise UsageError("the connection has been opened before")
+        self._opened = True
+        return [
+            self._leave(Side.CLIENT, SYN),
+            self._leave(Side.SERVER, SYN | ACK),
+            self._leave(Side.CLIENT, ACK),
+        ]
+
+    def send(self, sender: Side, data: bytes) -> list[bytes]:
+        """`sender` sent `data`: segments, the last one pushed, and one acknowledgment."""
+        self._require_open(sender)
+        if not data:
+            return []
+        frames = self._segments.leave_data(sender, data)
+        self._segments.arrive(sender.other)
+        return [*frames, self._leave(sender.other, ACK)]
+
+    def finish(self, sender: Side) -> list[bytes]:
+        """`sender` will send no more; the other may."""
+        self._require_open(sender)
+        self._finished.add(sender)
+        return [self._leave(sender, FIN | ACK), self._leave(sender.other, ACK)]
+
+    def reset(self, sender: Side) -> list[bytes]:
+        """`sender` broke the connection off. Call it for both when something between them did."""
+        if not self._opened:
+            raise UsageError("a connection is opened before it is reset")
+        self._reset = True
+        return [self._leave(sender, RST | ACK)]
+
+    def _require_open(self, sender: Side) -> None:
+        if not self._opened or self._reset or sender in self._finished:
+            raise UsageError(f"the {sender.value} sends on a connection that is not open for it")
+
+    def _leave(self, sender: Side, flags: int) -> bytes:
+        """A segment that arrives at once."""
+        frame = self._segments.leave(sender, flags)
+        self._segments.arrive(sender.other)
+        return frame
+
+
+class _Half:
+    """What one side has sent, and what has arrived at it."""
+
+    def __init__(self, endpoint: Endpoint, sequence: int, received_sequence: int) -> None:
+        if not 0 <= sequence < 2**32:
+            raise UsageError(f"an initial sequence number of {sequence}: it has 32 bits")
+        self.endpoint = endpoint
+        self.next_sequence = sequence
+        self.received_sequence = received_sequence
+        self.identification = 0

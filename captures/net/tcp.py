@@ -1,0 +1,175 @@
+"""TCP segments: read from IP packets, written as Ethernet frames.  [RFC 894], [RFC 791], [RFC 9293]"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from captures.net.ip import DONT_FRAGMENT, IPV4_HEADER, Datagram
+from mqproto.base.errors import UsageError
+
+FIN: Final = 0x01
+SYN: Final = 0x02
+RST: Final = 0x04
+PSH: Final = 0x08
+ACK: Final = 0x10
+
+ETHERTYPE_IPV4: Final = 0x0800
+PROTOCOL_TCP: Final = 6
+
+ETHERNET_HEADER: Final = struct.Struct("!6s6sH")
+TCP_HEADER: Final = struct.Struct("!HHIIBBHHH")
+PSEUDO_HEADER: Final = struct.Struct("!4s4sBBH")
+
+# IPv4 counts the whole packet in 16 bits, and both headers are 20 bytes without options.
+MAX_SEGMENT_BYTES: Final = 65_535 - IPV4_HEADER.size - TCP_HEADER.size
+
+
+class Endpoint(NamedTuple):
+    """One end of a connection: an IPv4 or IPv6 address in its usual form, and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def validated(self) -> Endpoint:
+        """Itself, if a frame can be written for it.
+
+        Raises:
+            UsageError: the host is no IPv4 address, or the port has more than 16 bits.
+        """
+        try:
+            socket.inet_pton(socket.AF_INET, self.host)
+        except OSError:
+            raise UsageError(f"{self.host!r} is no IPv4 address: write it as 127.0.0.2") from None
+        if not 0 <= self.port <= 0xFFFF:
+            raise UsageError(f"{self.port} is no port: at most 65535")
+        return self
+
+
+class Segment(NamedTuple):
+    """One TCP segment.  [RFC 9293] 3.1
+
+    options: whole 4-byte words, at most 40 bytes.
+    """
+
+    source: Endpoint
+    destination: Endpoint
+    sequence_number: int
+    acknowledgment_number: int
+    flags: int
+    window: int
+    options: bytes
+    payload: bytes
+
+
+def encode_frame(segment: Segment, identification: int) -> bytes:
+    """The segment as an Ethernet frame with right checksums.
+
+    The hardware addresses are made from the IP addresses, so that people can tell them apart.
+
+    Args:
+        segment: headers, options and payload fit in 65,535 bytes.
+        identification: numbers the packets of one host, 16 bits.
+    """
+    source, destination = socket.inet_aton(segment.source.host), socket.inet_aton(segment.destination.host)
+    header_bytes = TCP_HEADER.size + len(segment.options)
+    tcp_bytes = header_bytes + len(segment.payload)
+    tcp_fields = (
+        segment.source.port,
+        segment.destination.port,
+        segment.sequence_number,
+        segment.acknowledgment_number,
+        header_bytes // 4 << 4,
+        segment.flags,
+        segment.window,
+    )
+    total = (
+        word_sum(PSEUDO_HEADER.pack(source, destination, 0, PROTOCOL_TCP, tcp_bytes))
+        + word_sum(TCP_HEADER.pack(*tcp_fields, 0, 0))
+        + word_sum(segment.options)
+        + word_sum(segment.payload)
+    )
+    header = TCP_HEADER.pack(*tcp_fields, checksum(total), 0)
+    return ip_frame(
+        source, destination, PROTOCOL_TCP, identification, (header, segment.options, segment.payload)
+    )
+
+
+def ip_frame(
+    source: bytes, destination: bytes, protocol: int, identification: int, contents: Sequence[bytes]
+) -> bytes:
+    """What IPv4 carries, as an Ethernet frame.  [RFC 791] 3.1
+
+    Args:
+        source, destination: IPv4 addresses.
+        protocol: what it is; 6 is TCP.
+        contents: its parts in order, 65,515 bytes in all at most.
+    """
+    ip_bytes = IPV4_HEADER.size + sum(map(len, contents))
+    fields = (0x45, 0, ip_bytes, identification, DONT_FRAGMENT, 64, protocol)
+    total = word_sum(IPV4_HEADER.pack(*fields, 0, source, destination))
+    return b"".join(
+        (
+            ETHERNET_HEADER.pack(_hardware_address(destination), _hardware_address(source), ETHERTYPE_IPV4),
+            IPV4_HEADER.pack(*fields, checksum(total), source, destination),
+            *contents,
+        )
+    )
+
+
+def decode_segment(datagram: Datagram) -> Segment | None:
+    """The TCP segment in an IP packet; None if it is damaged.
+
+    Checksums are not looked at: a capture taken on the sending host often shows frames from before the
+    network card filled them in. A frame that the capture cut short gives what is left of its payload.
+    """
+    data = datagram.payload
+    if len(data) < TCP_HEADER.size:
+        return None
+    source_port, destination_port, sequence, acknowledgment, length, flags, window, _, _ = (
+        TCP_HEADER.unpack_from(data)
+    )
+    payload_start = (length >> 4) * 4
+    if not TCP_HEADER.size <= payload_start <= len(data):
+        return None
+    return Segment(
+        endpoint(datagram.source, source_port),
+        endpoint(datagram.destination, destination_port),
+        sequence,
+        acknowledgment,
+        flags,
+        window,
+        data[TCP_HEADER.size : payload_start],
+        data[payload_start:],
+    )
+
+
+@lru_cache(maxsize=4096)
+def endpoint(address: bytes, port: int) -> Endpoint:
+    """An address as it stands in a packet, 4 or 16 bytes, and a port."""
+    family = socket.AF_INET if len(address) == 4 else socket.AF_INET6
+    return Endpoint(socket.inet_ntop(family, address), port)
+
+
+def word_sum(data: bytes) -> int:
+    """The sum of the 16-bit words of `data`, modulo 65,535; an odd last byte is a high half.  [RFC 1071]"""
+    # 2**16 is 1 modulo 65,535, so the remainder of one long number is that of the sum of its words.
+    remainder = int.from_bytes(data, "big") % 0xFFFF
+    return remainder << 8 if len(data) % 2 else remainder
+
+
+def checksum(total: int) -> int:
+    """The complement of a sum of words of which one is not zero.  [RFC 1071]"""
+    # Such a sum is never "plus zero", so a remainder of 0 stands for 0xFFFF, and its complement is 0.
+    return -total % 0xFFFF
+
+
+def _hardware_address(address: bytes) -> bytes:
+    """02:00 and the four bytes of the IP address: the 02 says that no maker has given it out."""
+    return b"\x02\x00" + address

@@ -1,0 +1,1 @@
+"""What everything stands on: time, timers, settings, errors. It knows no packet."""

@@ -1,0 +1,100 @@
+"""Timers and limits, with the specification's names and Windows' defaults.
+
+[MS-MQQB] 3.1.1.3, 3.1.2, 3.1.3 and the product behavior notes in its appendix A. The last group has no counterpart
+in the specification: it bounds what a peer or a backlog may cost us.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from mqproto.base.errors import UsageError
+
+ACK_WAIT_TIMEOUT_RANGE_MS = (20_000, 120_000)
+RECOVERABLE_ACK_TIMEOUT_RANGE_MS = (500, 120_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What an operator may change about one queue manager.
+
+    Raises:
+        UsageError: a value is outside the range that the specification or sense allows.
+    """
+
+    window_size: int = 64
+    """WindowSize: how many UserMessages may be unacknowledged on a session; the smaller of both ends' counts."""
+    ack_wait_timeout_ms: int = 20_000
+    """AckWaitTimeout: no session acknowledgment and no other packet for so long closes the session."""
+    session_initialization_timeout_ms: int = 60_000
+    session_cleanup_timeout_ms: int = 300_000
+    try_connect_interval_ms: int = 5_000
+    """Session Retry Connect Timer: from a failed or lost session to the next try."""
+
+    ping: bool = False
+    """Whether neighbours are asked by a Ping before they are called, and Pings answered: note <7>, <10>. Off as in
+    Windows since Vista, which does neither by default; Windows Server 2003 and older always do both. While it is on,
+    a neighbour that does not answer is not called."""
+
+    order_ack_timeout_ms: int = 500
+    maximum_order_ack_delay_s: float = 10
+    resend_timeouts_short_s: float = 30
+    resend_timeouts_medium_s: float = 300
+    resend_timeouts_long_s: float = 1_800
+    resend_timeouts_final_s: float = 21_600
+
+    waypoints: bool = False
+    """Whether each step of each message is a line of the log: mqproto/turn/waypoints.py."""
+
+    remove_duplicate_size: int = 10_000
+    """How many entries the MessageIDHistoryTable has at most."""
+    remove_duplicate_cleanup_ms: int = 1_800_000
+
+    send_insecure_nacks: bool = False
+    """SendInsecureNacks: whether an administration queue is told that a queue does not exist, say.  5.1"""
+    quota_bytes: int = 8 * 2**30
+    """QueueManagerQuota: what may be on disk. Beyond it nothing more is accepted, from applications and neighbours."""
+    journal_quota_bytes: int | None = None
+    """JournalQuota, for the journal and each dead-letter queue; what has no room there is dropped. None is no bound."""
+
+    maximum_sessions: int = 1_000
+    """Incoming connections beyond this many are refused."""
+    maximum_sequences: int = 20_000
+    """Incoming sequences, one for each sender, queue and name of the queue. Who would begin one more is turned away."""
+    held_messages_limit: int = 4_096
+    held_bytes_limit: int = 16 * 2**20
+    """What one sequence may hold behind a gap; a message beyond it is dropped, its sender still has it."""
+    resend_batch: int = 1_024
+    """How many messages a resend sends before an OrderAck must say that they arrive."""
+    resident_messages: int = 512
+    resident_bytes: int = 4 * 2**20
+    """What of each queue stays in memory; the rest is read from the store when its turn comes."""
+    in_flight_bytes: int = 8 * 2**20
+    """What may be unacknowledged on one session, in bytes; at least one message always may."""
+
+    def __post_init__(self) -> None:
+        low, high = ACK_WAIT_TIMEOUT_RANGE_MS
+        if not low <= self.ack_wait_timeout_ms <= high:
+            raise UsageError(
+                f"ack_wait_timeout_ms = {self.ack_wait_timeout_ms}: [MS-MQQB] 2.2.2.1 allows {low} to {high}"
+            )
+        if not 1 <= self.window_size <= 32_767:
+            raise UsageError(f"window_size = {self.window_size}: must be 1 to 32767")
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if setting.type != "bool" and value is not None and value <= 0:
+                raise UsageError(f"{setting.name} = {value}: must be more than 0")
+
+    @property
+    def resend_timer_table_ms(self) -> tuple[int, ...]:
+        """ResendTimerTable: three short, three medium, three long, one final.  [MS-MQQB] 3.1.3.1"""
+        short, medium, long, final = (
+            max(1, round(1_000 * seconds))
+            for seconds in (
+                self.resend_timeouts_short_s,
+                self.resend_timeouts_medium_s,
+                self.resend_timeouts_long_s,
+                self.resend_timeouts_final_s,
+            )
+        )
+        return (short,) * 3 + (medium,) * 3 + (long,) * 3 + (final,)

@@ -1,0 +1,1 @@
+"""The edges, where messages come in and go out exactly once."""

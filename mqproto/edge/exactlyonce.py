@@ -1,0 +1,137 @@
+"""Is a message new, a duplicate, or in doubt? The three steps by which whoever processes messages tells.
+
+They are those of "Summary of Duplicate Detection Process for JMS Triggers": the delivery count, the document history,
+the document resolver. Each is asked only if those before it do not decide; what a step says stands in a table here.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, StrEnum
+from typing import Final, NamedTuple
+
+from mqproto.base.errors import UsageError
+
+
+class Verdict(StrEnum):
+    """What a message is to who is to process it."""
+
+    NEW = "new"
+    """It is processed, then acknowledged."""
+    DUPLICATE = "duplicate"
+    """It has been processed: it is acknowledged."""
+    IN_DOUBT = "in doubt"
+    """Nobody knows whether it has been: it is acknowledged, and logged where a person will look."""
+    REJECTED = "rejected"
+    """It can never be processed: it is refused, and a retrieval failure is reported."""
+
+
+class Count(Enum):
+    """Step 1: how often the message has been delivered."""
+
+    FIRST = "1"
+    AGAIN = ">1"
+    UNDEFINED = "-1"
+
+    @classmethod
+    def of(cls, delivery_count: int) -> Count:
+        """The same of a number, from 1; -1 if it is not known.
+
+        Raises:
+            UsageError: it is none of these.
+        """
+        if delivery_count < 1 and delivery_count != -1:
+            raise UsageError(f"a delivery count of {delivery_count}: it is 1 or more, or -1")
+        return cls.FIRST if delivery_count == 1 else cls.AGAIN if delivery_count > 1 else cls.UNDEFINED
+
+
+class Entry(StrEnum):
+    """Step 2: what the document history has of the message, by its UUID, or by its message identifier."""
+
+    ABSENT = "absent"
+    STARTED = "started"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    """Its processing ended with a fatal error."""
+
+
+class Attempt(Enum):
+    """How the processing of a message ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED_FOR_NOW = "transient error"
+    FAILED_FOR_GOOD = "fatal error"
+
+
+class Step(StrEnum):
+    """Which step decides."""
+
+    DELIVERY_COUNT = "delivery count"
+    HISTORY = "document history"
+    RESOLVER = "document resolver"
+
+
+class Judgment(NamedTuple):
+    """What a message is, and by which step; no verdict if the resolver is to be asked."""
+
+    verdict: Verdict | None
+    step: Step
+
+
+ASK: Final = None
+"""In the tables: the resolver decides."""
+
+# What is known, then: without a resolver, with one.
+BY_COUNT: Final = {
+    Count.FIRST: (Verdict.NEW, Verdict.NEW),
+    Count.AGAIN: (Verdict.IN_DOUBT, ASK),
+    Count.UNDEFINED: (Verdict.NEW, ASK),
+}
+"""Step 1, where no document history is used."""
+BY_HISTORY: Final = {
+    Entry.ABSENT: (Verdict.NEW, Verdict.NEW),
+    Entry.STARTED: (Verdict.IN_DOUBT, ASK),
+    Entry.COMPLETED: (Verdict.DUPLICATE, Verdict.DUPLICATE),
+    Entry.FAILED: (Verdict.REJECTED, Verdict.REJECTED),
+}
+"""Step 2, where it is: whatever the delivery count."""
+
+
+def judge(delivery_count: int, entry: Entry | None, *, has_resolver: bool) -> Judgment:
+    """Steps 1 and 2.
+
+    Args:
+        delivery_count: from 1, this delivery counted; -1 if it is not known.
+        entry: what the document history has; None if none is used.
+        has_resolver: whether there is somebody to ask if these steps do not decide.
+
+    Raises:
+        UsageError: there is no such delivery count.
+    """
+    count = Count.of(delivery_count)
+    if entry is None:
+        verdict, step = BY_COUNT[count][has_resolver], Step.DELIVERY_COUNT
+    else:
+        verdict, step = BY_HISTORY[entry][has_resolver], Step.HISTORY
+    return Judgment(verdict, step if verdict is not ASK else Step.RESOLVER)
+
+
+ENTRY_AFTER: Final = {
+    Attempt.SUCCEEDED: Entry.COMPLETED,
+    Attempt.FAILED_FOR_NOW: Entry.ABSENT,
+    Attempt.FAILED_FOR_GOOD: Entry.FAILED,
+}
+"""What a transaction in which a message was processed, or its end, leaves of it in the document history. One that never
+ended leaves that it was started.
+
+After a transient error it is new the next time; after a fatal one it is refused, and a retrieval failure is reported.
+Without a history neither happens, and a failure is reported when the message has been delivered as often as it may be.
+"""
+
+
+def retrieval_fails(delivery_count: int, limit: int, verdict: Verdict) -> bool:
+    """Whether a message is given up as it is delivered, which is reported as a retrieval failure.
+
+    Args:
+        limit: so often a message may be delivered.
+    """
+    return verdict is Verdict.REJECTED or delivery_count > limit

@@ -1,0 +1,269 @@
+"""Numbered operations: performed once, however often they are invoked.  "Duplicate Operation Detection Support"
+
+Who invokes an operation over a connection that may break does not know whether it was performed, and invokes it once
+more. To submit a message twice would do harm, so such operations carry an Operation Instance Identifier, one byte that
+the invoker counts on with each operation, and the performer remembers the last ones with their outcomes: it performs
+none of them again, but says again what came of it.
+
+Identifiers go round: of two, that is the newer one which lies less far ahead. What the performer remembers, and what an
+invoker may therefore have outstanding, is its profile, 0 to 127 identifiers. `Invoker` and `Performer` decide;
+who calls them sends, keeps what they say on disk, and carries out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+
+from construct import Byte, GreedyBytes, Struct
+
+from mqproto.base.errors import MqprotoError, UsageError
+
+FIRST_NUMBERED: Final = 32
+LAST: Final = 63
+IDENTIFIERS: Final = 256
+HALF: Final = IDENTIFIERS // 2
+"""An identifier that is so far behind the newest one has expired."""
+PROFILE_LIMIT: Final = HALF - 1
+
+numbered = Struct("identifier" / Byte, "parameter" / GreedyBytes)
+"""The argument of a numbered operation: whoever performs it gets the parameter alone.
+
+This is the declaration; `with_identifier` and `parted` do the same in less time, and a test holds them to it.
+"""
+
+
+class OperationError(MqprotoError):
+    """An invocation that is none: the text says why."""
+
+
+def is_numbered(operation: int) -> bool:
+    """Whether an operation value, 0 to 63, is one of those that carry an identifier.
+
+    Raises:
+        OperationError: it is no operation value.
+    """
+    if not 0 <= operation <= LAST:
+        raise OperationError(f"operation value {operation}: there are 0 to {LAST}")
+    return operation >= FIRST_NUMBERED
+
+
+def with_identifier(identifier: int, parameter: bytes) -> bytes:
+    """The argument of a numbered operation."""
+    return bytes((identifier,)) + parameter
+
+
+def parted(argument: bytes) -> tuple[int, bytes]:
+    """Identifier and parameter of a numbered operation's argument.
+
+    Raises:
+        OperationError: it is empty.
+    """
+    if not argument:
+        raise OperationError(
+            f"a numbered operation ({FIRST_NUMBERED} to {LAST}) without its instance identifier"
+        )
+    return argument[0], argument[1:]
+
+
+def behind(identifier: int, newest: int) -> int:
+    """How far one identifier is behind another, 0 to 255."""
+    return (newest - identifier) % IDENTIFIERS
+
+
+def _newer(identifier: int, newest: int | None) -> int:
+    """The newer of two; at a distance of half the circle it is the first."""
+    return identifier if newest is None or behind(identifier, newest) >= HALF else newest
+
+
+def _checked(profile: int) -> int:
+    if not 0 <= profile <= PROFILE_LIMIT:
+        raise UsageError(f"a profile of {profile} instance identifiers: 0 to {PROFILE_LIMIT} can be kept")
+    return profile
+
+
+class Answer(Enum):
+    """What a performer does about an invocation."""
+
+    PERFORM = "perform"
+    """It is new."""
+    REPEAT = "repeat"
+    """It was performed: the invoker gets the first outcome."""
+    WAIT = "wait"
+    """It is being performed: the invoker gets the outcome when that is over."""
+    REFUSE = "refuse"
+    """Nobody knows: it is so old that it may have been forgotten."""
+
+
+class Kept(NamedTuple):
+    """What a performer has to have on disk of an operation, in one transaction with what that did.
+
+    forgotten: identifiers that are not remembered any more.
+    """
+
+    identifier: int
+    outcome: bytes
+    forgotten: tuple[int, ...]
+
+
+class Performer:
+    """What is remembered of the operations of one invoker.
+
+    Args:
+        profile: how many identifiers are remembered, 0 to 127. With 0 nothing is, and one operation at a time is
+            performed, each as if it were new.
+        kept: identifiers and outcomes that are on disk.
+    """
+
+    def __init__(self, profile: int, kept: Iterable[tuple[int, bytes]] = ()) -> None:
+        self.profile = _checked(profile)
+        self._outcomes = dict[int, bytes | None](kept)
+        self._newest: int | None = None
+        self._newest_kept: int | None = None
+        """The first of what came, the second of what is on disk: a crash makes them one."""
+        for identifier in self._outcomes:
+            self._newest = self._newest_kept = _newer(identifier, self._newest)
+
+    def invoke(self, identifier: int) -> Answer:
+        """An invocation came. If it is to be performed, `complete` follows."""
+        if self._outcomes.get(identifier, b"") is None:
+            return Answer.WAIT
+        if not self.profile:
+            if self._outcomes:
+                return Answer.REFUSE
+        elif self._newest is not None and (distance := behind(identifier, self._newest)) < HALF:
+            if identifier in self._outcomes:
+                return Answer.REPEAT
+            if distance >= self.profile:
+                return Answer.REFUSE
+        self._newest = _newer(identifier, self._newest)
+        self._outcomes[identifier] = None
+        return Answer.PERFORM
+
+    def go_on(self, following: int) -> tuple[int, ...]:
+        """The invoker says which identifier its next operation has: what is forgotten of those long before.
+
+        It alone knows how far it has counted, if operations came of which nothing was on disk when we crashed.
+        """
+        self._newest = self._newest_kept = newest = (following - 1) % IDENTIFIERS
+        forgotten = tuple(
+            each
+            for each, outcome in self._outcomes.items()
+            if outcome is not None and behind(each, newest) >= self.profile
+        )
+        for each in forgotten:
+            del self._outcomes[each]
+        return forgotten
+
+    def outcome(self, identifier: int) -> bytes:
+        """What came of an operation that was performed."""
+        outcome = self._outcomes[identifier]
+        assert outcome is not None, "it has been performed"
+        return outcome
+
+    def complete(self, identifier: int, outcome: bytes) -> Kept:
+        """It was performed; that it cannot be is an outcome, too."""
+        assert self._outcomes[identifier] is None, "it was to be performed"
+        self._outcomes[identifier] = outcome
+        before = self._newest_kept
+        self._newest_kept = newest = _newer(identifier, before)
+        # What is remembered moves on with the newest; what is performed late may be outside from the beginning.
+        steps = 0 if before is None else behind(before, newest)
+        outside = {(newest - self.profile - step) % IDENTIFIERS for step in range(steps)}
+        if behind(identifier, newest) >= self.profile:
+            outside.add(identifier)
+        forgotten = tuple(each for each in outside if self._outcomes.get(each) is not None)
+        for each in forgotten:
+            del self._outcomes[each]
+        return Kept(identifier, outcome, forgotten)
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """An operation of which the outcome is not known: it is invoked until it is, with these bytes."""
+
+    identifier: int
+    operation: int
+    parameter: bytes
+
+    @property
+    def argument(self) -> bytes:
+        """As it is sent."""
+        return with_identifier(self.identifier, self.parameter)
+
+
+class Invoker:
+    """Numbers operations, and knows which may be outstanding.
+
+    Args:
+        profile: the performer's.
+        following: the identifier of the next operation.
+        pending: operations of which the outcome was not known when this was saved, the oldest first.
+    """
+
+    def __init__(self, profile: int, following: int = 0, pending: Iterable[Pending] = ()) -> None:
+        self._profile = _checked(profile)
+        self._following = following
+        self._pending = {each.identifier: each for each in pending}
+
+    @property
+    def following(self) -> int:
+        """The identifier of the next operation."""
+        return self._following
+
+    @property
+    def pending(self) -> list[Pending]:
+        """The operations of which the outcome is not known, the oldest first. After a break all of them are retried."""
+        return list(self._pending.values())
+
+    @property
+    def outstanding(self) -> int:
+        """How many they are."""
+        return len(self._pending)
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether one more operation would leave all others in what the performer remembers."""
+        oldest = next(iter(self._pending), None)
+        return oldest is None or behind(oldest, self._following) < self._profile
+
+    def begin(self, operation: int, parameter: bytes) -> Pending:
+        """A new operation, to be kept on disk before it is sent, if the invoker is to survive.
+
+        Raises:
+            UsageError: it is not one of those with identifiers, or too many are outstanding.
+        """
+        if not is_numbered(operation):
+            raise UsageError(f"operation {operation} needs no identifier: those from {FIRST_NUMBERED} on do")
+        if not self.may_begin:
+            raise UsageError(
+                f"{len(self._pending)} operations are outstanding, and the performer remembers {self._profile}: "
+                "wait for the outcome of the oldest"
+            )
+        pending = self._pending[self._following] = Pending(self._following, operation, parameter)
+        self._following = (self._following + 1) % IDENTIFIERS
+        return pending
+
+    def take_back(self, identifier: int) -> None:
+        """The newest operation was never sent, and is not to be: its identifier goes to the next one."""
+        assert identifier == (self._following - 1) % IDENTIFIERS, "those after it are taken back first"
+        del self._pending[identifier]
+        self._following = identifier
+
+    def may_retry(self, identifier: int) -> bool:
+        """Whether the performer still knows whether it has performed a pending operation.
+
+        Otherwise to invoke it once more might perform it twice, and only a person can say what to do.
+        """
+        return behind(identifier, (self._following - 1) % IDENTIFIERS) < self._profile
+
+    def learn(self, profile: int) -> list[Pending]:
+        """The performer says what it remembers, perhaps less than before; the operations that may not be retried."""
+        self._profile = _checked(profile)
+        return [each for each in self._pending.values() if not self.may_retry(each.identifier)]
+
+    def end(self, identifier: int) -> Pending | None:
+        """The outcome of an operation is known, or it is given up; None if it was known before."""
+        return self._pending.pop(identifier, None)

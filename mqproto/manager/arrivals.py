@@ -1,0 +1,338 @@
+"""What becomes of a message that came: ours, somebody else's, or nobody's.  [MS-MQQB] 3.1.5.8"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mqproto.base.moment import Moment
+from mqproto.manager.confirmations import Confirmations
+from mqproto.manager.expiration import Expiration
+from mqproto.manager.identifiers import MessageIdHistory
+from mqproto.manager.localqueues import LocalQueues
+from mqproto.manager.outbound import Outbound
+from mqproto.manager.tracing import Tracing
+from mqproto.queues.localqueue import LocalQueue
+from mqproto.transfer.acknowledgments import ORDER_QUEUE, make_order_ack
+from mqproto.transfer.incoming import (
+    IncomingSequence,
+    SequenceKey,
+    Verdict,
+    asks_final_ack,
+    held_name,
+    key_of_held,
+    sequence_key,
+)
+from mqproto.turn.desk import Desk
+from mqproto.turn.effects import MessageRow, Note, QueueKind, QueueRow, StoredState, message_key
+from mqproto.turn.endings import Ending, Place
+from mqproto.wire import (
+    INFINITE,
+    NULL_GUID,
+    MessageClass,
+    UserHeader,
+    UserMessage,
+    acknowledgment_in,
+    decode_message,
+    with_hop_counted,
+    without_session_header,
+)
+from mqproto.wire.glance import (
+    RECOVERABLE,
+    TRANSACTIONAL,
+    Head,
+    goes_to_private,
+    has_debug_header,
+    head_of,
+    priority_of,
+    reach_deadline_s,
+    receive_deadline_s,
+)
+from mqproto.wire.guid import guid_text
+
+HOP_COUNT: Final = UserHeader.hop_count.mask
+HOP_LIMIT: Final = 0x1D
+"""RC, the count of queue managers that have forwarded a message, goes no higher.  [MS-MQMQ] 2.2.19.2"""
+
+
+def is_acknowledgment(message: UserMessage | None, packet: bytes) -> bool:
+    """Whether a message, which may not have been read yet, is an OrderAck or a FinalAck."""
+    return acknowledgment_in(message or decode_message(packet)) is not None
+
+
+class NoRoomError(Exception):
+    """A message cannot be taken without harm to others: the session is closed, and its sender keeps it.  3.1.5.8.8"""
+
+
+class Arrivals:
+    """The rules for each message that arrives, and the incoming sequences."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        sequences: dict[SequenceKey, IncomingSequence],
+        outbound: Outbound,
+        queues: LocalQueues,
+        history: MessageIdHistory,
+        confirmations: Confirmations,
+        expiration: Expiration,
+        tracing: Tracing,
+        state: StoredState,
+        now: Moment,
+    ) -> None:
+        self._identity = desk.identity
+        self._settings = desk.settings
+        self._timers = desk.timers
+        self._writes = desk.writes
+        self._notes = desk.notes
+        self._endings = desk.endings
+        self._outbound = outbound
+        self._queues = queues
+        self._history = history
+        self._confirmations = confirmations
+        self._expiration = expiration
+        self._tracing = tracing
+        self._sequences = sequences
+        self._waypoints = desk.waypoints
+        self.forwarded_count = 0
+        self.refused_count = 0
+        self.stored_bytes = 0
+        """What the store held when the last batch was committed, and what was put into it since."""
+        self._restore_sequences(state, now)
+
+    def arrived(self, message: UserMessage | None, packet: bytes, peer: str, now: Moment) -> None:
+        """A UserMessage came from a neighbour at address `peer`.  3.1.5.8
+
+        Args:
+            message: None if it was judged but not read; an intermediate need not read it.
+
+        Raises:
+            NoRoomError: it would take the store beyond QueueManagerQuota, or begin one sequence too many.
+        """
+        head = head_of(packet)
+        known_by = head.source_queue_manager, head.message_id
+        transactional = head.flags & TRANSACTIONAL
+        full = self.stored_bytes + len(packet) > self._settings.quota_bytes
+        if (
+            full
+            and not is_acknowledgment(message, packet)
+            # A duplicate, which came before and was never acknowledged, takes no room; acknowledgments make some.
+            and (transactional or known_by not in self._history)
+        ):
+            raise NoRoomError(
+                f"the store holds as much as quota_bytes = {self._settings.quota_bytes:,} allows: receive or purge"
+            )
+        if not transactional and self._history.is_duplicate(
+            *known_by, now, self._writes, recoverable=bool(head.flags & RECOVERABLE)
+        ):
+            self._waypoints.duplicate_dropped(packet)
+            return
+        if has_debug_header(packet):
+            self._tracing.received(message or decode_message(packet), now)
+        if head.queue_manager_address not in (self._identity, NULL_GUID):
+            self._forward(head, packet, peer, now)
+            return
+        message = message or decode_message(packet)
+        if message.properties.message_class and self._confirmations.take(message, packet, now):
+            return
+        queue = self._queues.addressed(message.user.destination_queue)
+        if queue is None:
+            self._refuse(message, packet, MessageClass.NACK_BAD_DST_Q, peer)
+        elif message.transaction is not None:
+            if queue.declaration.transactional:
+                self._arrived_in_sequence(queue, message, packet, peer, now)
+            else:
+                self._refuse(message, packet, MessageClass.NACK_NOT_TRANSACTIONAL_Q, peer)
+        elif queue.declaration.transactional:
+            self._refuse(message, packet, MessageClass.NACK_NOT_TRANSACTIONAL_MSG, peer)
+        else:
+            self._let_in(queue, message, without_session_header(packet), peer, now)
+
+    def _forward(self, head: Head, packet: bytes, peer: str, now: Moment) -> None:
+        """Somebody else's: count the hop and pass it on, its TransactionHeader untouched.  3.1.5.8.2, 3.1.1.6.2
+
+        A transactional message whose time is over goes on: only its destination knows whether it had it before.
+        """
+        flags = head.flags
+        transactional, recoverable = bool(flags & TRANSACTIONAL), bool(flags & RECOVERABLE)
+        if flags & HOP_COUNT >= HOP_LIMIT:
+            message = decode_message(packet)
+            foreign = head.source_queue_manager != self._identity
+            if not transactional or foreign or self._confirmations.came_back(message):
+                self._refuse(message, packet, MessageClass.NACK_HOP_COUNT_EXCEEDED, peer)
+            else:
+                self._waypoints.duplicate_dropped(packet)
+            return
+        expires_s = None if transactional else reach_deadline_s(packet)
+        if expires_s is not None and now.utc_s > expires_s:
+            self._refuse(decode_message(packet), packet, MessageClass.NACK_REACH_QUEUE_TIMEOUT, peer)
+            return
+        self.forwarded_count += 1
+        queue = self._outbound.towards_manager(
+            head.queue_manager_address,
+            priority_of(packet, flags),
+            order=goes_to_private(packet, flags, ORDER_QUEUE),
+        )
+        packet = with_hop_counted(without_session_header(packet))
+        if recoverable:
+            self.stored_bytes += len(packet)
+        self._waypoints.forwarded(packet, queue.name)
+        self._outbound.put(queue, packet, head.message_id, recoverable=recoverable, expires_s=expires_s)
+        if expires_s is not None:
+            self._expiration.expect(expires_s, now)
+
+    def _refuse(self, message: UserMessage, packet: bytes, message_class: MessageClass, peer: str) -> None:
+        """The message ends here; its sender is told.  3.1.5.8.2, 3.1.5.8.8"""
+        self.refused_count += 1
+        facts: dict[str, str | int] = {
+            "reason": message_class.name,
+            "source": guid_text(message.user.source_queue_manager),
+            "message_id": message.user.message_id,
+            "queue": str(message.user.destination_queue),
+        }
+        self._notes.append(Note("message-refused", facts))
+        self._waypoints.ended(packet, message_class)
+        reply_to = self._outbound.reply_to(message, peer)
+        packet = without_session_header(packet)
+        self._endings.append(Ending(packet, message_class, Place.AT_DESTINATION, reply_to=reply_to))
+
+    def _let_in(self, queue: LocalQueue, message: UserMessage, packet: bytes, peer: str, now: Moment) -> None:
+        """The message is for this queue, and comes next if it is transactional: insert it, or refuse it.  3.1.5.8.8"""
+        refusal = self._refusal(queue, packet, now)
+        if refusal is not None:
+            self._refuse(message, packet, refusal, peer)
+            return
+        user = message.user
+        recoverable = user.recoverable
+        if recoverable:
+            self.stored_bytes += len(packet)
+        expires_s = None if user.time_to_be_received_s == INFINITE else receive_deadline_s(packet)
+        queue.insert(
+            packet,
+            user.message_id,
+            self._writes,
+            priority=priority_of(packet, user.flags),
+            recoverable=recoverable,
+            final_ack=asks_final_ack(message),
+            expires_s=expires_s,
+        )
+        self._inserted(queue, message, packet, expires_s, now)
+
+    def _refusal(self, queue: LocalQueue, packet: bytes, now: Moment) -> MessageClass | None:
+        """Why a message is not let into its queue, if it is not.  3.1.7.1.2, 3.1.5.8.8"""
+        deadline_s = reach_deadline_s(packet)
+        if deadline_s is not None and now.utc_s > deadline_s:
+            return MessageClass.NACK_REACH_QUEUE_TIMEOUT
+        return None if queue.has_room(len(packet)) else MessageClass.NACK_Q_EXCEED_QUOTA
+
+    def _inserted(
+        self, queue: LocalQueue, message: UserMessage, packet: bytes, expires_s: int | None, now: Moment
+    ) -> None:
+        self._queues.stir(queue)
+        if expires_s is not None:
+            self._expiration.expect(expires_s, now)
+        if message.properties.acknowledge_arrival:
+            self._endings.append(Ending(packet, MessageClass.ACK_REACH_QUEUE, Place.AT_DESTINATION))
+
+    # Transactional messages at their destination
+
+    def _arrived_in_sequence(
+        self, queue: LocalQueue, message: UserMessage, packet: bytes, peer: str, now: Moment
+    ) -> None:
+        """Accept in order and once; hold what is early; drop what came before.  3.1.5.8.6
+
+        One that comes next and is refused, as its time is over or the queue is full, is dealt with for good: the
+        sequence goes on behind it, and its sender is told by a FinalAck.
+        """
+        header = message.transaction
+        assert header is not None
+        sequence = self._sequence(message, queue, now)
+        if sequence.peer != peer:
+            sequence.peer, sequence.reply_to = peer, self._outbound.reply_to(message, peer)
+        verdict = sequence.judge(header, len(packet))
+        if verdict is Verdict.ACCEPT:
+            self._let_in(queue, message, without_session_header(packet), peer, now)
+            if sequence.held_count:
+                self._release(sequence, queue, peer, now)
+        elif verdict is Verdict.HOLD:
+            packet = without_session_header(packet)
+            self.stored_bytes += len(packet)
+            held = sequence.hold(header, packet)
+            key = message_key(sequence.held_queue, held.position)
+            self._waypoints.held(packet, queue.name)
+            row = MessageRow(key, packet, message.user.message_id, asks_final_ack(message))
+            self._writes.put(row, queue.name)
+        elif verdict is Verdict.DUPLICATE:
+            self._waypoints.duplicate_dropped(packet)
+        else:
+            self._waypoints.dropped(packet, queue.name)
+        self._writes.changed(sequence, urgent=verdict is Verdict.ACCEPT)
+        sequence.schedule_order_ack(now)
+
+    def _release(self, sequence: IncomingSequence, queue: LocalQueue, peer: str, now: Moment) -> None:
+        """A gap is closed: what was held behind it is in order now."""
+        accepted, stale = sequence.release()
+        for held in accepted:
+            message = decode_message(held.packet)
+            refusal = self._refusal(queue, held.packet, now)
+            if refusal is not None:
+                self._refuse(message, held.packet, refusal, peer)
+                stale.append(held)
+                continue
+            expires_s = receive_deadline_s(held.packet)
+            queue.insert_held(
+                message_key(sequence.held_queue, held.position),
+                held.packet,
+                self._writes,
+                final_ack=asks_final_ack(message),
+                expires_s=expires_s,
+            )
+            self._inserted(queue, message, held.packet, expires_s, now)
+        for held in stale:
+            self._writes.later.remove(sequence.held_queue, held.position, held.position)
+
+    def _sequence(self, message: UserMessage, queue: LocalQueue, now: Moment) -> IncomingSequence:
+        key = sequence_key(message, queue.queue)
+        sequence = self._sequences.get(key)
+        if sequence is None:
+            if len(self._sequences) >= self._settings.maximum_sequences:
+                raise NoRoomError(f"{len(self._sequences):,} senders are known, which is maximum_sequences")
+            held_queue = self._outbound.next_queue()
+            self._writes.now.queues.append(QueueRow(held_queue, QueueKind.HELD, held_name(key)))
+            sequence = self._sequences[key] = IncomingSequence(
+                message.user.source_queue_manager, queue.queue, held_queue, self._settings, self._timers, now
+            )
+        return sequence
+
+    def forget_held(self, queue: LocalQueue) -> None:
+        """A queue was deleted: what waits behind a gap is not in it, and its senders still have it."""
+        for sequence in self._sequences.values():
+            if sequence.queue == queue.queue and sequence.held_count:
+                self._writes.later.remove(sequence.held_queue, 1, sequence.forget_held())
+
+    def order_ack_due(self, sequence: IncomingSequence, now: Moment) -> None:
+        """The Order Ack Send Timer is due.  3.1.6.9"""
+        sequence.order_ack_sent(now)
+        if sequence.number:
+            ack = make_order_ack(sequence, self._identity, self._outbound.next_message_id(), now)
+            self._outbound.acknowledge(ack, sequence.reply_to)
+
+    # After a restart
+
+    def _restore_sequences(self, state: StoredState, now: Moment) -> None:
+        keys = {
+            stored.queue: key_of_held(stored.name) for stored in state.queues if stored.kind is QueueKind.HELD
+        }
+        by_number: dict[int, IncomingSequence] = {}
+        for row in state.incoming:
+            key = keys[row.queue]
+            sequence = IncomingSequence(row.source, key[1], row.queue, self._settings, self._timers, now)
+            sequence.restore(row)
+            self._sequences[key] = by_number[row.queue] = sequence
+        for stored_key, packet in state.resident:
+            number = stored_key // message_key(1, 0)
+            if number not in keys:
+                continue
+            message = decode_message(packet)
+            assert message.transaction is not None
+            position = stored_key - message_key(number, 0)
+            by_number[number].restore_held(message.transaction, packet, position)

@@ -1,0 +1,80 @@
+"""The one loop of every queue manager: take a batch, and do what it says in the one order that keeps the promise.
+
+Nodes run it with sockets and a disk, worlds and tests with hands of their own. Nobody else orders a commit and a send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from mqproto.base.moment import Moment
+from mqproto.manager.queuemanager import QueueManager
+from mqproto.turn.effects import (
+    Batch,
+    CloseTransport,
+    Delivery,
+    Note,
+    OpenTransport,
+    ReadExpired,
+    ReadPage,
+    SendBytes,
+    SendPing,
+    Writes,
+)
+
+
+class Hands(Protocol):
+    """What carries out the decisions of one queue manager."""
+
+    def commit(self, writes: Writes) -> int:
+        """Put all of it on disk, in one transaction with one flush; returns what all messages take then.
+
+        Whatever it raises ends the batch: nothing of it is said to anybody.
+        """
+
+    def note(self, notes: Sequence[Note]) -> None:
+        """Write them into the log."""
+
+    def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
+        """What the store answers."""
+
+    def ping(self, ping: SendPing) -> None:
+        """Ask a neighbour whether it may be called."""
+
+    def connect(self, connect: OpenTransport) -> None:
+        """Open a transport."""
+
+    def send(self, send: SendBytes) -> None:
+        """Send bytes on a transport, if it is still there."""
+
+    def close(self, close: CloseTransport) -> None:
+        """Close a transport when all that was to be sent on it is sent."""
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Answer applications, and hand them their messages."""
+
+
+def carry_out(core: QueueManager, batch: Batch, now: Moment, hands: Hands) -> None:
+    """Do what a batch says: on disk before anybody hears of it.
+
+    Args:
+        batch: what `core.take(now)` has just returned.
+    """
+    if batch.writes is not None:
+        # One transaction with one flush, for all that was fed since the last.
+        core.stored(hands.commit(batch.writes))
+    # Before anybody else can act upon it, so that the lines of several nodes are in order of cause.
+    hands.note(batch.notes)
+    # After the commit: a queue asks for what this batch has put on disk.
+    for page in batch.reads:
+        core.loaded(page, hands.read(page), now)
+    for ping in batch.pings:
+        hands.ping(ping)
+    for connect in batch.connects:
+        hands.connect(connect)
+    for send in batch.sends:
+        hands.send(send)
+    for close in batch.closes:
+        hands.close(close)
+    hands.deliver(batch.deliveries)

@@ -1,0 +1,209 @@
+"""What destinations say of the messages that we sent: OrderAcks and FinalAcks.  [MS-MQQB] 3.1.5.6, 3.1.5.7"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mqproto.base.moment import Moment
+from mqproto.manager.outbound import Outbound
+from mqproto.transfer.sequence import OutgoingSequence
+from mqproto.turn.desk import Desk
+from mqproto.turn.effects import (
+    MessageRow,
+    Note,
+    QueueKind,
+    QueueRow,
+    ReadBy,
+    ReadPage,
+    StoredState,
+    message_key,
+)
+from mqproto.turn.endings import Ending, Place
+from mqproto.wire import (
+    FinalAckBody,
+    MessageClass,
+    OrderAckBody,
+    UserMessage,
+    acknowledgment_in,
+    decode_message,
+    without_session_header,
+)
+from mqproto.wire.guid import Guid, guid_text
+
+ORDER_QUEUE_NAME: Final = "order_queue$"
+
+
+class Confirmations:
+    """Takes OrderAcks and FinalAcks, and finds the message that each FinalAck decides.
+
+    A message that had its OrderAck waits for its FinalAck on disk, in the AwaitingFinalACKTable, and is read when that
+    comes. Until its outcome is on disk, so is the FinalAck, in the order queue: whoever sent it may forget it as soon
+    as we have acknowledged it.
+    """
+
+    def __init__(self, desk: Desk, outbound: Outbound, state: StoredState) -> None:
+        self._identity = desk.identity
+        self._writes = desk.writes
+        self._notes = desk.notes
+        self._endings = desk.endings
+        self._outbound = outbound
+        self._waypoints = desk.waypoints
+        self._reads: list[ReadPage] = []
+        self._undecided: dict[tuple[int, int], tuple[int, int]] = {}
+        """By final queue and MessageID: position in the order queue, message class."""
+        self._last = 0
+        self._queue = next((row.queue for row in state.queues if row.kind is QueueKind.ORDER), 0)
+        for key, packet in state.resident:
+            if key // message_key(1, 0) == self._queue:
+                self._resume(key - message_key(self._queue, 0), packet)
+
+    def take(self, message: UserMessage, packet: bytes, now: Moment) -> bool:
+        """Take a message of a class, if it is an OrderAck or a FinalAck; whether it was."""
+        acknowledgment = acknowledgment_in(message)
+        source = message.user.source_queue_manager
+        if isinstance(acknowledgment, OrderAckBody):
+            self._order_ack(acknowledgment, source, now)
+        elif isinstance(acknowledgment, FinalAckBody):
+            self._final_ack(acknowledgment, message, packet, now)
+        else:
+            return False
+        return True
+
+    def came_back(self, message: UserMessage) -> bool:
+        """One of our own messages went in circles and ends here: it leaves its sequence; whether it still was there.
+
+        Nobody sends a FinalAck to himself, and its resends come back as well.
+        """
+        header = message.transaction
+        assert header is not None
+        sequence = self._outbound.sequence_by_time_stamp(header.tx_sequence_id.time_stamp)
+        if sequence is None or header.tx_sequence_id != sequence.identifier:
+            return False
+        return sequence.delete(sequence.base + header.tx_sequence_number, self._writes)
+
+    def _order_ack(self, body: OrderAckBody, source: Guid, now: Moment) -> None:
+        """A destination has our messages on its disk.  3.1.5.6
+
+        One that fits no sequence, or a message that was never sent, is noted and touches nothing.
+        """
+        sequence = self._outbound.sequence_by_time_stamp(body.tx_sequence_id.time_stamp)
+        identifier, number = body.tx_sequence_id, body.tx_sequence_number
+        if number == 0 and identifier.time_stamp == 0:
+            # The number stands in TxSequenceID, as the example of 3.1.1.6.2 has it, if only one sequence can be meant.
+            candidates = self._outbound.sequences_towards(source)
+            if len(candidates) == 1:
+                sequence = candidates[0]
+                identifier, number = sequence.identifier, body.tx_sequence_id.ordinal
+        if sequence is None or sequence.destination_manager not in (None, source):
+            self._note_stray("OrderAck", body, source)
+        elif identifier != sequence.identifier:
+            if identifier > sequence.identifier:
+                self._note_stray("OrderAck", body, source)
+        elif not sequence.was_sent(number):
+            self._note_stray("OrderAck", body, source)
+        elif self._arrived_through(sequence, number, now):
+            self._outbound.wake(sequence)
+
+    def _arrived_through(self, sequence: OutgoingSequence, number: int, now: Moment) -> bool:
+        """All messages of a sequence up to a number arrived; whether that is news."""
+        identifier, first = sequence.identifier, sequence.last_ack + 1
+        if not sequence.order_ack(number, now, self._writes):
+            return False
+        self._waypoints.order_acknowledged(identifier, first, number)
+        return True
+
+    def _final_ack(self, body: FinalAckBody, message: UserMessage, packet: bytes, now: Moment) -> None:
+        """One of our messages was received by an application, or refused for good.  3.1.5.7
+
+        Only the destination may say so; of a message that went too far, whoever saw it last.  3.1.5.8.2
+        """
+        message_class, source = message.properties.message_class, message.user.source_queue_manager
+        identifier, number = body.tx_sequence_id, body.tx_sequence_number
+        sequence = self._outbound.sequence_by_time_stamp(identifier.time_stamp)
+        if sequence is None or body.source_guid != self._identity or identifier > sequence.identifier:
+            self._note_stray("FinalAck", body, source)
+            return
+        current = identifier == sequence.identifier
+        foreign = sequence.destination_manager not in (None, source)
+        if (current and not sequence.was_sent(number)) or (
+            foreign and message_class != MessageClass.NACK_HOP_COUNT_EXCEEDED
+        ):
+            self._note_stray("FinalAck", body, source)
+            return
+        self._waypoints.final_acknowledged(identifier, number, body.message_id, message_class)
+        if message_class != MessageClass.ACK_RECEIVE:
+            facts: dict[str, str | int] = {"queue": sequence.name, "message_id": body.message_id}
+            self._notes.append(Note("message-refused-by-destination", {**facts, "class": message_class}))
+        if current and message_class == MessageClass.ACK_RECEIVE:
+            self._arrived_through(sequence, number, now)
+        elif current:
+            sequence.withdraw(number, self._writes)
+        self._writes.force()
+        if sequence.final_queue:
+            self._keep(sequence, body.message_id, message_class, message, packet)
+        self._outbound.wake(sequence)
+
+    def _note_stray(self, kind: str, body: OrderAckBody | FinalAckBody, source: Guid) -> None:
+        facts: dict[str, str | int] = {
+            "kind": kind,
+            "source": guid_text(source),
+            "number": body.tx_sequence_number,
+        }
+        self._notes.append(Note("stray-acknowledgment", facts))
+
+    # The outcome of one message
+
+    def _keep(
+        self,
+        sequence: OutgoingSequence,
+        message_id: int,
+        message_class: int,
+        message: UserMessage,
+        packet: bytes,
+    ) -> None:
+        """Keep a FinalAck until what it decides is on disk, and read the message that it decides.
+
+        Copies of a message that were refused together are answered together; the first word holds.
+        """
+        if (sequence.final_queue, message_id) in self._undecided:
+            return
+        if not self._queue:
+            self._queue = self._outbound.next_queue()
+            self._writes.now.queues.append(QueueRow(self._queue, QueueKind.ORDER, ORDER_QUEUE_NAME))
+        self._last += 1
+        key = message_key(self._queue, self._last)
+        self._writes.put(
+            MessageRow(key, without_session_header(packet), message.user.message_id, final_ack=False),
+            ORDER_QUEUE_NAME,
+        )
+        self._decide(sequence.final_queue, message_id, self._last, message_class)
+
+    def _resume(self, position: int, packet: bytes) -> None:
+        """A FinalAck was not acted upon when the node stopped."""
+        self._last = max(self._last, position)
+        message = decode_message(packet)
+        body = acknowledgment_in(message)
+        assert isinstance(body, FinalAckBody)
+        sequence = self._outbound.sequence_by_time_stamp(body.tx_sequence_id.time_stamp)
+        assert sequence is not None, "it was kept for a sequence"
+        self._decide(sequence.final_queue, body.message_id, position, message.properties.message_class)
+
+    def _decide(self, final_queue: int, message_id: int, position: int, message_class: int) -> None:
+        self._undecided[final_queue, message_id] = (position, message_class)
+        self._reads.append(ReadPage(final_queue, message_id - 1, 1, 1, ReadBy.OUTCOME))
+
+    def pages(self) -> list[ReadPage]:
+        """The messages to read now: one page for each."""
+        reads, self._reads = self._reads, []
+        return reads
+
+    def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> None:
+        """The message that a FinalAck decides, if it is there."""
+        message_id = page.after + 1
+        position, message_class = self._undecided.pop((page.queue, message_id))
+        self._writes.now.remove(self._queue, position, position)
+        if (
+            rows and rows[0][0] == message_id
+        ):  # Else it asked for no FinalAck, or its outcome was known before.
+            self._writes.now.remove(page.queue, message_id, message_id)
+            self._endings.append(Ending(rows[0][1], message_class, Place.ELSEWHERE))

@@ -1,0 +1,110 @@
+"""Dead letters back to where they were going."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mqproto.base.errors import FormatNameError, UsageError
+from mqproto.base.moment import Moment
+from mqproto.formatname import PublicName
+from mqproto.formatname.wire import admin_from_wire, destinations_from_wire, response_from_wire
+from mqproto.manager.localqueues import LocalQueues
+from mqproto.manager.sending import Sending
+from mqproto.messages.destinations import destination_in
+from mqproto.messages.drafts import Draft
+from mqproto.messages.listing import list_of_all
+from mqproto.routing import Routes
+from mqproto.turn.desk import Desk
+from mqproto.turn.effects import Received
+from mqproto.wire import UserMessage, decode_message
+
+
+class DeadLetters:
+    """Sends messages that were kept once more. Each is a new message: its time and its number begin anew."""
+
+    def __init__(self, desk: Desk, routes: Routes, queues: LocalQueues, sending: Sending) -> None:
+        self._identity = desk.identity
+        self._routes = routes
+        self._writes = desk.writes
+        self._queues = queues
+        self._sending = sending
+
+    def send_back(self, name: str, keys: Sequence[int] | None, now: Moment) -> int:
+        """Send messages of a dead-letter queue or a journal to where they were going; how many were sent.
+
+        Raises:
+            UsageError: there is no such queue, or it is another.
+        """
+        queue = self._queues.named(name)
+        if not queue.is_system:
+            raise UsageError(
+                f"{queue.name} is no dead-letter queue and no journal: receive from it and send instead"
+            )
+        kept = queue.peek(queue.count)
+        wanted = None if keys is None else set(keys)
+        chosen = [one for one in kept if wanted is None or one.key in wanted]
+        sent = 0
+        for one in chosen:
+            if self._send(one, now):
+                queue.take_out(one.key, self._writes)
+                sent += 1
+        self._queues.stir(queue)
+        return sent
+
+    def _send(self, kept: Received, now: Moment) -> bool:
+        message = decode_message(kept.packet)
+        try:
+            destination = destination_in(message, self._routes, self._identity)
+            if destination is None:
+                return False
+            self._sending.enqueue([(destination, draft_of(message))], now)
+        except (UsageError, FormatNameError):
+            return False
+        return True
+
+
+def draft_of(message: UserMessage) -> Draft:
+    """What the application wrote, as far as a packet tells."""
+    user, properties = message.user, message.properties
+    ends = user.source_queue_manager, user.queue_manager_address
+    admin = admin_from_wire(user.admin_type, user.admin_queue, *ends)
+    response = response_from_wire(user.response_type, user.response_queue, *ends, admin)
+    return Draft(
+        body=properties.message_body,
+        label=properties.label or "",
+        transactional=message.transaction is not None,
+        recoverable=user.recoverable,
+        priority=message.base.priority,
+        extension=properties.extension_data,
+        body_type=properties.body_type,
+        application_tag=properties.application_tag,
+        correlation_id=properties.correlation_id,
+        time_to_reach_queue_s=message.base.time_to_reach_queue_s,
+        time_to_be_received_s=user.time_to_be_received_s,
+        journal_negative=user.journal_negative,
+        journal_positive=user.journal_positive,
+        final_ack=message.transaction is not None and message.transaction.final_ack,
+        admin_queue=str(admin) if admin else "",
+        response_queue=str(response) if response else "",
+        acknowledgments=properties.flags & 0xF if admin else 0,
+        trace_queue=trace_queue_of(message),
+        destinations=_destinations(message),
+    )
+
+
+def _destinations(message: UserMessage) -> tuple[str, ...]:
+    """The queues that got a copy, as its header lists them; none where the list is one that we would not send."""
+    if message.multi_queue_format is None:
+        return ()
+    try:
+        names = tuple(map(str, destinations_from_wire(message.multi_queue_format)))
+        list_of_all(names)
+    except (UsageError, FormatNameError):
+        return ()
+    return names
+
+
+def trace_queue_of(message: UserMessage) -> str:
+    """The format name of the queue that a message's reports go to; empty if it is not traced."""
+    guid = message.debug.queue_identifier if message.debug else None
+    return "" if guid is None else str(PublicName(guid))

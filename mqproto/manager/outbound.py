@@ -1,0 +1,289 @@
+"""All that leaves: queues and sequences by destination, made when first needed, restored after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from mqproto.base.moment import Moment
+from mqproto.messages.destinations import Destination
+from mqproto.neighbours.neighbours import Neighbours
+from mqproto.routing import NextHop, Routes
+from mqproto.transfer.acknowledgments import reply_to_sender
+from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
+from mqproto.transfer.sequence import OutgoingSequence
+from mqproto.turn.desk import Desk
+from mqproto.turn.effects import QueueKind, QueueRow, StoredQueue, StoredState, message_key
+from mqproto.turn.endings import ReplyTo
+from mqproto.wire import NULL_GUID, UserMessage, encode_packet
+from mqproto.wire.guid import Guid, guid_from_text, guid_text
+
+MESSAGE_ID_BLOCK = 65_536
+"""MessageIDs are set aside in the store in blocks: after a crash, what is left of one is never used."""
+
+TRANSACTION_LIMIT = 10_000
+"""Messages in one transaction: they are written in one commit."""
+LAST_NUMBER = 0xFFFFFFFE
+"""The highest TxSequenceNumber that a later message can name as its previous one.  [MS-MQMQ] 2.2.20.5"""
+
+
+class Outbound:
+    """The way out of a queue manager.  [MS-MQQB] 3.1.7.12"""
+
+    def __init__(
+        self, desk: Desk, routes: Routes, neighbours: Neighbours, state: StoredState, now: Moment
+    ) -> None:
+        self._identity = desk.identity
+        self._routes = routes
+        self._settings = desk.settings
+        self._timers = desk.timers
+        self._writes = desk.writes
+        self._neighbours = neighbours
+        self._queues: dict[int, OutgoingQueue] = {}
+        self._by_name: dict[tuple[str, int], OutgoingQueue] = {}
+        self._by_manager: dict[tuple[Guid, int, bool], OutgoingQueue] = {}
+        self._sequences: dict[str, OutgoingSequence] = {}
+        self._by_time_stamp: dict[int, OutgoingSequence] = {}
+        self._finals: dict[str, int] = {}
+        self._next_queue = 1 + max((stored.queue for stored in state.queues), default=0)
+        self._next_message_id = self._message_id_ceiling = state.counters.get("message_id_ceiling", 1)
+        self._last_time_stamp = state.counters.get("sequence_time_stamp", 0)
+        self._restore(state, now)
+
+    # Numbers that are never given twice
+
+    def next_queue(self) -> int:
+        """A number for a queue that is new to the store."""
+        self._next_queue += 1
+        return self._next_queue - 1
+
+    def next_message_id(self) -> int:
+        """MessageIdOrdinal.  3.1.1.3"""
+        if self._next_message_id == self._message_id_ceiling:
+            self._message_id_ceiling += MESSAGE_ID_BLOCK
+            self._writes.now.counters["message_id_ceiling"] = self._message_id_ceiling
+        self._next_message_id += 1
+        return (self._next_message_id - 1) & 0xFFFFFFFF
+
+    def _next_time_stamp(self, now: Moment) -> int:
+        """A TimeStamp above all before it, so that it tells one sequence from another, on this node and in time.
+
+        3.1.1.3.1 asks that a TxSequenceID be greater than any before; an OrderAck names a sequence by nothing else.
+        """
+        self._last_time_stamp = max(self._last_time_stamp + 1, now.utc_s)
+        self._writes.now.counters["sequence_time_stamp"] = self._last_time_stamp
+        return self._last_time_stamp
+
+    # Queues
+
+    def queue(self, number: int) -> OutgoingQueue | None:
+        """The outgoing queue or sequence with this number in the store."""
+        return self._queues.get(number)
+
+    def __iter__(self) -> Iterator[OutgoingQueue]:
+        return iter(self._queues.values())
+
+    def towards_manager(self, manager: Guid, priority: int, *, order: bool = False) -> OutgoingQueue:
+        """The queue of what is neither kept for an OrderAck nor for us, by destination queue manager.
+
+        order: it is for the order queue there, and does not wait behind messages with a higher priority than its own.
+        """
+        queue = self._by_manager.get((manager, priority, order))
+        if queue is None:
+            name = guid_text(manager) + ORDER_SUFFIX * order
+            queue = self._queue(name, priority, lambda: self._routes.to_manager(manager))
+            self._by_manager[manager, priority, order] = queue
+        return queue
+
+    def towards_host(
+        self, host: str, priority: int, manager: Guid | None = None, *, order: bool = False
+    ) -> OutgoingQueue:
+        """The same for direct format names, by the host that they name."""
+        return self._queue(host + ORDER_SUFFIX * order, priority, lambda: self._hops_to_host(host, manager))
+
+    def towards(self, destination: Destination, priority: int) -> OutgoingQueue:
+        """The queue of what goes to a destination without a transaction."""
+        if destination.host is not None:
+            return self.towards_host(destination.host, priority, destination.manager)
+        assert destination.manager is not None
+        return self.towards_manager(destination.manager, priority)
+
+    def _hops_to_host(self, host: str, manager: Guid | None) -> tuple[NextHop, ...]:
+        hop = self._routes.to_host(host)
+        if hop.manager is None and manager is not None:
+            return self._routes.to_manager(manager) or (NextHop(manager, host, hop.port),)
+        return (hop,)
+
+    def _queue(self, name: str, priority: int, hops: Callable[[], tuple[NextHop, ...]]) -> OutgoingQueue:
+        queue = self._by_name.get((name, priority))
+        if queue is None:
+            queue = OutgoingQueue(self.next_queue(), name, self._settings, priority=priority)
+            self._add(queue, hops())
+            self._take_over_hold(queue)
+        return queue
+
+    def _take_over_hold(self, queue: OutgoingQueue) -> None:
+        """One that an operator has paused is paused in all its priorities."""
+        if any(other.on_hold for other in self.named(queue.name)):
+            self.hold(queue, on_hold=True)
+
+    def _add(self, queue: OutgoingQueue, hops: tuple[NextHop, ...]) -> None:
+        self._queues[queue.queue] = queue
+        if not isinstance(queue, OutgoingSequence):
+            self._by_name[queue.name, queue.priority] = queue
+        if hops:
+            self._neighbours.attach(queue, hops)
+
+    def named(self, name: str) -> list[OutgoingQueue]:
+        """The queues and the sequence with this name, one for each priority."""
+        return [queue for queue in self if queue.name.lower() == name.lower()]
+
+    def hold(self, queue: OutgoingQueue, *, on_hold: bool) -> None:
+        """Pause a queue, or resume it; it stays so over restarts.  3.1.7.13, 3.1.7.14"""
+        queue.on_hold = on_hold
+        queue.registered = True
+        self._writes.now.queues.append(QueueRow(queue.queue, queue.kind, queue.name, queue.priority, on_hold))
+        self._neighbours.wake(queue)
+
+    def put(
+        self,
+        queue: OutgoingQueue,
+        packet: bytes,
+        message_id: int,
+        *,
+        recoverable: bool,
+        final_ack: bool = False,
+        expires_s: int | None = None,
+    ) -> None:
+        """A message joins a queue."""
+        queue.join(
+            packet,
+            message_id,
+            self._writes,
+            recoverable=recoverable,
+            final_ack=final_ack,
+            expires_s=expires_s,
+        )
+        self._neighbours.wake(queue)
+
+    def has_way(self, queue: OutgoingQueue) -> bool:
+        """Whether there is a next hop for it."""
+        return self._neighbours.of_queue(queue) is not None
+
+    def reply_to(self, message: UserMessage, peer: str) -> ReplyTo:
+        """Where the acknowledgments of a message go: by a direct name only if that can lead to its sender.
+
+        Whoever receives a direct name without its owner's GUID is meant by it (3.1.5.8.5). So where several queue
+        managers share the address that the message came from, only the GUID tells them apart.
+        """
+        reply_to = reply_to_sender(message, peer)
+        if reply_to.direct_host is None or self._routes.to_host(peer).manager == reply_to.manager:
+            return reply_to
+        return ReplyTo(reply_to.manager, None) if self._routes.to_manager(reply_to.manager) else reply_to
+
+    def acknowledge(self, message: UserMessage, reply_to: ReplyTo) -> None:
+        """Send an OrderAck or a FinalAck on its way.  3.1.7.17
+
+        An OrderAck that has no way to go is dropped; the sender's resend asks for another.
+        """
+        priority = message.base.priority
+        if reply_to.direct_host is not None:
+            queue = self.towards_host(reply_to.direct_host, priority, reply_to.manager, order=True)
+        else:
+            queue = self.towards_manager(reply_to.manager, priority, order=True)
+        recoverable = message.user.recoverable
+        if recoverable or self.has_way(queue):
+            self.put(queue, encode_packet(message), message.user.message_id, recoverable=recoverable)
+
+    def wake(self, queue: OutgoingQueue) -> None:
+        """Something may be sent, or read: an acknowledgment came, or messages left."""
+        self._neighbours.wake(queue)
+
+    # Sequences
+
+    def sequence_to(self, name: str, manager: Guid | None, host: str | None, now: Moment) -> OutgoingSequence:
+        """The sequence of our transactional messages to one destination queue, by its format name."""
+        known = self._sequences.get(name)
+        if known is not None:
+            return known
+        sequence = OutgoingSequence(
+            self.next_queue(), name, manager, self._next_time_stamp(now), self._settings, self._timers, now
+        )
+        sequence.register(self._writes)
+        return self._add_sequence(sequence, host)
+
+    def _add_sequence(self, sequence: OutgoingSequence, host: str | None) -> OutgoingSequence:
+        manager = sequence.destination_manager
+        hops = self._routes.to_manager(manager) if manager is not None else ()
+        if host is not None:
+            hops = self._hops_to_host(host, manager)
+        self._sequences[sequence.name] = sequence
+        self._by_time_stamp[sequence.identifier.time_stamp] = sequence
+        self._add(sequence, hops)
+        return sequence
+
+    def is_full(self, name: str) -> bool:
+        """Whether a sequence has no number left; it begins anew when all its messages are acknowledged."""
+        sequence = self._sequences.get(name)
+        return sequence is not None and sequence.next_number > LAST_NUMBER - TRANSACTION_LIMIT
+
+    def sequence_by_time_stamp(self, time_stamp: int) -> OutgoingSequence | None:
+        """The sequence whose TxSequenceIDs have this TimeStamp."""
+        return self._by_time_stamp.get(time_stamp)
+
+    def sequences_towards(self, manager: Guid) -> list[OutgoingSequence]:
+        """The sequences to queues of one queue manager that wait for an OrderAck."""
+        return [s for s in self._sequences.values() if s.destination_manager == manager and s.count]
+
+    def final_queue_of(self, sequence: OutgoingSequence) -> int:
+        """The queue for messages of a sequence that had their OrderAck and wait for their FinalAck."""
+        if not sequence.final_queue:
+            sequence.final_queue = self._finals[sequence.name] = self.next_queue()
+            self._writes.now.queues.append(QueueRow(sequence.final_queue, QueueKind.FINAL, sequence.name))
+        return sequence.final_queue
+
+    # After a restart
+
+    def _restore(self, state: StoredState, now: Moment) -> None:
+        rows = {row.queue: row for row in state.outgoing}
+        self._finals = {
+            stored.name: stored.queue for stored in state.queues if stored.kind is QueueKind.FINAL
+        }
+        for stored in state.queues:
+            if stored.kind is QueueKind.OUTGOING:
+                self._restore_queue(stored)
+            elif stored.kind is QueueKind.SEQUENCE:
+                row = rows[stored.queue]
+                manager = None if row.manager == NULL_GUID else row.manager
+                sequence = OutgoingSequence(
+                    stored.queue,
+                    stored.name,
+                    manager,
+                    row.time_stamp,
+                    self._settings,
+                    self._timers,
+                    now,
+                    stored,
+                )
+                sequence.final_queue = self._finals.get(stored.name, 0)
+                low, high = message_key(stored.queue, 0), message_key(stored.queue + 1, 0)
+                gaps = [(first - low, last - low) for first, last in state.gaps if low <= first < high]
+                sequence.restore(row, gaps, stored.first)
+                self._add_sequence(sequence, host_of(stored.name))
+
+    def _restore_queue(self, stored: StoredQueue) -> None:
+        queue = OutgoingQueue(stored.queue, stored.name, self._settings, stored, priority=stored.priority)
+        name = stored.name.removesuffix(ORDER_SUFFIX)
+        try:
+            manager = guid_from_text(name)
+        except ValueError:
+            self._add(queue, self._hops_to_host(name, None))
+        else:
+            self._add(queue, self._routes.to_manager(manager))
+
+
+def host_of(format_name: str) -> str | None:
+    r"""The host that a direct format name calls: `10.0.0.7` of `DIRECT=TCP:10.0.0.7\private$\q`; None for others."""
+    keyword, _, rest = format_name.partition("=")
+    if keyword != "DIRECT":
+        return None
+    return rest.partition(":")[2].partition("\\")[0]

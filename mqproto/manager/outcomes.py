@@ -1,0 +1,281 @@
+"""What follows when a message ends: who is told, and what is kept.
+
+Each ending, wherever it happened, passes through here once. Each of [MS-MQQB] 3.1.5.5.4, 3.1.5.7, 3.1.5.8.2, 3.1.5.8.8,
+3.1.5.8.10, 3.1.7.1.2 and 3.1.7.2 says a part of it:
+
+- the sender's administration queue hears of it, if the message asks for that;
+- the sender's queue manager gets a FinalAck for a transactional message, if it asks for one or the end is a refusal;
+- a message with JN set that failed is kept in a dead-letter queue, its class saying why: a transactional one where
+  it was sent, another where it ended;
+- one with JP set that arrived is kept in the journal where it was sent;
+- what an application received from a queue with a journal is kept in that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from mqproto.base.errors import FormatNameError
+from mqproto.base.moment import Moment
+from mqproto.formatname.wire import admin_from_wire
+from mqproto.manager.localqueues import LocalQueues
+from mqproto.manager.outbound import Outbound
+from mqproto.messages.destinations import Destination, destination_of
+from mqproto.queues.localqueue import LocalQueue, SystemQueue
+from mqproto.routing import Routes
+from mqproto.transfer.acknowledgments import make_final_ack
+from mqproto.transfer.incoming import IncomingSequence, SequenceKey, asks_final_ack, sequence_key
+from mqproto.turn.desk import Desk
+from mqproto.turn.effects import Note
+from mqproto.turn.endings import Ending, Place, ReplyTo
+from mqproto.wire import (
+    MAXIMUM_PACKET_SIZE,
+    DebugHeader,
+    MessageClass,
+    MessageIdentifier,
+    PrivateQueueFormatName,
+    QueueName,
+    UserMessage,
+    decode_message,
+    encode_packet,
+    guid_text,
+    message_identifier,
+    user_message,
+    with_message_class,
+)
+from mqproto.wire.layouts.base import DEFAULT_PRIORITY
+from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION
+
+INSECURE_NACKS: Final = frozenset(
+    {
+        MessageClass.NACK_BAD_DST_Q,
+        MessageClass.NACK_BAD_ENCRYPTION,
+        MessageClass.NACK_BAD_SIGNATURE,
+        MessageClass.NACK_ACCESS_DENIED,
+        MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER,
+    }
+)
+"""Administration acknowledgments that tell a stranger what is here; sent if `send_insecure_nacks` is set.  5.1"""
+
+DELIVERED: Final = frozenset({MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE})
+EXPIRED: Final = frozenset({MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.NACK_RECEIVE_TIMEOUT})
+LONGER_NAMES_BYTES: Final = 256
+"""By how much, at most, an administration acknowledgment may exceed a message with the same body."""
+IN_QUEUE_BIT: Final = 0x4000
+"""Set in the class of what happened to a message after it had reached its queue.  [MS-MQMQ] 2.2.18.1.6"""
+
+
+class Outcomes:
+    """Carries out what follows from endings, and sends the messages that a queue manager writes itself."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        sequences: Mapping[SequenceKey, IncomingSequence],
+        routes: Routes,
+        outbound: Outbound,
+        queues: LocalQueues,
+    ) -> None:
+        self._identity = desk.identity
+        self._routes = routes
+        self._settings = desk.settings
+        self._writes = desk.writes
+        self._notes = desk.notes
+        self._outbound = outbound
+        self._queues = queues
+        self._sequences = sequences
+        self._waypoints = desk.waypoints
+        self.expired_count = 0
+
+    def follow(self, endings: Iterable[Ending], now: Moment) -> None:
+        """Do all that follows from each."""
+        for ending in endings:
+            packet = decode_message(ending.packet)
+            self._follow(ending, packet, now)
+
+    def _follow(self, ending: Ending, message: UserMessage, now: Moment) -> None:
+        message_class = ending.message_class
+        is_ours = message.user.source_queue_manager == self._identity
+        if ending.place is Place.ON_THE_WAY:
+            self._waypoints.ended(ending.packet, message_class)
+        if ending.place is not Place.ELSEWHERE:
+            self.expired_count += message_class in EXPIRED
+            if wants_administration(message, message_class):
+                self._acknowledge(ending, message, now)
+            if message.transaction is not None and not is_ours:
+                self._send_final_ack(ending, message, now)
+        if message_class == MessageClass.ACK_RECEIVE:
+            journal = self._queues.journal_of(ending.queue)
+            if journal is not None:
+                self._keep(journal, ending.packet, message, message_class)
+        if message_class in DELIVERED:
+            # A transactional message is journaled once it was received, another when the next hop has it.
+            finished = MessageClass.ACK_RECEIVE if message.transaction else MessageClass.ACK_REACH_QUEUE
+            if is_ours and message.user.journal_positive and message_class == finished:
+                self._keep(self._queues.named(SystemQueue.JOURNAL), ending.packet, message, message_class)
+        elif message.user.journal_negative and (is_ours or message.transaction is None):
+            name = SystemQueue.DEADXACT if message.transaction is not None else SystemQueue.DEADLETTER
+            letter = with_message_class(ending.packet, message_class)
+            self._keep(self._queues.named(name), letter, message, message_class)
+
+    def _keep(self, queue: LocalQueue, packet: bytes, message: UserMessage, message_class: int) -> None:
+        """Put a message into a journal or a dead-letter queue; without room there it is gone."""
+        if not queue.has_room(len(packet)):
+            facts: dict[str, str | int] = {"queue": queue.name, "message_id": message.user.message_id}
+            self._notes.append(Note("no-room-to-keep", facts))
+            self._waypoints.not_kept(packet, queue.name)
+            return
+        self._waypoints.kept(packet, queue.name, message_class)
+        queue.insert(
+            packet,
+            message.user.message_id,
+            self._writes,
+            priority=message.base.priority,
+            recoverable=message.user.recoverable,
+        )
+        self._queues.stir(queue)
+
+    def _send_final_ack(self, ending: Ending, message: UserMessage, now: Moment) -> None:
+        """Tell the sender's queue manager how its transactional message ended.  3.1.7.2.2, 3.1.7.17"""
+        message_class = ending.message_class
+        if message_class == MessageClass.ACK_REACH_QUEUE:
+            return
+        if message_class & IN_QUEUE_BIT and not asks_final_ack(message):
+            return
+        reply_to = ending.reply_to or self._reply_to(ending.queue, message)
+        message_id = self._outbound.next_message_id()
+        ack = make_final_ack(message, message_class, reply_to, self._identity, message_id, now)
+        self._outbound.acknowledge(ack, reply_to)
+
+    def _reply_to(self, queue: int, message: UserMessage) -> ReplyTo:
+        """Where the acknowledgments of a message go that was in a local queue, or on its way."""
+        sequence = self._sequences.get(sequence_key(message, queue))
+        return sequence.reply_to if sequence else ReplyTo(message.user.source_queue_manager, None)
+
+    # Messages that a queue manager writes itself
+
+    def _acknowledge(self, ending: Ending, message: UserMessage, now: Moment) -> None:
+        """Send an administration acknowledgment.  3.1.7.15"""
+        user, properties = message.user, message.properties
+        try:
+            name = admin_from_wire(
+                user.admin_type, user.admin_queue, user.source_queue_manager, user.queue_manager_address
+            )
+        except FormatNameError:
+            name = None
+        insecure = ending.message_class in INSECURE_NACKS and not self._settings.send_insecure_nacks
+        if name is None or insecure:
+            return
+        whole = repeats_body(ending, message)
+        self._post(
+            destination_of(name, self._routes, self._identity),
+            now,
+            message_class=ending.message_class,
+            recoverable=user.recoverable,
+            priority=message.base.priority,
+            correlation_id=message_identifier.encode(
+                MessageIdentifier(user.source_queue_manager, user.message_id)
+            ),
+            response_queue=_queue_of(message),
+            application_tag=properties.application_tag,
+            label=properties.label or "",
+            body=properties.message_body if whole else b"",
+            body_type=properties.body_type if whole else 0,
+        )
+
+    def report(self, debug: DebugHeader, label: str, body: str, now: Moment) -> None:
+        """Send a report message to the queue that a DebugHeader names.  3.1.5.8.9, 3.1.7.1.7"""
+        manager = self._routes.publics.get(debug.queue_identifier) if debug.queue_identifier else None
+        if manager is None:
+            return
+        assert debug.queue_identifier is not None
+        destination = Destination(
+            f"PUBLIC={guid_text(debug.queue_identifier)}", manager, debug.queue_identifier
+        )
+        self._post(
+            destination,
+            now,
+            message_class=MessageClass.REPORT,
+            recoverable=False,
+            label=label,
+            body=body.encode("utf-16-le"),
+        )
+
+    def _post(
+        self,
+        destination: Destination | None,
+        now: Moment,
+        *,
+        message_class: int,
+        recoverable: bool,
+        body: bytes,
+        label: str,
+        priority: int = DEFAULT_PRIORITY,
+        correlation_id: bytes = bytes(20),
+        response_queue: QueueName = None,
+        application_tag: int = 0,
+        body_type: int = 0,
+    ) -> None:
+        """Send a message without a transaction; one that has no way to go is dropped."""
+        if destination is None:
+            return
+        message_id = self._outbound.next_message_id()
+        message = user_message(
+            source=self._identity,
+            destination_manager=destination.address,
+            destination=destination.queue,
+            message_id=message_id,
+            sent_time_s=now.utc_s,
+            body=body,
+            label=label,
+            recoverable=recoverable,
+            priority=priority,
+            message_class=message_class,
+            correlation_id=correlation_id,
+            response_queue=response_queue,
+            application_tag=application_tag,
+            body_type=body_type,
+        )
+        packet = encode_packet(message)
+        self._waypoints.accepted(packet, destination.name)
+        if destination.manager == self._identity:
+            queue = self._queues.addressed(destination.queue)
+            if queue is not None and not queue.declaration.transactional and queue.has_room(len(packet)):
+                queue.insert(packet, message_id, self._writes, priority=priority, recoverable=recoverable)
+                self._queues.stir(queue)
+            return
+        if destination.host is not None or self._routes.to_manager(destination.address):
+            outgoing = self._outbound.towards(destination, priority)
+            self._outbound.put(outgoing, packet, message_id, recoverable=recoverable)
+
+
+def wants_administration(message: UserMessage, message_class: int) -> bool:
+    """Whether a message asks for administration acknowledgments of this class.  3.1.5.8.10, 3.1.7.2.1"""
+    properties = message.properties
+    if not properties.flags:
+        return False
+    if message_class == MessageClass.ACK_REACH_QUEUE:
+        return properties.acknowledge_arrival
+    if message_class == MessageClass.ACK_RECEIVE:
+        return properties.acknowledge_receipt
+    return properties.report_no_receipt if message_class & IN_QUEUE_BIT else properties.report_no_arrival
+
+
+def repeats_body(ending: Ending, message: UserMessage) -> bool:
+    """Whether an administration acknowledgment has the message's body: a refusal has, if the body is not encrypted and
+    fits. A queue's number in a message may be a longer name in its acknowledgment.  3.1.7.15"""
+    if ending.message_class in DELIVERED or (
+        message.security is not None and message.security.body_encrypted
+    ):
+        return False
+    return len(ending.packet) <= MAXIMUM_PACKET_SIZE - LONGER_NAMES_BYTES
+
+
+def _queue_of(message: UserMessage) -> QueueName:
+    """The queue that a message went to, as a response queue."""
+    user = message.user
+    if user.destination_type == PRIVATE_ON_DESTINATION:
+        assert isinstance(user.destination_queue, int)
+        return PrivateQueueFormatName(user.queue_manager_address, user.destination_queue)
+    return user.destination_queue

@@ -1,0 +1,442 @@
+"""One queue manager: events in, one batch of effects out.
+
+It decides; it never waits. The shell feeds it all that has happened, takes one batch, commits its writes, then sends:
+
+    core.accepted(host, now)               a neighbour has connected
+    core.pinged(datagram)                  somebody asks whether he may; gives back what to answer
+    core.ping_answered(session, data)      a datagram came from where we asked
+    core.opened(session, now)              a transport that we asked for is open
+    core.lost(session, reason, now)        a transport broke, or could not be opened
+    core.receive(session, data, now)       bytes arrived
+    core.tick(now)                         a deadline passed
+    core.stored(size_bytes)                a batch was committed
+    core.loaded(page, rows, now)           a page of a queue was read
+    core.enqueue(messages, now)            an application sends
+    core.consume / settle / abandon        an application receives, commits or rolls back, goes away
+    core.remember(outcomes)                what came of the operation that was fed last
+    core.purge / send_back / hold          an operator deletes, returns dead letters, pauses a queue
+    core.take(now) -> Batch                everything decided since the last take
+
+The parts: `neighbours` has the sessions and what to send on them, `arrivals` decides what becomes of a message that
+came, `transfer` has the sequences, `confirmations` takes their acknowledgments, `localqueues` has what applications
+receive, `expiration` finds what is over, and `outcomes` does what follows when a message ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from mqproto.base.configuration import Settings
+from mqproto.base.errors import UsageError
+from mqproto.base.moment import Moment
+from mqproto.base.timers import Timer
+from mqproto.manager.arrivals import Arrivals, NoRoomError, is_acknowledgment
+from mqproto.manager.confirmations import Confirmations
+from mqproto.manager.deadletters import DeadLetters
+from mqproto.manager.expiration import Expiration
+from mqproto.manager.identifiers import MessageIdHistory
+from mqproto.manager.localqueues import LocalQueues
+from mqproto.manager.outbound import Outbound
+from mqproto.manager.outcomes import Outcomes
+from mqproto.manager.purges import Purges
+from mqproto.manager.sending import Sending
+from mqproto.manager.status import NodeStatus, counts, describe
+from mqproto.manager.tracing import Tracing
+from mqproto.manager.whereabouts import Whereabouts
+from mqproto.messages.destinations import Destination
+from mqproto.messages.drafts import Draft
+from mqproto.neighbours.connections import Neighbour
+from mqproto.neighbours.neighbours import Neighbours
+from mqproto.queues.localqueue import Consumer, QueueDeclaration
+from mqproto.routing import Routes
+from mqproto.transfer.incoming import IncomingSequence, SequenceKey
+from mqproto.transfer.sequence import OutgoingSequence
+from mqproto.turn.desk import desk_of
+from mqproto.turn.effects import (
+    Batch,
+    CloseTransport,
+    Delivery,
+    Note,
+    OutcomeRow,
+    ReadBy,
+    ReadExpired,
+    ReadPage,
+    Received,
+    SendBytes,
+    StoredState,
+)
+from mqproto.wire import MessageClass
+from mqproto.wire.guid import Guid
+
+
+class QueueManager:
+    """The core of one node.
+
+    Args:
+        identity: QueueManager.Identifier, unique in the world.
+        queues: what it hosts. A queue that the store knows and this list does not keeps its messages, unreachable.
+        routes: who comes next on the way to others.
+        settings: timers and limits.
+        state: what the store knew when it was opened.
+        now: when that was.
+    """
+
+    def __init__(
+        self,
+        identity: Guid,
+        queues: Iterable[QueueDeclaration],
+        routes: Routes,
+        settings: Settings,
+        state: StoredState,
+        now: Moment,
+    ) -> None:
+        self.identity = identity
+        self._settings = settings
+        self._desk = desk = desk_of(identity, settings)
+        self._timers, self._writes, self._waypoints = desk.timers, desk.writes, desk.waypoints
+        self._notes, self._endings = desk.notes, desk.endings
+        self._sequences: dict[SequenceKey, IncomingSequence] = {}
+        self._neighbours = Neighbours(desk)
+        self._outbound = Outbound(desk, routes, self._neighbours, state, now)
+        self._queues = LocalQueues(desk, queues, self._outbound.next_queue, state)
+        self._history = MessageIdHistory(settings, desk.timers, state.identifiers, now)
+        self._outcomes = Outcomes(desk, self._sequences, routes, self._outbound, self._queues)
+        self._tracing = Tracing(self._outcomes)
+        self._expiration = Expiration(desk, self._outbound, self._queues)
+        self._confirmations = Confirmations(desk, self._outbound, state)
+        self._arrivals = Arrivals(
+            desk,
+            self._sequences,
+            self._outbound,
+            self._queues,
+            self._history,
+            self._confirmations,
+            self._expiration,
+            self._tracing,
+            state,
+            now,
+        )
+        self._sending = Sending(desk, self._outbound, self._queues, self._expiration)
+        self._purges = Purges(desk)
+        self._dead_letters = DeadLetters(desk, routes, self._queues, self._sending)
+
+    # Transports
+
+    def accepted(self, host: str, now: Moment) -> int:
+        """A neighbour at `host` has connected to us; the number given back names the session from now on."""
+        return self._neighbours.accepted(host, now).key
+
+    def opened(self, session: int, now: Moment) -> None:
+        """The transport of an OpenTransport is there."""
+        self._neighbours.opened(session, now)
+
+    def lost(self, session: int, reason: str, now: Moment) -> None:
+        """The transport broke, the peer closed it, or it could not be opened. An unknown session is no error."""
+        self._neighbours.lost(session, reason, now)
+
+    def pinged(self, datagram: bytes) -> bytes | None:
+        """A datagram came to our ping port: what to send back to where it came from, or None.  3.1.7.7
+
+        This changes nothing, so there is no batch to take afterwards.
+        """
+        return self._neighbours.pinged(datagram)
+
+    def ping_answered(self, session: int, datagram: bytes) -> bool:
+        """A datagram came from where a SendPing went; whether it was the response. Any other is ignored.  3.1.7.8"""
+        return self._neighbours.ping_answered(session, datagram)
+
+    def receive(self, session: int, data: bytes | bytearray | memoryview, now: Moment) -> None:
+        """Bytes arrived. Those of a session that is closed already are dropped."""
+        found = self._neighbours.sessions.get(session)
+        if found is None or found.closed is not None:
+            return
+        full = False
+        for message, packet in found.receive(data, now):
+            if full and not is_acknowledgment(message, packet):
+                continue  # Nothing may overtake what had no room. Acknowledgments do, since they make room.
+            self._waypoints.arrived(packet, found)
+            try:
+                self._arrivals.arrived(message, packet, found.data.remote_address, now)
+            except NoRoomError as error:
+                full = True
+                self._waypoints.turned_away(packet, str(error))
+                found.close("3.1.5.8.8", str(error))
+        self._neighbours.touched(found)
+
+    # Time and the store
+
+    def tick(self, now: Moment) -> None:
+        """Do what is due."""
+        for timer, owner in self._timers.expired(now.uptime_ms):
+            if isinstance(owner, int):
+                self._neighbours.expired(timer, owner, now)
+            elif isinstance(owner, Neighbour):
+                self._neighbours.retry(owner, now)
+            elif isinstance(owner, OutgoingSequence):
+                self._notes.append(Note("resend", {"queue": owner.name, "waiting": owner.count}))
+                owner.ack_wait_expired(now)
+                self._neighbours.wake(owner)
+            elif isinstance(owner, IncomingSequence):
+                self._arrivals.order_ack_due(owner, now)
+            elif timer is Timer.MESSAGE_ID_HISTORY_CLEANUP:
+                self._history.clean_up(now, self._writes)
+            elif timer is Timer.EXPIRATION:
+                self._expiration.due(now)
+            else:
+                assert timer is Timer.LAZY_WRITES
+                self._writes.force()
+
+    def stored(self, size_bytes: int) -> None:
+        """A batch was committed, or the store opened: what the messages in it take now."""
+        self._arrivals.stored_bytes = self._sending.stored_bytes = size_bytes
+
+    def loaded(self, page: ReadPage | ReadExpired, rows: list[tuple[int, bytes, bool]], now: Moment) -> None:
+        """The answer to one of a batch's reads; rows as it says."""
+        if isinstance(page, ReadExpired):
+            self._expiration.loaded(rows, now)
+        elif page.reader is ReadBy.OUTCOME:
+            self._confirmations.loaded(page, rows)
+        elif page.reader is ReadBy.PURGE:
+            self._purges.loaded(page, rows)
+        else:
+            queue = self._outbound.queue(page.queue)
+            if queue is not None:
+                self._expiration.expect(queue.loaded(page, rows), now)
+                self._neighbours.wake(queue)
+            else:
+                found = self._queues.of_lane(page.queue)
+                assert found is not None, f"no queue {page.queue} asked for a page"
+                local, lane = found
+                self._expiration.expect(lane.window.loaded(rows, local.deadline_s), now)
+                self._queues.stir(local)
+
+    # Applications
+
+    def enqueue(
+        self, messages: Sequence[tuple[Destination, Draft]], now: Moment, *, together: bool = True
+    ) -> list[int]:
+        """An application sends messages; they are accepted once the next batch's writes are committed, all or none.
+
+        together: whether those of them that are transactional are one transaction, or one each.
+
+        Returns:
+            The messages' ordinals, unique among all that this queue manager sends.
+
+        Raises:
+            UsageError: one of them cannot be sent like this; nothing has changed.
+        """
+        return self._sending.enqueue(messages, now, together=together)
+
+    def consume(self, consumer: int, queue: str, limit: int, *, transactional: bool) -> None:
+        """An application asks for up to `limit` messages; a Delivery comes as soon as there is one.
+
+        A transactional consumer must `settle` before it asks again; the others have taken what they are given.
+
+        Raises:
+            UsageError: there is no such queue, the limit is below 1, or the consumer has not settled.
+        """
+        local = self._queues.named(queue)
+        local.ask(Consumer(consumer, limit, transactional))
+        self._queues.stir(local)
+
+    def settle(self, consumer: int, queue: str, now: Moment, *, commit: bool) -> None:
+        """A transactional consumer commits what it was given, or rolls it back.
+
+        Raises:
+            UsageError: it was given nothing.
+        """
+        local = self._queues.named(queue)
+        if commit:
+            local.settle(consumer, MessageClass.ACK_RECEIVE, self._writes, self._endings)
+        else:
+            local.roll_back(consumer)
+            self._expiration.look_again(now)
+        self._queues.stir(local)
+
+    def reject(self, consumer: int, queue: str) -> None:
+        """A transactional consumer refuses what it was given for good: class MQMSG_CLASS_NACK_RECEIVE_REJECTED.
+
+        Raises:
+            UsageError: it was given nothing.
+        """
+        local = self._queues.named(queue)
+        local.settle(consumer, MessageClass.NACK_RECEIVE_REJECTED, self._writes, self._endings)
+        self._queues.stir(local)
+
+    def abandon(self, consumer: int, queue: str, now: Moment) -> None:
+        """A consumer is gone; what it did not settle goes back to where it was."""
+        local = self._queues.named(queue)
+        local.abandon(consumer)
+        self._expiration.look_again(now)
+        self._queues.stir(local)
+
+    def peek(self, queue: str, limit: int) -> list[Received]:
+        """The first messages of a queue, which stay there; at most as many as are in memory.
+
+        Raises:
+            UsageError: there is no such queue.
+        """
+        return self._queues.named(queue).peek(limit)
+
+    def remember(self, outcomes: dict[tuple[bytes, int], OutcomeRow | None], *, needed: bool = False) -> bool:
+        """Keep what came of an operation that was just fed, in one transaction with what that did.
+
+        One that changes nothing on disk, such as to send an express message, leaves no outcome there either, unless it
+        is `needed`: a crash forgets both.
+
+        Returns:
+            Whether it is kept.
+        """
+        return self._writes.accompany(outcomes, needed=needed)
+
+    def forget(self, invokers: Iterable[bytes]) -> None:
+        """Whoever invoked operations as one of these comes no more: the outcomes go with the next commit."""
+        self._writes.later.forgotten_invokers += invokers
+
+    # Operators
+
+    def purge(self, queue: str, now: Moment) -> int:
+        """Delete all that is in a local or an outgoing queue now; dead letters and acknowledgments follow as asked for.
+
+        Messages that a consumer has not settled go if it gives them back.
+
+        Returns:
+            How many messages are to go; it takes a while if most of them are on disk.
+
+        Raises:
+            UsageError: there is no such queue.
+        """
+        outgoing = self._outbound.named(queue)
+        if outgoing:
+            count = sum(one.count for one in outgoing)
+            for one in outgoing:
+                self._purges.begin(one)
+            return count
+        local = self._queues.named(queue)
+        local.purge()
+        self._queues.stir(local)
+        return local.count
+
+    def delete(self, queue: str) -> int:
+        """Delete a local queue and all that is in it. It is there again, and empty, when the node is started with it.
+
+        Returns:
+            How many messages are to go.
+
+        Raises:
+            UsageError: there is no such queue, it is the system's, or an application uses it.
+        """
+        local = self._queues.named(queue)
+        self._queues.delete(local)
+        self._arrivals.forget_held(local)
+        return local.count
+
+    def send_back(self, queue: str, keys: Sequence[int] | None, now: Moment) -> int:
+        """Send dead letters, or journaled messages, to where they were going once more, as new messages.
+
+        Args:
+            queue: a dead-letter queue or a journal.
+            keys: which of its messages, as `peek` names them; None for all that `peek` shows.
+
+        Returns:
+            How many were sent; the others have no destination any more, or are not there.
+
+        Raises:
+            UsageError: there is no such queue, or it is another.
+        """
+        return self._dead_letters.send_back(queue, keys, now)
+
+    def hold(self, queue: str, *, on_hold: bool) -> None:
+        """Pause an outgoing queue, or resume it; it stays so over restarts.  3.1.7.13, 3.1.7.14
+
+        Raises:
+            UsageError: there is no such outgoing queue.
+        """
+        outgoing = self._outbound.named(queue)
+        if not outgoing:
+            known = ", ".join(sorted({one.name for one in self._outbound})) or "none"
+            raise UsageError(f"no outgoing queue {queue} here; there are: {known}")
+        for one in outgoing:
+            self._outbound.hold(one, on_hold=on_hold)
+        if on_hold:
+            self._neighbours.hold(outgoing[0])
+
+    def stop(self, now: Moment) -> None:
+        """Close all sessions and write what could have waited; one more batch is to be carried out.  3.1.4.2"""
+        self._neighbours.close_all("the queue manager stops", now)
+        self._writes.force()
+
+    # What was decided
+
+    def take(self, now: Moment) -> Batch:
+        """Everything decided since the last call."""
+        deliveries: list[Delivery] = []
+        reads: list[ReadPage | ReadExpired] = []
+        sends: list[SendBytes] = []
+        closes: list[CloseTransport] = []
+        while True:
+            for queue in self._queues.take_stirred():
+                if queue.purging:
+                    queue.let_go(now, self._writes, self._endings)
+                deliveries += [
+                    Delivery(consumer.consumer, queue.name, received)
+                    for consumer, received in queue.hand_out(now, self._writes, self._endings)
+                ]
+                reads += queue.pages()
+            turn = self._neighbours.turn(now)
+            reads += turn[0]
+            sends += turn[1]
+            closes += turn[2]
+            self._tracing.sent(self._neighbours.take_traced(), now)
+            if not self._endings:
+                break
+            endings = self._endings.copy()
+            self._endings.clear()
+            self._outcomes.follow(endings, now)
+        reads += self._confirmations.pages()
+        # One after the other: of what both of them let go, neither would know that the other has.
+        reads += self._purges.pages() or self._expiration.pages()
+        batch = Batch(
+            writes=self._writes.take(now),
+            reads=reads,
+            pings=self._neighbours.pings.take(),
+            connects=self._neighbours.take_connects(),
+            sends=sends,
+            closes=closes,
+            deliveries=deliveries,
+            notes=self._notes.copy(),
+            deadline_ms=self._timers.next_ms,
+        )
+        self._notes.clear()
+        return batch
+
+    def status(self) -> NodeStatus:
+        """What waits where, for people; the caller adds the time."""
+        return describe(
+            self.identity,
+            self._settings,
+            self._neighbours,
+            self._outbound,
+            self._queues,
+            self._sequences,
+            self._arrivals,
+            self._history,
+            self._outcomes,
+        )
+
+    def counts(self) -> dict[str, int]:
+        """What `status` counts, for who asks often: it costs a fraction of all that is for people."""
+        return counts(self._outbound, self._sequences.values(), self._arrivals, self._history, self._outcomes)
+
+    def leaving(self) -> dict[str, int]:
+        """How many messages at most the next commit removes from each local queue that it removes some from."""
+        counts = self._writes.leaving()
+        return {
+            queue.name: count
+            for queue in self._queues
+            if (count := sum(counts.get(lane.queue, 0) for lane in queue.lanes))
+        }
+
+    def whereabouts(self) -> Whereabouts:
+        """Where messages are, for people; it holds until something is fed or taken."""
+        return Whereabouts(self._neighbours, self._outbound, self._queues, self._sequences)

@@ -1,0 +1,295 @@
+"""Applications' messages on their way into the queues.  [MS-MQQB] 3.1.7.11, 3.1.7.1.3
+
+Messages come in runs that are alike. A run is looked at once; then each of its messages gets its numbers, and its
+packet is stamped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from itertools import groupby
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from mqproto.base.errors import QuotaExceeded, UsageError
+from mqproto.base.moment import Moment
+from mqproto.manager.expiration import Expiration
+from mqproto.manager.localqueues import LocalQueues
+from mqproto.manager.outbound import TRANSACTION_LIMIT, Outbound
+from mqproto.messages.destinations import Destination
+from mqproto.messages.drafts import HEADROOM_BYTES, Draft, queue_name
+from mqproto.messages.listing import list_of_all
+from mqproto.queues.localqueue import LocalQueue
+from mqproto.turn.desk import Desk
+from mqproto.turn.endings import Ending, Place
+from mqproto.wire import MessageClass, TransactionHeader, TxSequenceId, encode_packet, user_message
+from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
+from mqproto.wire.guid import Guid
+from mqproto.wire.stamp import Stamp, place_bytes
+
+FIRST: Final = TransactionHeader.first.mask
+LAST: Final = TransactionHeader.last.mask
+FINAL_ACK: Final = TransactionHeader.final_ack.mask
+IDENTIFIER: Final = TransactionHeader.identifier
+STAMP_LIMIT: Final = 1_000
+"""How many kinds of messages are remembered, after which all are forgotten."""
+STAMP_LIMIT_BYTES: Final = 4_096
+"""Of a packet without its body, for its kind to be remembered."""
+
+OWN: Final = frozenset({"body", "label", "correlation_id"})
+"""In what messages differ that are alike."""
+likeness: Final = attrgetter(*(field.name for field in fields(Draft) if field.name not in OWN))
+"""All else of a draft."""
+
+
+class Run(NamedTuple):
+    """Messages in a row, for one destination and alike."""
+
+    destination: Destination
+    drafts: list[Draft]
+
+    @property
+    def example(self) -> Draft:
+        """The first of them, which has what they have in common."""
+        return self.drafts[0]
+
+    @property
+    def size_bytes(self) -> int:
+        """What of their packets their application decides, about."""
+        first, *others = self.drafts
+        return first.size_bytes * len(self.drafts) + sum(len(each.body) - len(first.body) for each in others)
+
+
+def in_runs(messages: Iterable[tuple[Destination, Draft]]) -> Iterator[Run]:
+    """The same messages, in order."""
+    for (destination, _), run in groupby(messages, lambda message: (message[0], likeness(message[1]))):
+        yield Run(destination, [draft for _, draft in run])
+
+
+class Sending:
+    """Takes applications' messages."""
+
+    def __init__(self, desk: Desk, outbound: Outbound, queues: LocalQueues, expiration: Expiration) -> None:
+        self._identity = desk.identity
+        self._settings = desk.settings
+        self._writes = desk.writes
+        self._endings = desk.endings
+        self._outbound = outbound
+        self._queues = queues
+        self._expiration = expiration
+        self._waypoints = desk.waypoints
+        self._stamps: dict[tuple[object, ...], Stamp] = {}
+        self.stored_bytes = 0
+        """What the store held when the last batch was committed, and what was handed in since."""
+
+    def enqueue(
+        self, messages: Sequence[tuple[Destination, Draft]], now: Moment, *, together: bool = True
+    ) -> list[int]:
+        """Number messages, build their packets once, and put them where they wait.
+
+        together: whether those of them that are transactional are one transaction, or one each.
+
+        Raises:
+            UsageError: one of them cannot be sent like this; nothing has changed.
+        """
+        if len(messages) > TRANSACTION_LIMIT:
+            raise UsageError(f"{len(messages):,} messages at once; at most {TRANSACTION_LIMIT:,} are taken")
+        runs = list(in_runs(messages))
+        self._check(runs)
+        ordinals = [self._outbound.next_message_id() for _ in messages]
+        flags = transaction_flags([draft for _, draft in messages], ordinals, together=together)
+        at = 0
+        for run in runs:
+            end = at + len(run.drafts)
+            self._send(run, ordinals[at:end], flags[at:end], now)
+            at = end
+        return ordinals
+
+    def _check(self, runs: Iterable[Run]) -> None:
+        """See that all can be sent, and that there is room for them."""
+        stored_bytes = express_bytes = 0
+        here_bytes: dict[LocalQueue, int] = {}
+        for run in runs:
+            example = max(run.drafts, key=_body_bytes)
+            example.check()
+            for draft in run.drafts:
+                if draft.label != example.label or draft.correlation_id != example.correlation_id:
+                    draft.check(names=False)
+            self._check_destination(run, here_bytes)
+            if run.example.recoverable or run.example.transactional:
+                stored_bytes += run.size_bytes
+            else:
+                express_bytes += run.size_bytes
+        if self.stored_bytes + stored_bytes + express_bytes > self._settings.quota_bytes:
+            raise QuotaExceeded(
+                f"the store would hold more than quota_bytes = {self._settings.quota_bytes:,}: receive or purge "
+                "something first"
+            )
+        self.stored_bytes += stored_bytes
+
+    def _check_destination(self, run: Run, here_bytes: dict[LocalQueue, int]) -> None:
+        """See that a run can be sent to where it goes.
+
+        here_bytes: what the messages before it take in queues of ours; this run is added.
+        """
+        destination, transactional = run.destination, run.example.transactional
+        if destination.manager is None and destination.host is None:
+            raise UsageError(f"{destination.name} names neither a queue manager nor a host")
+        if destination.manager == self._identity:
+            queue = self._here(destination)
+            if queue.declaration.transactional != transactional:
+                kind = "transactional" if queue.declaration.transactional else "not transactional"
+                raise UsageError(f"queue {queue.name} is {kind}; send it such messages only")
+            here_bytes[queue] = here_bytes.get(queue, 0) + run.size_bytes
+            if not queue.has_room(here_bytes[queue] + HEADROOM_BYTES):
+                raise QuotaExceeded(
+                    f"queue {queue.name} is full: its quota is {queue.declaration.quota_bytes:,} bytes"
+                )
+        elif transactional and self._outbound.is_full(destination.name):
+            raise QuotaExceeded(
+                f"the sequence to {destination.name} has used up its numbers: wait until its messages are acknowledged"
+            )
+
+    def _here(self, destination: Destination) -> LocalQueue:
+        queue = self._queues.addressed(destination.queue)
+        if queue is None:
+            raise UsageError(f"no queue {destination.queue!r} here")
+        return queue
+
+    def _send(self, run: Run, ordinals: Sequence[int], flags: Sequence[int], now: Moment) -> None:
+        if run.destination.manager == self._identity:
+            self._deliver_here(run, ordinals, flags, now)
+        elif run.example.transactional:
+            self._send_transactional(run, ordinals, flags, now)
+        else:
+            stamp, sent_s = self._stamp(run), now.utc_s
+            queue = self._outbound.towards(run.destination, run.example.priority)
+            for draft, message_id in zip(run.drafts, ordinals, strict=True):
+                packet = stamp.packet(draft.body, draft.label, draft.correlation_id, sent_s, message_id)
+                expires_s = reach_deadline_s(packet)
+                self._waypoints.accepted(packet, run.destination.name)
+                self._outbound.put(
+                    queue, packet, message_id, recoverable=draft.recoverable, expires_s=expires_s
+                )
+            self._expiration.expect(expires_s, now)
+
+    def _send_transactional(
+        self, run: Run, ordinals: Sequence[int], flags: Sequence[int], now: Moment
+    ) -> None:
+        destination, example = run.destination, run.example
+        sequence = self._outbound.sequence_to(destination.name, destination.manager, destination.host, now)
+        final_ack = example.final_ack or example.journal_negative or example.journal_positive
+        if final_ack:
+            self._outbound.final_queue_of(sequence)
+            sequence.final_asked = True
+        stamp, sent_s = self._stamp(run), now.utc_s
+        identifier, number, previous = sequence.number_next()
+        for draft, message_id, word in zip(run.drafts, ordinals, flags, strict=True):
+            place = place_bytes(word, identifier, number, previous)
+            packet = stamp.packet(draft.body, draft.label, draft.correlation_id, sent_s, message_id, place)
+            expires_s = reach_deadline_s(packet)
+            self._waypoints.accepted(packet, destination.name)
+            self._outbound.put(
+                sequence, packet, message_id, recoverable=True, final_ack=final_ack, expires_s=expires_s
+            )
+            number, previous = number + 1, number
+        assert number == sequence.next_number, "each message that joins takes the next number"
+        self._expiration.expect(expires_s, now)
+        self._writes.changed(sequence, urgent=True)
+
+    def _deliver_here(self, run: Run, ordinals: Sequence[int], flags: Sequence[int], now: Moment) -> None:
+        """The destination is ours: no session, no sequence, straight into the queue."""
+        queue, example = self._here(run.destination), run.example
+        stamp, sent_s = self._stamp(run), now.utc_s
+        reports = example.acknowledgments or (example.journal_positive and not example.transactional)
+        for draft, message_id, word in zip(run.drafts, ordinals, flags, strict=True):
+            place = b""
+            if draft.transactional:
+                place = place_bytes(word, TxSequenceId(ordinal=1, time_stamp=0), max(message_id, 1), 0)
+            packet = stamp.packet(draft.body, draft.label, draft.correlation_id, sent_s, message_id, place)
+            expires_s = receive_deadline_s(packet)
+            self._waypoints.accepted(packet, run.destination.name)
+            queue.insert(
+                packet,
+                message_id,
+                self._writes,
+                priority=0 if draft.transactional else draft.priority,
+                recoverable=draft.transactional or draft.recoverable,
+                expires_s=expires_s,
+            )
+            if reports:
+                self._endings.append(Ending(packet, MessageClass.ACK_REACH_QUEUE, Place.AT_DESTINATION))
+        self._queues.stir(queue)
+        self._expiration.expect(expires_s, now)
+
+    def _stamp(self, run: Run) -> Stamp:
+        """What makes the packets of a run. A producer that sends one message at a time sends the same kind again."""
+        kind = (run.destination, likeness(run.example))
+        stamp = self._stamps.get(kind)
+        if stamp is None:
+            packet = self._example(run)
+            stamp = Stamp(packet)
+            if len(packet) <= STAMP_LIMIT_BYTES:
+                if len(self._stamps) == STAMP_LIMIT:
+                    self._stamps.clear()
+                self._stamps[kind] = stamp
+        return stamp
+
+    def _example(self, run: Run) -> bytes:
+        """A packet of its kind, in which all is still to be set that differs."""
+        destination, draft = run.destination, run.example
+        message = user_message(
+            source=self._identity,
+            destination_manager=destination.address,
+            destination=destination.queue,
+            message_id=0,
+            sent_time_s=0,
+            body=b"",
+            recoverable=draft.recoverable,
+            transaction=TransactionHeader() if draft.transactional else None,
+            priority=0 if draft.transactional else draft.priority,
+            time_to_reach_queue_s=draft.time_to_reach_queue_s,
+            time_to_be_received_s=draft.time_to_be_received_s,
+            extension=draft.extension,
+            body_type=draft.body_type,
+            application_tag=draft.application_tag,
+            journal_negative=draft.journal_negative,
+            journal_positive=draft.journal_positive,
+            admin_queue=queue_name(draft.admin_queue),
+            response_queue=queue_name(draft.response_queue),
+            acknowledgments=draft.acknowledgments,
+            trace_queue=_guid_of(draft.trace_queue),
+            multi_queue_format=list_of_all(draft.destinations),
+        )
+        return encode_packet(message)
+
+
+def transaction_flags(drafts: Sequence[Draft], ordinals: Sequence[int], *, together: bool) -> list[int]:
+    """TransactionHeader.Flags for each message, 0 for one that is not transactional.  [MS-MQMQ] 2.2.20.5
+
+    The transaction's identifier is unique at its queue manager, as MessageIDs are.
+
+    Args:
+        together: whether they are one transaction, or one each.
+    """
+    transactional = [number for number, draft in enumerate(drafts) if draft.transactional]
+    flags = [0] * len(drafts)
+    for number in transactional:
+        first, last = (transactional[0], transactional[-1]) if together else (number, number)
+        flags[number] = (
+            FIRST * (number == first)
+            | LAST * (number == last)
+            | FINAL_ACK * drafts[number].final_ack
+            | (ordinals[first] & IDENTIFIER.limit) << IDENTIFIER.first
+        )
+    return flags
+
+
+def _body_bytes(draft: Draft) -> int:
+    return len(draft.body)
+
+
+def _guid_of(public: str) -> Guid | None:
+    guid = queue_name(public)
+    return guid if isinstance(guid, bytes) else None

@@ -1,0 +1,313 @@
+"""What waits where, as an operator sees it.  [MS-MQDMPR] 3.1.1.3 to 3.1.1.5"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from mqproto.base.configuration import Settings
+from mqproto.formatname import PrivateName
+from mqproto.manager.arrivals import Arrivals
+from mqproto.manager.identifiers import MessageIdHistory
+from mqproto.manager.localqueues import LocalQueues
+from mqproto.manager.outbound import Outbound
+from mqproto.manager.outcomes import Outcomes
+from mqproto.neighbours.connections import ConnectionAttempt
+from mqproto.neighbours.neighbours import Neighbours
+from mqproto.queues.localqueue import LocalQueue
+from mqproto.session import InFlight
+from mqproto.transfer.incoming import IncomingSequence, SequenceKey
+from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.transfer.sequence import OutgoingSequence
+from mqproto.wire import QueueName
+from mqproto.wire.guid import Guid, guid_text
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStatus:
+    """A queue of this node, a journal or a dead-letter queue.
+
+    waiting: all of its messages; unsettled are those of them that a consumer has been given and not settled.
+    held: messages that wait behind a gap, and do not count in `waiting`.
+    size_bytes, quota_bytes: what its messages take, and what they may take, if it has a limit of its own.
+    consumers: applications that wait for a message, or have some that they did not settle.
+    purging: whether messages are still to be deleted.
+    passed_over: messages that the store has and the queue does not know of. There are none, unless mqproto is wrong:
+        who asks the core compares the two and fills this in.
+    """
+
+    name: str
+    transactional: bool
+    waiting: int
+    unsettled: int
+    held: int
+    size_bytes: int = 0
+    quota_bytes: int | None = None
+    consumers: int = 0
+    purging: bool = False
+    passed_over: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingStatus:
+    """A queue on its way out, all its priorities as one. The last group is for a sequence of transactional messages.
+
+    Times ending in `_at_ms` are on the uptime clock, None where nothing is planned; those in `_s` are UTC.
+
+    waiting: for a sequence, the messages without an OrderAck; else those that the next hop has not acknowledged.
+    unsent: those of them that are to be sent now, or again because the connection broke.
+    in_flight: those that were sent and that the next hop has not acknowledged; copies count as well.
+    next_manager: the GUID of the queue manager at the next hop; empty if that is not known.
+    state: connected, connecting, disconnected, on hold, or no route.
+    next_hops: all that there are, the preferred first; next_hop is the one that serves, or is tried next.
+    retry_at_ms: when the first next hop is tried again; also while a later one serves.
+    history: the last tries to have a session, the oldest first.
+    failing_since_s: since when there is none though something waits.
+    resent: copies that were sent.
+    resend_at_ms, resend_interval_ms: EodResendTime and EodResendInterval.
+    resend_attempt: how often in a row no OrderAck has come in time.
+    last_ack: EodLastAck, the number of the last message that the destination has acknowledged, 0 for none.
+    last_ack_s: EodLastAckTime; None if none has come since the node started.
+    last_ack_count: EodLastAckCount, OrderAcks that have come.
+    first_unacked, last_unacked, unacked: EodFirstNonAck, EodLastNonAck and EodNoAckCount, of those that were sent.
+    next_number: EodNextSeq.
+    unread: EodNoReadCount, messages that the destination has and that wait for their FinalAck. They are on disk alone:
+        who asks the core fills this in.
+    """
+
+    name: str
+    sequence: bool
+    waiting: int
+    next_hop: str
+    state: str
+    last_failure: str
+    last_ack: int
+    resent: int
+    resend_at_ms: int | None
+    next_hops: list[str] = field(default_factory=list)
+    retry_at_ms: int | None = None
+    history: list[ConnectionAttempt] = field(default_factory=list)
+    failing_since_s: int | None = None
+    next_manager: str = ""
+    unsent: int = 0
+    in_flight: int = 0
+
+    resend_interval_ms: int = 0
+    resend_attempt: int = 0
+    last_ack_s: int | None = None
+    last_ack_count: int = 0
+    first_unacked: int = 0
+    last_unacked: int = 0
+    unacked: int = 0
+    next_number: int = 0
+    unread: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingStatus:
+    """A sequence of transactional messages that comes in.  [MS-MQDMPR] 3.1.1.5
+
+    queue: the local queue that it is for; name is how the sender calls that.
+    source: the sender's queue manager.
+    number, sequence: SequenceNumber and SequenceIdentifier of the last message accepted, the latter as
+        (TimeStamp, Ordinal).
+    reject_count: messages that came since and could not be accepted.
+    last_access_s: when a message came last, UTC.
+    held, held_bytes: what waits behind a gap.
+    missing: the numbers that the gap is made of, first and last, if something is held.
+    """
+
+    queue: str
+    name: str
+    source: str
+    number: int
+    sequence: tuple[int, int]
+    reject_count: int
+    last_access_s: int
+    held: int
+    held_bytes: int
+    missing: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """One queue manager at one moment. The counts begin when its process does.
+
+    uptime_ms, utc_s: that moment; the core has no clock, so who asks it fills this in.
+    stored_bytes, quota_bytes: what is on disk, and what may be.
+    flushes: how often the store had the disk flush for a commit; who asks the core fills this in.
+    """
+
+    local: list[LocalStatus] = field(default_factory=list)
+    outgoing: list[OutgoingStatus] = field(default_factory=list)
+    incoming: list[IncomingStatus] = field(default_factory=list)
+    uptime_ms: int = 0
+    utc_s: int = 0
+    stored_bytes: int = 0
+    quota_bytes: int = 0
+    flushes: int = 0
+    sessions_open: int = 0
+    forwarded: int = 0
+    refused: int = 0
+    expired: int = 0
+    duplicates: int = 0
+    held_ever: int = 0
+    overflowed: int = 0
+    resent: int = 0
+
+
+def describe(
+    identity: Guid,
+    settings: Settings,
+    neighbours: Neighbours,
+    outbound: Outbound,
+    queues: LocalQueues,
+    sequences: Mapping[SequenceKey, IncomingSequence],
+    arrivals: Arrivals,
+    history: MessageIdHistory,
+    outcomes: Outcomes,
+) -> NodeStatus:
+    """Look at all parts of a queue manager; nothing changes."""
+    names = {queue.queue: queue.name for queue in queues}
+    held: dict[int, int] = {}
+    for sequence in sequences.values():
+        held[sequence.queue] = held.get(sequence.queue, 0) + sequence.held_count
+    lanes: dict[str, list[OutgoingQueue]] = {}
+    for queue in outbound:
+        lanes.setdefault(queue.name, []).append(queue)
+    in_flight = neighbours.in_flight()
+    incoming = sequences.values()
+    return NodeStatus(
+        local=[_local(queue, held.get(queue.queue, 0)) for queue in queues if not queues.is_gone(queue)],
+        outgoing=[_outgoing(one_queue, neighbours, in_flight) for one_queue in lanes.values()],
+        incoming=[
+            _incoming(sequence, key, names.get(sequence.queue, ""), identity)
+            for key, sequence in sequences.items()
+        ],
+        stored_bytes=arrivals.stored_bytes,
+        quota_bytes=settings.quota_bytes,
+        sessions_open=sum(session.is_open for session in neighbours.sessions.values()),
+        **counts(outbound, incoming, arrivals, history, outcomes),
+    )
+
+
+def counts(
+    outbound: Outbound,
+    incoming: Collection[IncomingSequence],
+    arrivals: Arrivals,
+    history: MessageIdHistory,
+    outcomes: Outcomes,
+) -> dict[str, int]:
+    """What a NodeStatus counts since the process began, by the names that it has there."""
+    return {
+        "forwarded": arrivals.forwarded_count,
+        "refused": arrivals.refused_count,
+        "expired": outcomes.expired_count,
+        "duplicates": history.duplicate_count + sum(sequence.duplicate_count for sequence in incoming),
+        "held_ever": sum(sequence.held_count_total for sequence in incoming),
+        "overflowed": sum(sequence.overflow_count for sequence in incoming),
+        "resent": sum(queue.resend_count for queue in outbound if isinstance(queue, OutgoingSequence)),
+    }
+
+
+def _local(queue: LocalQueue, held: int) -> LocalStatus:
+    return LocalStatus(
+        queue.name,
+        queue.declaration.transactional,
+        queue.count,
+        sum(len(messages) for messages in queue.unsettled.values()),
+        held,
+        queue.size_bytes,
+        queue.declaration.quota_bytes,
+        queue.consumer_count,
+        queue.purging,
+    )
+
+
+def _outgoing(
+    lanes: Sequence[OutgoingQueue],
+    neighbours: Neighbours,
+    in_flight: Mapping[OutgoingQueue, list[InFlight]],
+) -> OutgoingStatus:
+    """The queues of one name, one for each priority; all have the same way."""
+    queue = lanes[0]
+    neighbour = neighbours.of_queue(queue)
+    if queue.on_hold:
+        state = "on hold"
+    elif neighbour is None:
+        state = "no route"
+    elif neighbour.session is None:
+        state = "disconnected"
+    else:
+        state = "connected" if neighbour.session.is_open else "connecting"
+    waiting = sum(lane.count for lane in lanes)
+    sent = sum(len(in_flight.get(lane, ())) for lane in lanes)
+    status = OutgoingStatus(
+        name=queue.name,
+        sequence=False,
+        waiting=waiting,
+        next_hop=str(neighbour.hop) if neighbour else "",
+        state=state,
+        last_failure=neighbour.last_failure if neighbour and not neighbour.connected else "",
+        last_ack=0,
+        resent=0,
+        resend_at_ms=None,
+        next_hops=[str(hop) for hop in neighbour.hops] if neighbour else [],
+        retry_at_ms=neighbours.retry_at_ms(neighbour) if neighbour else None,
+        history=neighbour.history.attempts() if neighbour else [],
+        failing_since_s=neighbour.failing_since_s if neighbour else None,
+        next_manager=guid_text(neighbour.hop.manager) if neighbour and neighbour.hop.manager else "",
+        unsent=waiting - sent,
+        in_flight=sent,
+    )
+    return _with_sequence(status, queue) if isinstance(queue, OutgoingSequence) else status
+
+
+def _with_sequence(status: OutgoingStatus, sequence: OutgoingSequence) -> OutgoingStatus:
+    """OutgoingTransferInfo.  [MS-MQDMPR] 3.1.1.4"""
+    unacked = sequence.unacked_count
+    return replace(
+        status,
+        sequence=True,
+        unsent=status.waiting - unacked,
+        last_ack=sequence.last_ack,
+        resent=sequence.resend_count,
+        resend_at_ms=sequence.resend_at_ms,
+        resend_interval_ms=sequence.resend_interval_ms,
+        resend_attempt=sequence.resend_interval_index,
+        last_ack_s=sequence.time_of_last_ack_s if sequence.last_ack_count else None,
+        last_ack_count=sequence.last_ack_count,
+        first_unacked=sequence.first_number if unacked else 0,
+        last_unacked=sequence.last_sent_number if unacked else 0,
+        unacked=unacked,
+        next_number=sequence.next_number,
+    )
+
+
+def _incoming(sequence: IncomingSequence, key: SequenceKey, queue: str, identity: Guid) -> IncomingStatus:
+    source, _, name = key
+    return IncomingStatus(
+        queue=queue,
+        name=destination_name(name, identity),
+        source=guid_text(source),
+        number=sequence.number,
+        sequence=(sequence.identifier.time_stamp, sequence.identifier.ordinal),
+        reject_count=sequence.reject_count,
+        last_access_s=sequence.last_access_s,
+        held=sequence.held_count,
+        held_bytes=sequence.held_bytes,
+        missing=sequence.missing,
+    )
+
+
+def destination_name(name: QueueName, identity: Guid) -> str:
+    """The format name that a DestinationQueue stands for at the queue manager `identity`; empty if it names none."""
+    match name:
+        case int():
+            return str(PrivateName(identity, name))
+        case str():
+            return f"DIRECT={name}"
+        case bytes():
+            return f"PUBLIC={guid_text(name)}"
+        case _:
+            return ""

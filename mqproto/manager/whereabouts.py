@@ -1,0 +1,212 @@
+"""Where a message is at its queue manager, for whoever asks why it has not arrived.
+
+A queue manager has only its next messages in memory. So whoever asks reads the store himself, and is told here what
+the place of each message in it means; the express messages that are only in memory are listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from mqproto.manager.localqueues import LocalQueues
+from mqproto.manager.outbound import Outbound
+from mqproto.manager.status import destination_name
+from mqproto.neighbours.neighbours import Neighbours
+from mqproto.queues.lanes import Lane
+from mqproto.queues.localqueue import LocalQueue
+from mqproto.transfer.incoming import IncomingSequence, SequenceKey, asks_final_ack
+from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.transfer.sequence import OutgoingSequence
+from mqproto.turn.effects import message_key
+from mqproto.wire import decode_message
+from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
+from mqproto.wire.guid import guid_text
+
+
+class Spot(StrEnum):
+    """Where a message may be."""
+
+    UNSENT = "unsent"
+    """In an outgoing queue: it is to be sent, or to be sent again because the connection broke."""
+    IN_FLIGHT = "in flight"
+    """Sent; the next hop has not acknowledged it."""
+    AWAITING_ORDER_ACK = "awaiting OrderAck"
+    """Transactional: the next hop has it, and its destination has not acknowledged it."""
+    AWAITING_FINAL_ACK = "awaiting FinalAck"
+    """Transactional: its destination has it, and has not said that it was received."""
+    HELD = "held"
+    """At its destination, behind a gap."""
+    IN_QUEUE = "in queue"
+    """In a queue of this node, a journal or a dead-letter queue."""
+    UNSETTLED = "unsettled"
+    """The same; an application has been given it and has not settled."""
+
+
+class Found(NamedTuple):
+    """One message.
+
+    queue: the name of the local queue that it is in or held for, or of the outgoing one.
+    key: the store's, which orders the messages of one priority.
+    """
+
+    spot: Spot
+    queue: str
+    key: int
+    packet: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MessageStatus:
+    """The same in plain values.
+
+    source, ordinal: its identifier.
+    destination: the format name that it was sent to.
+    number: TxSequenceNumber, 0 if it is not transactional.
+    message_class: of a dead letter, why it is one.
+    sent_s: when it was sent first; reach_by_s and receive_by_s are the last second at which it may still be on its
+        way, and be received. All are UTC.
+    copies: how many there are of it in its queue, as far as that was looked through; a resend makes more of them.
+    """
+
+    spot: Spot
+    queue: str
+    source: str
+    ordinal: int
+    destination: str
+    label: str
+    body_bytes: int
+    priority: int
+    transactional: bool
+    number: int
+    message_class: int
+    sent_s: int
+    reach_by_s: int | None
+    receive_by_s: int | None
+    copies: int = 1
+
+
+def describe_message(found: Found) -> MessageStatus:
+    """What a packet tells."""
+    message = decode_message(found.packet)
+    user, properties, transaction = message.user, message.properties, message.transaction
+    return MessageStatus(
+        spot=found.spot,
+        queue=found.queue,
+        source=guid_text(user.source_queue_manager),
+        ordinal=user.message_id,
+        destination=destination_name(user.destination_queue, user.queue_manager_address),
+        label=properties.label or "",
+        body_bytes=len(properties.message_body),
+        priority=message.base.priority,
+        transactional=transaction is not None,
+        number=transaction.tx_sequence_number if transaction is not None else 0,
+        message_class=properties.message_class,
+        sent_s=user.sent_time_s,
+        reach_by_s=reach_deadline_s(found.packet),
+        receive_by_s=receive_deadline_s(found.packet),
+    )
+
+
+class Whereabouts:
+    """Tells where messages are at this moment; nothing changes."""
+
+    def __init__(
+        self,
+        neighbours: Neighbours,
+        outbound: Outbound,
+        queues: LocalQueues,
+        sequences: Mapping[SequenceKey, IncomingSequence],
+    ) -> None:
+        self._in_flight = neighbours.in_flight()
+        self._outbound = outbound
+        self._queues = queues
+        self._sequences = sequences
+
+    def numbers_of(self, name: str) -> list[int]:
+        """The store's queues whose messages are in a local queue or held for it, or in the outgoing ones of a name.
+
+        The highest priority comes first, and what is held last.
+        """
+        local = next((queue for queue in self._queues if queue.name == name), None)
+        if local is not None:
+            held = [one.held_queue for one in self._sequences.values() if one.queue == local.queue]
+            return [lane.queue for lane in local.lanes] + held
+        outgoing = sorted(self._outbound.named(name), key=lambda queue: -queue.priority)
+        finals = [queue.final_queue for queue in outgoing if isinstance(queue, OutgoingSequence)]
+        return [queue.queue for queue in outgoing] + [number for number in finals if number]
+
+    def stored(self, key: int, packet: bytes) -> Found | None:
+        """A message of the store; None if it is one that waits to be removed, or an acknowledgment for us."""
+        number = key // message_key(1, 0)
+        position = key - message_key(number, 0)
+        outgoing = self._outbound.queue(number)
+        if outgoing is not None:
+            spot = self._outgoing_spot(outgoing, position, packet)
+            return None if spot is None else Found(spot, outgoing.name, key, packet)
+        local = self._queues.of_lane(number)
+        if local is not None:
+            queue, lane = local
+            spot = self._local_spot(queue, lane, position)
+            return None if spot is None else Found(spot, queue.name, key, packet)
+        for sequence in self._sequences.values():
+            if sequence.held_queue == number:
+                names = {queue.queue: queue.name for queue in self._queues}
+                return Found(Spot.HELD, names.get(sequence.queue, ""), key, packet)
+        for outgoing in self._outbound:
+            if isinstance(outgoing, OutgoingSequence) and outgoing.final_queue == number:
+                return Found(Spot.AWAITING_FINAL_ACK, outgoing.name, key, packet)
+        return None
+
+    def _outgoing_spot(self, queue: OutgoingQueue, position: int, packet: bytes) -> Spot | None:
+        if isinstance(queue, OutgoingSequence):
+            return _sequence_spot(queue, position, packet)
+        if _waits(queue, position):
+            return Spot.UNSENT
+        sent = self._in_flight.get(queue, ())
+        return Spot.IN_FLIGHT if any(entry.position == position for entry in sent) else None
+
+    def _local_spot(self, queue: LocalQueue, lane: Lane, position: int) -> Spot | None:
+        if _waits(lane, position):
+            return Spot.IN_QUEUE
+        given = (one for handed in queue.unsettled.values() for one in handed if one.lane is lane)
+        return Spot.UNSETTLED if any(one.message.position == position for one in given) else None
+
+    def unstored(self) -> Iterator[Found]:
+        """The express messages that only memory has."""
+        for queue in self._queues:
+            for lane in queue.lanes:
+                for message in lane.window:
+                    if not message.stored:
+                        yield Found(Spot.IN_QUEUE, queue.name, lane.key(message.position), message.packet)
+            for handed in queue.unsettled.values():
+                for lane, message in handed:
+                    if not message.stored:
+                        yield Found(Spot.UNSETTLED, queue.name, lane.key(message.position), message.packet)
+        for outgoing in self._outbound:
+            for message in outgoing.window:
+                if not message.stored:
+                    yield Found(Spot.UNSENT, outgoing.name, outgoing.key(message.position), message.packet)
+            for entry in self._in_flight.get(outgoing, ()):
+                if not entry.stored:
+                    yield Found(Spot.IN_FLIGHT, outgoing.name, outgoing.key(entry.position), entry.packet)
+
+
+def _sequence_spot(queue: OutgoingSequence, position: int, packet: bytes) -> Spot | None:
+    if position <= queue.base + queue.last_ack:
+        # The next commit takes it away, or puts it among those that wait for their FinalAck.
+        message = decode_message(packet)
+        return Spot.AWAITING_FINAL_ACK if asks_final_ack(message) else None
+    if not queue.is_kept(position):
+        return None
+    if position > queue.sent_through:
+        return Spot.UNSENT
+    return Spot.IN_FLIGHT if position > queue.saved_through else Spot.AWAITING_ORDER_ACK
+
+
+def _waits(lane: Lane, position: int) -> bool:
+    """Whether a message of the store waits in a lane, in memory or on disk alone; else it left, and may come back."""
+    window = lane.window
+    return position > window.read_through or any(message.position == position for message in window)

@@ -1,0 +1,154 @@
+"""What applications hand in; sending.py makes packets of it.  [MS-MQQB] 3.1.7.11"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+from mqproto.base.errors import FormatNameError, UsageError
+from mqproto.formatname import DirectName, PrivateName, PublicName, parse_format_name
+from mqproto.messages.destinations import Destination
+from mqproto.messages.listing import list_bytes, list_of_all
+from mqproto.wire import (
+    INFINITE,
+    PrivateQueueFormatName,
+    QueueName,
+)
+from mqproto.wire.layouts.properties import MessagePropertiesHeader
+
+LABEL_LIMIT: Final = 249
+"""Characters of a label, without the NUL that ends it.  [MS-MQMQ] 2.2.19.3"""
+PACKET_LIMIT_BYTES: Final = 0x00400000
+HEADROOM_BYTES: Final = 2_048
+"""Room for all headers of a message that we send, so that the size of its body tells whether it fits."""
+NAME_ROOM: Final = 300
+"""The longest name of an administration or response queue, in characters; two of them fit the headroom."""
+
+ACKNOWLEDGE_ARRIVAL: Final = MessagePropertiesHeader.acknowledge_arrival.mask
+ACKNOWLEDGE_RECEIPT: Final = MessagePropertiesHeader.acknowledge_receipt.mask
+REPORT_NO_ARRIVAL: Final = MessagePropertiesHeader.report_no_arrival.mask
+REPORT_NO_RECEIPT: Final = MessagePropertiesHeader.report_no_receipt.mask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A message as an application writes it.
+
+    admin_queue, response_queue: format names; empty for none.
+    acknowledgments: what the administration queue hears of: ACKNOWLEDGE_ARRIVAL and the three beside it.
+    trace_queue: the format name of the public queue that report messages go to; empty for none.
+    destinations: the format names of all queues that get a copy, which each copy lists; empty if there is one.
+        `copies` sets it.
+    """
+
+    body: bytes
+    label: str = ""
+    transactional: bool = False
+    recoverable: bool = False
+    priority: int = 3
+    extension: bytes = b""
+    body_type: int = 0
+    application_tag: int = 0
+    correlation_id: bytes = bytes(20)
+    time_to_reach_queue_s: int = INFINITE
+    time_to_be_received_s: int = INFINITE
+    journal_negative: bool = False
+    journal_positive: bool = False
+    final_ack: bool = False
+    admin_queue: str = ""
+    response_queue: str = ""
+    acknowledgments: int = 0
+    trace_queue: str = ""
+    destinations: tuple[str, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """What of a packet its application decides, about."""
+        listed = list_bytes(self.destinations) if self.destinations else 0
+        return len(self.body) + len(self.extension) + listed
+
+    def check(self, *, names: bool = True) -> None:
+        """See that a packet can carry it.
+
+        names: whether its queues go by their format names already, and are looked at.
+
+        Raises:
+            UsageError: names what is too long, and the limit.
+        """
+        room = PACKET_LIMIT_BYTES - HEADROOM_BYTES
+        if self.size_bytes > room:
+            raise UsageError(
+                f"body{', list of destinations' if self.destinations else ''} and extension have "
+                f"{self.size_bytes:,} bytes; a message carries at most {room:,}"
+            )
+        if self.label:
+            if len(self.label.encode("utf-16-le", "surrogatepass")) > 2 * LABEL_LIMIT:
+                raise UsageError(f"the label has {len(self.label)} characters; at most {LABEL_LIMIT} fit")
+            if "\0" in self.label:
+                raise UsageError("the label has a NUL character, which would end it")
+        if not 0 <= self.priority <= 7:
+            raise UsageError(f"priority {self.priority}: must be 0 to 7")
+        if len(self.correlation_id) != 20:
+            raise UsageError(f"the correlation id has {len(self.correlation_id)} bytes, must have 20")
+        for what, seconds in (
+            ("time_to_reach_queue_s", self.time_to_reach_queue_s),
+            ("time_to_be_received_s", self.time_to_be_received_s),
+        ):
+            if not 0 <= seconds <= INFINITE:
+                raise UsageError(f"{what} is {seconds}: must be 0 to {INFINITE}, which is for ever")
+        for what, number in (("body_type", self.body_type), ("application_tag", self.application_tag)):
+            if not 0 <= number <= 0xFFFFFFFF:
+                raise UsageError(f"{what} is {number}: must be 0 to {0xFFFFFFFF}")
+        if not 0 <= self.acknowledgments <= 0xF:
+            raise UsageError(f"acknowledgments is {self.acknowledgments:#x}: four bits there are")
+        if self.acknowledgments and not self.admin_queue:
+            raise UsageError("acknowledgments are asked for and no admin_queue: name one")
+        if not names:
+            return
+        if self.trace_queue and not isinstance(queue_name(self.trace_queue), bytes):
+            raise UsageError(f"trace_queue is {self.trace_queue}: reports go to a public queue, PUBLIC=GUID")
+        if self.admin_queue or self.response_queue:
+            queue_name(self.admin_queue)
+            queue_name(self.response_queue)
+        if self.destinations:
+            list_of_all(self.destinations)
+
+
+def copies(destinations: Sequence[Destination], drafts: Iterable[Draft]) -> list[tuple[Destination, Draft]]:
+    """What to enqueue so that each destination gets each message.  [MS-MQDMPR] 3.1.7.1.27
+
+    The copies of one message stand together. Each is numbered by itself, and enqueued together they are accepted all or
+    none.
+    """
+    if len(destinations) == 1:
+        return [(destinations[0], draft) for draft in drafts]
+    names = tuple(destination.name for destination in destinations)
+    listing = [replace(draft, destinations=names) for draft in drafts]
+    return [(destination, draft) for draft in listing for destination in destinations]
+
+
+@lru_cache(maxsize=1_000)
+def queue_name(text: str) -> QueueName:
+    """A format name as a UserHeader's AdminQueue or ResponseQueue; None for the empty text.
+
+    Raises:
+        UsageError: no acknowledgment and no answer can go to such a name.
+    """
+    if not text:
+        return None
+    try:
+        name = parse_format_name(text)
+    except FormatNameError as error:
+        raise UsageError(str(error)) from None
+    if len(text) > NAME_ROOM:
+        raise UsageError(f"{text[:40]}... has {len(text)} characters; at most {NAME_ROOM} fit")
+    match name:
+        case PrivateName(journal=False):
+            return PrivateQueueFormatName(name.manager, name.identifier)
+        case PublicName(journal=False):
+            return name.guid
+        case DirectName(read_only=False):
+            return name.wire_text
+    raise UsageError(f"{text}: name one public, private or direct queue")

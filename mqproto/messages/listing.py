@@ -1,0 +1,46 @@
+"""The list of all queues that get a copy of one message, which each copy carries.  [MS-MQMQ] 2.1.7, 2.2.20.1"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+
+from mqproto.base.errors import FormatNameError, UsageError
+from mqproto.formatname import MultipleElementName, parse_format_name
+from mqproto.formatname.wire import destinations_to_wire
+from mqproto.wire import MultiQueueFormatHeader
+
+DESTINATION_LIMIT: Final = 100
+"""How many queues may get a copy of one message; each copy lists them all."""
+ELEMENT_BYTES: Final = 16
+"""What a name takes in that list beside two bytes for each of its characters, at most."""
+
+
+@lru_cache(maxsize=100)
+def list_of_all(names: tuple[str, ...]) -> MultiQueueFormatHeader | None:
+    """The header that lists all queues which get a copy; None if they are no more than one.  [MS-MQMQ] 2.2.20.1
+
+    Raises:
+        UsageError: there are too many, or no message can be sent to one of them.
+    """
+    if len(names) > DESTINATION_LIMIT:
+        raise UsageError(
+            f"{len(names):,} destinations: a message goes to at most {DESTINATION_LIMIT} at once"
+        )
+    elements = []
+    try:
+        for name in names:
+            element = parse_format_name(name)
+            if isinstance(element, MultipleElementName):
+                raise UsageError(f"{name} has several elements: name each by itself")
+            elements.append(element)
+        header = destinations_to_wire(elements)
+    except FormatNameError as error:
+        raise UsageError(str(error)) from None
+    return header if len(header.destination.format_name_list.elements) > 1 else None
+
+
+def list_bytes(names: Iterable[str]) -> int:
+    """What the list takes in a packet, at most."""
+    return sum(2 * len(name) + ELEMENT_BYTES for name in names)

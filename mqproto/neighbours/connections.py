@@ -1,0 +1,161 @@
+"""A way to others: its next hops, the queues that take it, and what came of each try to have a session.
+
+[MS-MQQB] 3.1.1.3.1, [MS-MQDMPR] 3.1.1.3
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
+from typing import Final
+
+from mqproto.base.moment import Moment
+from mqproto.routing import NextHop
+from mqproto.session import ConnectionStatus, Session
+from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
+from mqproto.transfer.sequence import OutgoingSequence
+from mqproto.turn.effects import ReadPage
+from mqproto.wire.guid import Guid
+
+HISTORY: Final = 16
+"""How many tries are remembered after their end."""
+PRIORITY: Final = attrgetter("priority")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionAttempt:
+    """One try to have a session: an entry of ConnectionHistory.
+
+    time_s: when it began, in seconds of UTC.
+    address: whom we called, as `host:port`, or the host of a neighbour that called us.
+    status: how far it came.
+    reason: why it failed or, of one that was established, why it ended; empty while it lasts. It is in words what the
+        specification has as an HRESULT.
+    """
+
+    time_s: int
+    address: str
+    status: ConnectionStatus
+    reason: str
+
+
+class ConnectionHistory:
+    """The tries that last, and the last few that ended.
+
+    The specification adds an entry for each step of a try; here a try is one entry, as far as it came.
+    """
+
+    def __init__(self) -> None:
+        self._ended: deque[ConnectionAttempt] = deque(maxlen=HISTORY)
+        self._lasting: dict[Session, tuple[int, str]] = {}
+
+    def begin(self, session: Session, address: str, now: Moment) -> None:
+        """A session is asked for, or one that a neighbour opened is taken.  3.1.5.2.3"""
+        self._lasting[session] = now.utc_s, address
+
+    def end(self, session: Session, reason: str) -> None:
+        """It is over, or no longer ours to use."""
+        self._ended.append(ConnectionAttempt(*self._lasting.pop(session), session.data.status, reason))
+
+    def attempts(self) -> list[ConnectionAttempt]:
+        """The oldest first."""
+        lasting = [
+            ConnectionAttempt(time_s, address, session.data.status, "")
+            for session, (time_s, address) in self._lasting.items()
+        ]
+        return sorted([*self._ended, *lasting], key=lambda attempt: attempt.time_s)
+
+
+class Neighbour:
+    """Next hops in order of preference, the queues whose way leads over them, and the session that serves the queues.
+
+    hops: NextHopCollection.
+    """
+
+    def __init__(self, hops: tuple[NextHop, ...]) -> None:
+        self.hops = hops
+        self.index = 0
+        """NextHopIndexer: whom the session is with, or who is tried next."""
+        self._queues: dict[str, list[OutgoingQueue]] = {}
+        """By destination, the highest priority first."""
+        self._turns: OrderedDict[str, None] = OrderedDict()
+        """The destinations that may have something to send, whose turn is next first; there are no others."""
+        self._stirred: dict[OutgoingQueue, None] = {}
+        """The queues that may have something to read."""
+        self.session: Session | None = None
+        self.connected = False
+        """Whether the session has been seen open."""
+        self.better: Session | None = None
+        """A session with an earlier next hop, open or being opened, while the session with a later one serves."""
+        self.better_index = 0
+        self.history = ConnectionHistory()
+        self.last_failure = ""
+        self.failing_since_s: int | None = None
+        """Since when there is no session though there are messages, UTC."""
+
+    @property
+    def hop(self) -> NextHop:
+        """The next hop at NextHopIndexer."""
+        return self.hops[self.index]
+
+    def place_of(self, manager: Guid | None) -> int | None:
+        """The index of a next hop if a session with it is welcome: any if there is none, an earlier one if there is."""
+        if self.better is not None:
+            return None
+        welcome = len(self.hops) if self.session is None else self.index
+        return next((index for index in range(welcome) if self.hops[index].manager == manager), None)
+
+    def add(self, queue: OutgoingQueue) -> None:
+        """A queue's way leads over these next hops."""
+        queues = self._queues.setdefault(queue.name, [])
+        queues.append(queue)
+        queues.sort(key=PRIORITY, reverse=True)
+
+    def wake(self, queue: OutgoingQueue) -> None:
+        """A queue has something to send, or to read: its destination gets a turn, behind those that wait for theirs.
+
+        What acknowledges goes before them, as it makes room in a neighbour that is full and takes nothing else.
+        """
+        self._stirred[queue] = None
+        if queue.name not in self._turns:
+            self._turns[queue.name] = None
+            if queue.name.endswith(ORDER_SUFFIX):
+                self._turns.move_to_end(queue.name, last=False)
+
+    def next_queue(self) -> OutgoingQueue | None:
+        """The queue that sends now: of those to the destination whose turn it is, that with the highest priority.
+
+        The turn of a destination passes while that is still to be read from the store. However many queues there are,
+        only those are looked at that were awake.
+        """
+        while self._turns:
+            name = next(iter(self._turns))
+            queue = next((queue for queue in self._queues[name] if queue.is_waiting), None)
+            if queue is not None:
+                self._stirred[queue] = None
+                if queue.has_next:
+                    self._turns.move_to_end(name)
+                    return queue
+            del self._turns[name]  # Until it is woken: what is read wakes it.
+        return None
+
+    def pages(self) -> list[ReadPage]:
+        """What is to be read now for those who were awake."""
+        stirred, self._stirred = self._stirred, {}
+        return [page for queue in stirred for page in queue.pages()]
+
+    @property
+    def has_messages(self) -> bool:
+        """Whether the OutgoingMessageTable has an entry: to be sent, or sent and not yet acknowledged.  3.1.1.3.1"""
+        return any(queue.count and not queue.on_hold for queue in self._all())
+
+    @property
+    def sequences(self) -> list[OutgoingSequence]:
+        """The queues that are sequences of our own."""
+        return [queue for queue in self._all() if isinstance(queue, OutgoingSequence)]
+
+    def _all(self) -> Iterator[OutgoingQueue]:
+        return chain.from_iterable(self._queues.values())

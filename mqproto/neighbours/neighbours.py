@@ -1,0 +1,412 @@
+"""The neighbours of a queue manager: for each a session when there is something to send, and what to send on it.
+
+[MS-MQQB] 3.1.5.2, 3.1.5.9, 3.1.6.1, 3.1.7.1
+
+A way may have several next hops. They are tried in order of preference: when a session cannot be had or is lost, the
+next of them follows at once, and after the last the Session Retry Connect Timer runs before all begins anew. While a
+later one serves, the earlier ones are tried each time that the timer is due; once one of them has a session, and what
+was sent over the later one is answered for, the queues change over to it.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from operator import attrgetter
+from typing import Final
+
+from mqproto.base.moment import Moment
+from mqproto.base.timers import Timer
+from mqproto.neighbours.connections import Neighbour
+from mqproto.neighbours.ping import Pings, answer_ping
+from mqproto.routing import NextHop
+from mqproto.session import InFlight, Session
+from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.turn.desk import Desk
+from mqproto.turn.effects import CloseTransport, Note, OpenTransport, ReadPage, SendBytes
+from mqproto.turn.endings import Ending, Place
+from mqproto.wire import MessageClass, UserHeader
+from mqproto.wire.glance import is_traced, user_flags
+from mqproto.wire.guid import NULL_GUID, Guid, guid_text
+
+TURN: Final = 32
+"""How many messages one queue sends before the next queue to the same neighbour has its turn."""
+ORIGIN: Final = attrgetter("origin")
+
+JOURNALED: Final = UserHeader.journal_positive.mask | UserHeader.has_transaction.mask
+"""Of UserHeader.Flags: one with the first and without the second is journaled when a neighbour has it.  3.1.5.5.4"""
+
+
+class Neighbours:
+    """All sessions, and the neighbours that they serve."""
+
+    def __init__(
+        self,
+        desk: Desk,
+    ) -> None:
+        self.sessions: dict[int, Session] = {}
+        self._identity = desk.identity
+        self._addressees = frozenset((desk.identity, NULL_GUID))  # 3.1.5.8.5
+        self._settings = desk.settings
+        self._timers = desk.timers
+        self._writes = desk.writes
+        self._notes = desk.notes
+        self._endings = desk.endings
+        self._waypoints = desk.waypoints
+        self._by_hops: dict[tuple[NextHop, ...], Neighbour] = {}
+        self._by_queue: dict[int, Neighbour] = {}
+        self._by_session: dict[int, Neighbour] = {}
+        self._awake: dict[Neighbour, None] = {}
+        self._touched: dict[Session, None] = {}
+        self._next_key = 1
+        self._connects: list[OpenTransport] = []
+        self._traced: list[tuple[bytes, str]] = []
+        self.pings = Pings(desk)
+        self._stopped = False
+
+    # Queues and their way
+
+    def attach(self, queue: OutgoingQueue, hops: tuple[NextHop, ...]) -> None:
+        """A queue's way leads over one of these next hops, the first if it can be reached."""
+        neighbour = self._by_hops.get(hops)
+        if neighbour is None:
+            neighbour = self._by_hops[hops] = Neighbour(hops)
+        neighbour.add(queue)
+        self._by_queue[queue.queue] = neighbour
+        if queue.count:
+            self.wake(queue)
+
+    def wake(self, queue: OutgoingQueue) -> None:
+        """A queue has something to send, or to read."""
+        neighbour = self._by_queue.get(queue.queue)
+        if neighbour is not None:
+            neighbour.wake(queue)
+            self._awake[neighbour] = None
+
+    def of_queue(self, queue: OutgoingQueue) -> Neighbour | None:
+        """The neighbour that a queue's way leads over, or None where there is no way."""
+        return self._by_queue.get(queue.queue)
+
+    def retry_at_ms(self, neighbour: Neighbour) -> int | None:
+        """When the first next hop is tried again, on the uptime clock, or None if that is not planned."""
+        return self._timers.deadline_ms(Timer.SESSION_RETRY_CONNECT, neighbour)
+
+    def in_flight(self) -> dict[OutgoingQueue, list[InFlight]]:
+        """By queue, the messages that were sent and that nobody has answered for."""
+        found: dict[OutgoingQueue, list[InFlight]] = {}
+        for session in self.sessions.values():
+            for entry in session.lost():
+                assert isinstance(entry.origin, OutgoingQueue)
+                found.setdefault(entry.origin, []).append(entry)
+        return found
+
+    # Transports come and go
+
+    def accepted(self, host: str, now: Moment) -> Session:
+        """A neighbour has opened a transport to us.  3.1.5.10"""
+        session = self._new_session(initiator=False, remote_qm=None, host=host, direct=False)
+        session.data.accepting = len(self.sessions) <= self._settings.maximum_sessions
+        deadline_ms = now.uptime_ms + self._settings.session_initialization_timeout_ms
+        self._timers.start(Timer.SESSION_INITIALIZATION, session.key, deadline_ms)
+        return session
+
+    def opened(self, key: int, now: Moment) -> None:
+        """A transport that we asked for is open.  3.1.5.2.3"""
+        session = self.sessions.get(key)
+        if session is not None:
+            session.opened(now)
+            self._touched[session] = None
+
+    def pinged(self, datagram: bytes) -> bytes | None:
+        """Somebody asks whether a session would be accepted: what to answer.  3.1.7.7"""
+        accepting = len(self.sessions) < self._settings.maximum_sessions
+        return answer_ping(datagram, self._identity, accepting=accepting)
+
+    def ping_answered(self, key: int, datagram: bytes) -> bool:
+        """A datagram came from where we sent a Ping; whether that decided anything.  3.1.7.8"""
+        session = self.sessions.get(key)
+        if session is None:
+            return False
+        connect = self.pings.answered(session, datagram)
+        if connect is not None:
+            self._connects.append(connect)
+        self._touched[session] = None
+        return connect is not None or session.closed is not None
+
+    def lost(self, key: int, reason: str, now: Moment) -> None:
+        """A transport broke or could not be opened.  3.1.7.3"""
+        session = self.sessions.get(key)
+        if session is not None:
+            session.close("3.1.7.3", reason)
+            session.take_outbox()
+            self._forget(session, now)
+
+    def touched(self, session: Session) -> None:
+        """Something happened to a session: it is looked at in this turn."""
+        self._touched[session] = None
+
+    def _new_session(self, *, initiator: bool, remote_qm: Guid | None, host: str, direct: bool) -> Session:
+        key = self._next_key
+        self._next_key += 1
+        session = self.sessions[key] = Session(
+            key,
+            initiator=initiator,
+            local_qm=self._identity,
+            remote_qm=remote_qm,
+            remote_address=host,
+            direct=direct,
+            settings=self._settings,
+            timers=self._timers,
+            addressees=self._addressees,
+        )
+        return session
+
+    def _forget(self, session: Session, now: Moment) -> None:
+        """A session is over: what nobody answered for is next again, on another one.  3.1.5.9"""
+        assert session.closed is not None
+        del self.sessions[session.key]
+        self._touched.pop(session, None)
+        self.pings.forget(session.key)
+        self._note_close(session)
+        self._complete(session)
+        lost: dict[OutgoingQueue, list[InFlight]] = {}
+        for entry in session.lost():
+            assert isinstance(entry.origin, OutgoingQueue)
+            lost.setdefault(entry.origin, []).append(entry)
+        for queue, entries in lost.items():
+            queue.returned(entries)
+            self.wake(queue)
+        neighbour = self._by_session.pop(session.key, None)
+        if neighbour is None:
+            return
+        neighbour.history.end(session, session.closed.reason)
+        if session is neighbour.better:
+            neighbour.better = None
+            self._call_better(neighbour, neighbour.better_index + 1, now)
+            return
+        neighbour.session = None
+        neighbour.connected = False
+        neighbour.last_failure = session.closed.reason
+        if not neighbour.has_messages:
+            neighbour.failing_since_s = None
+        elif neighbour.failing_since_s is None:
+            neighbour.failing_since_s = now.utc_s
+        for sequence in neighbour.sequences:
+            sequence.disconnected()
+        self._go_on(neighbour, now)
+
+    def _go_on(self, neighbour: Neighbour, now: Moment) -> None:
+        """There is no session: the next hop is tried at once, the first one again after a while.  3.1.5.9, 3.1.6.1"""
+        self._timers.stop(Timer.SESSION_RETRY_CONNECT, neighbour)
+        if neighbour.better is not None:
+            self._serve(neighbour, neighbour.better, neighbour.better_index, now)
+        elif not neighbour.has_messages:
+            neighbour.index = 0
+        elif neighbour.index + 1 < len(neighbour.hops):
+            neighbour.index += 1
+            self._awake[neighbour] = None
+        else:
+            neighbour.index = 0
+            self._start_retry_timer(neighbour, now)
+
+    def _start_retry_timer(self, neighbour: Neighbour, now: Moment) -> None:
+        deadline_ms = now.uptime_ms + self._settings.try_connect_interval_ms
+        self._timers.start(Timer.SESSION_RETRY_CONNECT, neighbour, deadline_ms)
+
+    def _note_close(self, session: Session) -> None:
+        closed = session.closed
+        assert closed is not None
+        facts: dict[str, str | int] = {"session": session.key, "peer": session.data.remote_address}
+        if session.remote_qm is not None:
+            facts["manager"] = guid_text(session.remote_qm)
+        facts |= {"section": closed.section, "reason": closed.reason}
+        self._notes.append(Note("session-closed", facts))
+
+    # One turn
+
+    def turn(self, now: Moment) -> tuple[list[ReadPage], list[SendBytes], list[CloseTransport]]:
+        """Settle what was acknowledged, send what may be sent, acknowledge what was received."""
+        reads: list[ReadPage] = []
+        sends: list[SendBytes] = []
+        closes: list[CloseTransport] = []
+        while self._touched or self._awake:  # A session that closes may leave its work to another.
+            for session in list(self._touched):
+                self._settle(session, now)
+            while self._awake:
+                awake, self._awake = self._awake, {}
+                for neighbour in awake:
+                    reads += self._dispatch(neighbour, now)
+            touched, self._touched = self._touched, {}
+            for session in touched:
+                session.acknowledge()
+                chunks = session.take_outbox()
+                if chunks:
+                    sends.append(SendBytes(session.key, chunks))
+                if session.closed is not None:
+                    closes.append(session.closed)
+                    self._forget(session, now)
+        return reads, sends, closes
+
+    def take_traced(self) -> list[tuple[bytes, str]]:
+        """The traced messages that were sent, and the hosts that they were sent to."""
+        traced, self._traced = self._traced, []
+        return traced
+
+    def take_connects(self) -> list[OpenTransport]:
+        """The transports to open now."""
+        connects, self._connects = self._connects, []
+        return connects
+
+    def _complete(self, session: Session) -> None:
+        """The messages that the neighbour has answered for leave their queues."""
+        completed = session.take_completed()
+        self._waypoints.session_acknowledged(completed, session)
+        for queue, entries in groupby(completed, ORIGIN):
+            assert isinstance(queue, OutgoingQueue)
+            queue.acknowledged(list(entries), self._writes)
+        for entry in completed:
+            if user_flags(entry.packet) & JOURNALED == UserHeader.journal_positive.mask:
+                self._endings.append(Ending(entry.packet, MessageClass.ACK_REACH_QUEUE, Place.ELSEWHERE))
+
+    def _settle(self, session: Session, now: Moment) -> None:
+        self._complete(session)
+        neighbour = self._by_session.get(session.key)
+        if neighbour is None and session.is_open:
+            neighbour = self._adopt(session, now)
+        if neighbour is not None:
+            if session is neighbour.session and session.is_open and not neighbour.connected:
+                self._connected(neighbour, session, now)
+            self._awake[neighbour] = None
+
+    def _adopt(self, session: Session, now: Moment) -> Neighbour | None:
+        """A session that the neighbour opened serves ours as well, if we have none of our own or only a worse one."""
+        for neighbour in self._by_hops.values():
+            index = neighbour.place_of(session.remote_qm)
+            if index is not None:
+                self._use(neighbour, session, index, session.data.remote_address, now)
+                return neighbour
+        return None
+
+    def _use(self, neighbour: Neighbour, session: Session, index: int, address: str, now: Moment) -> None:
+        """A session with a next hop, open or being opened, is to serve a neighbour's queues."""
+        self._timers.stop(Timer.SESSION_RETRY_CONNECT, neighbour)
+        self._by_session[session.key] = neighbour
+        neighbour.history.begin(session, address, now)
+        if neighbour.session is None:
+            self._serve(neighbour, session, index, now)
+        else:
+            neighbour.better, neighbour.better_index = session, index
+            self._awake[neighbour] = None
+
+    def _serve(self, neighbour: Neighbour, session: Session, index: int, now: Moment) -> None:
+        """From now on this session, open or not yet, serves a neighbour's queues."""
+        neighbour.session, neighbour.index, neighbour.better = session, index, None
+        neighbour.connected = False
+        if session.is_open:
+            self._connected(neighbour, session, now)
+        self._awake[neighbour] = None
+
+    def _connected(self, neighbour: Neighbour, session: Session, now: Moment) -> None:
+        neighbour.connected = True
+        neighbour.failing_since_s = None
+        self._notes.append(Note("session-open", {"session": session.key, "peer": str(neighbour.hop)}))
+        for sequence in neighbour.sequences:
+            sequence.connected(now)
+        if neighbour.index:
+            self._start_retry_timer(neighbour, now)
+
+    def _change_over(self, neighbour: Neighbour, better: Session, now: Moment) -> None:
+        """A next hop that is preferred answers again. The session with the other stays, until it is idle."""
+        assert neighbour.session is not None
+        del self._by_session[neighbour.session.key]
+        neighbour.history.end(neighbour.session, "a next hop that is preferred answers again")
+        self._serve(neighbour, better, neighbour.better_index, now)
+
+    def _dispatch(self, neighbour: Neighbour, now: Moment) -> list[ReadPage]:
+        """Send what the window allows, queue by queue in turns, or see that there will be a session."""
+        better = neighbour.better
+        if better is not None and better.is_open:
+            assert neighbour.session is not None
+            if neighbour.session.lost():
+                return []  # What is on its way over the later next hop would else be overtaken.
+            self._change_over(neighbour, better, now)
+        session = neighbour.session
+        if session is None:
+            if neighbour.has_messages and not self._timers.runs(Timer.SESSION_RETRY_CONNECT, neighbour):
+                self._call(neighbour, neighbour.index, now)
+            return []
+        if not session.is_open:
+            return []
+        while (room := session.room) and (queue := neighbour.next_queue()) is not None:
+            self._send_from(queue, session, min(room, TURN), now)
+        self._touched[session] = None
+        return neighbour.pages()
+
+    def _send_from(self, queue: OutgoingQueue, session: Session, limit: int, now: Moment) -> None:
+        """Send the next messages of a queue, unless their time is over.  3.1.7.1"""
+        entries, over = queue.take(limit, session.room_bytes, now, self._writes)
+        if entries:
+            session.send(entries, now)
+            self._waypoints.sent(entries, session)
+            host = session.data.remote_address
+            self._traced += [(entry.packet, host) for entry in entries if is_traced(entry.packet)]
+        for message in over:
+            ending = Ending(message.packet, MessageClass.NACK_REACH_QUEUE_TIMEOUT, Place.ON_THE_WAY)
+            self._endings.append(ending)
+
+    def _call(self, neighbour: Neighbour, index: int, now: Moment) -> None:
+        """Open a session with a next hop, or use one that there is.  3.1.5.2"""
+        if self._stopped:
+            return
+        hop = neighbour.hops[index]
+        manager = hop.manager
+        for session in self.sessions.values():
+            if session.is_open and session.remote_qm == manager and session.key not in self._by_session:
+                self._use(neighbour, session, index, str(hop), now)
+                return
+        session = self._new_session(initiator=True, remote_qm=manager, host=hop.host, direct=manager is None)
+        connect = OpenTransport(session.key, hop.host, hop.port)
+        if self._settings.ping:
+            self.pings.ask(connect, hop.ping_address, now)  # 3.1.5.2.2
+        else:
+            self._connects.append(connect)
+        self._use(neighbour, session, index, str(hop), now)
+
+    def _call_better(self, neighbour: Neighbour, index: int, now: Moment) -> None:
+        """While a later next hop serves: try an earlier one, or wait if all have been tried.  3.1.2.3"""
+        if index < neighbour.index:
+            self._call(neighbour, index, now)
+        else:
+            self._start_retry_timer(neighbour, now)
+
+    # Timers
+
+    def retry(self, neighbour: Neighbour, now: Moment) -> None:
+        """The Session Retry Connect Timer is due: begin anew with the first next hop.  3.1.6.1"""
+        if neighbour.session is None:
+            self._awake[neighbour] = None
+        else:
+            self._call_better(neighbour, 0, now)
+
+    def expired(self, timer: Timer, key: int, now: Moment) -> None:
+        """A session's timer is due."""
+        session = self.sessions.get(key)
+        if session is not None:
+            if timer is Timer.PING_RESPONSE:
+                self.pings.expired(session)
+            else:
+                session.expired(timer, now)
+            self._touched[session] = None
+
+    def hold(self, queue: OutgoingQueue) -> None:
+        """A queue is paused: the neighbour is told of a window of one.  3.1.7.13"""
+        neighbour = self._by_queue.get(queue.queue)
+        if neighbour is not None and neighbour.session is not None and neighbour.session.is_open:
+            neighbour.session.pause()
+            self._touched[neighbour.session] = None
+
+    def close_all(self, reason: str, now: Moment) -> None:
+        """The queue manager stops.  3.1.4.2"""
+        self._stopped = True
+        for session in list(self.sessions.values()):
+            session.close("3.1.4.2", reason)
+            self._touched[session] = None

@@ -1,0 +1,133 @@
+"""Is the acceptor there, and would it have us? Asked over UDP before a transport is opened.  [MS-MQQB] 3.1.5.2.2
+
+Nothing in a Ping says whether it asks or answers, so the port does: what comes to the ping port of a queue manager is
+a request, and requests leave from another port, to which only responses come. A shell that mixed the two up would
+answer answers.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from mqproto.base.errors import WireFormatError
+from mqproto.base.moment import Moment
+from mqproto.base.timers import Timer
+from mqproto.session import ConnectionStatus, Session
+from mqproto.turn.desk import Desk
+from mqproto.turn.effects import OpenTransport, SendPing
+from mqproto.wire.guid import NULL_GUID, Guid, guid_text
+from mqproto.wire.layouts.ping import Ping, decode_ping, encode_ping
+
+PING_RESPONSE_MS: Final = 1_000
+"""Duration of the Ping Response Timer, always.  [MS-MQQB] 3.1.2.9"""
+
+
+class _Asked(NamedTuple):
+    """A request that waits for its response, and what is opened when that is good."""
+
+    cookie: int
+    request: SendPing
+    connect: OpenTransport
+
+    @property
+    def where(self) -> str:
+        return f"{self.request.host}:{self.request.port}"
+
+
+class Pings:
+    """The requests that wait for their responses, each for a session whose transport is not open yet.
+
+    By the letter of [MS-MQQB] 3.1.7.8 a response must carry the cookie of the last request of all, so a node that
+    pings two neighbours at once would hear only the second. Here each request keeps its own cookie.
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        self._identity = desk.identity
+        self._timers = desk.timers
+        self._cookie = 0
+        self._waiting: dict[int, _Asked] = {}
+        self._requests: list[SendPing] = []
+
+    def ask(self, connect: OpenTransport, address: tuple[str, int], now: Moment) -> None:
+        """Send a request, and open the transport only if the response is good.  [MS-MQQB] 3.1.7.6
+
+        The request's RC bit is clear: our EstablishConnection packets call this a server-class system as well.
+        """
+        self._cookie = (self._cookie + 1) % 2**32
+        datagram = encode_ping(Ping(cookie=self._cookie, qm_guid=self._identity))
+        request = SendPing(connect.session, *address, datagram)
+        self._waiting[connect.session] = _Asked(self._cookie, request, connect)
+        self._requests.append(request)
+        self._timers.start(Timer.PING_RESPONSE, connect.session, now.uptime_ms + PING_RESPONSE_MS)
+
+    def answered(self, session: Session, datagram: bytes) -> OpenTransport | None:
+        """The transport to open if this is the response that the session waits for, and it is good.
+
+        A response that says no closes the session; anything that is no response to its request changes nothing.
+        [MS-MQQB] 3.1.7.8, 3.1.7.9
+        """
+        asked = self._waiting.get(session.key)
+        response = _ping_in(datagram)
+        if asked is None or response is None or response.cookie != asked.cookie:
+            return None
+        self.forget(session.key)
+        if response.qm_guid == self._identity:
+            _fail(
+                session,
+                "3.1.7.9",
+                f"{asked.where} answers a ping with our own GUID {guid_text(self._identity)}: "
+                "give one of the two a new identity",
+            )
+        elif response.refused:
+            _fail(session, "3.1.7.9", f"{asked.where} answers a ping that it would refuse a session")
+        else:
+            return asked.connect
+        return None
+
+    def expired(self, session: Session) -> None:
+        """No response came in time, which is a no.  [MS-MQQB] 3.1.6.8"""
+        where = self._waiting[session.key].where
+        _fail(
+            session,
+            "3.1.6.8",
+            f"no answer to a ping from {where} within {PING_RESPONSE_MS} ms; it may be down, or have ping off",
+        )
+
+    def forget(self, session: int) -> None:
+        """The session waits for no response, or for none any more."""
+        self._waiting.pop(session, None)
+        self._timers.stop(Timer.PING_RESPONSE, session)
+
+    def take(self) -> list[SendPing]:
+        """The requests to send now."""
+        requests, self._requests = self._requests, []
+        return requests
+
+
+def answer_ping(datagram: bytes, identity: Guid, *, accepting: bool) -> bytes | None:
+    """The response to a datagram that came to our ping port; None if it is no Ping.  [MS-MQQB] 3.1.7.7
+
+    It is as long as the request, so nobody is flooded by forging another's address.
+
+    Args:
+        accepting: whether we would accept a session from anybody now. Whoever has our GUID or none is refused anyway.
+    """
+    request = _ping_in(datagram)
+    if request is None:
+        return None
+    response = Ping(cookie=request.cookie, qm_guid=identity)
+    response.client = request.client
+    response.refused = not accepting or request.qm_guid in (identity, NULL_GUID)
+    return encode_ping(response)
+
+
+def _fail(session: Session, section: str, reason: str) -> None:
+    session.data.status = ConnectionStatus.PING_FAILURE
+    session.close(section, reason)
+
+
+def _ping_in(datagram: bytes) -> Ping | None:
+    try:
+        return decode_ping(datagram)
+    except WireFormatError:
+        return None

@@ -1,0 +1,260 @@
+"""Queues whose head is in memory and whose rest is on disk.
+
+A queue manager may have a million messages waiting; of each queue it holds a window. Messages enter at the end and
+leave at the front, in order of position. What does not fit into the window is only in the store, and comes back a page
+at a time when its turn nears.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from heapq import merge
+from operator import attrgetter
+from typing import Final
+
+from mqproto.base.configuration import Settings
+from mqproto.turn.effects import (
+    MessageRow,
+    QueueKind,
+    QueueRow,
+    ReadBy,
+    ReadPage,
+    StoredQueue,
+    Waiting,
+    message_key,
+)
+from mqproto.turn.pending import PendingWrites
+
+POSITION: Final = attrgetter("position")
+
+
+class QueueWindow:
+    """The messages of one queue that are next, in order, and the knowledge of how many more are on disk.
+
+    Everything up to `read_through` that has not left the queue is in memory, or was handed on from here; everything
+    after it, up to `last`, is in the store alone. Those are counted, so a page that leaves one out is noticed as soon
+    as all seems to be read.
+    """
+
+    def __init__(
+        self, queue: int, settings: Settings, *, read_through: int = 0, last: int = 0, on_disk: int = 0
+    ) -> None:
+        self.queue = queue
+        self.read_through = read_through
+        self.last = last
+        self.on_disk = on_disk
+        """How many messages the store alone has."""
+        self._limit = settings.resident_messages
+        self._limit_bytes = settings.resident_bytes
+        self._ready: deque[Waiting] = deque()
+        self._bytes = 0
+        self._reading: int | None = None
+        """While a page is on its way: what `last` was when it was asked for."""
+
+    def __bool__(self) -> bool:
+        return bool(self._ready)
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def __iter__(self) -> Iterator[Waiting]:
+        return iter(self._ready)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing of the queue is on disk alone."""
+        return self.read_through == self.last
+
+    @property
+    def next_position(self) -> int:
+        """The position that leaves next, or one before which nothing leaves: everything below it has left."""
+        return self._ready[0].position if self._ready else self.read_through + 1
+
+    @property
+    def fits(self) -> bool:
+        """Whether the next message to be appended would stay in memory. If not, it must be stored, express or not."""
+        return (
+            self.read_through == self.last
+            and len(self._ready) < self._limit
+            and self._bytes < self._limit_bytes
+        )
+
+    def append(self, message: Waiting) -> None:
+        """A message joins at the end; its position is above all before it."""
+        if self.fits:
+            self._ready.append(message)
+            self._bytes += len(message.packet)
+            self.read_through = message.position
+        else:
+            self.on_disk += 1
+        self.last = message.position
+
+    def pop(self) -> Waiting:
+        """The next message leaves the window."""
+        message = self._ready.popleft()
+        self._bytes -= len(message.packet)
+        return message
+
+    def take(self, limit: int) -> list[Waiting]:
+        """The next messages leave the window, at most so many."""
+        messages = [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
+        self._bytes -= sum(len(message.packet) for message in messages)
+        return messages
+
+    def give_back(self, messages: Iterable[Waiting]) -> None:
+        """Messages that left come back to where they were; given in order of position."""
+        back = list(messages)
+        self._bytes += sum(len(message.packet) for message in back)
+        if back and self._ready and back[-1].position > self._ready[0].position:
+            # Somebody else gave back earlier ones before.
+            self._ready = deque(merge(back, self._ready, key=POSITION))
+        else:
+            self._ready.extendleft(reversed(back))
+
+    def forget_through(self, position: int, on_disk: int) -> None:
+        """The messages up to a position leave the queue without a use.
+
+        Args:
+            on_disk: how many of them the store alone has.
+        """
+        while self._ready and self._ready[0].position <= position:
+            self.pop()
+        self.read_through = max(self.read_through, min(position, self.last))
+        self.on_disk -= on_disk
+        self._check()
+
+    def forget_on_disk(self, position: int) -> None:
+        """A message leaves the queue that is not in memory; perhaps it was handed on from here."""
+        if position > self.read_through:
+            self.on_disk -= 1
+            assert self.on_disk >= 0, f"message {position} of queue {self.queue} has left it before"
+
+    def forget(self, position: int) -> Waiting | None:
+        """One message leaves the queue without a use; None if it is not in memory."""
+        for message in self._ready:
+            if message.position == position:
+                self._ready.remove(message)
+                self._bytes -= len(message.packet)
+                return message
+        return None
+
+    def wanted(self) -> ReadPage | None:
+        """The page to read now, or None: the window is more than half full, all is in it, or a page is on its way."""
+        half = self._limit // 2, self._limit_bytes // 2
+        if self._reading is not None or self.complete or len(self._ready) > half[0] or self._bytes > half[1]:
+            return None
+        self._reading = self.last
+        return ReadPage(self.queue, self.read_through, max(1, half[0]), max(1, half[1]), ReadBy.WINDOW)
+
+    def loaded(
+        self, rows: Iterable[tuple[int, bytes, bool]], deadline_s: Callable[[int, bytes], int | None]
+    ) -> int | None:
+        """The page that was wanted. An empty one says that the store had nothing more when it was asked for.
+
+        Args:
+            deadline_s: until when the message at a position, with its packet, may leave.
+
+        Returns:
+            The first of their deadlines; None if none has one.
+
+        Raises:
+            AssertionError: the page has left out a message that is in the store.
+        """
+        asked_last, self._reading = self._reading, None
+        assert asked_last is not None, "no page was asked for"
+        found, first_s = False, None
+        for position, packet, final_ack in rows:
+            found = True
+            if position > self.read_through:  # Else it was forgotten while it was being read.
+                expires_s = deadline_s(position, packet)
+                if expires_s is not None and (first_s is None or expires_s < first_s):
+                    first_s = expires_s
+                self._ready.append(Waiting(position, packet, final_ack, True, expires_s))
+                self._bytes += len(packet)
+                self.read_through = position
+                self.on_disk -= 1
+        if not found:
+            self.read_through = max(self.read_through, asked_last)
+        self._check()
+        return first_s
+
+    def _check(self) -> None:
+        """No message is in the store and in nobody's hands: what was passed over would only come after a restart."""
+        left_out = self.on_disk if self.complete else min(self.on_disk, 0)
+        assert not left_out, f"queue {self.queue} is read to its end, and {left_out} of its messages are not"
+
+
+class Lane:
+    """One queue of the store: its positions and its window. A queue with priorities has a lane for each.
+
+    queue: its number in the store.
+    registered: whether the store knows it; one that only ever had express messages need not be there.
+    """
+
+    def __init__(
+        self,
+        queue: int,
+        kind: QueueKind,
+        name: str,
+        settings: Settings,
+        stored: StoredQueue | None = None,
+        *,
+        priority: int = 0,
+    ) -> None:
+        self.queue = queue
+        self.kind = kind
+        self.name = name
+        self.priority = priority
+        self.first_key = message_key(queue, 0)
+        """The store's key of a message is this and its position."""
+        self.registered = stored is not None
+        first, last, count = (stored.first, stored.last, stored.message_count) if stored else (0, 0, 0)
+        self.window = QueueWindow(queue, settings, read_through=max(first - 1, 0), last=last, on_disk=count)
+        self._last = last
+        self.loaded_through = last
+        """Messages up to this position were there when the store was opened."""
+
+    @property
+    def last_position(self) -> int:
+        """The position of the message that joined last."""
+        return self._last
+
+    def key(self, position: int) -> int:
+        """The store's key of the message at a position."""
+        return self.first_key | position
+
+    def register(self, writes: PendingWrites) -> None:
+        """See that the store knows the queue."""
+        if not self.registered:
+            writes.now.queues.append(QueueRow(self.queue, self.kind, self.name, self.priority))
+            self.registered = True
+
+    def join(
+        self,
+        packet: bytes,
+        message_id: int,
+        writes: PendingWrites,
+        *,
+        recoverable: bool,
+        final_ack: bool = False,
+        expires_s: int | None = None,
+    ) -> None:
+        """A message joins at the end; it is stored if it must survive a crash, or if memory is short."""
+        self._last = position = self._last + 1
+        stored = recoverable or not self.window.fits
+        if stored:
+            if not self.registered:
+                self.register(writes)
+            row = MessageRow(self.first_key | position, packet, message_id, final_ack, expires_s)
+            writes.put(row, self.name)
+        self.window.append(Waiting(position, packet, final_ack, stored, expires_s))
+
+    def join_from(
+        self, key: int, packet: bytes, writes: PendingWrites, *, final_ack: bool, expires_s: int | None
+    ) -> None:
+        """A message joins at the end that the store has already, under another key."""
+        self._last += 1
+        self.register(writes)
+        writes.now.moves.append((key, self.key(self._last), expires_s))
+        self.window.append(Waiting(self._last, packet, final_ack, stored=True, expires_s=expires_s))

@@ -1,0 +1,405 @@
+"""A queue that applications receive from: messages by priority, handed out and settled.  [MS-MQDMPR] 3.1.1.2"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import groupby
+from operator import itemgetter
+from typing import Final, NamedTuple
+
+from mqproto.base.configuration import Settings
+from mqproto.base.errors import UsageError
+from mqproto.base.moment import Moment
+from mqproto.queues.lanes import Lane
+from mqproto.turn.effects import UNKNOWN_COUNT, QueueKind, ReadPage, Received, StoredQueue, Waiting
+from mqproto.turn.endings import Ending, Place
+from mqproto.turn.pending import PendingWrites
+from mqproto.turn.waypoints import OFF, Waypoints
+from mqproto.wire import MessageClass, UserHeader
+from mqproto.wire.glance import receive_deadline_s, user_flags
+from mqproto.wire.guid import Guid
+
+
+class SystemQueue(StrEnum):
+    """The queues that each queue manager has of its own. Applications receive from them; only it sends there."""
+
+    JOURNAL = "system$;journal"
+    """SystemJournalQueue: messages that we sent with JP set and that arrived."""
+    DEADLETTER = "system$;deadletter"
+    """SystemDeadletterQueue: messages with JN set that ended here, and are not transactional."""
+    DEADXACT = "system$;deadxact"
+    """SystemTransactionalDeadletterQueue: our own transactional messages with JN set that ended anywhere."""
+
+
+JOURNAL_SUFFIX: Final = ";journal"
+"""What follows a queue's name in the name of its journal.  [MS-MQMQ] 2.1.1"""
+HEARD_OF: Final = (
+    UserHeader.journal_negative.mask | UserHeader.journal_positive.mask | UserHeader.admin_type.mask
+)
+"""Of UserHeader.Flags: without these and a FinalAck, nothing follows from a message being received."""
+
+LANE: Final = itemgetter(0)
+"""Of a `Handed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDeclaration:
+    """A queue that a queue manager hosts.
+
+    identifier: PrivateQueueIdentifier, by which routed messages name it; 1 to 2**32 - 1, and 4 is the order queue's.
+    public: its GUID in the directory, if it has one.
+    quota_bytes: what its messages may take in all; a message beyond that is refused.
+    journal: whether what applications receive from it is copied to its journal, up to `journal_quota_bytes`.
+    """
+
+    name: str
+    identifier: int
+    transactional: bool = False
+    public: Guid | None = None
+    quota_bytes: int | None = None
+    journal: bool = False
+    journal_quota_bytes: int | None = None
+
+
+@dataclass(slots=True)
+class Consumer:
+    """One request of an application for messages."""
+
+    consumer: int
+    limit: int
+    transactional: bool
+
+
+class Handed(NamedTuple):
+    """A message with the lane that it came from."""
+
+    lane: Lane
+    message: Waiting
+
+    @property
+    def key(self) -> int:
+        """The store's key of the message."""
+        return self.lane.key(self.message.position)
+
+
+class LocalQueue:
+    """A queue of ours: messages by priority and in order, some of them handed out and not yet settled.
+
+    `queue` is the store's number of its lane for priority 0, which is always there.
+    """
+
+    def __init__(
+        self,
+        declaration: QueueDeclaration,
+        settings: Settings,
+        next_queue: Callable[[], int],
+        stored: Iterable[StoredQueue],
+        waypoints: Waypoints = OFF,
+    ) -> None:
+        self.declaration = declaration
+        self.is_system = declaration.name in set(SystemQueue) or declaration.name.endswith(JOURNAL_SUFFIX)
+        """Whether it is a dead-letter queue or a journal: what is kept there has ended already."""
+        self.count = 0
+        self.size_bytes = 0
+        self.unsettled: dict[int, list[Handed]] = {}
+        self._settings = settings
+        self._next_queue = next_queue
+        self._waypoints = waypoints
+        self._lanes: dict[int, Lane] = {}
+        self._waiting: deque[Consumer] = deque()
+        self._purging: dict[Lane, int] = {}
+        self._purge_class = MessageClass.NACK_Q_PURGED
+        self._given_back: dict[int, int] = {}
+        """By key, how often a message that is in the queue was handed out and came back."""
+        for known in stored:
+            self._open(
+                Lane(known.queue, QueueKind.LOCAL, self.name, settings, known, priority=known.priority)
+            )
+            self.count += known.message_count
+            self.size_bytes += known.size_bytes
+        self.queue = self.lane(0).queue
+
+    @property
+    def name(self) -> str:
+        """The queue's name, without a host or `private$`."""
+        return self.declaration.name
+
+    @property
+    def lanes(self) -> Iterable[Lane]:
+        """The lanes that there are, the highest priority first."""
+        return self._lanes.values()
+
+    def lane(self, priority: int) -> Lane:
+        """The lane of a priority, opened when it is first needed."""
+        lane = self._lanes.get(priority)
+        if lane is None:
+            lane = Lane(self._next_queue(), QueueKind.LOCAL, self.name, self._settings, priority=priority)
+            self._open(lane)
+        return lane
+
+    def _open(self, lane: Lane) -> None:
+        self._lanes[lane.priority] = lane
+        self._lanes = dict(sorted(self._lanes.items(), reverse=True))
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether a message of this size keeps within the queue's quota."""
+        quota = self.declaration.quota_bytes
+        return quota is None or self.size_bytes + size_bytes <= quota
+
+    def insert(
+        self,
+        packet: bytes,
+        message_id: int,
+        writes: PendingWrites,
+        *,
+        priority: int,
+        recoverable: bool,
+        final_ack: bool = False,
+        expires_s: int | None = None,
+    ) -> None:
+        """A message has reached its destination.  3.1.5.8.8"""
+        self.count += 1
+        self.size_bytes += len(packet)
+        if not self.is_system:
+            self._waypoints.queued(packet, self.name)
+        self.lane(priority).join(
+            packet, message_id, writes, recoverable=recoverable, final_ack=final_ack, expires_s=expires_s
+        )
+
+    def insert_held(
+        self, key: int, packet: bytes, writes: PendingWrites, *, final_ack: bool, expires_s: int | None
+    ) -> None:
+        """A transactional message that the store has already, behind a gap that is closed now."""
+        self.count += 1
+        self.size_bytes += len(packet)
+        self._waypoints.queued(packet, self.name)
+        self.lane(0).join_from(key, packet, writes, final_ack=final_ack, expires_s=expires_s)
+
+    def _left(self, handed: Sequence[Handed], writes: PendingWrites) -> None:
+        """Messages are in the queue no more."""
+        self.count -= len(handed)
+        self.size_bytes -= sum(len(message.packet) for _, message in handed)
+        if self._given_back:
+            for one in handed:
+                self._given_back.pop(one.key, None)
+        for lane, run in groupby(handed, LANE):
+            if stored := [message.position for _, message in run if message.stored]:
+                writes.now.remove_each(lane.queue, stored)
+
+    def _end(
+        self,
+        handed: Sequence[Handed],
+        message_class: MessageClass,
+        writes: PendingWrites,
+        endings: list[Ending],
+    ) -> None:
+        """Messages leave the queue for the reason that their class gives.  3.1.7.2
+
+        Of most messages that are received nobody wants to hear; they are not looked at again.
+        """
+        self._left(handed, writes)
+        quiet = message_class == MessageClass.ACK_RECEIVE and not self.declaration.journal
+        for _, message in handed:
+            packet = message.packet
+            self._waypoints.ended(packet, message_class, self.name)
+            if self.is_system or (quiet and not message.final_ack and not user_flags(packet) & HEARD_OF):
+                continue
+            endings.append(Ending(packet, message_class, Place.IN_QUEUE, self.queue))
+
+    def deadline_s(self, position: int, packet: bytes) -> int | None:
+        """The last second, UTC, at which an application may receive a message from here; None if any will do."""
+        return None if self.is_system else receive_deadline_s(packet)
+
+    def _is_over(self, message: Waiting, now: Moment) -> bool:
+        deadline_s = self.deadline_s(message.position, message.packet)
+        return deadline_s is not None and now.utc_s > deadline_s
+
+    # Applications receive
+
+    def ask(self, consumer: Consumer) -> None:
+        """An application asks for messages, now or as soon as there are some.
+
+        Raises:
+            UsageError: this consumer asks already or has not settled what it was given, or it asks for nothing.
+        """
+        if consumer.limit < 1:
+            raise UsageError(
+                f"consumer {consumer.consumer} asks for {consumer.limit} messages; ask for 1 or more"
+            )
+        if consumer.consumer in self.unsettled or any(c.consumer == consumer.consumer for c in self._waiting):
+            raise UsageError(
+                f"consumer {consumer.consumer} must settle queue {self.name} before it asks again"
+            )
+        self._waiting.append(consumer)
+
+    def hand_out(
+        self, now: Moment, writes: PendingWrites, endings: list[Ending]
+    ) -> Iterator[tuple[Consumer, list[Received]]]:
+        """Give what is there to those who wait, first come, first served."""
+        while self._waiting:
+            consumer = self._waiting[0]
+            handed: list[Handed] = []
+            while len(handed) < consumer.limit and (lane := self._first()) is not None:
+                for message in lane.window.take(consumer.limit - len(handed)):
+                    if message.expires_s is not None and self._is_over(message, now):
+                        over = [Handed(lane, message)]
+                        self._end(over, MessageClass.NACK_RECEIVE_TIMEOUT, writes, endings)
+                    else:
+                        handed.append(Handed(lane, message))
+            if not handed:
+                return
+            self._waiting.popleft()
+            received = [self.received(one) for one in handed]
+            self._waypoints.delivered(received, self.name, consumer.consumer)
+            if consumer.transactional:
+                self.unsettled[consumer.consumer] = handed
+            else:
+                self._end(handed, MessageClass.ACK_RECEIVE, writes, endings)
+            yield consumer, received
+
+    def received(self, handed: Handed) -> Received:
+        """A message as an application is given it."""
+        lane, message = handed
+        key = lane.first_key | message.position
+        count = self._given_back.get(key, 0) + 1
+        if message.position <= lane.loaded_through:
+            count = UNKNOWN_COUNT
+        return Received(key, message.packet, count)
+
+    def _first(self) -> Lane | None:
+        """The lane whose turn it is: none if a higher one has messages that are still to be read."""
+        for lane in self._lanes.values():
+            if lane.window:
+                return lane
+            if not lane.window.complete:
+                return None
+        return None
+
+    def settle(
+        self, consumer: int, message_class: MessageClass, writes: PendingWrites, endings: list[Ending]
+    ) -> None:
+        """The messages that an application was given leave the queue: received, or rejected for good.
+
+        Raises:
+            UsageError: nothing was handed out to this consumer.
+        """
+        self._end(self._settled(consumer), message_class, writes, endings)
+
+    def roll_back(self, consumer: int) -> None:
+        """The messages go back to where they were.
+
+        Raises:
+            UsageError: nothing was handed out to this consumer.
+        """
+        by_lane: dict[Lane, list[Waiting]] = {}
+        handed = self._settled(consumer)
+        self._waypoints.rolled_back((one.message.packet for one in handed), self.name, consumer)
+        for one in handed:
+            by_lane.setdefault(one.lane, []).append(one.message)
+            self._given_back[one.key] = self._given_back.get(one.key, 0) + 1
+        for lane, messages in by_lane.items():
+            lane.window.give_back(messages)
+
+    def _settled(self, consumer: int) -> list[Handed]:
+        try:
+            return self.unsettled.pop(consumer)
+        except KeyError:
+            raise UsageError(f"consumer {consumer} has nothing of queue {self.name} to settle") from None
+
+    def abandon(self, consumer: int) -> None:
+        """The application is gone: it waits no longer, and what it did not settle is rolled back."""
+        self._waiting = deque(waiting for waiting in self._waiting if waiting.consumer != consumer)
+        if consumer in self.unsettled:
+            self.roll_back(consumer)
+
+    def peek(self, limit: int) -> list[Received]:
+        """The first messages, at most as many as are in memory."""
+        messages = (Handed(lane, message) for lane in self._lanes.values() for message in lane.window)
+        return [self.received(handed) for handed, _ in zip(messages, range(limit), strict=False)]
+
+    # Messages that leave unreceived
+
+    def take_out(self, key: int, writes: PendingWrites) -> bytes | None:
+        """One message leaves the queue, if it is in memory: its packet."""
+        for lane in self._lanes.values():
+            position = key - lane.key(0)
+            if 0 < position <= lane.window.last:
+                message = lane.window.forget(position)
+                if message is not None:
+                    self._left([Handed(lane, message)], writes)
+                    return message.packet
+        return None
+
+    def let_go(self, now: Moment, writes: PendingWrites, endings: list[Ending]) -> None:
+        """The messages in memory that were purged or whose time is over leave."""
+        for lane in self._lanes.values():
+            purged = self._purging.get(lane, 0)
+            for message in list(lane.window):
+                if message.position <= purged:
+                    message_class = self._purge_class
+                elif self._is_over(message, now):
+                    message_class = MessageClass.NACK_RECEIVE_TIMEOUT
+                else:
+                    continue
+                lane.window.forget(message.position)
+                self._end([Handed(lane, message)], message_class, writes, endings)
+            if purged and lane.window.read_through >= purged and not self._is_out(lane, purged):
+                del self._purging[lane]
+
+    def _is_out(self, lane: Lane, position: int) -> bool:
+        """Whether a consumer has a message of a lane up to a position, and may give it back."""
+        return any(
+            one.lane is lane and one.message.position <= position
+            for handed in self.unsettled.values()
+            for one in handed
+        )
+
+    def let_go_on_disk(
+        self,
+        lane: Lane,
+        position: int,
+        packet: bytes,
+        now: Moment,
+        writes: PendingWrites,
+        endings: list[Ending],
+    ) -> bool:
+        """The same for a message that only the store has, if it is over; whether it was."""
+        message = Waiting(position, packet, final_ack=False, stored=True)
+        if not lane.window.read_through < position <= lane.window.last or not self._is_over(message, now):
+            return False
+        lane.window.forget_on_disk(position)
+        self._end([Handed(lane, message)], MessageClass.NACK_RECEIVE_TIMEOUT, writes, endings)
+        return True
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether an application waits for a message, or has some that it has not settled."""
+        return bool(self._waiting or self.unsettled)
+
+    @property
+    def consumer_count(self) -> int:
+        """How many of them there are."""
+        return len(self._waiting) + len(self.unsettled)
+
+    def purge(self, message_class: MessageClass = MessageClass.NACK_Q_PURGED) -> None:
+        """All that is in the queue now is to leave it; what consumers have not settled, if they give it back."""
+        self._purge_class = message_class
+        for lane in self._lanes.values():
+            if lane.window.last:
+                self._purging[lane] = lane.window.last
+
+    @property
+    def purging(self) -> bool:
+        """Whether messages are still to leave."""
+        return bool(self._purging)
+
+    def pages(self) -> Iterable[ReadPage]:
+        """The pages to read now: none while nobody asks and something is at hand for a peek."""
+        for lane in self._lanes.values():
+            if not lane.window or self._waiting:
+                page = lane.window.wanted()
+                if page is not None:
+                    yield page

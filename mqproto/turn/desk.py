@@ -1,0 +1,38 @@
+"""What all parts of one queue manager work with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mqproto.base.configuration import Settings
+from mqproto.base.timers import Timers
+from mqproto.turn.effects import Note
+from mqproto.turn.endings import Ending
+from mqproto.turn.pending import PendingWrites
+from mqproto.turn.waypoints import OFF, WaypointNotes, Waypoints
+from mqproto.wire.guid import Guid
+
+
+@dataclass(slots=True)
+class Desk:
+    """One for each queue manager; `desk_of` makes it.
+
+    identity: QueueManager.Identifier.
+    notes: for the next batch.
+    endings: messages that have ended, and of which nothing has followed yet.
+    """
+
+    identity: Guid
+    settings: Settings
+    timers: Timers
+    writes: PendingWrites
+    waypoints: Waypoints = OFF
+    notes: list[Note] = field(default_factory=list)
+    endings: list[Ending] = field(default_factory=list)
+
+
+def desk_of(identity: Guid, settings: Settings) -> Desk:
+    """An empty desk."""
+    timers, notes = Timers(), list[Note]()
+    waypoints = WaypointNotes(identity, notes) if settings.waypoints else OFF
+    return Desk(identity, settings, timers, PendingWrites(timers, waypoints), waypoints, notes)

@@ -1,0 +1,97 @@
+"""What is to be written, gathered until the next commit."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from mqproto.base.moment import Moment
+from mqproto.base.timers import Timer, Timers
+from mqproto.turn.effects import POSITION_BITS, IncomingRow, MessageRow, OutcomeRow, OutgoingRow, Writes
+from mqproto.turn.waypoints import OFF, Waypoints
+
+LAZY_WRITES_DELAY_MS: Final = 1_000
+
+
+class Kept(Protocol):
+    """A sequence: its row is made when the commit comes, however often it changed since the last."""
+
+    def row(self) -> OutgoingRow | IncomingRow:
+        """What must survive process and node failures."""
+
+
+class PendingWrites:
+    """Writes since the last commit, of two kinds.
+
+    What somebody will be told of, an acceptance or an acknowledgment, asks for a commit in this turn. What only
+    forgets, such as the removal of a message that the neighbour has, rides on the next commit, or goes after a
+    second: if a crash comes first, the message is sent twice and the receiver drops it.
+    """
+
+    def __init__(self, timers: Timers, waypoints: Waypoints = OFF) -> None:
+        self._writes = Writes()
+        self._changed: dict[Kept, None] = {}
+        self._urgent = False
+        self._timers = timers
+        self._waypoints = waypoints
+
+    @property
+    def now(self) -> Writes:
+        """Where to put what must be on disk before this turn's packets leave."""
+        self._urgent = True
+        return self._writes
+
+    @property
+    def later(self) -> Writes:
+        """Where to put what may wait for the next commit."""
+        return self._writes
+
+    def put(self, message: MessageRow, queue: str) -> None:
+        """Keep a message; `queue` is the name of where."""
+        self._urgent = True
+        self._waypoints.stored(message.packet, queue)
+        self._writes.messages.append(message)
+
+    def changed(self, sequence: Kept, *, urgent: bool) -> None:
+        """A sequence has another row from now on."""
+        self._changed[sequence] = None
+        self._urgent = self._urgent or urgent
+
+    def accompany(self, outcomes: dict[tuple[bytes, int], OutcomeRow | None], *, needed: bool) -> bool:
+        """Keep what came of an operation together with what it wrote; whether that is so.
+
+        needed: even if it wrote nothing.
+        """
+        self._urgent = self._urgent or needed
+        if self._urgent:
+            self._writes.outcomes |= outcomes
+        return self._urgent
+
+    def leaving(self) -> dict[int, int]:
+        """By the number of a queue, how many messages at most the next commit removes from it."""
+        counts: dict[int, int] = {}
+        for first, last in self._writes.removals:
+            queue = first >> POSITION_BITS
+            counts[queue] = counts.get(queue, 0) + last - first + 1
+        return counts
+
+    def force(self) -> None:
+        """Write in this turn whatever there is."""
+        self._urgent = True
+
+    def take(self, now: Moment) -> Writes | None:
+        """The transaction to commit now, or None if there is none or it may wait."""
+        if not self._urgent:
+            if (self._changed or self._writes) and not self._timers.runs(Timer.LAZY_WRITES, None):
+                self._timers.start(Timer.LAZY_WRITES, None, now.uptime_ms + LAZY_WRITES_DELAY_MS)
+            return None
+        for sequence in self._changed:
+            row = sequence.row()
+            if isinstance(row, OutgoingRow):
+                self._writes.outgoing[row.queue] = row
+            else:
+                self._writes.incoming[row.source, row.queue] = row
+        self._changed.clear()
+        self._urgent = False
+        self._timers.stop(Timer.LAZY_WRITES, None)
+        writes, self._writes = self._writes, Writes()
+        return writes or None

@@ -1,0 +1,395 @@
+"""Waypoints: what happened to each message, where and when, as notes with its identifier.
+
+The parts of a queue manager that know of a step in the life of a message tell a `Waypoints`. By default that keeps
+nothing. With the setting `waypoints` it is a `WaypointNotes`, and each step is a `Note` of the batch that it belongs
+to; so a line of the log is written when what it says is on disk, and not before.
+
+OrderAcks and FinalAcks are no application's messages: they are seen at the messages that they acknowledge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
+
+from mqproto.base.words import Word
+from mqproto.turn.effects import Note, Received
+from mqproto.wire import MessageClass, TxSequenceId, acknowledgment_in, decode_message
+from mqproto.wire.glance import acknowledges, identifier_of, place_in_sequence
+from mqproto.wire.guid import Guid, guid_text
+
+REMEMBERED: Final = 100_000
+"""How many messages that were sent and have no OrderAck are known by their numbers; some 100 bytes each."""
+
+
+class Waypoint(Word):
+    """Each waypoint: the name of its notes, and what it means."""
+
+    ACCEPTED = (
+        "accepted",
+        "an application handed it in, or the queue manager wrote it: from now on it answers for it",
+    )
+    STORED = "stored", "it is on this queue manager's disk"
+    SENT = "sent", "it left for the next hop"
+    RESENT = "resent", "no OrderAck came in time: it left for the next hop once more"
+    SESSION_ACKNOWLEDGED = "session-acknowledged", "the next hop has it, on its disk unless it is express"
+    ORDER_ACKNOWLEDGED = "order-acknowledged", "its destination has it and all before it: an OrderAck came"
+    FINAL_ACKNOWLEDGED = "final-acknowledged", "its destination says how it ended: a FinalAck came"
+    ARRIVED = "arrived", "it came from a neighbour"
+    TURNED_AWAY = "turned-away", "there was no room for it: the session was closed, the neighbour keeps it"
+    DUPLICATE_DROPPED = "duplicate-dropped", "it came before, and was dropped"
+    FORWARDED = "forwarded", "it is for another queue manager, and waits for the next hop"
+    HELD = "held", "it came early, and waits behind a gap in its sequence"
+    DROPPED = "dropped", "it came early, and too much waits behind the gap: its sender keeps it"
+    REFUSED = "refused", "it ended here, before its queue; the class says why"
+    QUEUED = "queued", "it is in the queue that it was for"
+    DELIVERED = "delivered", "an application was given it"
+    COMMITTED = "committed", "the application has received it for good"
+    ROLLED_BACK = "rolled-back", "the application gave it back, or went away: it is where it was in the queue"
+    REJECTED = "rejected", "the application refused it for good"
+    EXPIRED = "expired", "its time was over"
+    PURGED = "purged", "an operator deleted it, or its queue"
+    DEAD_LETTERED = "dead-lettered", "it was put into a dead-letter queue; the class says why"
+    JOURNALED = "journaled", "a copy was put into a journal"
+    NOT_KEPT = "not-kept", "the journal or dead-letter queue had no room for it"
+
+
+_AT_REST: Final = frozenset({Waypoint.DELIVERED, Waypoint.EXPIRED, Waypoint.PURGED})
+_AWAY: Final = frozenset(
+    {
+        Waypoint.SENT,
+        Waypoint.RESENT,
+        Waypoint.SESSION_ACKNOWLEDGED,
+        Waypoint.ORDER_ACKNOWLEDGED,
+        Waypoint.FINAL_ACKNOWLEDGED,
+        Waypoint.EXPIRED,
+        Waypoint.PURGED,
+    }
+)
+
+FOLLOWS: Final[Mapping[Waypoint, frozenset[Waypoint]]] = {
+    Waypoint.ACCEPTED: frozenset({Waypoint.SENT, Waypoint.QUEUED, Waypoint.EXPIRED, Waypoint.PURGED}),
+    Waypoint.SENT: _AWAY,
+    Waypoint.RESENT: _AWAY,
+    Waypoint.SESSION_ACKNOWLEDGED: _AWAY,
+    Waypoint.ORDER_ACKNOWLEDGED: _AWAY,
+    Waypoint.FINAL_ACKNOWLEDGED: _AWAY,
+    Waypoint.ARRIVED: frozenset(
+        {Waypoint.FORWARDED, Waypoint.QUEUED, Waypoint.HELD, Waypoint.REFUSED, Waypoint.EXPIRED}
+    ),
+    Waypoint.FORWARDED: _AWAY,
+    Waypoint.HELD: frozenset({Waypoint.QUEUED, Waypoint.REFUSED, Waypoint.EXPIRED}),
+    Waypoint.QUEUED: _AT_REST,
+    Waypoint.DELIVERED: frozenset({Waypoint.COMMITTED, Waypoint.ROLLED_BACK, Waypoint.REJECTED, *_AT_REST}),
+    Waypoint.ROLLED_BACK: _AT_REST,
+    Waypoint.DEAD_LETTERED: _AT_REST,
+    Waypoint.JOURNALED: _AT_REST,
+}
+"""What may happen next to a message at one queue manager; to what is not here, nothing more happens.
+
+A resend makes copies, and an intermediate may have several of them at once. After a crash a message may be given to an
+application, or be sent, that was before. A copy in a journal or a dead-letter queue has a path of its own.
+"""
+
+BEGINNINGS: Final = frozenset(
+    {Waypoint.ACCEPTED, Waypoint.ARRIVED, Waypoint.DEAD_LETTERED, Waypoint.JOURNALED, Waypoint.NOT_KEPT}
+)
+"""With what a path begins."""
+STORED_AFTER: Final = frozenset(
+    {
+        Waypoint.ACCEPTED,
+        Waypoint.FORWARDED,
+        Waypoint.HELD,
+        Waypoint.QUEUED,
+        Waypoint.DEAD_LETTERED,
+        Waypoint.JOURNALED,
+    }
+)
+"""What may be followed by `stored`; after it, what came before it goes on."""
+DROPS: Final = frozenset({Waypoint.TURNED_AWAY, Waypoint.DUPLICATE_DROPPED, Waypoint.DROPPED})
+"""What becomes of one that has just arrived and is not taken; after it, what came before it arrived goes on."""
+
+
+def missing_before(path: Iterable[Waypoint]) -> list[int]:
+    """The places in the path of a message at one queue manager before which a line must be missing; none if all
+    is there."""
+    missing = []
+    state: Waypoint | None = None
+    before_arrival: Waypoint | None = None
+    previous: Waypoint | None = None
+    for place, waypoint in enumerate(path):
+        if waypoint is Waypoint.STORED:
+            legal = previous in STORED_AFTER
+        elif waypoint in DROPS:
+            legal = previous is Waypoint.ARRIVED
+            state = before_arrival
+        elif waypoint is Waypoint.ARRIVED:
+            legal = state is not Waypoint.ARRIVED
+            state, before_arrival = waypoint, state
+        else:
+            legal = waypoint in (BEGINNINGS if state is None else FOLLOWS.get(state, ()))
+            state = waypoint
+        if not legal:
+            missing.append(place)
+        previous = waypoint
+    return missing
+
+
+CLASSES: Final[Mapping[int, Waypoint]] = {
+    MessageClass.ACK_RECEIVE: Waypoint.COMMITTED,
+    MessageClass.NACK_RECEIVE_REJECTED: Waypoint.REJECTED,
+    MessageClass.NACK_REACH_QUEUE_TIMEOUT: Waypoint.EXPIRED,
+    MessageClass.NACK_RECEIVE_TIMEOUT: Waypoint.EXPIRED,
+    MessageClass.NACK_DELETED: Waypoint.PURGED,
+    MessageClass.NACK_Q_PURGED: Waypoint.PURGED,
+    MessageClass.NACK_Q_DELETED: Waypoint.PURGED,
+}
+"""What the class of an ending is as a waypoint; any other is a refusal."""
+
+
+class Hop(Protocol):
+    """The session that a message comes by, or leaves by."""
+
+    @property
+    def key(self) -> int:
+        """Its number."""
+
+    @property
+    def remote_qm(self) -> Guid | None:
+        """The neighbour's queue manager; None before it has said so."""
+
+    @property
+    def remote_address(self) -> str:
+        """The neighbour's host."""
+
+
+class Sent(Protocol):
+    """A message that leaves by a session, for the first time or once more."""
+
+    @property
+    def packet(self) -> bytes:
+        """As it is sent."""
+
+    @property
+    def resent(self) -> bool:
+        """Whether no OrderAck came in time."""
+
+
+class Waypoints:
+    """Told of every step; keeps none of them."""
+
+    def accepted(self, packet: bytes, destination: str) -> None:
+        """A message was handed in here, for the queue of that format name."""
+
+    def stored(self, packet: bytes, queue: str) -> None:
+        """A message joins a queue on disk."""
+
+    def sent(self, entries: Iterable[Sent], session: Hop) -> None:
+        """Messages leave."""
+
+    def session_acknowledged(self, entries: Iterable[Sent], session: Hop) -> None:
+        """The next hop has answered for messages.  3.1.5.5"""
+
+    def order_acknowledged(self, identifier: TxSequenceId, first: int, last: int) -> None:
+        """The messages of a sequence of ours with these numbers arrived, both included.  3.1.5.6"""
+
+    def final_acknowledged(
+        self, identifier: TxSequenceId, number: int, message_id: int, message_class: int
+    ) -> None:
+        """A message of ours was received, or refused for good.  3.1.5.7"""
+
+    def arrived(self, packet: bytes, session: Hop) -> None:
+        """A message came."""
+
+    def turned_away(self, packet: bytes, reason: str) -> None:
+        """It is not taken."""
+
+    def duplicate_dropped(self, packet: bytes) -> None:
+        """It came before."""
+
+    def forwarded(self, packet: bytes, queue: str) -> None:
+        """It is somebody else's, and joins an outgoing queue."""
+
+    def held(self, packet: bytes, queue: str) -> None:
+        """It is early for its queue."""
+
+    def dropped(self, packet: bytes, queue: str) -> None:
+        """It is early, and there is no room behind the gap."""
+
+    def queued(self, packet: bytes, queue: str) -> None:
+        """It joins a local queue."""
+
+    def kept(self, packet: bytes, queue: str, message_class: int) -> None:
+        """It joins a journal, or a dead-letter queue if its class is that of a refusal."""
+
+    def not_kept(self, packet: bytes, queue: str) -> None:
+        """There is no room for it there."""
+
+    def delivered(self, messages: Iterable[Received], queue: str, consumer: int) -> None:
+        """Messages go to a consumer."""
+
+    def rolled_back(self, packets: Iterable[bytes], queue: str, consumer: int) -> None:
+        """Messages come back from a consumer."""
+
+    def ended(self, packet: bytes, message_class: int, queue: str = "") -> None:
+        """A message leaves this queue manager's hands for good; `queue` if it was in one."""
+
+
+OFF: Final = Waypoints()
+
+
+class WaypointNotes(Waypoints):
+    """Each step is a note.
+
+    identity: of the queue manager; it knows its own transactional messages by their numbers, which OrderAcks name.
+    """
+
+    def __init__(self, identity: Guid, notes: list[Note]) -> None:
+        self._identity = identity
+        self._notes = notes
+        self._unconfirmed: dict[TxSequenceId, dict[int, str]] = {}
+        self._unconfirmed_count = 0
+
+    def _note(self, waypoint: Waypoint, packet: bytes, **facts: str | int) -> None:
+        if acknowledges(packet):
+            message = decode_message(packet)
+            if acknowledgment_in(message) is not None:
+                return
+        self._notes.append(Note(waypoint.value, {"message": self._name(packet), **facts}))
+
+    def _name(self, packet: bytes) -> str:
+        source, ordinal = identifier_of(packet)
+        return message_name(source, ordinal)
+
+    def _own_place(self, packet: bytes) -> tuple[TxSequenceId, int] | None:
+        """The place of a transactional message of our own; None for others."""
+        return place_in_sequence(packet) if identifier_of(packet)[0] == self._identity else None
+
+    def accepted(self, packet: bytes, destination: str) -> None:
+        self._note(Waypoint.ACCEPTED, packet, queue=destination, **_place(packet))
+
+    def stored(self, packet: bytes, queue: str) -> None:
+        self._note(Waypoint.STORED, packet, queue=queue)
+
+    def sent(self, entries: Iterable[Sent], session: Hop) -> None:
+        for entry in entries:
+            waypoint = Waypoint.RESENT if entry.resent else Waypoint.SENT
+            self._note(waypoint, entry.packet, **_hop(session), **_place(entry.packet))
+            if (place := self._own_place(entry.packet)) is not None:
+                self._await_order_ack(*place, self._name(entry.packet))
+
+    def session_acknowledged(self, entries: Iterable[Sent], session: Hop) -> None:
+        for entry in entries:
+            self._note(Waypoint.SESSION_ACKNOWLEDGED, entry.packet, **_hop(session))
+
+    def order_acknowledged(self, identifier: TxSequenceId, first: int, last: int) -> None:
+        unknown = []
+        for number in range(first, last + 1):
+            name = self._confirmed(identifier, number)
+            if name is None:
+                unknown.append(number)
+            else:
+                facts: dict[str, str | int] = {"message": name, **_numbered(identifier, number)}
+                self._notes.append(Note(Waypoint.ORDER_ACKNOWLEDGED.value, facts))
+        if unknown:
+            # Sent before a restart, or too many: only their numbers are known.
+            facts = {**_numbered(identifier, unknown[0]), "last_number": unknown[-1]}
+            self._notes.append(Note(Waypoint.ORDER_ACKNOWLEDGED.value, facts))
+
+    def final_acknowledged(
+        self, identifier: TxSequenceId, number: int, message_id: int, message_class: int
+    ) -> None:
+        if message_class != MessageClass.ACK_RECEIVE:
+            self._confirmed(identifier, number)
+        facts: dict[str, str | int] = {"message": message_name(self._identity, message_id)}
+        facts |= {**_numbered(identifier, number), "class": class_name(message_class)}
+        self._notes.append(Note(Waypoint.FINAL_ACKNOWLEDGED.value, facts))
+
+    def _await_order_ack(self, identifier: TxSequenceId, number: int, name: str) -> None:
+        if self._unconfirmed_count < REMEMBERED:
+            numbers = self._unconfirmed.setdefault(identifier, {})
+            self._unconfirmed_count += number not in numbers
+            numbers[number] = name
+
+    def _confirmed(self, identifier: TxSequenceId, number: int) -> str | None:
+        numbers = self._unconfirmed.get(identifier, {})
+        name = numbers.pop(number, None)
+        self._unconfirmed_count -= name is not None
+        if not numbers:
+            self._unconfirmed.pop(identifier, None)
+        return name
+
+    def arrived(self, packet: bytes, session: Hop) -> None:
+        self._note(Waypoint.ARRIVED, packet, **_hop(session), **_place(packet))
+
+    def turned_away(self, packet: bytes, reason: str) -> None:
+        self._note(Waypoint.TURNED_AWAY, packet, reason=reason)
+
+    def duplicate_dropped(self, packet: bytes) -> None:
+        self._note(Waypoint.DUPLICATE_DROPPED, packet)
+
+    def forwarded(self, packet: bytes, queue: str) -> None:
+        self._note(Waypoint.FORWARDED, packet, queue=queue)
+
+    def held(self, packet: bytes, queue: str) -> None:
+        self._note(Waypoint.HELD, packet, queue=queue)
+
+    def dropped(self, packet: bytes, queue: str) -> None:
+        self._note(Waypoint.DROPPED, packet, queue=queue)
+
+    def queued(self, packet: bytes, queue: str) -> None:
+        self._note(Waypoint.QUEUED, packet, queue=queue)
+
+    def kept(self, packet: bytes, queue: str, message_class: int) -> None:
+        if message_class in (MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE):
+            self._note(Waypoint.JOURNALED, packet, queue=queue)
+        else:
+            self._note(Waypoint.DEAD_LETTERED, packet, queue=queue, **{"class": class_name(message_class)})
+
+    def not_kept(self, packet: bytes, queue: str) -> None:
+        self._note(Waypoint.NOT_KEPT, packet, queue=queue)
+
+    def delivered(self, messages: Iterable[Received], queue: str, consumer: int) -> None:
+        for message in messages:
+            facts = {"consumer": consumer, "delivery_count": message.delivery_count}
+            self._note(Waypoint.DELIVERED, message.packet, queue=queue, **facts)
+
+    def rolled_back(self, packets: Iterable[bytes], queue: str, consumer: int) -> None:
+        for packet in packets:
+            self._note(Waypoint.ROLLED_BACK, packet, queue=queue, consumer=consumer)
+
+    def ended(self, packet: bytes, message_class: int, queue: str = "") -> None:
+        if not queue and (place := self._own_place(packet)) is not None:
+            self._confirmed(*place)
+        facts = {"queue": queue} if queue else {}
+        waypoint = CLASSES.get(message_class, Waypoint.REFUSED)
+        self._note(waypoint, packet, **facts, **{"class": class_name(message_class)})
+
+
+def message_name(source: Guid, ordinal: int) -> str:
+    """A message's identifier as people write it: `mqproto send` prints it."""
+    return f"{guid_text(source)}\\{ordinal}"
+
+
+def class_name(message_class: int) -> str:
+    """A class by its name, or in hex if it has none."""
+    try:
+        return MessageClass(message_class).name
+    except ValueError:
+        return f"{message_class:#06x}"
+
+
+def _hop(session: Hop) -> dict[str, str | int]:
+    """Whom a message came from, or went to."""
+    facts: dict[str, str | int] = {"session": session.key, "peer": session.remote_address}
+    return facts if session.remote_qm is None else {**facts, "manager": guid_text(session.remote_qm)}
+
+
+def _place(packet: bytes) -> dict[str, str | int]:
+    """A transactional message's place in its sequence; nothing for others."""
+    place = place_in_sequence(packet)
+    return {} if place is None else _numbered(*place)
+
+
+def _numbered(identifier: TxSequenceId, number: int) -> dict[str, str | int]:
+    return {"sequence": f"{identifier.time_stamp}/{identifier.ordinal}", "number": number}

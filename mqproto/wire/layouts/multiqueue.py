@@ -1,0 +1,177 @@
+"""The MultiQueueFormatHeader: all the queues that a message went to.  [MS-MQMQ] 2.2.20.1 to 2.2.20.3"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from construct import Const, GreedyBytes, Int16ul, Int32ul, Rebuild, len_, this
+from construct.expr import FuncPath
+
+from mqproto.wire.guid import Guid
+from mqproto.wire.layouts.user import PrivateQueueFormatName, private_queue_format_name
+from mqproto.wire.schema.layout import Layout, Must, PacketStream
+from mqproto.wire.schema.parts import Octets, OneOf, Pad4, Repeated, TerminatedText, Window, is_one_of
+from mqproto.wire.schema.record import Record
+
+PUBLIC_NAME: Final = 1
+PRIVATE_NAME: Final = 2
+DIRECT_NAME: Final = 3
+DISTRIBUTION_LIST_NAME: Final = 6
+
+# Format type and, at the least, a NUL.
+SMALLEST_ELEMENT: Final = 4
+
+
+@dataclass(slots=True)
+class MqfFormatNameElement:
+    """One queue of a list; format_type says what format_name is.  [MS-MQMQ] 2.2.18.1.4
+
+    A GUID names a public queue (1) or a distribution list (6). Private names and distribution lists start on
+    a 4-byte boundary, so padding may come before them.
+    """
+
+    format_type: int = DIRECT_NAME
+    padding: bytes = field(default=b"", compare=False, repr=False)
+    format_name: Guid | PrivateQueueFormatName | str = ""
+
+
+mqf_format_name_element = Record(
+    MqfFormatNameElement,
+    Layout(
+        "[MS-MQMQ] 2.2.18.1.4",
+        "format_type" / Int16ul,
+        Must(
+            "format_type",
+            (this.format_type <= 6)
+            & is_one_of(this.format_type, PUBLIC_NAME, PRIVATE_NAME, DIRECT_NAME, DISTRIBUTION_LIST_NAME),
+            "1, 2, 3 or 6",
+        ),
+        "padding"
+        / OneOf(
+            this.format_type,
+            {
+                PUBLIC_NAME: Octets(0),
+                PRIVATE_NAME: Pad4(),
+                DIRECT_NAME: Octets(0),
+                DISTRIBUTION_LIST_NAME: Pad4(),
+            },
+        ),
+        "format_name"
+        / OneOf(
+            this.format_type,
+            {
+                PUBLIC_NAME: Octets(16),
+                PRIVATE_NAME: private_queue_format_name,
+                DIRECT_NAME: TerminatedText(),
+                DISTRIBUTION_LIST_NAME: Octets(16),
+            },
+        ),
+    ),
+)
+
+
+@dataclass(slots=True)
+class FormatNameList:
+    """The elements of a list, and bytes that HeaderSize counts beyond them.  [MS-MQMQ] 2.2.20.2"""
+
+    elements: list[MqfFormatNameElement] = field(default_factory=list)
+    padding: bytes = b""
+
+
+format_name_list = Record(
+    FormatNameList,
+    Layout(
+        "[MS-MQMQ] 2.2.20.2",
+        "elements" / Repeated(this._.element_count, mqf_format_name_element),
+        "padding" / GreedyBytes,
+    ),
+)
+
+
+def _list_size(names: object) -> int:
+    """The bytes that a list takes; it begins on a 4-byte boundary, as the fields before it take 12 bytes."""
+    stream = PacketStream()
+    format_name_list.build_stream(names, stream)
+    return stream.tell()
+
+
+_list_size_ = FuncPath(_list_size)
+
+
+@dataclass(slots=True)
+class MqfAddressHeader:
+    """A list of queues: destinations, administration queues or response queues.  [MS-MQMQ] 2.2.20.2"""
+
+    reserved: int = 0
+    format_name_list: FormatNameList = field(default_factory=FormatNameList)
+    padding: bytes = field(default=b"", compare=False, repr=False)
+
+
+def _mqf_address_header(header_id: int) -> Record[MqfAddressHeader]:
+    return Record(
+        MqfAddressHeader,
+        Layout(
+            "[MS-MQMQ] 2.2.20.2",
+            "header_size" / Rebuild(Int32ul, _list_size_(this.format_name_list) + 12),
+            Must("header_size", this.header_size >= 12, "at least 12"),
+            "header_id" / Const(header_id, Int16ul),
+            "reserved" / Int16ul,
+            "element_count" / Rebuild(Int32ul, len_(this.format_name_list.elements)),
+            # Before anybody prepares a list for them.
+            Must(
+                "element_count",
+                this.element_count * SMALLEST_ELEMENT <= this.header_size - 12,
+                "as many as HeaderSize has room for, at 4 bytes each",
+            ),
+            "format_name_list" / Window(this.header_size - 12, format_name_list),
+            "padding" / Pad4(),
+        ),
+    )
+
+
+@dataclass(slots=True)
+class MqfSignatureHeader:
+    """A signature over the packet.  [MS-MQMQ] 2.2.20.3"""
+
+    reserved: int = 0
+    signature: bytes = b""
+
+
+mqf_signature_header = Record(
+    MqfSignatureHeader,
+    Layout(
+        "[MS-MQMQ] 2.2.20.3",
+        "id" / Const(0x015E, Int16ul),
+        "reserved" / Int16ul,
+        "size" / Rebuild(Int32ul, len_(this.signature)),
+        "signature" / Octets(this.size),
+    ),
+)
+
+
+@dataclass(slots=True)
+class MultiQueueFormatHeader:
+    """All destinations of a message, with their administration and response queues.  [MS-MQMQ] 2.2.20.1
+
+    leading_padding brings it to a 4-byte boundary where a SoapHeader ends on none.
+    """
+
+    leading_padding: bytes = field(default=b"", compare=False, repr=False)
+    destination: MqfAddressHeader = field(default_factory=MqfAddressHeader)
+    administration: MqfAddressHeader = field(default_factory=MqfAddressHeader)
+    response: MqfAddressHeader = field(default_factory=MqfAddressHeader)
+    signature: MqfSignatureHeader = field(default_factory=MqfSignatureHeader)
+
+
+multi_queue_format_header = Record(
+    MultiQueueFormatHeader,
+    Layout(
+        "[MS-MQMQ] 2.2.20.1",
+        "leading_padding" / Pad4(),
+        "destination" / _mqf_address_header(0x0064),
+        "administration" / _mqf_address_header(0x00C8),
+        "response" / _mqf_address_header(0x012C),
+        "signature" / mqf_signature_header,
+    ),
+)

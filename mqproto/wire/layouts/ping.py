@@ -1,0 +1,54 @@
+"""The Ping packet, alone in a UDP datagram: is anybody there?  [MS-MQQB] 2.2.7"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from construct import Const, Int16ul, Int32ul
+
+from mqproto.wire.guid import NULL_GUID, Guid
+from mqproto.wire.schema.layout import Layout
+from mqproto.wire.schema.parts import Octets
+from mqproto.wire.schema.record import Bit, Record
+
+PING_SIGNATURE: Final = 0x5548
+
+
+@dataclass(slots=True)
+class Ping:
+    """A request or a response; the cookie ties them together.  [MS-MQQB] 2.2.7"""
+
+    flags: int = 0
+    cookie: int = 0
+    qm_guid: Guid = NULL_GUID
+
+    client = Bit(0)
+    refused = Bit(1)
+
+
+ping_packet = Record(
+    Ping,
+    Layout(
+        "[MS-MQQB] 2.2.7",
+        "flags" / Int16ul,
+        "signature" / Const(PING_SIGNATURE, Int16ul),
+        "cookie" / Int32ul,
+        "qm_guid" / Octets(16),
+    ),
+)
+assert ping_packet.sizeof() == 24
+
+
+def decode_ping(datagram: bytes) -> Ping:
+    """The Ping in a datagram.  [MS-MQQB] 2.2.7
+
+    Raises:
+        WireFormatError: it is not 24 bytes long or has another signature; a receiver ignores it.
+    """
+    return ping_packet.decode(datagram)
+
+
+def encode_ping(ping: Ping) -> bytes:
+    """The 24 bytes of a Ping.  [MS-MQQB] 2.2.7"""
+    return ping_packet.encode(ping)

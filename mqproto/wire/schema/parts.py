@@ -1,0 +1,227 @@
+"""The parts that layouts are made of, beside construct's integers: texts, padding, choices, lists.
+
+None of them reads beyond the bytes that are there; what they have against a value they raise as a Fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from construct import Bytes, Construct, Container, Subconstruct
+from construct.expr import FuncPath
+
+from mqproto.wire.schema.layout import Fault, Layout, PacketStream
+
+NUL: Final = b"\0\0"
+
+
+class Octets(Bytes):
+    """So many bytes, and bytes only: construct's own would turn an integer into bytes when building."""
+
+    def _parse(self, stream: Any, context: Any, path: str) -> bytes:
+        size = self.length(context) if callable(self.length) else self.length
+        data: bytes = stream.read(size)
+        return data
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        size = self.length(context) if callable(self.length) else self.length
+        if not isinstance(obj, bytes | bytearray) or len(obj) != size:
+            raise Fault(repr(obj), f"{size} bytes")
+        stream.write(obj)
+        return obj
+
+
+class Text(Construct):  # type: ignore[type-arg]
+    """UTF-16 that ends with its only NUL; `size` in bytes, with the NUL. No bytes at all are None.
+
+    Unpaired surrogates pass, so that any text survives the round trip.
+    """
+
+    def __init__(self, size: Any) -> None:
+        super().__init__()
+        self.size = size
+
+    def _parse(self, stream: Any, context: Any, path: str) -> str | None:
+        size = self.size(context)
+        if not size:
+            return None
+        # An odd size has been refused already, but an analyst may read on.
+        text: str = stream.read(size)[: size & ~1].decode("utf-16-le", "surrogatepass")
+        if text.find("\0") != len(text) - 1:
+            raise Fault(repr(text), "text that ends with its only NUL", reading=text)
+        return text[:-1]
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        stream.write(wide(obj))
+        return obj
+
+
+class TerminatedText(Construct):  # type: ignore[type-arg]
+    """UTF-16 up to the first NUL; the window around it says how far that may be."""
+
+    def _parse(self, stream: Any, context: Any, path: str) -> str:
+        units = []
+        while (unit := stream.read(2)) != NUL:
+            units.append(unit)
+        return b"".join(units).decode("utf-16-le", "surrogatepass")
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        if not isinstance(obj, str):
+            raise Fault(repr(obj), "text")
+        stream.write(wide(obj))
+        return obj
+
+
+class Pad4(Construct):  # type: ignore[type-arg]
+    """Bytes up to the next 4-byte boundary of the packet. They may hold anything and mean nothing.
+
+    When building, what the record has is used where its size is right; zeros otherwise.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flagbuildnone = True
+
+    def _parse(self, stream: Any, context: Any, path: str) -> bytes:
+        data: bytes = stream.read(-stream.tell() & 3)
+        return data
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        stream.write(fitted(obj, -stream.tell() & 3))
+        return obj
+
+
+class Absent(Construct):  # type: ignore[type-arg]
+    """Nothing: no bytes, and None in the record."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flagbuildnone = True
+
+    def _parse(self, stream: Any, context: Any, path: str) -> None:
+        return None
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        if obj is not None:
+            raise Fault(repr(obj), "None, as the flags announce nothing here")
+
+    def _sizeof(self, context: Any, path: str) -> int:
+        return 0
+
+
+class When(Construct):  # type: ignore[type-arg]
+    """A part that is there if and only if a flag says so; None in the record if not."""
+
+    def __init__(self, condition: Any, part: Any) -> None:
+        super().__init__()
+        self.condition, self.part = condition, part
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        return self.part._parsereport(stream, context, path) if self.condition(context) else None
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        if not self.condition(context):
+            if obj is not None:
+                raise Fault(f"a {type(obj).__name__}", "None, as the flags announce nothing here")
+            return None
+        if obj is None:
+            raise Fault("None", "present, as the flags announce it")
+        return self.part._build(obj, stream, context, path)
+
+
+class OneOf(Construct):  # type: ignore[type-arg]
+    """The one of several parts that a few bits choose."""
+
+    def __init__(self, choice: Any, cases: dict[int, Any]) -> None:
+        super().__init__()
+        self.choice, self.cases = choice, cases
+
+    def _case(self, context: Any) -> Any:
+        if (choice := self.choice(context)) not in self.cases:
+            raise Fault(choice, "one of " + ", ".join(map(str, self.cases)))
+        return self.cases[choice]
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        return self._case(context)._parsereport(stream, context, path)
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        case = self._case(context)
+        if obj is None and not isinstance(case, Absent):
+            raise Fault("None", "a queue name, as the flags announce one")
+        return case._build(obj, stream, context, path)
+
+
+class Single(Subconstruct):  # type: ignore[type-arg]
+    """A layout of which only one field is a value of its own; the others follow from it."""
+
+    def __init__(self, name: str, layout: Layout) -> None:
+        super().__init__(layout)
+        self.layout = layout
+        self.field = name
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        return self.subcon._parsereport(stream, context, path)[self.field]
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        if not isinstance(obj, str):
+            raise Fault(repr(obj), "text")
+        self.subcon._build(Container({self.field: obj}), stream, context, path)
+        return obj
+
+
+class Window(Subconstruct):  # type: ignore[type-arg]
+    """A part that may not look beyond `size` bytes."""
+
+    def __init__(self, size: Any, part: Construct[Any, Any]) -> None:
+        super().__init__(part)
+        self.size = size
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        start = stream.tell()
+        inside = PacketStream(stream.read(self.size(context)), start)
+        return self.subcon._parsereport(inside, context, path)
+
+
+class Repeated(Subconstruct):  # type: ignore[type-arg]
+    """`count` parts, one after the other."""
+
+    def __init__(self, count: Any, part: Construct[Any, Any]) -> None:
+        super().__init__(part)
+        self.count = count
+
+    def _parse(self, stream: Any, context: Any, path: str) -> list[Any]:
+        read: Callable[..., Any] = self.subcon._parsereport
+        return [read(stream, context, f"{path}[{index}]") for index in range(self.count(context))]
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        for index, item in enumerate(obj):
+            self.subcon._build(item, stream, context, f"{path}[{index}]")
+        return obj
+
+
+def fitted(padding: bytes, size: int) -> bytes:
+    """The padding as it was read if it still fits, zeros otherwise."""
+    return padding if len(padding) == size else bytes(size)
+
+
+def wide(text: str | None) -> bytes:
+    """The text as it goes on the wire, with its NUL; nothing for None."""
+    if text is None:
+        return b""
+    if "\0" in text:
+        raise Fault(repr(text), "text without NUL")
+    return text.encode("utf-16-le", "surrogatepass") + NUL
+
+
+def wide_size(text: str | None) -> int:
+    """The bytes that a text takes, with its NUL."""
+    return len(wide(text))
+
+
+wide_size_ = FuncPath(wide_size)
+
+
+def is_one_of(value: Any, *allowed: int) -> Any:
+    """A `this` expression: whether a small number is among a few."""
+    return (sum(1 << each for each in allowed) >> value) & 1

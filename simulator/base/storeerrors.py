@@ -1,0 +1,66 @@
+"""What can go wrong with a node's disk, in one line that says what to do."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from mqproto.base.errors import MqprotoError
+
+
+class StoreError(MqprotoError):
+    """The store cannot be opened or written; the text is one line and says what to do."""
+
+
+_READ_ONLY: Final = "it is read-only: let this user write to the file and its folder"
+ADVICE: Final = {
+    sqlite3.SQLITE_FULL: "the disk is full: make room, then start the node again; nothing acknowledged is lost",
+    sqlite3.SQLITE_READONLY: _READ_ONLY,
+    sqlite3.SQLITE_PERM: _READ_ONLY,
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened: is its folder there, and may this user write to it?",
+    sqlite3.SQLITE_NOTADB: "it is no store of a node: name another file",
+    sqlite3.SQLITE_CORRUPT: "it is damaged: put back a copy, or move it away and the node starts empty",
+    sqlite3.SQLITE_BUSY: "another program is writing to it: let that end, then start the node again",
+}
+"""By SQLite's primary result code. What is not listed is the disk's own trouble."""
+
+POSTPONED_AFTER: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY})
+"""A transaction that broke off with one of these is known to be undone, and may succeed later."""
+
+
+def primary_code(error: BaseException) -> int | None:
+    """SQLite's primary result code, without the detail in the higher bits; None if the error did not come from it."""
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF
+
+
+@contextmanager
+def explained(path: Path, advice: Mapping[int, str] = ADVICE) -> Iterator[None]:
+    """Turn what SQLite says of a file into a StoreError; what only a bug of ours can cause stays a bug.
+
+    advice: what to do, by SQLite's primary result code.
+    """
+    try:
+        yield
+    except sqlite3.IntegrityError as error:
+        raise AssertionError(f"{path}: the core wrote what cannot be: {error}") from error
+    except sqlite3.Error as error:
+        code = primary_code(error)
+        if code is None:
+            raise
+        trouble = f"the disk fails ({error}): look to it, then start the node again"
+        raise StoreError(f"{path}: {advice.get(code, trouble)}") from error
+
+
+@contextmanager
+def sound(path: Path) -> Iterator[None]:
+    """A file that is a store and makes no sense was damaged by something else than this program."""
+    try:
+        yield
+    except (AssertionError, TypeError, ValueError, sqlite3.OperationalError) as error:
+        if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+            raise
+        raise StoreError(f"{path}: {ADVICE[sqlite3.SQLITE_CORRUPT]} ({error})") from error

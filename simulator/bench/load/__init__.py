@@ -1,0 +1,1 @@
+"""Nodes to be measured, and messages for them."""

@@ -1,0 +1,1 @@
+"""The benchmarks, a module for each."""

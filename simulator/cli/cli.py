@@ -1,0 +1,470 @@
+"""The one command, `mqproto`.
+
+Each command is thin: it reads what was typed, and hands on to the module that does it. Those are imported when they
+are needed, so that a node starts fast. Exit status 0: done; 1: a finding, or a broken promise; 2: misuse.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Final, NoReturn
+
+import typer
+
+from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
+from simulator.base.extras import to_install
+from simulator.bench import command as bench
+from simulator.cli import commands
+from simulator.command import analysis, decoding, reporting
+from simulator.command.options import (
+    DONE,
+    FINDING,
+    INTERRUPTED,
+    MISUSE,
+    DirectoryOption,
+    HistoryOption,
+    JsonOption,
+    ProfileOption,
+    TopologyArgument,
+    WaypointsOption,
+    complain,
+    only_one,
+    place_of,
+    print_json,
+    run_task,
+)
+from simulator.edges.validation.command import gateway, trigger
+from simulator.fuzz import commands as fuzz
+
+__all__ = ["DONE", "FINDING", "MISUSE", "app", "main", "run_command"]
+
+DEBUG: Final = "MQPROTO_DEBUG"
+"""Set to anything, this environment variable has every error shown with its traceback."""
+
+app = typer.Typer(
+    name="mqproto",
+    help="Message queuing by [MS-MQQB], simulated. Begin with: mqproto demo",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(bench.app, name="bench")
+app.add_typer(fuzz.app, name="fuzz")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"mqproto {version('mqproto')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    """What may stand before a command."""
+
+
+@app.command()
+def demo(
+    source: Annotated[
+        Path | None,
+        typer.Option("--input", "-i", help="Send each file of this folder, or each line of this file."),
+    ] = None,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=100_000,
+            help="How many orders to generate; 4,000, and 2,000 with --edges.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="What the generated orders are made from.")] = 0,
+    capture: Annotated[
+        Path | None, typer.Option(help="The pcapng to write; by default one in a new temporary folder.")
+    ] = None,
+    edges: Annotated[
+        bool, typer.Option("--edges", help="With HTTP at both ends; the gateway and the trigger die too.")
+    ] = False,
+    history: HistoryOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Three nodes, traffic, broken links, killed nodes; proof at the end, and a capture for Wireshark.
+
+    With --edges, producers and a consumer speak HTTP, and both fail as they may; each message is processed once.
+    """
+    from simulator.base.screen import ProgressScreen
+    from simulator.demo import demo, workload
+    from simulator.demo.screen import show_report
+
+    if edges:
+        if source or capture:
+            raise UsageError("--edges makes its own orders and no capture: leave --input and --capture out")
+        return _demo_with_edges(count or 2_000, seed, history, as_json)
+    if history:
+        raise UsageError("--history is for --edges")
+    count = count or 4_000
+    work = workload.from_path(source) if source else workload.orders(count, seed)
+    report = run_task(partial(demo.run_demo, work, capture, ProgressScreen(quiet=as_json)))
+    if as_json:
+        print_json(report.as_json())
+    else:
+        show_report(report)
+    return FINDING if report.broken else DONE
+
+
+def _demo_with_edges(count: int, seed: int, history: str, as_json: bool) -> int:
+    from simulator.base.screen import ProgressScreen
+    from simulator.edges.validation.demo import run_edges_demo
+    from simulator.edges.validation.report import show
+
+    progress = ProgressScreen(quiet=as_json)
+    report = run_task(partial(run_edges_demo, count, seed, history=history, screen=progress))
+    if as_json:
+        print_json(report.as_json())
+    else:
+        show(report)
+    return FINDING if report.broken else DONE
+
+
+@app.command()
+def crash(
+    minutes: Annotated[float, typer.Option(min=0.05, max=1_440, help="How long nodes are killed.")] = 10,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Which nodes and when; a new one if it is left out.", show_default=False),
+    ] = None,
+    directory: Annotated[
+        Path | None,
+        typer.Option("--directory", "-d", help="A folder for the stores, on the disk to be tried."),
+    ] = None,
+    kills: Annotated[bool, typer.Option(help="Whether nodes are killed at all.")] = True,
+    as_json: JsonOption = False,
+) -> int:
+    """Three nodes that are killed at every moment of their lives; status 1 if a message is lost."""
+    from simulator.base.screen import ProgressScreen
+    from simulator.demo import crash
+    from simulator.demo.screen import show_crash_report
+
+    seed = secrets.randbelow(1_000_000) if seed is None else seed
+    report = run_task(
+        partial(crash.run_crash, minutes, seed, directory, ProgressScreen(quiet=as_json), kills=kills)
+    )
+    if as_json:
+        print_json(report.as_json())
+    else:
+        show_crash_report(report)
+    return FINDING if report.broken else DONE
+
+
+@app.command()
+def run(
+    topology: TopologyArgument = "three-node",
+    directory: DirectoryOption = None,
+    free_ports: Annotated[
+        bool, typer.Option("--free-ports", help="Take whatever ports are free on 127.0.0.1.")
+    ] = False,
+    capture: Annotated[
+        Path | None,
+        typer.Option(
+            help="Have each node record what crosses its connections: FILE-NODE.pcapng for FILE.pcapng."
+        ),
+    ] = None,
+    waypoints: WaypointsOption = False,
+) -> int:
+    """Start the nodes of a topology and keep them running, until Ctrl-C."""
+    from simulator.command.running import run_topology
+
+    place = place_of(topology, directory, waypoints=waypoints)
+    return run_task(partial(run_topology, place, free_ports=free_ports, capture=capture))
+
+
+@app.command()
+def node(
+    topology: TopologyArgument,
+    name: Annotated[str, typer.Argument(help="Which of its nodes.")],
+    directory: DirectoryOption = None,
+    allow_remote: Annotated[bool, typer.Option("--allow-remote", help="Listen beyond loopback.")] = False,
+    capture: Annotated[
+        Path | None, typer.Option(help="The pcapng to record in; one that is there is gone on with.")
+    ] = None,
+    waypoints: WaypointsOption = False,
+    profile: ProfileOption = None,
+    supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
+) -> int:
+    """One queue manager in the foreground, until Ctrl-C or SIGTERM."""
+    from simulator.base.profiling import profiled
+    from simulator.node.node import serve
+
+    place = place_of(topology, directory, waypoints=waypoints)
+    with profiled(profile):
+        serve(
+            place.topology,
+            name,
+            place.directory,
+            allow_remote=allow_remote,
+            capture=capture,
+            supervised=supervised,
+        )
+    return DONE
+
+
+for command in (
+    commands.send,
+    commands.receive,
+    commands.peek,
+    commands.queues,
+    commands.explain,
+    commands.history,
+    commands.validate,
+    commands.pause,
+    commands.resume,
+    commands.purge,
+    commands.delete,
+):
+    app.command()(command)
+app.command("return")(commands.send_back)
+
+
+app.command()(gateway)
+app.command()(trigger)
+app.command()(decoding.decode)
+app.command()(analysis.analyse)
+app.command()(reporting.report)
+
+
+@app.command()
+def wireshark() -> int:
+    """Print a dissector for Wireshark and tshark, in Lua: every field of every packet, as msmq.*
+
+    \b
+    $ mqproto wireshark > msmq.lua
+    $ tshark -X lua_script:msmq.lua -r FILE -Y msmq
+    $ tshark -X lua_script:msmq.lua -r FILE -Y msmq.malformed -V
+
+    Wireshark finds it in the folder that Help, About, Folders calls Personal Lua Plugins.
+    """
+    from captures.wireshark import dissector
+
+    print(dissector(), end="")
+    return DONE
+
+
+@app.command()
+def probe(
+    host: Annotated[str, typer.Argument(help="HOST, HOST:PORT or [IPv6]:PORT; TCP port 1801 by default.")],
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=0.1, max=600, help="Seconds that it may take in all.")
+    ] = 5,
+    ping_port: Annotated[int, typer.Option(min=1, max=65_535, help="The UDP port to ping.")] = 3_527,
+    as_json: JsonOption = False,
+) -> int:
+    """Is this MSMQ, and what does it say? Begins a session, pings, sends no message. Status 1 if it is not.
+
+    \b
+    $ mqproto probe 127.0.0.2
+    127.0.0.2:1801: MSMQ, accepts a session
+      queue manager   07E424EB-0E22-5A45-A7B4-D76CCF04E594
+      round trip      0.9 ms, connected in 0.2 ms
+      window          64 messages
+      timeouts        acknowledges after 500 ms, gives up after 20,000 ms
+      flags           0x0210, server class
+      ping, UDP 3527  nobody listens
+    """
+    from simulator.command import probe as asking
+
+    host, port = asking.target(host)
+    report = run_task(partial(asking.probe, host, port, ping_port=ping_port, timeout_s=timeout_s))
+    if as_json:
+        print_json(asking.as_json(report))
+    else:
+        print("\n".join(asking.as_lines(report)))
+    return DONE if report.is_msmq else FINDING
+
+
+@app.command()
+def simulate(
+    seeds: Annotated[int, typer.Option(min=1, help="How many worlds to run.")] = 100,
+    first: Annotated[int, typer.Option(min=0, help="The seed of the first of them.")] = 0,
+    seed: Annotated[int | None, typer.Option(min=0, help="Run this one world, and show it.")] = None,
+    scenario: Annotated[
+        Path | None, typer.Option(help="Run the world that is written in this file.", exists=True)
+    ] = None,
+    shrink: Annotated[bool, typer.Option("--shrink", help="Find a smaller world that still breaks.")] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="Print all that happens in it.")] = False,
+    save: Annotated[Path | None, typer.Option(help="Write the world to this file.")] = None,
+    capture: Annotated[
+        Path | None, typer.Option(help="The pcapng to write: all that crossed the links of this one world.")
+    ] = None,
+    captures: Annotated[
+        Path | None,
+        typer.Option(help="A folder for the capture of each of many worlds, and what became of it."),
+    ] = None,
+    segment_bytes: Annotated[
+        int,
+        typer.Option(
+            "--segment-bytes", min=1, max=65_495, help="The most payload in one frame of the capture."
+        ),
+    ] = 65_495,
+    plant: Annotated[
+        str | None, typer.Option(help="Plant a fault in the core, to see that it is found.")
+    ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many to use; one for each core by default.", show_default=False),
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Whole systems on a clock that jumps, with everything that can go wrong. Status 1 if an invariant breaks."""
+    from simulator.world import command
+
+    options = command.Options(
+        seed=seed,
+        seeds=seeds,
+        first=first,
+        scenario=scenario,
+        save=save,
+        capture=capture,
+        captures=captures,
+        segment_bytes=segment_bytes,
+        plant=plant,
+        shrink=shrink,
+        trace=trace,
+        processes=processes,
+        as_json=as_json,
+    )
+    return DONE if command.run(options) else FINDING
+
+
+@app.command()
+def replay(
+    capture: Annotated[Path, typer.Argument(help="pcap or pcapng, compressed or not.")],
+    to: Annotated[str, typer.Option(metavar="HOST[:PORT]", help="The live peer.")] = "",
+    listen: Annotated[
+        str, typer.Option(metavar="HOST[:PORT]", help="Play the captured server to whoever connects here.")
+    ] = "",
+    side: Annotated[
+        str,
+        typer.Option(
+            help="Whose part: client, server or HOST[:PORT]; by default the side that sent most messages."
+        ),
+    ] = "",
+    connection: Annotated[
+        int | None, typer.Option(min=0, help="This connection alone, counted as tcp.stream in Wireshark.")
+    ] = None,
+    maps: Annotated[
+        list[str] | None,
+        typer.Option("--map", metavar="FROM=TO", help="What goes to one queue goes to another; repeatable."),
+    ] = None,
+    identity: Annotated[
+        str, typer.Option(help="Who to be: captured (the default on loopback), new, or a GUID.")
+    ] = "",
+    speed: Annotated[
+        str,
+        typer.Option(
+            help="captured, max, or how many times as fast; max by default, captured with --as-captured."
+        ),
+    ] = "",
+    timeout_s: Annotated[
+        float,
+        typer.Option("--timeout", min=0.1, max=3_600, help="Seconds without progress to give up after."),
+    ] = 15,
+    as_captured: Annotated[
+        bool, typer.Option("--as-captured", help="Rewrite nothing, and send every byte.")
+    ] = False,
+    allow_remote: Annotated[
+        bool, typer.Option("--allow-remote", help="Use addresses beyond loopback.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Speak a captured conversation to a live peer, and compare its answers. Status 1 if they differ."""
+    from simulator.replay import command
+    from simulator.replay.rewrite import read_map
+
+    options = command.Options(
+        capture=capture,
+        to=to,
+        listen=listen,
+        side=side,
+        connection=connection,
+        maps=tuple(read_map(text) for text in maps or ()),
+        identity=identity,
+        speed=speed,
+        timeout_s=timeout_s,
+        as_captured=as_captured,
+        allow_remote=allow_remote,
+    )
+    report = run_task(partial(command.replay, options))
+    if as_json:
+        print_json(report.as_json())
+    else:
+        print("\n".join(report.as_lines()))
+    return FINDING if report.differences else DONE
+
+
+def main() -> NoReturn:
+    """Run the command and exit. Whatever goes wrong is one line."""
+    sys.exit(run_command(sys.argv[1:]))
+
+
+def run_command(arguments: list[str]) -> int:
+    """Run the command, report what goes wrong in one line, and return the exit status."""
+    debug = bool(os.environ.get(DEBUG))
+    try:
+        return int(app(arguments, prog_name="mqproto", standalone_mode=False) or DONE)
+    except typer.TyperException as misuse:
+        text = misuse.format_message()
+        if text.startswith("Usage:"):  # A command alone, without what it needs, asks for its help.
+            print(text, file=sys.stderr)
+        else:
+            complain(f"{' '.join(text.split()).rstrip('.')}; see mqproto --help")
+        return MISUSE
+    except (UsageError, FormatNameError) as error:
+        if debug:
+            raise
+        complain(str(error))
+        return MISUSE
+    except MqprotoError as error:
+        if debug:
+            raise
+        complain(str(error))
+        return FINDING
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (BrokenPipeError, SystemExit) as end:
+        if isinstance(end, SystemExit) and not isinstance(end.__context__, BrokenPipeError):
+            raise
+        # Typer makes an exit with status 1 of it.
+        # Whoever read our output has had enough; Python would complain again when it flushes at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except OSError as error:
+        if debug:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        complain(f"{where}{error.strerror or error}; for where it happened set {DEBUG}=1 and repeat")
+        return FINDING
+    except Exception as bug:
+        if debug:
+            raise
+        if isinstance(bug, ModuleNotFoundError) and (advice := to_install(bug, arguments)) is not None:
+            complain(advice)
+            return MISUSE
+        inner = only_one(bug)
+        complain(f"a bug in mqproto: {type(inner).__name__}: {inner}; to see where, set {DEBUG}=1 and repeat")
+        return FINDING
+
+
+if __name__ == "__main__":
+    main()

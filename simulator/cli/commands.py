@@ -1,0 +1,449 @@
+"""The commands of those who send, receive and look after queues; `cli.py` has them all."""
+
+from __future__ import annotations
+
+import shlex
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mqproto.base.errors import UsageError
+from simulator.command.options import (
+    DEFAULT_TOPOLOGY,
+    DONE,
+    FINDING,
+    DirectoryOption,
+    JsonOption,
+    NodeOption,
+    TopologyOption,
+    complain,
+    place_of,
+    print_json,
+    run_task,
+    typed_again,
+)
+
+LocalArgument = Annotated[str, typer.Argument(help=r"Such as 'destination\orders', or 'sender\deadxact'.")]
+OutgoingArgument = Annotated[
+    str,
+    typer.Argument(
+        help=r"Where it leads: 'destination\orders', or destination for what is not transactional."
+    ),
+]
+
+
+def send(
+    queue: Annotated[
+        str,
+        typer.Argument(
+            help=r"Such as 'destination\orders', or any format name; several, separated by commas."
+        ),
+    ],
+    source: Annotated[str | None, typer.Argument(help="- for stdin.", metavar="[-]")] = None,
+    body: Annotated[str | None, typer.Option("--body", "-b", help="The body, as text.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="The body is this file.")] = None,
+    lines: Annotated[bool, typer.Option("--lines", "-l", help="Each line is one message.")] = False,
+    label: Annotated[str, typer.Option(help="Up to 249 characters.")] = "",
+    transactional: Annotated[
+        bool | None,
+        typer.Option(
+            "--transactional/--no-transactional",
+            help="By default, as the queue is declared.",
+            show_default=False,
+        ),
+    ] = None,
+    transaction: Annotated[
+        bool, typer.Option("--transaction", help="All of them are one transaction: all or none.")
+    ] = False,
+    recoverable: Annotated[bool, typer.Option("--recoverable", help="Kept through restarts.")] = False,
+    priority: Annotated[int, typer.Option(min=0, max=7, help="Transactional messages have none.")] = 3,
+    reach_s: Annotated[
+        int | None,
+        typer.Option("--time-to-reach-queue", min=0, help="Seconds until it must be in its queue."),
+    ] = None,
+    receive_s: Annotated[
+        int | None, typer.Option("--time-to-be-received", min=0, help="Seconds until it must be received.")
+    ] = None,
+    dead_letter: Annotated[
+        bool, typer.Option("--dead-letter", help="Keep it in a dead-letter queue if it ends unreceived.")
+    ] = False,
+    journal: Annotated[bool, typer.Option("--journal", help="Keep a copy in the sender's journal.")] = False,
+    final_ack: Annotated[
+        bool, typer.Option("--final-ack", help="Keep it until its destination says that it was received.")
+    ] = False,
+    admin_queue: Annotated[
+        str, typer.Option("--admin-queue", help="The queue that acknowledgments go to.", show_default=False)
+    ] = "",
+    ack: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--ack", help="arrival, receipt, no-arrival, no-receipt; all by default.", show_default=False
+        ),
+    ] = None,
+    response_queue: Annotated[
+        str,
+        typer.Option("--response-queue", help="The queue that an answer is to go to.", show_default=False),
+    ] = "",
+    trace_queue: Annotated[
+        str, typer.Option("--trace-queue", help="The public queue that reports go to.", show_default=False)
+    ] = "",
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keeps here what was sent: killed and run again, it goes on and sends nothing twice.",
+            show_default=False,
+        ),
+    ] = None,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    node: NodeOption = None,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Send a message, or one for each line; prints the identifiers."""
+    from simulator.command import talk
+
+    options = talk.SendOptions(
+        label=label,
+        transactional=transactional,
+        together=transaction,
+        recoverable=recoverable,
+        priority=priority,
+        time_to_reach_queue_s=reach_s,
+        time_to_be_received_s=receive_s,
+        dead_letter=dead_letter,
+        journal=journal,
+        final_ack=final_ack,
+        admin_queue=admin_queue,
+        acknowledgments=talk.acknowledgments(admin_queue, ack),
+        response_queue=response_queue,
+        trace_queue=trace_queue,
+    )
+    bodies = talk.bodies(body=body, file=file, stdin=source, lines=lines)
+    place = place_of(topology, directory)
+    identifiers = run_task(partial(talk.send, place, node, queue, bodies, options, resume))
+    if as_json:
+        print_json({"queue": queue, "sent": identifiers})
+    else:
+        print("\n".join(identifiers))
+    return DONE
+
+
+def receive(
+    queue: LocalArgument,
+    count: Annotated[int, typer.Option("--count", "-c", min=1, help="At most so many messages.")] = 1,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=0, help="Seconds to wait for the next message.")
+    ] = 5,
+    commit: Annotated[bool, typer.Option("--commit/--rollback", help="Take them, or give them back.")] = True,
+    reject: Annotated[
+        bool, typer.Option("--reject", help="Refuse them for good; the sender's dead-letter queue has them.")
+    ] = False,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keeps here what was taken: killed and run again, it prints all of it, and none twice.",
+            show_default=False,
+        ),
+    ] = None,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    node: NodeOption = None,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Receive messages in a transaction; prints the bodies. Status 1 if none came."""
+    from simulator.command import talk
+    from simulator.node.control import Settlement
+
+    if reject and not commit:
+        raise UsageError("--rollback gives messages back and --reject refuses them: choose one")
+    settlement = Settlement.COMMIT if commit else Settlement.ROLL_BACK
+    if reject:
+        settlement = Settlement.REJECT
+    if resume is not None and settlement is not Settlement.COMMIT:
+        raise UsageError("--resume keeps what was taken: leave --rollback and --reject out")
+    place, show = place_of(topology, directory), partial(talk.show_message, as_json=as_json)
+    if resume is not None:
+        take = partial(talk.receive_on, journal=resume)
+    else:
+        take = partial(talk.receive, settlement=settlement)
+    found = run_task(partial(take, place, node, queue, count, timeout_s, show=show))
+    if not found:
+        complain(
+            f"no message came to {queue} within {timeout_s:g} s; see why: mqproto explain {shlex.quote(queue)}"
+        )
+    return DONE if found else FINDING
+
+
+def peek(
+    queue: LocalArgument,
+    count: Annotated[
+        int, typer.Option("--count", "-c", min=1, max=500, help="At most so many messages.")
+    ] = 1,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    node: NodeOption = None,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Look at the first messages of a queue, which stay there. Status 1 if it is empty."""
+    from simulator.command import talk
+
+    messages = run_task(partial(talk.peek, place_of(topology, directory), node, queue, count))
+    for message in messages:
+        talk.show_message(message, as_json=as_json)
+    if not messages:
+        complain(f"{queue} is empty")
+    return DONE if messages else FINDING
+
+
+def queues(
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """What waits where, on every node that runs. Status 1 if none does."""
+    from simulator.command import oversee
+
+    place = place_of(topology, directory)
+    found = run_task(partial(oversee.statuses, place))
+    if as_json:
+        print_json(oversee.queues_as_json(place.topology, found))
+    else:
+        oversee.show_queues(place.topology, found)
+    return _all_down(place.topology.name, topology) if not any(found.values()) else DONE
+
+
+def explain(
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="QUEUE|NODE|MESSAGE",
+            help="A queue, a node that messages go to, or a message by its identifier; by default all that waits.",
+        ),
+    ] = "",
+    count: Annotated[
+        int, typer.Option("--count", "-c", min=1, max=500, help="Of each queue, so many messages.")
+    ] = 5,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    node: NodeOption = None,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Why something waits: since when, what happens next, what can be done. Status 1 if nothing is known of it.
+
+    \b
+    $ mqproto explain orders
+    sender to destination\\orders: 1 message waits, the oldest for 14 s
+      connected to intermediate (127.0.0.2:1801)
+      number 1: no OrderAck from destination for 14 s; sent again in 0.4 s (resend 7, interval 5 s)
+      963EBEB9-8A2F-504A-9728-78C61096BF80\\2 'second', 5 bytes, 14 s old: number 1, the next hop has it, ...
+    intermediate to destination: 7 messages wait, the oldest for 14 s
+      not connected to destination (127.0.0.3:1801) for 14 s: connection refused by 127.0.0.3:1801; next try in 0.1 s
+    destination is not running, or does not answer; `mqproto node three-node destination` starts it
+    """
+    from simulator.command import oversee
+    from simulator.command.explain import Explainer
+
+    place = place_of(topology, directory)
+    found = run_task(partial(oversee.explanations, place, node, subject, count))
+    if as_json:
+        print_json(oversee.explanations_as_json(place.topology, found))
+        return DONE if any(found.values()) else FINDING
+    start, options = typed_again(topology, directory)
+    in_full = not oversee.is_message(subject)
+    explainer = Explainer(place.topology, start, options, in_full=in_full)
+    for line in oversee.explained(explainer, subject, found):
+        print(line)
+    if not any(found.values()):
+        return _all_down(place.topology.name, topology)
+    return DONE if oversee.is_known(subject, found) else FINDING
+
+
+def history(
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="MESSAGE|KEY",
+            help="A message by its identifier, as `mqproto send` prints it, or by its producer's id.",
+        ),
+    ],
+    log: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="One more log, beside those in the folder of the stores; repeatable.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """All that happened to a message, from the logs, and where it is now. Status 1 if nobody knows it.
+
+    Nodes write the steps of messages into their logs if they are started with --waypoints.
+    """
+    from simulator.command import oversee, story
+    from simulator.command.explain import Explainer
+
+    place = place_of(topology, directory)
+    logs = dict.fromkeys(path.resolve() for path in (*story.logs_in(place.directory), *(log or ())))
+    found = story.story_of(subject, logs, place.topology)
+    now = run_task(partial(story.whereabouts, place, found))
+    if as_json:
+        print_json(story.as_json(found, now, place.topology))
+    else:
+        explainer = Explainer(place.topology, *typed_again(topology, directory), in_full=False)
+        for line in (*story.told(found, place.topology), *story.told_now(now, explainer)):
+            print(line)
+    if not found.has_waypoints:
+        complain(
+            f"no log in {place.directory} has waypoints; nodes write them after `mqproto run --waypoints`"
+        )
+    if found.steps or any(map(oversee.knows, now)):
+        return DONE
+    complain(f"nobody knows {subject}: none of {len(logs)} logs, and no node that runs")
+    return FINDING
+
+
+def validate(
+    scenarios: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SCENARIO]...",
+            help="Shipped ones by their names, or .toml files; all that are shipped by default.",
+        ),
+    ] = None,
+    show_list: Annotated[bool, typer.Option("--list", help="Say what there is, and run none.")] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """A consumer that fails on cue, and all before it: each stage counted. Status 1 if one is not as expected."""
+    from rich.console import Console
+
+    from simulator.edges.validation import validate as running
+    from simulator.edges.validation import validation
+
+    chosen = {name: validation.load(name) for name in scenarios or validation.shipped()}
+    if show_list:
+        for name, scenario in chosen.items():
+            print(f"{name}: {scenario.title} ({scenario.heading})")
+        return DONE
+    with Console(stderr=True).status("") as status:
+        outcomes = run_task(partial(running.validate, chosen, status.update))
+    if as_json:
+        print_json(validation.as_json(outcomes))
+    else:
+        validation.show(outcomes)
+    return DONE if all(outcome.holds for outcome in outcomes) else FINDING
+
+
+def purge(
+    queue: Annotated[
+        str,
+        typer.Argument(help="A queue; of a node that does not have it, the outgoing one that leads there."),
+    ],
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    node: NodeOption = None,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Delete all messages of a queue. Who asked for dead letters and acknowledgments gets them."""
+    from simulator.command import oversee
+
+    count = run_task(partial(oversee.purge, place_of(topology, directory), node, queue))
+    _report({"queue": queue, "deleted": count}, f"{_messages(count)} deleted", as_json=as_json)
+    return DONE
+
+
+def delete(
+    queue: LocalArgument,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    node: NodeOption = None,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Delete a queue and its messages; it is back, and empty, when its node is started anew."""
+    from simulator.command import oversee
+
+    count = run_task(partial(oversee.delete, place_of(topology, directory), node, queue))
+    _report(
+        {"queue": queue, "deleted": count},
+        f"{queue} is gone, and {_messages(count)} with it",
+        as_json=as_json,
+    )
+    return DONE
+
+
+def send_back(
+    queue: Annotated[
+        str, typer.Argument(help=r"Such as 'sender\deadxact', or 'destination\orders;journal'.")
+    ],
+    messages: Annotated[
+        list[str] | None, typer.Argument(metavar="MESSAGE", help="Identifiers; by default all.")
+    ] = None,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    node: NodeOption = None,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Send dead letters, or messages of a journal, to where they were going. Status 1 if some cannot be sent."""
+    from simulator.command import oversee
+
+    task = partial(oversee.send_back, place_of(topology, directory), node, queue, messages or [])
+    sent, kept = run_task(task)
+    text = f"{_messages(sent)} sent once more"
+    text += f"; {kept:,} cannot be sent now: their queue is full, or is not there any more" * bool(kept)
+    _report({"queue": queue, "sent": sent, "kept": kept}, text, as_json=as_json)
+    return FINDING if kept else DONE
+
+
+def pause(
+    queue: OutgoingArgument,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    node: NodeOption = None,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Send nothing more to a queue until `mqproto resume`, over restarts as well."""
+    return _hold(queue, topology, node, directory, as_json, on_hold=True)
+
+
+def resume(
+    queue: OutgoingArgument,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    node: NodeOption = None,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Go on sending to a queue that was paused."""
+    return _hold(queue, topology, node, directory, as_json, on_hold=False)
+
+
+def _hold(
+    queue: str, topology: str, node: str | None, directory: Path | None, as_json: bool, *, on_hold: bool
+) -> int:
+    from simulator.command import oversee
+
+    sender = run_task(partial(oversee.hold, place_of(topology, directory), node, queue, on_hold=on_hold))
+    state = "paused" if on_hold else "resumed"
+    _report(
+        {"node": sender, "queue": queue, "state": state}, f"{sender} to {queue}: {state}", as_json=as_json
+    )
+    return DONE
+
+
+def _all_down(name: str, topology: str) -> int:
+    complain(f"no node of {name} is running; start them: mqproto run {topology}")
+    return FINDING
+
+
+def _report(values: dict[str, Any], text: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(values)
+    else:
+        print(text)
+
+
+def _messages(count: int) -> str:
+    return f"{count:,} message" + "s" * (count != 1)

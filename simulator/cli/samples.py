@@ -1,0 +1,151 @@
+"""`make samples`: the captures of captures/samples, each made anew from its TOML.
+
+    python -m simulator.cli.samples captures/samples
+
+A TOML says in its first half what the capture shows, and the command that makes it; a scenario stands there too. Below
+MARK is what was found in the capture when it was made. That half is written here; a test holds the capture to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import shlex
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from captures import spoil
+from captures.decode import Analyst, Kind
+from captures.decode.sight import MESSAGES
+from captures.files.pcap import read_capture
+from captures.packets import PacketReader
+from mqproto.base.errors import MqprotoError
+from mqproto.wire import MessageClass
+from simulator.cli.cli import run_command
+
+MARK: Final = "# Found in the capture when it was made; `make samples` writes it."
+COMMANDS: Final[Mapping[tuple[str, ...], Callable[[list[str]], int]]] = {
+    ("mqproto",): run_command,
+    ("python", "-m", "captures.spoil"): spoil.main,
+}
+"""What makes a sample, by the words with which its command begins."""
+COUNTS: Final = (
+    "gap_count",
+    "missing_bytes",
+    "headless_bytes",
+    "refused_bytes",
+    "cut_bytes",
+    "retransmission_count",
+    "early_count",
+    "cut_frames",
+)
+"""Of `Totals`: what is wrong with a capture, as opposed to the packets in it; said where there is any of it."""
+
+
+def make_all(folder: Path) -> list[str]:
+    """Make every capture of a folder, and write what was found into its TOML; the names.
+
+    One that is made from another comes after it.
+
+    Raises:
+        MqprotoError: a command failed.
+    """
+    files = sorted(folder.glob("*.toml"), key=lambda path: ("scenario" not in _read(path), path.name))
+    for file in files:
+        make(file)
+    return [file.stem for file in files]
+
+
+def make(file: Path) -> None:
+    """Make one capture beside its TOML.
+
+    Raises:
+        MqprotoError: the command failed.
+    """
+    capture = file.with_suffix(".pcapng")
+    command: str = _read(file)["command"]
+    words = shlex.split(command)
+    said = io.StringIO()
+    with contextlib.chdir(file.parent), contextlib.redirect_stdout(said):
+        for beginning, run in COMMANDS.items():
+            if tuple(words[: len(beginning)]) == beginning:
+                status = run(words[len(beginning) :])
+                break
+        else:
+            raise MqprotoError(f"{file.name}: nobody knows how to run `{command}`")
+    if status:
+        raise MqprotoError(f"{file.name}: `{command}` ended with status {status}: {said.getvalue()}")
+    told, _, _ = file.read_text("utf-8").partition(MARK)
+    file.write_text(f"{told.rstrip()}\n\n{MARK}\n{as_toml(found_in(capture))}", "utf-8")
+
+
+def found_in(capture: Path) -> dict[str, Any]:
+    """What is in a capture, as a table for its TOML.
+
+    messages: those of applications, however often and on however many links they were seen.
+    packets: by kind. acknowledgments: FinalAcks and administration acknowledgments, by class.
+    findings: by code, what `mqproto decode` has to say of it.
+    """
+    reader = PacketReader(read_capture(capture))
+    analyst = Analyst()
+    kinds: Counter[str] = Counter()
+    classes: Counter[str] = Counter()
+    findings: Counter[str] = Counter()
+    messages = set()
+    for sight in map(analyst.take, reader):
+        kinds[sight.kind] += 1
+        findings.update(finding.code for finding in sight.findings)
+        message = sight.message
+        if message is not None and sight.kind in MESSAGES:
+            messages.add((message.user.source_queue_manager, message.user.message_id))
+        elif message is not None and sight.kind is not Kind.ORDER_ACK:
+            classes[MessageClass(message.properties.message_class).name] += 1
+    totals = reader.totals
+    findings.update(finding.code for finding in analyst.finish(lossless=not totals.missing_bytes))
+    found: dict[str, Any] = {
+        "sha256": hashlib.sha256(capture.read_bytes()).hexdigest(),
+        "size_bytes": capture.stat().st_size,
+        "frames": totals.frames,
+        "connections": totals.connections,
+        "messages": len(messages),
+        **{name: count for name in COUNTS if (count := getattr(totals, name))},
+        "packets": dict(sorted(kinds.items())),
+        "acknowledgments": dict(sorted(classes.items())),
+        "findings": dict(sorted(findings.items())),
+    }
+    return {"found": {name: value for name, value in found.items() if value != {}}}
+
+
+def as_toml(tables: Mapping[str, Any], above: str = "") -> str:
+    """Tables of numbers, text and more such tables."""
+    lines = []
+    for name, table in tables.items():
+        path = f"{above}.{name}" if above else name
+        lines.append(f"[{path}]")
+        plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
+        inner = {key: value for key, value in table.items() if isinstance(value, dict)}
+        lines += [
+            f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}"
+            for key, value in plain.items()
+        ]
+        lines.append("")
+        if inner:
+            lines.append(as_toml(inner, path))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _read(file: Path) -> dict[str, Any]:
+    return tomllib.loads(file.read_text("utf-8"))
+
+
+if __name__ == "__main__":
+    try:
+        for name in make_all(Path(sys.argv[1])):
+            print(name)
+    except MqprotoError as error:
+        sys.exit(f"samples: {error}")

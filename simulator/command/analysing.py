@@ -1,0 +1,75 @@
+"""`mqproto analyse`: how far it is, on one line of a terminal. In a pipe it says nothing until it is done."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from simulator.base.screen import wide_console
+
+if TYPE_CHECKING:
+    from captures.pipeline.progress import Progress
+
+MEGABYTE: Final = 1_000_000
+
+
+class ProgressLine:
+    """One line that is drawn anew while a job runs, and is gone when it has ended. Call it with each progress.
+
+    It goes to the standard error output, as what the job found may go to a file.
+    """
+
+    def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console or wide_console(stderr=True, markup=False)
+        self._clock = clock
+        self._progress: Progress | None = None
+        self._began_s = clock()
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Draw the line while the block runs, if this is a terminal."""
+        if not self._console.is_terminal:
+            yield
+            return
+        # Time passes also while nothing else is said, as when Spark starts.
+        with Live(
+            console=self._console,
+            get_renderable=self._drawn,
+            refresh_per_second=4,
+            transient=True,
+            # What is printed meanwhile goes above the line, but into a file if it was to go there.
+            redirect_stdout=sys.stdout.isatty(),
+        ):
+            yield
+
+    def __call__(self, progress: Progress) -> None:
+        if self._progress is None or progress.stage != self._progress.stage:
+            self._began_s = self._clock()
+        self._progress = progress
+
+    def _drawn(self) -> Text:
+        return Text(self.line(), no_wrap=True, overflow="ellipsis")
+
+    def line(self) -> str:
+        """What the line says now: stage, ranges, packets, MB/s since the stage began; or how long it takes."""
+        progress = self._progress
+        if progress is None:
+            return ""
+        passed_s = self._clock() - self._began_s
+        words = [progress.stage]
+        if progress.total:
+            words.append(f"{progress.done:,} of {progress.total:,}")
+        if progress.packets:
+            words.append(f"{progress.packets:,} packets")
+        if progress.size_bytes and passed_s > 0:
+            words.append(f"{progress.size_bytes / passed_s / MEGABYTE:,.0f} MB/s")
+        else:
+            words.append(f"{passed_s:.0f} s")
+        return "  ".join(words)

@@ -1,0 +1,226 @@
+"""`mqproto analyse`: captures into tables, by Spark; and what there is to say of it when it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from simulator.command.options import DONE, FINDING, TOPOLOGY_VARIABLE, JsonOption, complain, print_json
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from captures.decode.names import Names
+    from captures.pipeline.job import Result
+    from captures.pipeline.runner import Runner
+    from captures.pipeline.tables import Tables
+
+LOG: Final = Path("_log") / "spark.log"
+
+
+def analyse(
+    captures: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="CAPTURES...", help="Captures (pcap, pcapng, packed or not), and folders with captures."
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The folder of the tables; what is in it already is added to.")
+    ],
+    master: Annotated[
+        str | None,
+        typer.Option(
+            help="Where Spark runs, as spark-submit has it; by default on this machine.", show_default=False
+        ),
+    ] = None,
+    topology: Annotated[
+        str | None,
+        typer.Option("--topology", "-t", envvar=TOPOLOGY_VARIABLE, help="What nodes and queues are called."),
+    ] = None,
+    range_mib: Annotated[
+        int, typer.Option("--range", min=1, max=1_024, help="MiB of a capture that one task reads.")
+    ] = 64,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Wait for more captures to come to the folders, until Ctrl-C."),
+    ] = False,
+    settle_s: Annotated[
+        int,
+        typer.Option(
+            "--settle",
+            min=1,
+            metavar="SECONDS",
+            help="With --watch: nothing is written to a complete capture for so long, if it is the last of its series.",
+        ),
+    ] = 60,
+    as_json: JsonOption = False,
+) -> int:
+    """Captures of any size into tables that Spark, pandas, DuckDB and others read: Parquet in --out.
+
+    Files of a rotating capture are read as one. A capture that is in the tables already, by its content, is not read
+    again. Status 1 if somebody broke the protocol, or if a file could not be read, or not to its end.
+
+    With --watch, what comes to the folders is added when it is complete: a file of a rotating capture when there is a
+    later one. It may be stopped and started again at any time.
+
+    \b
+    mqproto analyse run.pcapng --out tables
+    mqproto analyse /var/captures --out tables
+    mqproto analyse /mnt/captures --out /mnt/tables --master spark://head:7077
+    mqproto analyse /var/captures --out tables --watch
+    """
+    from captures.decode.names import Names
+    from captures.pipeline.job import analyse
+    from captures.pipeline.runner import SparkRunner
+    from captures.pipeline.session import spark_session
+    from captures.pipeline.tables import Tables
+    from simulator.command.analysing import ProgressLine
+
+    names = Names()
+    if topology is not None:
+        from simulator.command.captured import names_of
+        from simulator.topology import load
+
+        names = names_of(load(topology))
+    tables = Tables(out)
+    line = ProgressLine()
+    with line.shown(), spark_session(master, log=out / LOG, listener=line) as spark:
+        runner = SparkRunner(spark, line)
+        range_bytes = range_mib << 20
+        if watch:
+            return _watch(spark, captures, tables, runner, names, range_bytes, settle_s, as_json=as_json)
+        result = analyse(captures, tables, runner, names=names, range_bytes=range_bytes)
+    counts = {name: tables.manifest.rows(name) for name in tables.manifest.tables}
+    if as_json:
+        print_json(_as_json(result, counts))
+    else:
+        for text in _lines(result, counts, out):
+            print(text)
+    return _status(result)
+
+
+def _watch(
+    spark: SparkSession,
+    folders: list[str],
+    tables: Tables,
+    runner: Runner,
+    names: Names,
+    range_bytes: int,
+    settle_s: int,
+    *,
+    as_json: bool,
+) -> int:
+    """A line for each batch, until somebody interrupts it."""
+    from captures.pipeline.watching import watch
+
+    statuses = {DONE}
+
+    def told(result: Result) -> None:
+        counts = {name: tables.manifest.rows(name) for name in tables.manifest.tables}
+        if as_json:
+            print_json(_as_json(result, counts))
+        else:
+            print(f"{datetime.now():%H:%M:%S}  {_batch(result, counts)}", flush=True)
+        statuses.add(_status(result))
+
+    watch(spark, folders, tables, runner, told, names=names, range_bytes=range_bytes, settle_s=settle_s)
+    return max(statuses)
+
+
+def _batch(result: Result, counts: dict[str, int]) -> str:
+    """What came of one batch, and what the tables have now."""
+    from captures.decode.summary import counted
+
+    new = sum(series.new for series in result.series)
+    parts = [
+        f"{counted(new, 'capture')} more",
+        counted(counts["packets"], "packet"),
+        counted(counts["histories"], "message"),
+    ]
+    for severity in ("fault", "note"):
+        found = sum(count for (each, _), count in result.codes.items() if each == severity)
+        parts.append(counted(found, severity))
+    return "; ".join(parts)
+
+
+def _status(result: Result) -> int:
+    """What went wrong is told."""
+    wrong = [*result.refused, *(damage for series in result.series for damage in series.damage)]
+    for error in wrong:
+        complain(str(error))
+    if wrong:
+        count = len(result.refused) + sum(series.new for series in result.series)
+        complain(f"{len(wrong)} of {count} captures could not be read, or not to the end")
+    faults = sum(count for (severity, _), count in result.codes.items() if severity == "fault")
+    return FINDING if wrong or faults else DONE
+
+
+def _lines(result: Result, counts: dict[str, int], out: Path) -> Iterator[str]:
+    from captures.decode.findings import CODES
+    from captures.decode.summary import accounts, counted
+    from captures.packets import Totals
+
+    if result.series:
+        totals = Totals()
+        for series in result.series:
+            totals.add(series.totals)
+        files = [file for series in result.series for file in series.files]
+        new = sum(series.new for series in result.series)
+        size_bytes = sum(file.size_bytes for file in files)
+        more = f", {new} of them new" if new < len(files) else ""
+        yield f"{counted(len(files), 'capture')}, {size_bytes:,} bytes{more}"
+        yield from accounts(totals)
+        yield f"{counted(totals.packets, 'packet')} on {counted(totals.connections, 'connection')}"
+    elif not result.known:
+        yield "no captures"
+    if result.known:
+        yield f"{counted(len(result.known), 'capture')} in the tables already"
+    for path, other in result.repeated:
+        yield f"{path} has the same content as {other}"
+    if result.passed_over:
+        yield f"{counted(len(result.passed_over), 'file')} that are no captures passed over"
+    yield ""
+    for (severity, code), count in sorted(result.codes.items()):
+        yield f"{severity:<5} {code:<20} {count:>12,}  {CODES[code]}"
+    if not result.codes:
+        yield "nothing was found to be wrong"
+    yield ""
+    wide = max(map(len, counts), default=0)
+    for name, count in counts.items():
+        yield f"{out / name!s:<{len(str(out)) + wide + 1}} {count:>12,} rows"
+
+
+def _as_json(result: Result, counts: dict[str, int]) -> dict[str, Any]:
+    from captures.decode.summary import accounts_as_json
+
+    return {
+        "series": [
+            {
+                "name": series.name,
+                "files": [file.path for file in series.files],
+                "packets": series.totals.packets,
+                "connections": series.totals.connections,
+                **accounts_as_json(series.totals),
+                "damaged": [_error(error) for error in series.damage],
+            }
+            for series in result.series
+        ],
+        "known": result.known,
+        "repeated": [{"file": path, "same_as": other} for path, other in result.repeated],
+        "passed_over": result.passed_over,
+        "refused": [_error(error) for error in result.refused],
+        "findings": [
+            {"severity": severity, "code": code, "count": count}
+            for (severity, code), count in sorted(result.codes.items())
+        ],
+        "tables": counts,
+    }
+
+
+def _error(error: Any) -> dict[str, Any]:
+    return {"file": error.where, "offset": error.offset, "reason": error.reason}

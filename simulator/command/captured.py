@@ -1,0 +1,369 @@
+"""A capture shown: as lines, fields, JSON, a summary, the way of one message, or a ladder diagram."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Final, cast
+
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from captures.decode import (
+    Analyst,
+    Finding,
+    Follower,
+    Ladder,
+    LineWriter,
+    Names,
+    Selection,
+    Severity,
+    Sight,
+    Summary,
+    row_of,
+    svg,
+)
+from captures.decode.names import QueueKey
+from captures.decode.selection import kinds_named, moment_named, sequence_named
+from captures.decode.summary import counted
+from captures.files.frame import CaptureError, Frame
+from captures.files.pcap import MAGICS, read_frames
+from captures.packets import PacketReader
+from mqproto.base.errors import UsageError
+from mqproto.wire import inspect_packet
+from simulator.base.screen import wide_console
+from simulator.command import show
+from simulator.command.options import DONE, FINDING, MISUSE, complain, print_json
+from simulator.topology import Topology, load
+
+DIAGRAM_LIMIT: Final = 1_000
+"""So many packets a diagram has, unless --limit asks for another number."""
+PROGRESS_PACKETS: Final = 4_096
+DIAGRAM_COLUMNS: Final = 120
+"""Width of a diagram that goes into a pipe."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What was typed."""
+
+    topology: str | None = None
+    verbose: bool = False
+    as_json: bool = False
+    summary: bool = False
+    follow: str | None = None
+    diagram: bool = False
+    svg: Path | None = None
+    relative: bool = False
+    kinds: list[str] = field(default_factory=list)
+    node: str = ""
+    queue: str = ""
+    sequence: str | None = None
+    connection: int | None = None
+    after: str | None = None
+    before: str | None = None
+    limit: int | None = None
+
+
+@dataclass(slots=True)
+class Opened:
+    """A file that begins as captures do; of the standard input nobody knows the size."""
+
+    file: BinaryIO
+    where: str
+    size_bytes: int = 0
+
+
+class StandardInput(io.RawIOBase):
+    """What comes by the standard input, from its first byte on, though we have looked at that already."""
+
+    def __init__(self, head: bytes) -> None:
+        super().__init__()
+        self._head = head
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._head[: len(buffer)]
+        self._head = self._head[len(data) :]
+        if not data:
+            data = cast(io.BufferedReader, sys.stdin.buffer).read1(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def open_capture(source: str) -> Opened | StandardInput | None:
+    """The capture that `source` names.
+
+    Returns:
+        None for a file or an argument that begins otherwise; the standard input, if that does.
+    """
+    if source == "-":
+        head = sys.stdin.buffer.read(max(map(len, MAGICS)))
+        stdin = StandardInput(head)
+        return Opened(cast(BinaryIO, stdin), "stdin") if head.startswith(MAGICS) else stdin
+    path = Path(source)
+    try:
+        if not path.is_file():
+            return None
+        file = path.open("rb")
+    except OSError:
+        return None  # It may be hex that is too long for a name; whoever reads it says what is wrong.
+    if file.read(max(map(len, MAGICS))).startswith(MAGICS):
+        file.seek(0)
+        return Opened(file, source, path.stat().st_size)
+    file.close()
+    return None
+
+
+def run(opened: Opened, options: Options) -> int:
+    """Show a capture, and return the exit status."""
+    with opened.file:
+        if sum((options.summary, options.follow is not None, options.diagram or options.svg is not None)) > 1:
+            raise UsageError(
+                "--summary, --follow and --diagram each show the capture in their own way; choose one"
+            )
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")  # Diagrams have signs that not every pipe can take.
+        names = names_of(load(options.topology)) if options.topology else Names()
+        with closing(_frames(opened)) as frames:
+            return _show(_Reading(opened, frames, options, names), options)
+
+
+def _show(reading: _Reading, options: Options) -> int:
+    if options.summary:
+        return _summary(reading, options)
+    if options.follow is not None:
+        return _follow(reading, options, options.follow)
+    if options.diagram or options.svg is not None:
+        return _diagram(reading, options)
+    return _packets(reading, options)
+
+
+def _frames(opened: Opened) -> Generator[Frame, None, None]:
+    """The frames of a capture; to be closed before the file is."""
+    yield from read_frames(opened.file, opened.where)
+
+
+def names_of(topology: Topology) -> Names:
+    """What nodes and queues are called."""
+    nodes = topology.nodes.values()
+    shared = Counter(node.host for node in nodes)
+    queues: dict[QueueKey, str] = {}
+    for node in nodes:
+        for queue in node.queues.values():
+            called = f"{node.name}\\{queue.name}"
+            queues[node.guid, queue.identifier] = called
+            if queue.public is not None:
+                queues[queue.public] = called
+    return Names(
+        managers={node.guid: node.name for node in nodes},
+        addresses={node.address: node.name for node in nodes},
+        hosts={node.host: node.name for node in nodes if shared[node.host] == 1},
+        queues=queues,
+    )
+
+
+class _Reading:
+    """A capture being read: the packets that were asked for, and how it ended.
+
+    findings: what was shown or counted, by severity.
+    first_ns: when the first packet of all was seen.
+    status: of the reading alone: whether it is damaged, and from where on.
+    """
+
+    def __init__(self, opened: Opened, frames: Iterable[Frame], options: Options, names: Names) -> None:
+        self.names = names
+        self.where = opened.where
+        self.analyst = Analyst(names)
+        self.reader = PacketReader(frames)
+        self.findings: Counter[Severity] = Counter()
+        self.damage: CaptureError | None = None
+        self.first_ns = 0
+        self._kinds = kinds_named(options.kinds)
+        self._sequence = sequence_named(options.sequence) if options.sequence else ""
+        self._after = moment_named(options.after) if options.after else None
+        self._before = moment_named(options.before) if options.before else None
+        self._options = options
+        self._opened = opened
+        self._prints_as_it_reads = not (
+            options.summary or options.follow is not None or options.diagram or options.svg
+        )
+
+    def everything(self) -> Iterator[Sight]:
+        """Every packet; a damaged capture ends early."""
+        take = self.analyst.take
+        with _progress(self._opened, quiet=self._prints_as_it_reads) as update:
+            try:
+                for count, seen in enumerate(self.reader):
+                    if count % PROGRESS_PACKETS == 0:
+                        update()
+                    yield take(seen)
+            except CaptureError as damage:
+                self.damage = damage
+
+    def chosen(self) -> Iterator[Sight]:
+        """The packets that the filters let through."""
+        selection: Selection | None = None
+        for sight in self.everything():
+            if selection is None:
+                self.first_ns = sight.seen.time_ns
+                selection = self._selection(self.first_ns)
+                everything = selection.takes_all
+            if everything or selection.takes(sight, self.names):
+                yield sight
+
+    def count(self, findings: list[Finding]) -> None:
+        """Remember for the exit status what was shown."""
+        self.findings.update(finding.severity for finding in findings)
+
+    def last_findings(self) -> list[Finding]:
+        """What comes out at the end; call it once."""
+        lossless = self.reader.totals.is_complete and self.damage is None
+        return list(self.analyst.finish(lossless=lossless))
+
+    def status(self) -> int:
+        """The exit status: what is wrong with the file comes first."""
+        if self.damage is not None:
+            sys.stdout.flush()
+            complain(str(self.damage))
+            return MISUSE if self.reader.totals.frames == 0 else FINDING
+        return FINDING if self.findings[Severity.FAULT] else DONE
+
+    def _selection(self, first_ns: int) -> Selection:
+        options = self._options
+        return Selection(
+            kinds=self._kinds,
+            node=options.node,
+            queue=options.queue,
+            sequence=self._sequence,
+            connection=options.connection,
+            after_ns=self._after(first_ns) if self._after else None,
+            before_ns=self._before(first_ns) if self._before else None,
+        )
+
+
+@contextmanager
+def _progress(opened: Opened, *, quiet: bool) -> Iterator[Callable[[], None]]:
+    """How much of the file has been read, on a terminal; nothing in a pipe."""
+    console = wide_console(stderr=True)
+    quiet = quiet or not console.is_terminal or not opened.size_bytes
+    columns = (TextColumn("reading"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
+        task = bar.add_task("reading", total=opened.size_bytes or None)
+        yield (lambda: None) if quiet else lambda: bar.update(task, completed=opened.file.tell())
+
+
+def _packets(reading: _Reading, options: Options) -> int:
+    """Packet by packet: lines, fields, or JSON."""
+    writer = LineWriter(reading.names)
+    write = sys.stdout.write
+    count = 0
+    limited = False
+    for sight in reading.chosen():
+        if count == options.limit:
+            limited = True
+            break
+        if options.as_json:
+            write(f"{json.dumps(_as_json(sight, reading.names, fields=options.verbose))}\n")
+        else:
+            if count == 0 and options.relative:
+                writer = LineWriter(reading.names, relative_to_ns=reading.first_ns)
+            if heading := writer.heading(sight):
+                write(f"{heading}\n")
+            write(f"{writer.line(sight)}\n")
+            if options.verbose:
+                _show_fields(sight)
+            for finding in sight.findings:
+                write(f"{'':>8}{finding}\n")
+        count += 1
+        reading.count(sight.findings)
+    findings = [] if limited else reading.last_findings()
+    reading.count(findings)
+    if options.as_json:
+        sys.stdout.writelines(f"{json.dumps({'finding': finding.as_json()})}\n" for finding in findings)
+    else:
+        sys.stdout.writelines(f"at the end: {finding}\n" for finding in findings)
+        found = ", ".join(counted(reading.findings[severity], severity) for severity in Severity)
+        more = ", and more that --limit leaves out" if limited else ""
+        write(f"{counted(count, 'packet')}{more}; {found}\n")
+    return reading.status()
+
+
+def _as_json(sight: Sight, names: Names, *, fields: bool) -> dict[str, Any]:
+    queue_name = None if sight.message is None else names.destination(sight.message.user)
+    row = row_of(sight, queue_name).as_json()
+    if fields and not sight.seen.is_ping:
+        row["fields"] = show.as_json(inspect_packet(sight.seen.data), len(sight.seen.data))["fields"]
+    return row
+
+
+def _show_fields(sight: Sight) -> None:
+    data = sight.seen.data
+    if sight.seen.is_ping:
+        sys.stdout.write(f"        {data.hex(' ', 4)}\n")
+        return
+    sys.stdout.flush()
+    wide_console().print(show.fields_table(inspect_packet(data)))
+
+
+def _summary(reading: _Reading, options: Options) -> int:
+    """Counts alone."""
+    summary = Summary(reading.names)
+    for sight in reading.chosen():
+        summary.add(sight)
+    summary.add_findings(reading.last_findings())
+    if reading.reader.totals.frames or reading.damage is None:
+        if options.as_json:
+            print_json(summary.as_json(reading.reader.totals))
+        else:
+            print("\n".join(summary.lines(reading.reader.totals)))
+    reading.findings[Severity.FAULT] = summary.fault_count
+    return reading.status()
+
+
+def _follow(reading: _Reading, options: Options, target: str) -> int:
+    """One message, or all that have a label."""
+    follower = Follower(target, reading.names)
+    for sight in reading.chosen():
+        follower.take(sight)
+    histories = list(follower.histories.values())
+    if options.as_json:
+        print_json([history.as_json() for history in histories])
+    else:
+        for number, history in enumerate(histories):
+            print("\n".join(["", *history.lines()] if number else history.lines()))
+        if follower.left_out_count:
+            print(f"{follower.left_out_count:,} crossings of more such messages; name one by its identifier")
+    status = reading.status()
+    if not histories and status == DONE:
+        complain(
+            f"no message {target!r} crosses in this capture; --json shows the identifiers of those that do"
+        )
+        return FINDING
+    return status
+
+
+def _diagram(reading: _Reading, options: Options) -> int:
+    """A ladder diagram, on the terminal or as SVG."""
+    ladder = Ladder(reading.names, options.limit or DIAGRAM_LIMIT)
+    for sight in reading.chosen():
+        ladder.add(sight)
+    for arrow in ladder.arrows:
+        reading.count(arrow.findings)
+    if options.svg is not None:
+        with options.svg.open("w", encoding="utf-8") as file:
+            title = f"{len(ladder.arrows):,} packets of {Path(reading.where).name}"
+            file.writelines(f"{line}\n" for line in svg(ladder, reading.analyst.label, title))
+    if options.diagram:
+        console = wide_console()
+        width = console.width if console.is_terminal else DIAGRAM_COLUMNS
+        for line in ladder.lines(reading.analyst.label, width):
+            print(line)
+    return reading.status()

@@ -1,0 +1,118 @@
+"""`mqproto decode`: what is typed, and whether it means one packet or a capture."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mqproto.base.errors import UsageError
+from simulator.command.options import DONE, FINDING, TOPOLOGY_VARIABLE, JsonOption, print_json
+
+if TYPE_CHECKING:
+    from simulator.command import captured
+
+
+def decode(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|HEX|-",
+            help="A capture (pcap, pcapng, packed or not), or one packet: hex, a file with it; - for stdin.",
+        ),
+    ],
+    topology: Annotated[
+        str | None,
+        typer.Option("--topology", "-t", envvar=TOPOLOGY_VARIABLE, help="What nodes and queues are called."),
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Every field of each packet, with its offset and bytes.")
+    ] = False,
+    as_json: JsonOption = False,
+    summary: Annotated[bool, typer.Option("--summary", help="Count what the capture holds.")] = False,
+    follow: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MESSAGE", help="One message across all hops: GUID\\NUMBER, NUMBER, or a label."
+        ),
+    ] = None,
+    diagram: Annotated[bool, typer.Option("--diagram", help="A ladder diagram.")] = False,
+    svg: Annotated[Path | None, typer.Option("--svg", help="The diagram as SVG, in this file.")] = None,
+    relative: Annotated[
+        bool, typer.Option("--relative", "-r", help="Seconds since the first packet, not the time of day.")
+    ] = False,
+    kind: Annotated[
+        list[str] | None, typer.Option("--kind", "-k", help="SessionAck, Transactional, ..., or UserMessage.")
+    ] = None,
+    node: Annotated[str, typer.Option("--node", "-n", help="A part of the name or address of one end.")] = "",
+    queue: Annotated[str, typer.Option("--queue", "-q", help="A part of the destination's name.")] = "",
+    sequence: Annotated[
+        str | None, typer.Option(help="A TxSequenceID: ORDINAL or TIMESTAMP:ORDINAL.")
+    ] = None,
+    connection: Annotated[
+        int | None, typer.Option(min=0, help="Its number; --json and --summary show it.")
+    ] = None,
+    after: Annotated[
+        str | None, typer.Option(help="Seconds after the first packet, a time of day, or date and time; UTC.")
+    ] = None,
+    before: Annotated[str | None, typer.Option(help="The same, for the end.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="So many packets at most.")] = None,
+) -> int:
+    """What a capture says, packet by packet, and what is wrong with it; or every field of one packet.
+
+    Findings stand below the packet with which they came to light. Status 1 if one of them is a fault, or if the capture
+    is damaged (what came before the damage is shown); 2 if it is no capture.
+
+    \b
+    mqproto decode run.pcapng                        a line for each packet
+    mqproto decode run.pcapng --summary              what is in it, and what is wrong
+    mqproto decode run.pcapng --follow 'order 17'    one message, from hop to hop
+    mqproto decode run.pcapng --diagram --before 2   a ladder diagram of the first two seconds
+    """
+    from simulator.command import captured
+
+    opened = captured.open_capture(source)
+    options = captured.Options(
+        topology=topology,
+        verbose=verbose,
+        as_json=as_json,
+        summary=summary,
+        follow=follow,
+        diagram=diagram,
+        svg=svg,
+        relative=relative,
+        kinds=kind or [],
+        node=node,
+        queue=queue,
+        sequence=sequence,
+        connection=connection,
+        after=after,
+        before=before,
+        limit=limit,
+    )
+    if isinstance(opened, captured.Opened):
+        return captured.run(opened, options)
+    if options != captured.Options(topology=topology, verbose=verbose, as_json=as_json):
+        raise UsageError(f"{source} is no capture: it begins neither as pcap, pcapng, gzip nor zstd")
+    return one_packet(source, opened, as_json=as_json)
+
+
+def one_packet(source: str, stdin: captured.StandardInput | None, *, as_json: bool) -> int:
+    """Every field of one packet, and what is wrong with it."""
+    from mqproto.wire.lenient import inspect_packet
+    from simulator.base import screen
+    from simulator.command import show
+
+    if stdin is None:
+        data = show.read_source(source)
+    else:
+        with io.BufferedReader(stdin) as file:
+            data = show.as_bytes(file.read(show.INPUT_LIMIT_BYTES + 1), "stdin")
+    inspection = inspect_packet(data)
+    if as_json:
+        print_json(show.as_json(inspection, len(data)))
+    else:
+        screen.wide_console().print(show.as_table(inspection, len(data)))
+    return DONE if inspection.is_valid else FINDING

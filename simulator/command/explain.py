@@ -1,0 +1,295 @@
+"""Why a message waits, in words: what is stuck, since when, why, what happens next and when, what can be done.
+
+Nodes give values (`mqproto.manager.status`, `mqproto.manager.whereabouts`); the words are made here, for whoever is
+called at night.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from mqproto.manager.status import IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus
+from mqproto.manager.whereabouts import MessageStatus, Spot
+from mqproto.queues.localqueue import JOURNAL_SUFFIX, SystemQueue
+from mqproto.wire import MessageClass, guid_from_text
+from mqproto.wire.classes import REFUSALS
+from simulator.node.control import Explanation
+from simulator.topology import Topology
+from simulator.topology.directory import known_as
+
+NEARLY_FULL: Final = 0.75
+"""From this part of a quota on, it is worth a word."""
+
+
+class Explainer:
+    """Puts what nodes say of a subject into words.
+
+    Args:
+        topology: what GUIDs and format names mean.
+        start: the command that starts a node, without its name: `mqproto node three-node`.
+        options: what a proposed command needs to find the nodes, such as ` --directory stores`; or empty.
+        in_full: whether all messages of a queue are meant; else only those that the nodes tell of.
+    """
+
+    def __init__(self, topology: Topology, start: str, options: str = "", *, in_full: bool = True) -> None:
+        self._topology = topology
+        self._start = start
+        self._options = options
+        self._in_full = in_full
+
+    def lines(self, found: Mapping[str, Explanation | None]) -> Iterator[str]:
+        """All that the nodes say, by the node's name; None for one that does not run."""
+        for name, explanation in found.items():
+            if explanation is None:
+                yield f"{name} is not running, or does not answer; `{self._start} {name}` starts it"
+            else:
+                yield from self._node(name, explanation)
+
+    def _node(self, name: str, explanation: Explanation) -> Iterator[str]:
+        status = explanation.status
+        for outgoing in status.outgoing:
+            if outgoing.waiting or outgoing.unread or outgoing.state == "on hold":
+                messages = [one for one in explanation.messages if one.queue == outgoing.name]
+                yield f"{name} to {self._called(outgoing)}: {_outgoing_summary(outgoing, messages, status)}"
+                yield from (f"  {line}" for line in self._way(name, outgoing, messages, status))
+                yield from self._messages(messages, outgoing.waiting + outgoing.unread, status)
+        for local in status.local:
+            messages = [one for one in explanation.messages if one.queue == local.name]
+            yield f"{name}\\{local.name}: {_local_summary(local)}"
+            yield from (f"  {line}" for line in self._queue(name, local, status))
+            yield from self._messages(messages, local.waiting + local.held, status)
+        if _part(status.stored_bytes, status.quota_bytes) >= NEARLY_FULL:
+            yield (
+                f"{name} is nearly full: {status.stored_bytes:,} of {status.quota_bytes:,} bytes (quota_bytes); beyond "
+                "that it takes no message from anybody"
+            )
+
+    # Outgoing queues
+
+    def _called(self, queue: OutgoingStatus) -> str:
+        r"""What people call an outgoing queue: `destination\orders`."""
+        return known_as(self._topology, queue.name)
+
+    def _way(
+        self, name: str, queue: OutgoingStatus, messages: list[MessageStatus], status: NodeStatus
+    ) -> Iterator[str]:
+        """Why what is in an outgoing queue has not arrived, and what happens next."""
+        hop = self._next_hop(queue)
+        match queue.state:
+            case "on hold":
+                command = self._command("resume", self._called(queue), f" --node {name}")
+                yield f"paused by an operator: go on with {command}"
+            case "no route":
+                yield "no way leads there from here: add a link or a route to the topology"
+            case "connected":
+                later = queue.next_hop in queue.next_hops[1:]
+                yield f"connected to {hop}" + (
+                    f", as {_tried(queue, queue.next_hops[0], status)}" if later else ""
+                )
+            case "connecting":
+                yield f"connecting to {hop}" + f", after: {queue.last_failure}" * bool(queue.last_failure)
+            case _:
+                reason = f": {queue.last_failure}" * bool(queue.last_failure)
+                then = f"; next try {_in(queue.retry_at_ms, status)}" if queue.retry_at_ms is not None else ""
+                since_s = queue.failing_since_s
+                since = f" for {duration(status.utc_s - since_s)}" if since_s is not None else ""
+                yield f"not connected to {hop}{since}{reason}{then}"
+                yield from (
+                    _tried(queue, other, status) for other in queue.next_hops if other != queue.next_hop
+                )
+        if queue.in_flight:
+            yield f"{_messages(queue.in_flight)} sent to {hop}, which has not acknowledged {_it(queue.in_flight)}"
+        if queue.unsent and queue.state == "connected":
+            yield f"{_messages(queue.unsent)} to be sent when {hop} has acknowledged those before"
+        if queue.unacked:
+            yield self._order_ack(queue, messages, status)
+        if queue.unread:
+            yield f"{_messages(queue.unread)} arrived and not received yet: the FinalAck is awaited"
+
+    def _order_ack(self, queue: OutgoingStatus, messages: list[MessageStatus], status: NodeStatus) -> str:
+        """What a sequence waits for.  [MS-MQDMPR] 3.1.1.4"""
+        destination = self._called(queue).partition("\\")[0]
+        first, last = queue.first_unacked, queue.last_unacked
+        numbers = f"number {first:,}" if first == last else f"numbers {first:,} to {last:,}"
+        text = f"{numbers}: no OrderAck from {destination}"
+        sent = [one.sent_s for one in messages if one.spot is not Spot.AWAITING_FINAL_ACK]
+        if sent:
+            text += f" for {duration(status.utc_s - max(min(sent), queue.last_ack_s or 0))}"
+        if queue.state == "on hold":
+            return f"{text}; nothing is sent again while the queue is paused"
+        if queue.resend_at_ms is None:
+            return f"{text}; sent again if none comes once the connection is back"
+        interval = duration(queue.resend_interval_ms / 1_000)
+        return (
+            f"{text}; sent again {_in(queue.resend_at_ms, status)} "
+            f"(resend {queue.resend_attempt + 1}, interval {interval})"
+        )
+
+    def _next_hop(self, queue: OutgoingStatus) -> str:
+        """The next hop: its node's name, if that is known, and its address."""
+        name = self._manager(queue.next_manager)
+        return f"{name} ({queue.next_hop})" if name else queue.next_hop
+
+    def _manager(self, guid: str) -> str:
+        """The name of a queue manager's node, or its GUID; empty if that is not known."""
+        node = self._topology.node_by_guid(guid_from_text(guid)) if guid else None
+        return node.name if node is not None else guid
+
+    # Queues of a node
+
+    def _queue(self, name: str, queue: LocalStatus, status: NodeStatus) -> Iterator[str]:
+        """Why what is in a local queue has not been received, and what keeps others out."""
+        place = f"{name}\\{queue.name}"
+        if queue.purging:
+            yield "it is being emptied"
+        if queue.passed_over:
+            yield (
+                f"{_messages(queue.passed_over)} in the store of {name} that the queue has passed over, which is a "
+                f"fault of mqproto, so please report it: they come when {name} is started again"
+            )
+        if queue.unsettled:
+            yield f"{_messages(queue.unsettled)} given to an application that has not settled {_it(queue.unsettled)}"
+        elif queue.waiting and not queue.consumers and not is_kept(queue.name):
+            yield "no application receives from it"
+        if queue.quota_bytes is not None and _part(queue.size_bytes, queue.quota_bytes) >= NEARLY_FULL:
+            then = "dropped" if is_kept(queue.name) else "refused"
+            yield (
+                f"{queue.size_bytes:,} of its quota of {queue.quota_bytes:,} bytes are taken, and what does not fit is "
+                f"{then}: receive from it, or {self._command('purge', place)}"
+            )
+        if queue.waiting and is_kept(queue.name):
+            yield f"to send them once more: {self._command('return', place)}"
+        for sequence in status.incoming:
+            if sequence.queue == queue.name and sequence.held:
+                yield self._held(sequence, status)
+
+    def _held(self, sequence: IncomingStatus, status: NodeStatus) -> str:
+        """Why messages are held, and who is to bring what is missing.  [MS-MQDMPR] 3.1.1.5"""
+        source = self._manager(sequence.source)
+        assert sequence.missing is not None, "something is held"
+        first, last = sequence.missing
+        missing = f"number {first:,} is" if first == last else f"numbers {first:,} to {last:,} are"
+        return (
+            f"held: {sequence.held:,} came from {source}, {missing} missing; the last came "
+            f"{duration(status.utc_s - sequence.last_access_s)} ago, and {source} sends again what has no OrderAck"
+        )
+
+    def _command(self, command: str, queue: str, options: str = "") -> str:
+        return f"`mqproto {command} {shlex.quote(queue)}{options}{self._options}`"
+
+    # Messages
+
+    def _messages(self, messages: list[MessageStatus], count: int, status: NodeStatus) -> Iterator[str]:
+        """Some messages of a queue that has so many."""
+        yield from (f"  {self._message(one, status)}" for one in messages)
+        rest = count - sum(one.copies for one in messages)
+        if self._in_full and messages and rest > 0:
+            yield f"  and {rest:,} more"
+
+    def _message(self, message: MessageStatus, status: NodeStatus) -> str:
+        label = f" {message.label!r}" if message.label else ""
+        size = f"{message.body_bytes:,} byte" + "s" * (message.body_bytes != 1)
+        age = duration(status.utc_s - message.sent_s)
+        copies = f", {message.copies:,} copies" * (message.copies > 1)
+        return f"{identifier(message)}{label}, {size}, {age} old{copies}: {self._spot(message, status)}"
+
+    def _spot(self, message: MessageStatus, status: NodeStatus) -> str:
+        """Where a message is, and what ends its wait."""
+        destination = known_as(self._topology, message.destination)
+        if message.spot in (Spot.IN_QUEUE, Spot.UNSETTLED) and is_kept(message.queue):
+            return _kept_because(message, destination)
+        text = {
+            Spot.UNSENT: "to be sent",
+            Spot.IN_FLIGHT: "sent, not acknowledged by the next hop",
+            Spot.AWAITING_ORDER_ACK: "the next hop has it, awaits its OrderAck",
+            Spot.AWAITING_FINAL_ACK: "its destination has it, awaits its FinalAck",
+            Spot.HELD: "held behind a gap",
+            Spot.IN_QUEUE: "to be received",
+            Spot.UNSETTLED: "given to an application, not settled",
+        }[message.spot]
+        in_queue = message.spot in (Spot.IN_QUEUE, Spot.UNSETTLED)
+        deadline_s = message.receive_by_s if in_queue else message.reach_by_s
+        if message.spot is Spot.AWAITING_FINAL_ACK:
+            deadline_s = None  # It reached its queue.
+        if message.number and not in_queue:
+            text = f"number {message.number:,}, {text}"
+        if deadline_s is not None:
+            left_s = deadline_s - status.utc_s
+            text += f"; expires in {duration(left_s)}" if left_s >= 0 else "; its time is over"
+        return text
+
+
+def identifier(message: MessageStatus) -> str:
+    """A message's name, as `mqproto send` prints it."""
+    return f"{message.source}\\{message.ordinal}"
+
+
+def is_kept(queue: str) -> bool:
+    """Whether a queue has what ended elsewhere: a journal, or a dead-letter queue."""
+    return queue.endswith(JOURNAL_SUFFIX) or queue in set(SystemQueue)
+
+
+def duration(seconds: float) -> str:
+    """A span of time as people say it: `0.4 s`, `42 s`, `3 min 5 s`, `2 h 4 min`, `3 d 4 h`."""
+    if 0.05 <= seconds < 9.95 and seconds != int(seconds):
+        return f"{seconds:.1f} s"
+    whole = max(int(seconds + 0.05), 0)
+    for unit, size, smaller, part in (
+        ("d", 86_400, "h", 3_600),
+        ("h", 3_600, "min", 60),
+        ("min", 60, "s", 1),
+    ):
+        if whole >= size:
+            rest = whole % size // part
+            return f"{whole // size} {unit}" + f" {rest} {smaller}" * bool(rest)
+    return f"{whole} s"
+
+
+def _tried(queue: OutgoingStatus, address: str, status: NodeStatus) -> str:
+    """What came of the last try of another next hop."""
+    last = next((one for one in reversed(queue.history) if one.address == address), None)
+    if last is None:
+        return f"{address} was not tried yet"
+    return f"{address} failed {duration(status.utc_s - last.time_s)} ago: {last.reason or last.status}"
+
+
+def _kept_because(message: MessageStatus, destination: str) -> str:
+    number = message.message_class
+    if number == MessageClass.NORMAL:
+        return f"a copy of a message to {destination}"
+    if number not in REFUSALS:
+        return f"a dead letter to {destination}, class {number:#06x}"
+    return f"a dead letter to {destination}: {REFUSALS[MessageClass(number)]} ({MessageClass(number).name})"
+
+
+def _outgoing_summary(queue: OutgoingStatus, messages: list[MessageStatus], status: NodeStatus) -> str:
+    if not queue.waiting:
+        return "nothing waits to get there"
+    text = f"{_messages(queue.waiting)} wait" + "s" * (queue.waiting == 1)
+    waiting = [one.sent_s for one in messages if one.spot is not Spot.AWAITING_FINAL_ACK]
+    return text + (f", the oldest for {duration(status.utc_s - min(waiting))}" if waiting else "")
+
+
+def _local_summary(queue: LocalStatus) -> str:
+    return (_messages(queue.waiting) if queue.waiting else "empty") + f", {queue.held:,} held" * bool(
+        queue.held
+    )
+
+
+def _in(deadline_ms: int, status: NodeStatus) -> str:
+    left_s = (deadline_ms - status.uptime_ms) / 1_000
+    return "now" if left_s < 0.05 else f"in {duration(left_s)}"
+
+
+def _messages(count: int) -> str:
+    return f"{count:,} message" + "s" * (count != 1)
+
+
+def _it(count: int) -> str:
+    return "it" if count == 1 else "them"
+
+
+def _part(size: int, quota: int) -> float:
+    return size / quota if quota else 0.0

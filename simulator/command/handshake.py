@@ -1,0 +1,182 @@
+"""How a stranger answers a connection request: `Handshake` judges the bytes as they come, without a socket.
+
+It begins a session as for a direct format name, to whoever is there ([MS-MQQB] 3.1.5.2.3), and stops where messages
+could be sent. It keeps no more of what the peer says than one packet of a handshake.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from mqproto.base.configuration import Settings
+from mqproto.base.errors import WireFormatError
+from mqproto.wire import (
+    NULL_GUID,
+    ConnectionParameters,
+    EstablishConnection,
+    Guid,
+    Packet,
+    PacketBuffer,
+    connection_parameters,
+    decode_packet,
+    encode_packet,
+    establish_connection,
+    guid_text,
+)
+from mqproto.wire.layouts.internal import establish_connection_packet
+
+LARGEST_PACKET: Final = establish_connection_packet.sizeof()
+SHOWN_BYTES: Final = 24
+SIGNATURE: Final = slice(4, 8), b"LIOR"
+"""Where each packet has its signature, and what it is.  [MS-MQMQ] 2.2.19.1"""
+
+
+class Outcome(StrEnum):
+    """How asking ended, for TCP and for pings."""
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    INVALID = "invalid"
+    """It begins like a packet of MSMQ, and is no answer."""
+    FOREIGN = "foreign"
+    """It is no packet of MSMQ."""
+    CLOSED = "closed"
+    SILENT = "silent"
+    UNREACHABLE = "unreachable"
+
+    @property
+    def is_msmq(self) -> bool:
+        """Whether only MSMQ says this."""
+        return self in (Outcome.ACCEPTED, Outcome.REFUSED)
+
+
+@dataclass(slots=True)
+class Finding:
+    """What was found out; fields that the peer did not get to say are None.
+
+    detail: the outcome in words.
+    remarks: what an answer has that the specification has otherwise.
+    """
+
+    outcome: Outcome = Outcome.SILENT
+    detail: str = ""
+    connect_ms: float | None = None
+    round_trip_ms: float | None = None
+    manager: Guid | None = None
+    operating_system: int | None = None
+    window_size: int | None = None
+    ack_timeout_ms: int | None = None
+    recoverable_ack_timeout_ms: int | None = None
+    remarks: list[str] = field(default_factory=list)
+
+
+class Handshake:
+    """One conversation, from our request to the peer's ConnectionParameters.
+
+    Args:
+        client: the queue manager that we say we are.
+        now_s: the time, on any clock that does not go back.
+    """
+
+    def __init__(self, client: Guid, now_s: float) -> None:
+        self.finding = Finding()
+        self.is_over = False
+        self._client = client
+        self._began_s = now_s
+        self._buffer = PacketBuffer(LARGEST_PACKET)
+        self._head = b""
+        self._time_stamp_ms = int(now_s * 1_000) % 2**32
+        self.request = encode_packet(
+            establish_connection(
+                client=client, server=NULL_GUID, time_stamp_ms=self._time_stamp_ms, ping=True
+            )
+        )
+
+    def receive(self, data: bytes, now_s: float) -> bytes:
+        """Take what the peer says; what to say to it."""
+        if len(self._head) < SHOWN_BYTES:
+            self._head = (self._head + data)[:SHOWN_BYTES]
+        try:
+            for raw in self._buffer.feed(data):
+                reply = self._take(decode_packet(raw), now_s)
+                if self.is_over or reply:
+                    return reply
+        except WireFormatError as error:
+            self._judge(str(error))
+        return b""
+
+    def ended(self, outcome: Outcome, detail: str) -> None:
+        """The peer closed the connection, or time is up."""
+        if self.is_over:
+            return
+        if self._head and self.finding.manager is None:
+            self._judge("its packet breaks off")
+        elif self.finding.manager is None:
+            self._end(outcome, detail)
+        else:
+            self._remark(f"no ConnectionParameters came: it {detail}")
+
+    def _take(self, packet: Packet, now_s: float) -> bytes:
+        if self.finding.manager is None and isinstance(packet, EstablishConnection):
+            return self._take_answer(packet, now_s)
+        if self.finding.manager is not None and isinstance(packet, ConnectionParameters):
+            self.finding.window_size = packet.window_size
+            self.finding.ack_timeout_ms = packet.ack_timeout_ms
+            self.finding.recoverable_ack_timeout_ms = packet.recoverable_ack_timeout_ms
+            self.is_over = True
+            return b""
+        self._judge(f"{type(packet).__name__} is not what comes here")
+        return b""
+
+    def _take_answer(self, answer: EstablishConnection, now_s: float) -> bytes:
+        if answer.client_guid != self._client:
+            self._judge(
+                f"it answers queue manager {guid_text(answer.client_guid)}, and that is not who asked"
+            )
+            return b""
+        finding = self.finding
+        finding.round_trip_ms = 1_000 * (now_s - self._began_s)
+        finding.manager = answer.server_guid
+        finding.operating_system = answer.operating_system
+        if answer.server_guid == NULL_GUID:
+            finding.remarks.append("it presents the null GUID")
+        if answer.time_stamp_ms != self._time_stamp_ms:
+            finding.remarks.append("it does not repeat our TimeStamp")
+        if answer.refused:
+            self._end(Outcome.REFUSED, "MSMQ, refuses us a session")
+            return b""
+        finding.outcome, finding.detail = Outcome.ACCEPTED, "MSMQ, accepts a session"
+        settings = Settings()
+        return encode_packet(
+            connection_parameters(
+                recoverable_ack_timeout_ms=500,
+                ack_timeout_ms=settings.ack_wait_timeout_ms,
+                window_size=settings.window_size,
+            )
+        )
+
+    def _judge(self, reason: str) -> None:
+        """What came is not what should."""
+        place, signature = SIGNATURE
+        if self.finding.manager is not None:
+            self._remark(f"no ConnectionParameters came: {reason}")
+        elif self._head[place] == signature:
+            self._end(Outcome.INVALID, f"begins like MSMQ, and gives no answer: {reason}")
+        else:
+            self._end(Outcome.FOREIGN, f"not MSMQ: it says {shown(self._head)}")
+
+    def _remark(self, text: str) -> None:
+        self.finding.remarks.append(text)
+        self.is_over = True
+
+    def _end(self, outcome: Outcome, detail: str) -> None:
+        self.finding.outcome, self.finding.detail = outcome, detail
+        self.is_over = True
+
+
+def shown(data: bytes) -> str:
+    """Bytes in hex, and as text where they are some; nothing that a terminal would obey."""
+    text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in data)
+    return f"{data.hex(' ')}  {text}"

@@ -1,0 +1,169 @@
+"""What several commands have in common: their options, how they run, what they print, and how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import typer
+
+from mqproto.base.errors import MqprotoError, UsageError
+
+if TYPE_CHECKING:
+    import trio
+
+    from simulator.topology.places import Place
+
+DONE: Final = 0
+FINDING: Final = 1
+MISUSE: Final = 2
+INTERRUPTED: Final = 130
+PATIENCE_S: Final = 2.0
+"""After so long a program that waits says for what."""
+
+DEFAULT_TOPOLOGY: Final = "three-node"
+TOPOLOGY_VARIABLE: Final = "MQPROTO_TOPOLOGY"
+DIRECTORY_VARIABLE: Final = "MQPROTO_DIRECTORY"
+
+TopologyArgument = Annotated[
+    str, typer.Argument(help="A shipped topology, such as three-node, or a .toml file.")
+]
+TopologyOption = Annotated[
+    str,
+    typer.Option("--topology", "-t", envvar=TOPOLOGY_VARIABLE, help="A shipped topology or a .toml file."),
+]
+DirectoryOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--directory",
+        "-d",
+        envvar=DIRECTORY_VARIABLE,
+        help="Where the stores are; one per topology by default.",
+    ),
+]
+NodeOption = Annotated[str | None, typer.Option("--node", "-n", help="The node to talk to.")]
+WaypointsOption = Annotated[
+    bool, typer.Option("--waypoints", help="Log each step of each message, for mqproto history.")
+]
+HistoryOption = Annotated[
+    str,
+    typer.Option(
+        metavar="URL",
+        help="The document history, which several may share: sqlite:///PATH or postgresql+psycopg://...; "
+        "by default history.sqlite beside the stores.",
+        show_default=False,
+    ),
+]
+ProfileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--profile", metavar="FILE", help="Write a profile for pstats here when it is stopped.", hidden=True
+    ),
+]
+SupervisedOption = Annotated[bool, typer.Option("--supervised", hidden=True)]
+JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
+
+T = TypeVar("T")
+
+
+def place_of(topology: str, directory: Path | None, *, waypoints: bool = False) -> Place:
+    """The topology that was typed, and where its nodes have their stores.
+
+    waypoints: whether all of them are to write those.
+    """
+    from simulator.topology.places import Place
+
+    place = Place.of(topology, directory)
+    return place.with_waypoints() if waypoints else place
+
+
+def typed_again(topology: str, directory: Path | None) -> tuple[str, str]:
+    """What has to be typed for other commands to find the same nodes: to start one, and with all others.
+
+    What stands in the environment needs not.
+    """
+    place = ""
+    if directory is not None and os.environ.get(DIRECTORY_VARIABLE) != str(directory):
+        place = f" --directory {shlex.quote(str(directory))}"
+    start = f"mqproto node{place} {shlex.quote(topology)}"
+    if topology == DEFAULT_TOPOLOGY or os.environ.get(TOPOLOGY_VARIABLE) == topology:
+        return start, place
+    return start, f" --topology {shlex.quote(topology)}{place}"
+
+
+def run_task(task: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run under trio. One error that came through nurseries is that error."""
+    import trio
+
+    try:
+        return trio.run(task)
+    except BaseExceptionGroup as group:
+        raise only_one(group) from None
+
+
+def end_with_input() -> None:
+    """End this process, as SIGTERM does, when its standard input ends: so it does not outlive who started it."""
+
+    def wait() -> None:
+        while os.read(sys.stdin.fileno(), 1_024):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="input", daemon=True).start()
+
+
+def called(node: str, name: str) -> str:
+    """What the files of a gateway or trigger of a node are called.
+
+    Raises:
+        UsageError: they cannot be called so.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", name):
+        raise UsageError(f"--name {name!r}: files are called so; up to 40 letters, digits, - and _")
+    return f"{node}-{name}"
+
+
+async def say_why_it_waits(ready: trio.Event, start: str, log: Path) -> None:
+    """Tell who sits in front of a screen for what a gateway or trigger waits, if it is not ready soon.
+
+    start: the command that starts its node.
+    """
+    import trio
+
+    await trio.sleep(PATIENCE_S)
+    if not ready.is_set():
+        complain(f"waits until its node runs ({start}); the log is {log}")
+
+
+def only_one(error: BaseException) -> BaseException:
+    """The error within groups of one."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def first_of(error: BaseException) -> BaseException:
+    """The first error within groups of any size, if all in them are our own or the group is of one; else the group."""
+    while isinstance(error, BaseExceptionGroup):
+        if len(error.exceptions) > 1 and error.split(MqprotoError)[1] is not None:
+            return error
+        error = error.exceptions[0]
+    return error
+
+
+def complain(text: str) -> None:
+    """One line on the standard error output."""
+    print(f"mqproto: {' '.join(text.splitlines())}", file=sys.stderr)
+
+
+def print_json(value: object) -> None:
+    """JSON, on lines of its own where a person looks."""
+    print(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))

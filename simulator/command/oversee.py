@@ -1,0 +1,318 @@
+"""What an operator does from the command line: sees queues, asks why, pauses, purges, deletes, sends back."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final, TypeVar
+
+import trio
+from rich.markup import escape
+
+from mqproto.base.errors import FormatNameError, UsageError
+from mqproto.manager.status import LocalStatus, NodeStatus, OutgoingStatus
+from mqproto.transfer.outgoing import ORDER_SUFFIX
+from simulator.base.screen import plain_table, wide_console
+from simulator.client import Client, MessageId, NodeUnreachable, connect
+from simulator.command.explain import Explainer, duration, is_kept
+from simulator.node.control import Explanation
+from simulator.topology import Topology
+from simulator.topology.directory import Directory, known_as
+from simulator.topology.places import Place, host_of
+from simulator.topology.resolve import is_bare, is_system_queue
+
+T = TypeVar("T")
+
+
+async def ask_all(place: Place, ask: Callable[[Client], Awaitable[T]]) -> dict[str, T | None]:
+    """What each node answers; None for one that is not running.
+
+    Raises:
+        UsageError, FormatNameError: no node knows what to make of the question.
+    """
+    found: dict[str, T | None] = dict.fromkeys(place.topology.nodes)
+    refusals: dict[str, UsageError | FormatNameError] = {}
+
+    async def ask_one(name: str) -> None:
+        try:
+            async with connect(place.topology, name, place.directory) as client:
+                found[name] = await ask(client)
+        except NodeUnreachable:
+            return
+        except (UsageError, FormatNameError) as error:
+            refusals[name] = error
+
+    async with trio.open_nursery() as nursery:
+        for name in found:
+            nursery.start_soon(ask_one, name)
+    if refusals and not any(found.values()):
+        raise next(iter(refusals.values()))
+    return {name: answer for name, answer in found.items() if name not in refusals}
+
+
+async def statuses(place: Place) -> dict[str, NodeStatus | None]:
+    """What each node says of itself; None for one that is not running."""
+    return await ask_all(place, Client.queues)
+
+
+# Why something waits
+
+
+async def explanations(
+    place: Place, node: str | None, subject: str, limit: int
+) -> dict[str, Explanation | None]:
+    """What each node, or the one, says of a queue, a node or a message; None for one that is not running.
+
+    Raises:
+        UsageError, FormatNameError: it is none of these.
+        NodeUnreachable: the one is not running.
+    """
+    if node is not None:
+        name = place.topology.node_named(node).name
+        async with connect(place.topology, name, place.directory) as client:
+            return {name: await client.explain(subject, limit)}
+    if _is_queue_of_one(place.topology, subject):
+        subject = f"{place.topology.host_of(subject).name}\\{subject}"
+    return await ask_all(place, lambda client: client.explain(subject, limit))
+
+
+def _is_queue_of_one(topology: Topology, subject: str) -> bool:
+    """Whether it is a bare name of a queue; those that each node has are asked for at each."""
+    is_node = subject.casefold() in {name.casefold() for name in topology.nodes}
+    return (
+        is_bare(subject) and not is_node and MessageId.parse(subject) is None and not is_system_queue(subject)
+    )
+
+
+def explained(explainer: Explainer, subject: str, found: Mapping[str, Explanation | None]) -> Iterator[str]:
+    """The words for people."""
+    anything = False
+    for line in explainer.lines(found):
+        anything = True
+        yield line
+    if not is_known(subject, found):
+        yield f"no node that runs has {subject}: it was received, or it ended and no dead letter was asked for"
+    elif not anything:
+        yield f"nothing waits for {subject}" if subject else "nothing waits anywhere"
+
+
+def knows(found: Mapping[str, Explanation | None]) -> bool:
+    """Whether a node that runs has one of the messages that were asked after."""
+    return any(one.messages for one in found.values() if one is not None)
+
+
+def is_known(subject: str, found: Mapping[str, Explanation | None]) -> bool:
+    """Whether a node knows of the message that was asked after; of queues, all is known."""
+    return not is_message(subject) or knows(found)
+
+
+def is_message(subject: str) -> bool:
+    """Whether it is a message's identifier."""
+    return MessageId.parse(subject) is not None
+
+
+def explanations_as_json(topology: Topology, found: Mapping[str, Explanation | None]) -> list[dict[str, Any]]:
+    """The values for programs."""
+    return [
+        {"node": name, "running": False}
+        if one is None
+        else {
+            "node": name,
+            "running": True,
+            "status": _status_as_json(topology, one.status),
+            "messages": [asdict(message) for message in one.messages],
+        }
+        for name, one in found.items()
+    ]
+
+
+# Queues
+
+
+def queues_as_json(topology: Topology, found: Mapping[str, NodeStatus | None]) -> list[dict[str, Any]]:
+    """Every queue of every node for programs."""
+    return [
+        {"node": name, "running": status is not None, **(_status_as_json(topology, status) if status else {})}
+        for name, status in found.items()
+    ]
+
+
+def _status_as_json(topology: Topology, status: NodeStatus) -> dict[str, Any]:
+    r"""All values, and of an outgoing queue also what people call it: `destination\orders`."""
+    values = asdict(status)
+    for queue in values["outgoing"]:
+        queue["to"] = known_as(topology, queue["name"])
+    return values
+
+
+COUNTS: Final = ("waiting", "unsettled", "held", "resent")
+WORDS: Final = ("bytes", "state", "next hop", "why")
+
+
+def show_queues(topology: Topology, found: Mapping[str, NodeStatus | None]) -> None:
+    """Every queue of every node for people; system queues and columns only where something is in them."""
+    rows = list(_rows(topology, found))
+    filled = [any(row[place] for row in rows) for place in range(len(COUNTS) + len(WORDS) + 1)]
+    table = plain_table(
+        "queue", *(name for name, is_filled in zip(COUNTS, filled[1:], strict=False) if is_filled)
+    )
+    for name, is_filled in zip(WORDS, filled[1 + len(COUNTS) :], strict=True):
+        if is_filled:
+            table.add_column(name, justify="left", overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(cell) for cell, is_filled in zip(row, filled, strict=True) if is_filled))
+    wide_console().print(table, markup=False)
+
+
+def _rows(topology: Topology, found: Mapping[str, NodeStatus | None]) -> Iterator[tuple[str, ...]]:
+    for name, status in found.items():
+        if status is None:
+            yield name, "", "", "", "", "", "not running", "", ""
+            continue
+        for local in status.local:
+            if local.waiting or not is_kept(local.name):
+                yield _local_row(name, local)
+        for queue in status.outgoing:
+            if queue.waiting or not queue.name.endswith(ORDER_SUFFIX):
+                yield _outgoing_row(topology, name, queue, status)
+
+
+def _local_row(node: str, queue: LocalStatus) -> tuple[str, ...]:
+    size = ""
+    if queue.quota_bytes is not None and queue.size_bytes and not is_kept(queue.name):
+        size = f"{queue.size_bytes:,} of {queue.quota_bytes:,}"
+    kind = "transactional" if queue.transactional else "local"
+    return (
+        f"{node}\\{queue.name}",
+        f"{queue.waiting:,}",
+        _count(queue.unsettled),
+        _count(queue.held),
+        "",
+        size,
+        "being emptied" if queue.purging else "kept" if is_kept(queue.name) else kind,
+        "",
+        "",
+    )
+
+
+def _outgoing_row(
+    topology: Topology, node: str, queue: OutgoingStatus, status: NodeStatus
+) -> tuple[str, ...]:
+    return (
+        f"{node} to {known_as(topology, queue.name)}",
+        f"{queue.waiting:,}",
+        "",
+        "",
+        _count(queue.resent),
+        "",
+        queue.state,
+        queue.next_hop,
+        _why(queue, status) if queue.waiting or queue.state == "on hold" else "",
+    )
+
+
+def _why(queue: OutgoingStatus, status: NodeStatus) -> str:
+    """In a few words, why something waits; `mqproto explain` has more."""
+    reason, at_ms = queue.last_failure, queue.retry_at_ms
+    if queue.state == "on hold":
+        return "paused by an operator"
+    if queue.unacked and not reason:
+        reason, at_ms = "no OrderAck", queue.resend_at_ms
+    if at_ms is not None:
+        reason += f", next try in {duration((at_ms - status.uptime_ms) / 1_000)}"
+    return reason.removeprefix(", ")
+
+
+def _count(number: int) -> str:
+    return f"{number:,}" if number else ""
+
+
+# Orders
+
+
+async def hold(place: Place, node: str | None, queue: str, *, on_hold: bool) -> str:
+    """Pause the outgoing queues to `queue` of a node, or resume them; that node.
+
+    Raises:
+        UsageError: no node or several have such a queue, or the one has not.
+        NodeUnreachable: the node is not running.
+    """
+    name = place.topology.node_named(node).name if node else await _only_sender(place, queue)
+    async with connect(place.topology, name, place.directory) as client:
+        await (client.pause(queue) if on_hold else client.resume(queue))
+    return name
+
+
+async def _only_sender(place: Place, queue: str) -> str:
+    found = await statuses(place)
+    senders = [
+        name
+        for name, status in found.items()
+        if status is not None
+        and Directory(place.topology, place.topology.nodes[name]).outgoing_queues(
+            queue, [outgoing.name for outgoing in status.outgoing]
+        )
+    ]
+    if len(senders) == 1:
+        return senders[0]
+    if senders:
+        raise UsageError(f"{' and '.join(senders)} send to {queue}: say which with --node {senders[0]}")
+    if not any(found.values()):
+        name = place.topology.name
+        raise NodeUnreachable(f"no node of {name} is running; start them: mqproto run {name}")
+    raise UsageError(f"no node that runs has sent anything to {queue}; see what there is: mqproto queues")
+
+
+async def purge(place: Place, node: str | None, queue: str) -> int:
+    """Empty a queue of its own node or, if another is named, that one's outgoing queue to it; how many messages go.
+
+    Raises:
+        UsageError: there is no such queue.
+        NodeUnreachable: the node is not running.
+    """
+    async with connect(place.topology, host_of(place, node, queue), place.directory) as client:
+        return await client.purge(queue)
+
+
+async def delete(place: Place, node: str | None, queue: str) -> int:
+    """Delete a queue until its node is started anew; errors as `purge`."""
+    async with connect(place.topology, host_of(place, node, queue), place.directory) as client:
+        return await client.delete(queue)
+
+
+async def send_back(
+    place: Place, node: str | None, queue: str, identifiers: Sequence[str]
+) -> tuple[int, int]:
+    """Send dead letters or journaled messages once more, those that are named or all; how many, and how many stay.
+
+    Raises:
+        UsageError: the queue is none of these, or has no such message, or that is no identifier.
+        NodeUnreachable: the node is not running.
+    """
+    chosen = [_identifier(text) for text in identifiers]
+    name = host_of(place, node, queue)
+    directory = Directory(place.topology, place.topology.nodes[name])
+    async with connect(place.topology, name, place.directory) as client:
+        if chosen:
+            sent = await client.send_back(queue, chosen)
+            return sent, len(chosen) - sent
+        # A node sends what it has in memory; what comes back meanwhile is not sent a second time.
+        waiting = await _waiting(client, directory.local_queue(queue))
+        sent = part = await client.send_back(queue)
+        while part and sent < waiting:
+            part = await client.send_back(queue)
+            sent += part
+        return sent, max(waiting - sent, 0)
+
+
+async def _waiting(client: Client, queue: str) -> int:
+    return sum(local.waiting for local in (await client.queues()).local if local.name == queue)
+
+
+def _identifier(text: str) -> MessageId:
+    found = MessageId.parse(text)
+    if found is None:
+        raise UsageError(
+            f"{text!r} is no message's identifier: write GUID\\number, as `mqproto send` prints it"
+        )
+    return found

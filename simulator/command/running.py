@@ -1,0 +1,113 @@
+"""`mqproto run`: the nodes of a topology, kept running, and what they do as they do it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import trio
+from rich.console import Console
+from rich.live import Live
+
+from mqproto.manager.status import NodeStatus
+from simulator.base.screen import plain_table, wide_console
+from simulator.command import oversee
+from simulator.faults.supervisor import Supervisor, capture_of, supervised
+from simulator.topology.places import Place
+
+LOOK_S: Final = 0.5
+LINE_S: Final = 10.0
+"""In a pipe, a line for each node so often, if anything has changed."""
+
+
+async def run_topology(place: Place, *, free_ports: bool, capture: Path | None = None) -> int:
+    """Run all nodes until SIGINT or SIGTERM. A node that is killed is started again.
+
+    Raises:
+        NodeError: a node does not start, or ends by itself.
+    """
+    topology = place.topology.with_free_ports() if free_ports else place.topology
+    console = wide_console(markup=False)
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with supervised(topology, place.directory, capture=capture) as supervisor:
+            for node in topology.nodes.values():
+                console.print(
+                    f"{node.name} listens on {node.host}:{node.port}, its store is in {place.directory}"
+                )
+                if capture is not None:
+                    console.print(f"{node.name} records in {capture_of(capture, node.name)}")
+            console.print("Ctrl-C stops them all")
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_keep_running, supervisor, console)
+                nursery.start_soon(_show, place, console)
+                async for _ in signals:
+                    break
+                nursery.cancel_scope.cancel()
+    console.print("all nodes have stopped")
+    return 0
+
+
+async def _keep_running(supervisor: Supervisor, console: Console) -> None:
+    while True:
+        node = await supervisor.watch()
+        if node.process.returncode != -signal.SIGKILL:
+            raise node.failure()
+        console.print(f"{node.name} was killed; it starts again")
+        await supervisor.start(node.name)
+        console.print(f"{node.name} is back")
+
+
+async def _show(place: Place, console: Console) -> None:
+    """On a terminal a table that keeps up; else a line for each node that has changed."""
+    last: dict[str, str] = {}
+    with _live(console) as live:
+        while True:
+            found = await oversee.statuses(place)
+            rows = {name: _figures(status) for name, status in found.items()}
+            if live is not None:
+                table = plain_table("node", *HEADINGS)
+                for name, figures in rows.items():
+                    table.add_row(name, *figures)
+                live.update(table)
+                await trio.sleep(LOOK_S)
+                continue
+            for name, figures in rows.items():
+                line = ", ".join(
+                    f"{heading} {figure}" for heading, figure in zip(HEADINGS, figures, strict=True)
+                )
+                if last.get(name) != line:
+                    last[name] = line
+                    console.print(f"{name}: {line}")
+            sys.stdout.flush()
+            await trio.sleep(LINE_S)
+
+
+@contextmanager
+def _live(console: Console) -> Iterator[Live | None]:
+    if not console.is_terminal:
+        yield None
+        return
+    with Live(console=console, refresh_per_second=4) as live:
+        yield live
+
+
+HEADINGS: Final = ("sessions", "in queues", "on the way", "forwarded", "held", "resent", "duplicates")
+
+
+def _figures(status: NodeStatus | None) -> tuple[str, ...]:
+    if status is None:
+        return ("down", *[""] * (len(HEADINGS) - 1))
+    figures = (
+        status.sessions_open,
+        sum(queue.waiting for queue in status.local),
+        sum(queue.waiting for queue in status.outgoing),
+        status.forwarded,
+        sum(queue.held for queue in status.local),
+        status.resent,
+        status.duplicates,
+    )
+    return tuple(f"{figure:,}" for figure in figures)

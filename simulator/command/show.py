@@ -1,0 +1,233 @@
+"""One packet as a table or as JSON: `mqproto decode`.
+
+Fields come from `inspect_packet`, so a broken packet is shown up to its fault, and the fault beside it.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from mqproto.base.errors import UsageError, WireFormatError
+from mqproto.wire import (
+    NULL_GUID,
+    BaseHeader,
+    Guid,
+    TransactionHeader,
+    UserHeader,
+    UserMessage,
+    acknowledgment_in,
+    guid_text,
+)
+from mqproto.wire.acknowledgment import OrderAckBody
+from mqproto.wire.classes import MessageClass
+from mqproto.wire.layouts.base import MAXIMUM_PACKET_SIZE
+from mqproto.wire.lenient import Inspection, SeenField
+from mqproto.wire.schema.record import Bit, Bits
+
+SHOWN_BYTES: Final = 16
+"""Of a long field the table shows so many bytes; JSON has all."""
+SHOWN_CHARACTERS: Final = 124
+"""A queue's name has no more; what is longer is somebody's joke, and would fill the screen."""
+INPUT_LIMIT_BYTES: Final = 4 * MAXIMUM_PACKET_SIZE
+"""A packet in hex with white space fits; a whole capture does not, and is refused by name."""
+FLAG_WORDS: Final = {
+    "base.flags": BaseHeader,
+    "user.flags": UserHeader,
+    "transaction.flags": TransactionHeader,
+}
+PAYLOAD: Final = ("message_body", "extension_data", "unread", "trailing")
+"""Fields that hold whatever their sender likes, so sixteen bytes of them are no GUID."""
+_HEX: Final = re.compile(rb"[0-9a-fA-F\s:,]*")
+_PREFIX: Final = re.compile(rb"\b0[xX]")
+_DUMP_LINE: Final = re.compile(
+    rb"^\s*[0-9a-fA-F]{4,8}:?\s{1,3}((?:[0-9a-fA-F]{2,4}\s{1,2}){1,16})", re.MULTILINE
+)
+
+
+def read_source(source: str) -> bytes:
+    """The bytes that `mqproto decode` was given: hex on the command line, a file with either, or `-` for stdin.
+
+    Raises:
+        UsageError: neither a file nor hex.
+    """
+    if source == "-":
+        return as_bytes(sys.stdin.buffer.read(INPUT_LIMIT_BYTES + 1), "stdin")
+    path = Path(source)
+    try:
+        if path.is_file():
+            with path.open("rb") as file:
+                return as_bytes(file.read(INPUT_LIMIT_BYTES + 1), source)
+    except OSError as error:
+        if not _is_hex(source.encode("utf-8", "surrogateescape")):
+            raise UsageError(f"{source}: {error.strerror}; name a file, or give the packet in hex") from None
+    if not _is_hex(source.encode("utf-8", "surrogateescape")):
+        raise UsageError(
+            f"{source!r} is neither a file nor hex; give one packet's bytes, or - to read them from stdin"
+        )
+    return as_bytes(source.encode("ascii"), "the argument")
+
+
+def _is_hex(data: bytes) -> bool:
+    return _HEX.fullmatch(_PREFIX.sub(b"", data)) is not None
+
+
+def as_bytes(data: bytes, where: str) -> bytes:
+    """Bytes as they are, or what hex digits say; white space, colons, 0x and a hex dump's offsets are no part of it.
+
+    Raises:
+        UsageError: it is too long, empty, or an odd number of hex digits.
+    """
+    if len(data) > INPUT_LIMIT_BYTES:
+        raise UsageError(
+            f"{where} has more than {INPUT_LIMIT_BYTES:,} bytes, which is no packet; give one packet's bytes"
+        )
+    if not data.strip():
+        raise UsageError(f"{where} is empty; give one packet's bytes, as they are or in hex")
+    if not _is_hex(data):
+        lines = _DUMP_LINE.findall(data)
+        if not lines or not data.isascii():
+            return data
+        data = b"".join(lines)
+    digits = re.sub(rb"[\s:,]", b"", _PREFIX.sub(b"", data))
+    try:
+        return binascii.unhexlify(digits)
+    except binascii.Error:
+        raise UsageError(f"{where} has an odd number of hex digits ({len(digits)}); one is missing") from None
+
+
+def headline(inspection: Inspection, size_bytes: int) -> str:
+    """What it is, in one line."""
+    return f"{_kind(inspection)}, {size_bytes:,} bytes" + ("" if inspection.is_valid else ", not valid")
+
+
+def _kind(inspection: Inspection) -> str:
+    packet = inspection.packet
+    if packet is None:
+        return "no whole packet"
+    if not isinstance(packet, UserMessage):
+        return type(packet).__name__
+    try:
+        acknowledgment = acknowledgment_in(packet)
+    except WireFormatError:
+        acknowledgment = None
+    if acknowledgment is not None:
+        return "OrderAck" if isinstance(acknowledgment, OrderAckBody) else "FinalAck"
+    kind = (
+        "transactional " if packet.transaction else "recoverable " if packet.user.recoverable else "express "
+    )
+    return f"{kind}UserMessage"
+
+
+def as_table(inspection: Inspection, size_bytes: int) -> RenderableType:
+    """Every field with its offset, size, value and bytes; what is wrong below it."""
+    findings = [f"[red]{escape(str(finding))}[/red]" for finding in inspection.findings]
+    return Group(f"[bold]{headline(inspection, size_bytes)}[/bold]", fields_table(inspection), *findings)
+
+
+def fields_table(inspection: Inspection) -> Table:
+    """Every field with its offset, size, value and bytes."""
+    table = Table(box=None, pad_edge=False)
+    for heading, justify in (
+        ("byte", "right"),
+        ("size", "right"),
+        ("field", "left"),
+        ("value", "left"),
+        ("bytes", "left"),
+    ):
+        table.add_column(heading, justify="right" if justify == "right" else "left", overflow="fold")
+    for field in inspection.fields:
+        table.add_row(
+            str(field.offset), str(field.size), escape(field.name), escape(_words(field)), _hex(field.raw)
+        )
+    return table
+
+
+def as_json(inspection: Inspection, size_bytes: int) -> dict[str, Any]:
+    """The same for programs: values as numbers and text, bytes as hex."""
+    return {
+        "kind": _kind(inspection),
+        "size_bytes": size_bytes,
+        "valid": inspection.is_valid,
+        "fields": [
+            {
+                "name": field.name,
+                "offset": field.offset,
+                "size": field.size,
+                "value": field.value if isinstance(field.value, int) else _text_value(field),
+                "bytes": field.raw.hex(),
+                "section": field.section,
+            }
+            for field in inspection.fields
+        ],
+        "findings": [
+            {
+                "error": isinstance(finding, WireFormatError),
+                "field": finding.field,
+                "section": finding.section,
+                "text": str(finding),
+            }
+            for finding in inspection.findings
+        ],
+    }
+
+
+def _text_value(field: SeenField) -> str | None:
+    value = field.value
+    if value is None:
+        return None
+    if isinstance(value, bytes):
+        return _guid_or_hex(field.name, value)
+    return str(value).encode("utf-8", "replace").decode("utf-8")
+
+
+def _words(field: SeenField) -> str:
+    value = field.value
+    if isinstance(value, int):
+        if field.name in FLAG_WORDS:
+            return " ".join([f"{value:#x}", *_set_bits(FLAG_WORDS[field.name], value)])
+        if field.name.endswith("message_class") and value in MessageClass._value2member_map_:
+            return f"{value:#x} {MessageClass(value).name}"
+        return str(value) if value < 10 else f"{value} ({value:#x})"
+    if isinstance(value, bytes):
+        text = _guid_or_hex(field.name, value)
+        return _printable(value[:SHOWN_BYTES]) if text == value.hex() else text
+    if value is None:
+        return ""
+    text = repr(value[:SHOWN_CHARACTERS])
+    return text if len(value) <= SHOWN_CHARACTERS else f"{text} ..."
+
+
+def _set_bits(record: type, word: int) -> Iterator[str]:
+    """The names of the bits that are set in a flag word, as the record names them."""
+    for name, bits in vars(record).items():
+        if isinstance(bits, Bit) and word & bits.mask:
+            yield name
+        elif isinstance(bits, Bits) and word & bits.mask:
+            yield f"{name}={bits.within(word)}"
+
+
+def _printable(data: bytes) -> str:
+    """Bytes as a hex dump's right column shows them; nothing where no byte is a letter."""
+    if not any(32 < byte < 127 for byte in data):
+        return ""
+    return "".join(chr(byte) if 32 <= byte < 127 else "." for byte in data)
+
+
+def _guid_or_hex(name: str, value: bytes) -> str:
+    if len(value) != len(NULL_GUID) or name.rpartition(".")[2] in PAYLOAD:
+        return value.hex()
+    return guid_text(Guid(value))
+
+
+def _hex(raw: bytes) -> str:
+    shown = raw[:SHOWN_BYTES].hex(" ", 4)
+    return shown if len(raw) <= SHOWN_BYTES else f"{shown} ..."

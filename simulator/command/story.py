@@ -1,0 +1,336 @@
+"""`mqproto history`: all that the logs of a system say of one message, in order of time, and where it is now.
+
+Nodes write waypoints if they are asked to (mqproto/turn/waypoints.py); gateways and triggers always do. Each line is a
+JSON object with the time, who wrote it and what happened, and names the message by its identifier, or by its producer's
+key, which a gateway knows. Logs are read from the first line to the last and may be of any size; what is kept is
+bounded. They may be rotated, cut off or spoilt: lines that are none are counted.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple, cast
+
+import msgspec
+
+from mqproto.turn.effects import UNKNOWN_COUNT
+from mqproto.turn.waypoints import Waypoint, missing_before
+from simulator.command.explain import Explainer, is_kept
+from simulator.command.oversee import explanations, explanations_as_json, knows
+from simulator.node.control import Explanation
+from simulator.node.received import MessageId
+from simulator.topology import Topology
+from simulator.topology.directory import known_as
+from simulator.topology.places import Place
+
+STEPS_LIMIT: Final = 10_000
+"""Steps of one story; a message that is sent again for days has more, and those beyond are counted."""
+MESSAGES_LIMIT: Final = 1_000
+"""Messages with one producer's key."""
+LOOKED_AFTER: Final = 16
+"""Of so many messages the nodes are asked where they are."""
+LINE_LIMIT_BYTES: Final = 64 * 2**10
+"""A longer line is none of ours."""
+COMMON: Final = frozenset({"timestamp", "node", "event", "level", "message"})
+"""What every line has, beside its facts."""
+
+
+class Step(NamedTuple):
+    """One line of a log.
+
+    time: UTC, as ISO 8601 has it, to the microsecond; such texts are ordered as their times are.
+    who: a node's name, or a gateway's or trigger's.
+    message: the identifier; empty where a line tells of it by other names.
+    """
+
+    time: str
+    who: str
+    event: str
+    message: str
+    facts: dict[str, Any]
+
+    @property
+    def copy_in(self) -> str:
+        """The journal or dead-letter queue of the copy that this is about; empty for the message itself."""
+        queue = str(self.facts.get("queue", ""))
+        return queue if is_kept(queue) else ""
+
+
+@dataclass
+class Story:
+    """What logs say.
+
+    nodes: the names of those who write waypoints by the table of what may follow what.
+    messages: the identifiers of those that are meant: one, or all with the producer's key.
+    left_out: how many steps more there are than the limit allows.
+    spoilt: how many lines were no lines of a log.
+    has_waypoints: whether any node has written waypoints of any message.
+    """
+
+    nodes: frozenset[str] = frozenset()
+    messages: set[str] = field(default_factory=set)
+    steps: list[Step] = field(default_factory=list)
+    left_out: int = 0
+    spoilt: int = 0
+    has_waypoints: bool = False
+
+    def missing(self) -> set[int]:
+        """The places of the steps before which a node must have done something else, and no line says so."""
+        paths: dict[tuple[str, str, str], list[int]] = {}
+        for place, step in enumerate(self.steps):
+            if step.event in WAYPOINTS and step.message and step.who in self.nodes:
+                paths.setdefault((step.message, step.who, step.copy_in), []).append(place)
+        found = set()
+        for places in paths.values():
+            events = [Waypoint(self.steps[place].event) for place in places]
+            found |= {places[index] for index in missing_before(events)}
+        return found
+
+
+WAYPOINTS: Final = frozenset(Waypoint)
+EVERYTHING: Final = msgspec.json.Decoder(dict[str, Any])
+
+
+def logs_in(directory: Path) -> list[Path]:
+    """The logs in a folder, rotated ones among them: `sender.log`, `sender.log.1`, `sender.log.2.gz`."""
+    return sorted(path for path in directory.glob("*.log*") if path.is_file())
+
+
+def story_of(subject: str, logs: Iterable[Path], topology: Topology) -> Story:
+    """All that these logs say of a message, or of all messages with a producer's key, in order of time.
+
+    Raises:
+        OSError: a log cannot be read.
+    """
+    paths = list(logs)
+    identifier = MessageId.parse(subject)
+    story = Story(frozenset(topology.nodes))
+    if identifier is not None:
+        story.messages.add(str(identifier))
+    else:
+        story.messages |= _messages_with(subject, paths)
+    steps = _Steps(subject, story.messages, topology)
+    for path in paths:
+        for line in _lines(path, story):
+            story.has_waypoints = story.has_waypoints or _has_waypoint(line)
+            if any(name in line for name in steps.sought) and not steps.take(read_step(line)):
+                story.spoilt += 1
+    story.steps, story.left_out = steps.in_order(), steps.left_out
+    return story
+
+
+def _messages_with(key: str, paths: Iterable[Path]) -> set[str]:
+    """The identifiers of the messages that a producer gave this key."""
+    found: set[str] = set()
+    sought = _quoted(key)
+    for path in paths:
+        for line in _lines(path, Story()):
+            step = read_step(line) if sought in line else None
+            if step is not None and step.facts.get("key") == key and step.message:
+                found.add(step.message)
+                if len(found) == MESSAGES_LIMIT:
+                    return found
+    return found
+
+
+class _Steps:
+    """Chooses the lines that belong to a story.
+
+    An OrderAck for what was sent before its node was started names numbers only. Which of these are ours, other lines
+    of that node say.
+    """
+
+    def __init__(self, subject: str, messages: Collection[str], topology: Topology) -> None:
+        self._subject = subject
+        self._messages = messages
+        self._sources = {name: _source(name, topology) for name in messages}
+        self._numbers: set[tuple[str, str, int]] = set()
+        self._steps: list[Step] = []
+        self._ranges: list[Step] = []
+        self.left_out = 0
+        self.sought = [_quoted(name) for name in (subject, *messages)] + [b'"last_number"']
+
+    def take(self, step: Step | None) -> bool:
+        """A line that may belong to the story; whether it is a line of a log at all."""
+        if step is None:
+            return False
+        facts = step.facts
+        if "last_number" in facts and not step.message:
+            self._keep(self._ranges, step)
+        elif step.message in self._messages or facts.get("key") == self._subject:
+            self._keep(self._steps, step)
+            if step.who == self._sources.get(step.message) and isinstance(facts.get("number"), int):
+                self._numbers.add((step.who, str(facts.get("sequence")), facts["number"]))
+        return True
+
+    def _keep(self, steps: list[Step], step: Step) -> None:
+        if len(steps) < STEPS_LIMIT:
+            steps.append(step)
+        else:
+            self.left_out += 1
+
+    def in_order(self) -> list[Step]:
+        """The steps by time; those of one moment as they were found."""
+        return sorted([*self._steps, *filter(self._is_ours, self._ranges)], key=lambda step: step.time)
+
+    def _is_ours(self, step: Step) -> bool:
+        first, last = step.facts.get("number"), step.facts["last_number"]
+        return isinstance(first, int) and any(
+            (who, sequence) == (step.who, step.facts.get("sequence")) and first <= number <= last
+            for who, sequence, number in self._numbers
+        )
+
+
+def _source(message: str, topology: Topology) -> str:
+    """The name of the node that a message was handed in at; empty if the topology has no such node."""
+    identifier = MessageId.parse(message)
+    node = topology.node_by_guid(identifier.manager) if identifier else None
+    return node.name if node is not None else ""
+
+
+def _quoted(text: str) -> bytes:
+    """A text as it stands in a line of JSON."""
+    return json.dumps(text).encode()
+
+
+def _has_waypoint(line: bytes) -> bool:
+    """Whether a line is one that every message leaves in the log of a node, and none in other logs."""
+    return b'"event": "sent"' in line or b'"event": "queued"' in line
+
+
+def _lines(path: Path, story: Story) -> Iterator[bytes]:
+    """The lines of a log that look like lines; the others are counted."""
+    with _opened(path) as file:
+        whole = True
+        try:
+            while line := file.readline(LINE_LIMIT_BYTES):
+                begins, whole = whole, line.endswith(b"\n")
+                if begins and line.startswith(b"{") and line.endswith(b"}\n"):
+                    yield line
+                elif begins:
+                    story.spoilt += 1
+        except (EOFError, gzip.BadGzipFile):
+            story.spoilt += 1
+
+
+def _opened(path: Path) -> BinaryIO:
+    return cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
+
+
+def read_step(line: bytes) -> Step | None:
+    """What a line says; None if it is no line of a log."""
+    try:
+        said = EVERYTHING.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    time, who, event = said.get("timestamp"), said.get("node"), said.get("event")
+    message = said.get("message", "")
+    if not all(isinstance(one, str) for one in (time, who, event, message)):
+        return None
+    facts = {name: value for name, value in said.items() if name not in COMMON}
+    return Step(str(time), str(who), str(event), str(message), facts)
+
+
+# Where they are now
+
+
+async def whereabouts(place: Place, story: Story) -> list[dict[str, Explanation | None]]:
+    """What each node says of the messages, by the node's name; None for one that is not running."""
+    messages = sorted(story.messages)[:LOOKED_AFTER]
+    return [await explanations(place, None, message, 1) for message in messages]
+
+
+def told_now(now: Iterable[Mapping[str, Explanation | None]], explainer: Explainer) -> Iterator[str]:
+    """The same in words."""
+    down: dict[str, None] = {}
+    for found in now:
+        down |= dict.fromkeys(name for name, explanation in found.items() if explanation is None)
+        running = {name: explanation for name, explanation in found.items() if explanation is not None}
+        if knows(running):
+            yield from ("now:", *explainer.lines(running))
+    if down:
+        verb = "is" if len(down) == 1 else "are"
+        yield f"{', '.join(down)} {verb} not running: where it is there now, only the logs say"
+
+
+# For people
+
+
+def told(story: Story, topology: Topology) -> Iterator[str]:
+    """A line for each step, and what is to be known of the logs."""
+    several = len(story.messages) > 1
+    missing = story.missing()
+    width = max((len(step.who) for step in story.steps), default=0)
+    for place, step in enumerate(story.steps):
+        if place in missing:
+            yield f"{'':26}  {step.who:{width}}  (lines of the log are missing here)"
+        words = ", ".join(_details(step, topology))
+        name = f"{step.message}: " * (several and bool(step.message))
+        yield f"{_clock(step.time)}  {step.who:{width}}  {name}{step.event}" + f": {words}" * bool(words)
+    if story.left_out:
+        yield f"{story.left_out:,} steps more are not shown"
+    if story.spoilt:
+        yield f"{story.spoilt:,} lines in the logs are none of a log, or cut off; they were skipped"
+
+
+def _clock(time: str) -> str:
+    """A time as people read it, to the microsecond; the logs' clock is that of the machine, in UTC."""
+    return time.replace("T", " ").rstrip("Z")
+
+
+WORDS: Final[Mapping[str, str]] = {
+    "number": "number {}",
+    "last_number": "up to number {}",
+    "delivery_count": "delivery {}",
+    "attempt": "attempt {}",
+    "class": "{}",
+    "reason": "{}",
+    "text": "{}",
+    "next_try_s": "next try in {} s",
+    "to": "to {}",
+    "key": "producer's id {}",
+}
+"""How facts are put, in this order; those without words are for programs."""
+
+
+def _details(step: Step, topology: Topology) -> Iterator[str]:
+    facts = step.facts
+    if "queue" in facts:
+        yield known_as(topology, str(facts["queue"]))
+    if "peer" in facts:
+        word = "from" if step.event == Waypoint.ARRIVED else "to"
+        word = "by" if step.event == Waypoint.SESSION_ACKNOWLEDGED else word
+        yield f"{word} {known_as(topology, str(facts.get('manager', facts['peer'])))}"
+    for name, words in WORDS.items():
+        if name in facts:
+            unknown = name == "delivery_count" and facts[name] == UNKNOWN_COUNT
+            yield "delivery count not known" if unknown else words.format(facts[name])
+
+
+def as_json(
+    story: Story, now: Iterable[Mapping[str, Explanation | None]], topology: Topology
+) -> dict[str, Any]:
+    """Everything for programs; `now` has one list for each message, in their order."""
+    missing = story.missing()
+    return {
+        "messages": sorted(story.messages),
+        "steps": [
+            {
+                "time": step.time,
+                "who": step.who,
+                "event": step.event,
+                "message": step.message,
+                **step.facts,
+                "lines_missing": place in missing,
+            }
+            for place, step in enumerate(story.steps)
+        ],
+        "left_out": story.left_out,
+        "spoilt": story.spoilt,
+        "has_waypoints": story.has_waypoints,
+        "now": [explanations_as_json(topology, found) for found in now],
+    }

@@ -1,0 +1,309 @@
+"""What an application does from the command line: send, receive, peek."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from mqproto.base.errors import UsageError
+from mqproto.messages.drafts import (
+    ACKNOWLEDGE_ARRIVAL,
+    ACKNOWLEDGE_RECEIPT,
+    REPORT_NO_ARRIVAL,
+    REPORT_NO_RECEIPT,
+    Draft,
+)
+from mqproto.wire import INFINITE
+from simulator.client import ReceivedMessage, Reject, connect
+from simulator.client.envelope import FailureNote
+from simulator.client.submission import receive_all, send_all
+from simulator.demo.workload import BODY_LIMIT_BYTES
+from simulator.node.control import Settlement
+from simulator.topology import Topology
+from simulator.topology.errors import nearest
+from simulator.topology.places import Place, host_of
+from simulator.topology.resolve import is_bare
+
+TRANSACTION_LIMIT: Final = 500
+"""Messages in one transaction of `receive`; more take several."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendOptions:
+    """What all messages of one `send` have in common; the rest is as in `Draft`.
+
+    transactional: None for as the queue is declared.
+    together: whether they are one transaction.
+    time_to_reach_queue_s, time_to_be_received_s: None for ever.
+    """
+
+    label: str = ""
+    transactional: bool | None = None
+    together: bool = False
+    recoverable: bool = False
+    priority: int = 3
+    time_to_reach_queue_s: int | None = None
+    time_to_be_received_s: int | None = None
+    dead_letter: bool = False
+    journal: bool = False
+    final_ack: bool = False
+    admin_queue: str = ""
+    acknowledgments: int = 0
+    response_queue: str = ""
+    trace_queue: str = ""
+
+    def draft(self, body: bytes, *, transactional: bool) -> Draft:
+        """One of the messages."""
+        return Draft(
+            body=body,
+            label=self.label,
+            transactional=transactional,
+            recoverable=self.recoverable,
+            priority=self.priority,
+            time_to_reach_queue_s=INFINITE
+            if self.time_to_reach_queue_s is None
+            else self.time_to_reach_queue_s,
+            time_to_be_received_s=INFINITE
+            if self.time_to_be_received_s is None
+            else self.time_to_be_received_s,
+            journal_negative=self.dead_letter,
+            journal_positive=self.journal,
+            final_ack=self.final_ack,
+            admin_queue=self.admin_queue,
+            acknowledgments=self.acknowledgments,
+            response_queue=self.response_queue,
+            trace_queue=self.trace_queue,
+        )
+
+
+ACKNOWLEDGMENTS: Final = {
+    "arrival": ACKNOWLEDGE_ARRIVAL,
+    "receipt": ACKNOWLEDGE_RECEIPT,
+    "no-arrival": REPORT_NO_ARRIVAL,
+    "no-receipt": REPORT_NO_RECEIPT,
+}
+"""What an administration queue may hear of, as it is typed."""
+
+
+def acknowledgments(admin_queue: str, chosen: Sequence[str] | None) -> int:
+    """What was asked for, as Draft.acknowledgments: with an administration queue, everything by default.
+
+    Raises:
+        UsageError: there is no such acknowledgment.
+    """
+    flags = 0
+    for name in chosen or (ACKNOWLEDGMENTS if admin_queue else ()):
+        if name not in ACKNOWLEDGMENTS:
+            raise UsageError(f"--ack {name}: {nearest(name, ACKNOWLEDGMENTS)}")
+        flags |= ACKNOWLEDGMENTS[name]
+    if flags and not admin_queue:
+        raise UsageError("--ack asks for acknowledgments: say where they go with --admin-queue QUEUE")
+    return flags
+
+
+def bodies(*, body: str | None, file: Path | None, stdin: str | None, lines: bool) -> list[bytes]:
+    """The bodies that were given, in one of the three ways.
+
+    Raises:
+        UsageError: none or several were given, or one cannot be read, or is too long.
+    """
+    if stdin not in (None, "-"):
+        raise UsageError(f"{stdin!r} after the queue: write - for stdin, --body TEXT or --file PATH")
+    if sum(given is not None for given in (body, file, stdin)) != 1:
+        raise UsageError("give one body: --body TEXT, --file PATH, or - for stdin")
+    if body is not None:
+        data = body.encode("utf-8", "surrogateescape")
+    elif file is not None:
+        try:
+            data = file.read_bytes()
+        except OSError as error:
+            raise UsageError(f"{file}: {error.strerror}; name a file to send") from None
+    else:
+        data = sys.stdin.buffer.read()
+    found = (
+        [line.rstrip(b"\r") for line in data.removesuffix(b"\n").split(b"\n")] if lines and data else [data]
+    )
+    longest = max(map(len, found))
+    if longest > BODY_LIMIT_BYTES:
+        raise UsageError(f"{longest:,} bytes are too many; a message carries at most {BODY_LIMIT_BYTES:,}")
+    return found
+
+
+async def send(
+    place: Place,
+    node: str | None,
+    queue: str,
+    found: Sequence[bytes],
+    options: SendOptions,
+    journal: Path | None = None,
+) -> list[str]:
+    """Send each body; their identifiers. With a journal, what of them it does not have yet.
+
+    Raises:
+        UsageError: the queue is unknown, or does not take such messages.
+        NodeUnreachable: the node is not running.
+    """
+    topology = place.topology
+    at = topology.node_named(node).name if node else next(iter(topology.nodes))
+    names = [_whole(place, name.strip()) for name in queue.split(",")]
+    takes_transactional = {name: _takes_transactional(topology, name, at) for name in names}
+    transactional = options.transactional
+    if transactional is None:
+        transactional = takes_transactional[names[0]]
+    for name, takes in takes_transactional.items():
+        if transactional != takes:
+            # Its queue manager would drop them without a word.
+            kind, option = ("transactional", "--no-") if takes else ("not transactional", "--")
+            hint = (
+                f"leave {option}transactional out"
+                if options.transactional is not None
+                else "send to it by itself"
+            )
+            raise UsageError(f"{name} is {kind} and takes no others: {hint}")
+    if options.together and not transactional:
+        raise UsageError(f"{queue} is not transactional: leave --transaction out")
+    drafts = [options.draft(body, transactional=transactional) for body in found]
+    names_of_all = ",".join(names)
+    async with connect(topology, at, place.directory, journal=journal) as client:
+        if journal is not None:
+            if options.together:
+                raise UsageError(
+                    "--resume goes on with what is not sent yet, and --transaction is all or none: choose"
+                )
+            sent = await send_all(client, names_of_all, drafts)
+        elif options.together:
+            sent = await client.send_together([(names_of_all, draft) for draft in drafts])
+        else:
+            sent = await client.send_many(names_of_all, drafts)
+        return [str(identifier) for identifier in sent]
+
+
+def _whole(place: Place, queue: str) -> str:
+    """The name with its node, if it is a queue's alone."""
+    return f"{host_of(place, None, queue)}\\{queue}" if is_bare(queue) else queue
+
+
+def _takes_transactional(topology: Topology, queue: str, at: str) -> bool:
+    declared = topology.resolve(queue, at=at).queue
+    return declared is not None and declared.transactional
+
+
+async def receive(
+    place: Place,
+    node: str | None,
+    queue: str,
+    count: int,
+    timeout_s: float,
+    *,
+    settlement: Settlement,
+    show: Callable[[ReceivedMessage], None],
+) -> int:
+    """Receive up to `count` messages in transactions, and show each before its transaction ends; how many came.
+
+    settlement: how each transaction ends; one that is rolled back is the only one.
+
+    Raises:
+        UsageError: the queue is unknown, or another node's.
+        NodeUnreachable: the node is not running.
+    """
+    rolls_back = settlement is Settlement.ROLL_BACK
+    if rolls_back and count > TRANSACTION_LIMIT:
+        raise UsageError(f"--rollback gives back one transaction: at most {TRANSACTION_LIMIT}, not {count:,}")
+    found = 0
+    async with connect(place.topology, host_of(place, node, queue), place.directory) as client:
+        while found < count:
+            try:
+                limit = min(count - found, TRANSACTION_LIMIT)
+                async with client.transaction(queue, limit=limit, timeout_s=timeout_s) as messages:
+                    for message in messages:
+                        show(message)
+                    sys.stdout.flush()
+                    found += len(messages)
+                    if rolls_back:
+                        raise _RollBackError
+                    if settlement is Settlement.REJECT and messages:
+                        raise Reject
+            except _RollBackError:
+                return found
+            if not messages:
+                break
+    return found
+
+
+class _RollBackError(Exception):
+    """Ends a transaction without a commit."""
+
+
+async def receive_on(
+    place: Place,
+    node: str | None,
+    queue: str,
+    count: int,
+    timeout_s: float,
+    *,
+    journal: Path,
+    show: Callable[[ReceivedMessage], None],
+) -> int:
+    """Receive up to `count` messages, those counted that the journal has, and show all of them; how many there are.
+
+    Errors as `receive`; and UsageError if the journal is of something else.
+    """
+    found = 0
+    async with connect(
+        place.topology, host_of(place, node, queue), place.directory, journal=journal
+    ) as client:
+        async for message in receive_all(client, queue, count, timeout_s, TRANSACTION_LIMIT):
+            show(message)
+            found += 1
+    sys.stdout.flush()
+    return found
+
+
+async def peek(place: Place, node: str | None, queue: str, count: int) -> list[ReceivedMessage]:
+    """The first messages of a queue, which stay there; errors as `receive`."""
+    async with connect(place.topology, host_of(place, node, queue), place.directory) as client:
+        return await client.peek(queue, limit=count)
+
+
+def show_message(message: ReceivedMessage, *, as_json: bool) -> None:
+    """One message on stdout: its body and a line's end, or one line of JSON."""
+    if as_json:
+        print(json.dumps(message_as_json(message), ensure_ascii=False))
+    else:
+        sys.stdout.flush()
+        body = _on_a_terminal(message.body) if sys.stdout.isatty() else message.body
+        sys.stdout.buffer.write(body + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def _on_a_terminal(body: bytes) -> bytes:
+    """The body with escapes for what is not text, which could put a terminal out of order."""
+    text = body.decode("utf-8", "backslashreplace")
+    shown = (char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)
+    return "".join(shown).encode("utf-8")
+
+
+def message_as_json(message: ReceivedMessage) -> dict[str, Any]:
+    """A message for programs: the body as text where it is UTF-8, in base64 where it is not."""
+    try:
+        body: dict[str, str] = {"body": message.body.decode("utf-8")}
+    except UnicodeDecodeError:
+        body = {"body_base64": base64.b64encode(message.body).decode("ascii")}
+    note = FailureNote.of(message.extension)
+    return {
+        "id": str(message.id),
+        "label": message.label.encode("utf-8", "replace").decode("utf-8"),
+        "transactional": message.transactional,
+        "priority": message.priority,
+        **({"destinations": message.destinations} if message.destinations else {}),
+        **({} if message.message_class == "NORMAL" else {"class": message.message_class}),
+        **({"correlation": str(message.correlation)} if message.correlation else {}),
+        **({"response_queue": message.response_queue} if message.response_queue else {}),
+        **({"failure": note.failure, "reason": note.reason, "attempts": note.attempts} if note else {}),
+        **body,
+    }

@@ -1,0 +1,150 @@
+"""Who may hand in, how often, and how much at a time: the gateway's bearer tokens, rates and room for bodies."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import stat
+import tomllib
+from collections import deque
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+import trio
+
+from mqproto.base.errors import UsageError
+
+TOKEN_MINIMUM: Final = 16
+"""Characters. What is shorter can be guessed."""
+
+
+class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who has a token, in the file of tokens, and the queues that it opens."""
+
+    token: Annotated[str, msgspec.Meta(min_length=TOKEN_MINIMUM)]
+    queues: list[str]
+
+
+class Tokens:
+    """Bearer tokens and what they open.
+
+        [shop]
+        token = "3f9c..."
+        queues = ["orders", "notes"]
+
+    A queue that no token opens is closed.
+    """
+
+    def __init__(self, holders: dict[str, Holder], whole: Callable[[str], str]) -> None:
+        """`whole` gives each queue its one name."""
+        self._holders = [
+            (_digest(holder.token), name, frozenset(map(whole, holder.queues)))
+            for name, holder in holders.items()
+        ]
+
+    @classmethod
+    def read(cls, path: Path, whole: Callable[[str], str]) -> Tokens:
+        """Those of a file.
+
+        Raises:
+            UsageError: it cannot be read, others can read it, or it is no such file.
+        """
+        try:
+            with path.open("rb") as file:
+                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+                if mode & 0o077:
+                    raise UsageError(f"{path}: others can read the tokens (mode {mode:o}); chmod 600 it")
+                holders = msgspec.convert(tomllib.load(file), dict[str, Holder])
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}; name a file of tokens") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+            raise UsageError(f"{path}: {error}") from None
+        return cls(holders, whole)
+
+    def queues_of(self, token: str) -> Collection[str] | None:
+        """What a token opens; None if it is nobody's. It takes as long whatever the token is."""
+        given = _digest(token)
+        found: Collection[str] | None = None
+        for digest, _, queues in self._holders:
+            if hmac.compare_digest(digest, given):
+                found = queues
+        return found
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8")).digest()
+
+
+class Rate:
+    """So many a second of each name, and as many at once as come in one.
+
+    Args:
+        per_s: more than 0.
+        now_s: a clock.
+    """
+
+    def __init__(self, per_s: float, now_s: Callable[[], float] = trio.current_time) -> None:
+        self.per_s = per_s
+        self._burst = max(1.0, per_s)
+        self._now_s = now_s
+        self._full_at_s: dict[str, float] = {}
+        """When the bucket of a name will be full again: one number has both its level and its time."""
+
+    def wait_s(self, name: str) -> float:
+        """Take one; 0 if that may be, else the seconds until it may, and nothing is taken."""
+        now_s = self._now_s()
+        full_at_s = max(now_s, self._full_at_s.get(name, 0.0)) + 1 / self.per_s
+        wait_s = full_at_s - now_s - self._burst / self.per_s
+        if wait_s > 1e-9:
+            return wait_s
+        self._full_at_s[name] = full_at_s
+        return 0.0
+
+
+class Room:
+    """Memory for what many hold at a time. Who asks first gets it first, so that much is not starved by little.
+
+    Args:
+        size_bytes: for all of them; nobody may ask for more.
+    """
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.free_bytes = size_bytes
+        self._waiting: deque[tuple[int, trio.Event]] = deque()
+
+    async def take(self, size_bytes: int, patience_s: float) -> bool:
+        """Whether so much was free within so long."""
+        assert size_bytes <= self.size_bytes, "more can never be had"
+        if not self._waiting and size_bytes <= self.free_bytes:
+            self.free_bytes -= size_bytes
+            return True
+        place = size_bytes, trio.Event()
+        self._waiting.append(place)
+        with trio.move_on_after(patience_s):
+            try:
+                await place[1].wait()
+            except trio.Cancelled:
+                # It may have been given after the wait was given up, and before we heard of that.
+                if place[1].is_set():
+                    self.give_back(size_bytes)
+                else:
+                    self._waiting.remove(place)
+                    self._hand_out()
+                raise
+            return True
+        return False
+
+    def give_back(self, size_bytes: int) -> None:
+        """What was taken is free."""
+        self.free_bytes += size_bytes
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        while self._waiting and self._waiting[0][0] <= self.free_bytes:
+            size_bytes, given = self._waiting.popleft()
+            self.free_bytes -= size_bytes
+            given.set()

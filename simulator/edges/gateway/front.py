@@ -1,0 +1,347 @@
+"""What the gateway's HTTP requests mean, and what is answered.
+
+    POST /queues/NAME/messages    the body is the message's; 200 {"id": ..., "duplicate": false} once it is on disk
+    GET /openapi.json             this, for programs
+    GET /health                   200 if messages can be accepted
+
+All that is not 200 is {"code": ..., "message": ...}, with a Retry-After if it may be tried again. What of a request is
+not looked at because of what stands before it: its token, its queue, its size, its rate, its headers, its body.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypedDict
+from urllib.parse import unquote
+
+import msgspec
+from structlog.typing import FilteringBoundLogger
+
+from mqproto.base.errors import FormatNameError, UsageError
+from mqproto.messages.drafts import NAME_ROOM, Draft
+from mqproto.wire import INFINITE
+from simulator.client.envelope import ENVELOPE_LIMIT_BYTES, Envelope
+from simulator.demo.workload import BODY_LIMIT_BYTES
+from simulator.edges.gateway.admission import Rate, Room, Tokens
+from simulator.edges.gateway.gateway import Gateway, Handed, Queue, queue_named
+from simulator.edges.gateway.refusals import MEANINGS, Code, Refusal
+from simulator.edges.httpserver import Answer, Fault, Request
+from simulator.topology import Topology
+from simulator.topology.errors import nearest
+
+LIMIT_BYTES: Final = BODY_LIMIT_BYTES - ENVELOPE_LIMIT_BYTES
+"""Of a body: what a message carries, without its headers and its envelope."""
+SMALL_BYTES: Final = 65_536
+"""A body up to this size asks for no room, so that large ones that come slowly do not keep it out."""
+ROOM_BYTES: Final = 64 * 2**20
+"""For all larger bodies that are there at a time."""
+ROOM_PATIENCE_S: Final = 10.0
+
+KEY_HEADER: Final = "Idempotency-Key"
+LABEL: Final = "MQ-Label"
+PRIORITY: Final = "MQ-Priority"
+REACH: Final = "MQ-Time-To-Reach-Queue"
+RECEIVE: Final = "MQ-Time-To-Be-Received"
+CORRELATION: Final = "MQ-Correlation-Id"
+HEADERS: Final = {
+    LABEL: "the label, in UTF-8, percent-encoded",
+    PRIORITY: "0 to 7; only where the queue is not transactional",
+    REACH: "seconds until it must be in its queue",
+    RECEIVE: "seconds until it must be received",
+    CORRELATION: "20 bytes as 40 hexadecimal digits",
+}
+"""What may be said of a message beside its content type."""
+
+FAULTS: Final = {
+    Fault.MALFORMED: (Code.MALFORMED, "this is no HTTP/1.1 request, or its body is malformed"),
+    Fault.HEAD_TOO_LARGE: (Code.HEAD_TOO_LARGE, "the headers are too large: leave some out"),
+    Fault.TOO_SLOW: (Code.TOO_SLOW, "the request did not come to its end in time: send it again"),
+    Fault.FULL: (Code.OVERLOADED, "there are too many connections: try again later"),
+    Fault.FAILED: (Code.FAILED, "a bug in the gateway: its log has it"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What the gateway asks of producers.
+
+    key_header: where their ids are.
+    key_field: a field of a JSON body that has them instead; empty for none.
+    require_key: whether a message without one is refused.
+    tokens, rate: None for none.
+    """
+
+    key_header: str = KEY_HEADER
+    key_field: str = ""
+    require_key: bool = False
+    tokens: Tokens | None = None
+    rate: Rate | None = None
+    room: Room = field(default_factory=lambda: Room(ROOM_BYTES))
+
+    @property
+    def key_place(self) -> str:
+        """Where ids are, in words."""
+        return f"the field {self.key_field}" if self.key_field else f"the header {self.key_header}"
+
+
+class Health(Protocol):
+    """Whether messages can be accepted."""
+
+    @property
+    def is_connected(self) -> bool: ...
+
+
+class Front:
+    """Answers requests; its `answer` is a `simulator.edges.httpserver.Handler`.
+
+    Args:
+        node: the name of the node that messages are handed to.
+        openapi: the document that is served.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        health: Health,
+        topology: Topology,
+        node: str,
+        policy: Policy,
+        openapi: dict[str, Any],
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._gateway = gateway
+        self._health = health
+        self._topology = topology
+        self._node = node
+        self._policy = policy
+        self._openapi = msgspec.json.encode(openapi)
+        self._log = log
+
+    async def answer(self, request: Request) -> Answer:
+        """The answer to one request.
+
+        Raises:
+            BodyLost: its body did not come to its end.
+        """
+        facts: dict[str, str] = {}
+        try:
+            match [unquote(part) for part in request.target.partition("?")[0].split("/")[1:]]:
+                case ["queues", name, "messages"]:
+                    _only("POST", request)
+                    return await self._message(request, name, facts)
+                case ["openapi.json"]:
+                    _only("GET", request)
+                    return Answer(200, [_JSON], self._openapi)
+                case ["health"]:
+                    _only("GET", request)
+                    if not self._health.is_connected:
+                        raise Refusal(Code.NODE_UNAVAILABLE, f"node {self._node} is not running")
+                    return _json(200, {"status": "ok"})
+            raise Refusal(Code.NOT_FOUND, "POST to /queues/NAME/messages, or GET /openapi.json")
+        except Refusal as refusal:
+            self._log.info("refused", reason=refusal.code, text=_line(refusal), **facts)
+            return refused(refusal)
+
+    async def _message(self, request: Request, name: str, facts: dict[str, str]) -> Answer:
+        queue = self._queue(request, name)
+        facts["queue"] = queue.name
+        length = request.content_length
+        if length is not None and length > LIMIT_BYTES:
+            raise _too_large(f"{length:,} bytes")
+        if self._policy.rate is not None and (wait_s := self._policy.rate.wait_s(queue.name)):
+            raise Refusal(
+                Code.TOO_MANY, f"{queue.name} takes {self._policy.rate.per_s:g} messages a second", wait_s
+            )
+        with _refused_as(Code.BAD_HEADER):
+            key = facts["key"] = (
+                "" if self._policy.key_field else _key(_one(request, self._policy.key_header))
+            )
+            content_type = Envelope(content_type=_one(request, "Content-Type")).content_type
+            options = _options(request, queue)
+        with ExitStack() as held:
+            body = await self._body(request, LIMIT_BYTES if length is None else length, held)
+            with _refused_as(Code.INVALID):
+                if self._policy.key_field:
+                    key = facts["key"] = _key(_field(body, self._policy.key_field))
+                extension = Envelope(content_type=content_type, producer_key=key).as_extension()
+                draft = Draft(body=body, extension=extension, **options)
+                draft.check(names=False)
+            if self._policy.require_key and not key:
+                raise Refusal(
+                    Code.KEY_MISSING, f"give each message an id of its own in {self._policy.key_place}"
+                )
+            accepted = await self._gateway.accept(Handed(queue, key, content_type, draft), held.pop_all())
+        return _json(200, accepted._asdict())
+
+    def _queue(self, request: Request, name: str) -> Queue:
+        """The queue, if the request may reach it. Strangers do not learn which there are."""
+        opened = None
+        if self._policy.tokens is not None:
+            scheme, _, token = _one(request, "Authorization").partition(" ")
+            if scheme.casefold() == "bearer":
+                opened = self._policy.tokens.queues_of(token.strip())
+            if opened is None:
+                raise Refusal(
+                    Code.UNAUTHORISED, "send a token that is known here: Authorization: Bearer TOKEN"
+                )
+        elif request.header("Origin"):
+            # Any page in a browser on this machine could otherwise hand in messages, without being asked for a token.
+            raise Refusal(Code.FORBIDDEN, "pages in browsers may not hand in messages: ask for tokens")
+        if len(name) > NAME_ROOM:
+            raise Refusal(Code.UNKNOWN_QUEUE, f"no queue has a name of {len(name):,} characters")
+        try:
+            queue = queue_named(self._topology, self._node, name)
+        except (UsageError, FormatNameError) as error:
+            raise Refusal(Code.UNKNOWN_QUEUE, str(error)) from None
+        if opened is not None and queue.name not in opened:
+            raise Refusal(Code.FORBIDDEN, f"this token does not open {queue.name}")
+        return queue
+
+    async def _body(self, request: Request, most_bytes: int, held: ExitStack) -> bytes:
+        """All of the body, once there is room for it; `held` gives the room back."""
+        room = self._policy.room
+        if most_bytes > SMALL_BYTES:
+            if not await room.take(most_bytes, ROOM_PATIENCE_S):
+                raise Refusal(Code.OVERLOADED, "too many large bodies come at once: try again later")
+            held.callback(room.give_back, most_bytes)
+        parts: list[bytes] = []
+        size_bytes = 0
+        while part := await request.part():
+            size_bytes += len(part)
+            if size_bytes > LIMIT_BYTES:
+                raise _too_large("more")
+            parts.append(part)
+        return b"".join(parts)
+
+
+def refused(refusal: Refusal) -> Answer:
+    """The answer that says so."""
+    headers = [_JSON]
+    if refusal.retry_after_s is not None:
+        headers.append(("Retry-After", str(max(1, math.ceil(refusal.retry_after_s)))))
+    if refusal.code is Code.UNAUTHORISED:
+        headers.append(("WWW-Authenticate", "Bearer"))
+    if refusal.code is Code.METHOD_NOT_ALLOWED:
+        headers.append(("Allow", str(refusal).partition(":")[0]))
+    body = {"code": refusal.code, "message": _line(refusal)}
+    return Answer(MEANINGS[refusal.code].status, headers, msgspec.json.encode(body))
+
+
+def _line(refusal: Refusal) -> str:
+    """What it says, on one line: with escapes for what a producer wrote that could put a terminal out of order."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in str(refusal))
+
+
+def faulty(fault: Fault) -> Answer:
+    """What the server says by itself, in the same form."""
+    return refused(Refusal(*FAULTS[fault]))
+
+
+_JSON: Final = ("Content-Type", "application/json")
+
+
+def _json(status: int, value: dict[str, Any]) -> Answer:
+    return Answer(status, [_JSON], msgspec.json.encode(value))
+
+
+@contextmanager
+def _refused_as(code: Code) -> Iterator[None]:
+    try:
+        yield
+    except UsageError as error:
+        raise Refusal(code, str(error)) from None
+
+
+def _only(method: str, request: Request) -> None:
+    if request.method != method and (method, request.method) != ("GET", "HEAD"):
+        raise Refusal(Code.METHOD_NOT_ALLOWED, f"{method}: this path takes nothing else")
+
+
+def _too_large(what: str) -> Refusal:
+    return Refusal(
+        Code.BODY_TOO_LARGE, f"the body has {what}; a message carries at most {LIMIT_BYTES:,} bytes"
+    )
+
+
+def _one(request: Request, name: str) -> str:
+    """A header's value, empty if it was not sent."""
+    values = request.header(name)
+    if len(values) > 1:
+        raise Refusal(Code.BAD_HEADER, f"{name} is there {len(values)} times: send it once")
+    return values[0] if values else ""
+
+
+def _key(text: str) -> str:
+    """The producer's id; in quotation marks or not, it is the same."""
+    if len(text) > 2 and text[0] == text[-1] == '"':
+        text = text[1:-1]
+    return Envelope(producer_key=text).producer_key
+
+
+def _field(body: bytes, name: str) -> str:
+    """A field of a body that is a JSON object, text or a whole number; empty if there is none."""
+    try:
+        value = msgspec.json.decode(body, type=dict[str, msgspec.Raw]).get(name)
+        return "" if value is None else str(msgspec.json.decode(value, type=str | int))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ""
+
+
+class _Options(TypedDict, total=False):
+    """What the headers say for a `Draft`."""
+
+    label: str
+    transactional: bool
+    recoverable: bool
+    priority: int
+    correlation_id: bytes
+    time_to_reach_queue_s: int
+    time_to_be_received_s: int
+
+
+def _options(request: Request, queue: Queue) -> _Options:
+    """What the headers say, such that the message is kept on disk wherever it goes.
+
+    Raises:
+        UsageError: one of them cannot be.
+    """
+    known = {name.casefold(): name for name in HEADERS}
+    for name in request.header_names:
+        if name.startswith("mq-") and name not in known:
+            raise UsageError(f"there is no header {name[:80]}; {nearest(name, HEADERS)}")
+    if queue.transactional and request.header(PRIORITY):
+        raise UsageError(
+            f"{queue.name} is transactional, and has its messages in order: leave {PRIORITY} out"
+        )
+    options = _Options(
+        label=_label(_one(request, LABEL)),
+        transactional=queue.transactional,
+        recoverable=not queue.transactional,
+        time_to_reach_queue_s=_number(request, REACH, INFINITE, INFINITE),
+        time_to_be_received_s=_number(request, RECEIVE, INFINITE, INFINITE),
+    )
+    if not queue.transactional:
+        options["priority"] = _number(request, PRIORITY, 7, 3)
+    if text := _one(request, CORRELATION):
+        if not re.fullmatch(r"[0-9A-Fa-f]{40}", text):
+            raise UsageError(f"{CORRELATION} is {text[:50]!r}: must be 40 hexadecimal digits")
+        options["correlation_id"] = bytes.fromhex(text)
+    return options
+
+
+def _label(text: str) -> str:
+    try:
+        return unquote(text.encode("ascii"), errors="strict")
+    except UnicodeError:
+        raise UsageError(f"{LABEL} must be UTF-8, percent-encoded") from None
+
+
+def _number(request: Request, name: str, most: int, default: int) -> int:
+    text = _one(request, name)
+    if text and not (re.fullmatch(r"[0-9]{1,10}", text) and int(text) <= most):
+        raise UsageError(f"{name} is {text[:20]!r}: must be a whole number, 0 to {most}")
+    return int(text) if text else default

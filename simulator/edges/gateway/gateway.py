@@ -1,0 +1,380 @@
+"""The producer's side of reliable messaging: what is accepted is on disk, and nothing is accepted twice.
+
+The rules are those of "Message Producer Rules", "OSB Rules" and "Eliminating Duplicates on OSB". A producer that has
+its answer 200 may go away; one that is told of a business error must not retry; after anything else it may, with the
+same id, and the duplicate is dropped right before the queue:
+
+    begin in the history ──► submit to the node ──► finish in the history ──► 200
+    nothing known of it      on disk there          its message id is known
+
+Whoever asks again finds what the first one left: its message id, or that it is under way. A submission goes on when its
+producer has gone; what is under way when the gateway dies, its journal knows. `front.py` speaks HTTP.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from mqproto.base.errors import FormatNameError, MqprotoError, QuotaExceeded, UsageError
+from mqproto.edge.exactlyonce import Attempt, Entry
+from mqproto.messages.drafts import Draft
+from simulator.base.storeerrors import StoreError
+from simulator.client import InDoubt, MessageId, NodeUnreachable
+from simulator.edges.gateway.refusals import Code, Refusal
+from simulator.edges.history.history import HistoryError, Record
+from simulator.topology import Topology
+from simulator.topology.resolve import is_bare
+
+PATIENCE_S: Final = 25.0
+"""How long a producer is kept waiting for what is under way."""
+FINISH_AGAIN_S: Final = 1.0
+"""How long to wait before the history is told again what it could not be told."""
+
+
+class Queue(NamedTuple):
+    """Where messages go.
+
+    name: such as `destination\\orders`, the same however it was called.
+    """
+
+    name: str
+    transactional: bool
+
+
+def scope_of(queue: str) -> str:
+    """Where the document history has a queue's messages."""
+    return f"gateway/{queue}"
+
+
+def queue_named(topology: Topology, node: str, name: str) -> Queue:
+    """What a name means that a producer uses.
+
+    Raises:
+        TopologyError, FormatNameError: there is no such queue, or it is one that nobody sends to.
+    """
+    whole = f"{topology.host_of(name).name}\\{name}" if is_bare(name) else name
+    found = topology.resolve(whole, at=node)
+    if found.queue is None or found.local_name != found.queue.name:
+        raise UsageError(f"{name} is a queue of the system's: name one that messages are sent to")
+    return Queue(f"{found.node.name}\\{found.queue.name}", found.queue.transactional)
+
+
+def queues_of(topology: Topology) -> list[Queue]:
+    """All queues that messages can be sent to."""
+    return [
+        Queue(f"{node.name}\\{queue.name}", queue.transactional)
+        for node in topology.nodes.values()
+        for queue in node.queues.values()
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """A message as a producer handed it in.
+
+    key: the producer's id; empty for none, and then no duplicate of it is known.
+    """
+
+    queue: Queue
+    key: str
+    content_type: str
+    draft: Draft
+
+    def fingerprint(self) -> str:
+        """The same for the same content, and no other's."""
+        digest = hashlib.sha256()
+        for part in (self.content_type.encode(), self.draft.label.encode("utf-8"), self.draft.body):
+            digest.update(len(part).to_bytes(8, "little"))
+            digest.update(part)
+        return digest.hexdigest()
+
+
+class Accepted(NamedTuple):
+    """The message is on disk at its first queue manager. A duplicate was dropped; this is the id of the first."""
+
+    id: str
+    duplicate: bool
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What the history keeps of a message that was accepted."""
+
+    id: str
+    fingerprint: str
+
+
+class Ticket(msgspec.Struct, frozen=True, array_like=True):
+    """What a journal keeps of a message beside what is sent, so that the history can be told how it ended."""
+
+    queue: str
+    key: str
+    fingerprint: str
+
+
+class Submitter(Protocol):
+    """Hands messages to the node."""
+
+    async def submit(self, ticket: Ticket, draft: Draft) -> MessageId:
+        """Returns when the node has it on disk. What came of it is known until `forget`, whoever dies.
+
+        Raises:
+            UsageError, FormatNameError, NodeUnreachable, StoreError: the node does not have it, and that it is not to
+                be sent is on disk, as another gateway may begin it anew.
+            InDoubt: it will be known later, and `Gateway.recover` is told then.
+        """
+
+    def forget(self, ticket: Ticket) -> None:
+        """The history knows how it ended."""
+
+
+class History(Protocol):
+    """What the gateway needs of `simulator.edges.history.history.DocumentHistory`."""
+
+    async def begin(self, scope: str, key: str, owner: str) -> Record: ...
+    async def finish(self, scope: str, key: str, attempt: Attempt, outcome: bytes = b"") -> None: ...
+    async def started_by(self, scope: str, owner: str) -> list[str]: ...
+
+
+class _Submission:
+    """A message that is under way: whoever hands it in meanwhile waits for the same outcome."""
+
+    def __init__(self, fingerprint: str) -> None:
+        self.fingerprint = fingerprint
+        self.over = trio.Event()
+        self.outcome: Accepted | Refusal | None = None
+
+
+class Gateway:
+    """Accepts messages.
+
+    Args:
+        owner: names this gateway in the history, over its restarts, and no other.
+        nursery: what is under way goes on in it, whatever becomes of the producers.
+        limit: so many messages may be under way.
+    """
+
+    def __init__(
+        self,
+        submitter: Submitter,
+        history: History,
+        owner: str,
+        log: FilteringBoundLogger,
+        nursery: trio.Nursery,
+        *,
+        limit: int = 1_000,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._submitter = submitter
+        self._history = history
+        self._owner = owner
+        self._log = log
+        self._nursery = nursery
+        self._limit = limit
+        self._patience_s = patience_s
+        self._count = 0
+        self._under_way: dict[tuple[str, str], _Submission] = {}
+        self._in_doubt = set[tuple[str, str]]()
+        """What the node may have, and the history does not know it; of what is not under way any more, the journal
+        tells on the next connection."""
+
+    async def accept(self, handed: Handed, held: ExitStack) -> Accepted:
+        """Returns when the message is on disk, now or for a while.
+
+        Args:
+            held: closed when the message's memory is free again, which may be later.
+
+        Raises:
+            Refusal: it is not accepted, or nobody knows yet.
+        """
+        place = scope_of(handed.queue.name), handed.key
+        fingerprint = handed.fingerprint() if handed.key else ""
+        first, outcome = False, None
+        with held, trio.move_on_after(self._patience_s):
+            while (submission := self._under_way.get(place)) and submission.fingerprint != fingerprint:
+                # Another message has this id: if it is accepted, it keeps it.
+                await submission.over.wait()
+                if isinstance(submission.outcome, Accepted):
+                    raise _reused(handed)
+            if submission is None:
+                first, submission = True, self._start(handed, fingerprint, held)
+            await submission.over.wait()
+            outcome = submission.outcome
+        match outcome:
+            case Accepted(identifier, duplicate):
+                if duplicate or not first:
+                    self._note("duplicate-dropped", handed, identifier)
+                return Accepted(identifier, duplicate or not first)
+            case Refusal():
+                raise Refusal(outcome.code, str(outcome), outcome.retry_after_s)
+        known = f"it is not known within {self._patience_s:g} s whether the message is accepted"
+        if handed.key:
+            raise Refusal(Code.IN_PROGRESS, f"{known}: ask again with the same id")
+        raise Refusal(Code.IN_DOUBT, f"{known}: sent again, it may come twice, as it has no id")
+
+    async def recover(self, ended: Iterable[tuple[Ticket, MessageId | MqprotoError]]) -> None:
+        """Tell the history of messages that ended while nobody heard of it: the node went away, or this gateway died.
+
+        Args:
+            ended: what the journal knows of each: its id, or why the node does not have it.
+
+        Raises:
+            HistoryError: the history cannot be had.
+        """
+        for ticket, end in ended:
+            place = scope, key = scope_of(ticket.queue), ticket.key
+            if isinstance(end, InDoubt):
+                self._in_doubt.add(place)
+                self._log.error("in-doubt", queue=ticket.queue, key=key, reason=str(end))
+                continue
+            if isinstance(end, MessageId):
+                outcome = Outcome(str(end), ticket.fingerprint)
+                await self._history.finish(scope, key, Attempt.SUCCEEDED, msgspec.json.encode(outcome))
+                self._log.info("accepted", message=outcome.id, queue=ticket.queue, key=key, recovered=True)
+            # What the node refused may be begun anew: the entry may be another gateway's by now.
+            self._in_doubt.discard(place)
+            self._submitter.forget(ticket)
+
+    async def clear(self, queues: Iterable[Queue]) -> None:
+        """Take out of the history what an earlier life of this gateway has begun and never handed to the node. That is
+        all that its journal does not know, so `recover` comes first, and nothing is accepted before.
+
+        Raises:
+            HistoryError: the history cannot be had.
+        """
+        for queue in queues:
+            scope = scope_of(queue.name)
+            for key in await self._history.started_by(scope, self._owner):
+                if (scope, key) not in self._in_doubt:
+                    await self._history.finish(scope, key, Attempt.FAILED_FOR_NOW)
+
+    def _start(self, handed: Handed, fingerprint: str, held: ExitStack) -> _Submission:
+        """A submission of its own, which goes on whoever waits for it."""
+        if self._count >= self._limit:
+            raise Refusal(Code.OVERLOADED, f"{self._limit:,} messages are under way: try again later")
+        submission = _Submission(fingerprint)
+        if handed.key:
+            self._under_way[scope_of(handed.queue.name), handed.key] = submission
+        self._count += 1
+        self._nursery.start_soon(self._carry_out, handed, submission, held.pop_all())
+        return submission
+
+    async def _carry_out(self, handed: Handed, submission: _Submission, held: ExitStack) -> None:
+        try:
+            with held:
+                submission.outcome = await self._outcome(handed, submission.fingerprint)
+        except Refusal as refusal:
+            submission.outcome = refusal
+        except Exception as error:
+            self._log.error(
+                "failed", reason=f"{type(error).__name__}: {error}", key=handed.key, exc_info=True
+            )
+            submission.outcome = Refusal(Code.FAILED, "a bug in the gateway: its log has it")
+        finally:
+            self._count -= 1
+            if handed.key:
+                del self._under_way[scope_of(handed.queue.name), handed.key]
+            submission.over.set()
+
+    async def _outcome(self, handed: Handed, fingerprint: str) -> Accepted:
+        """Check and drop; else submit.
+
+        Raises:
+            Refusal: it is not accepted, or nobody knows.
+        """
+        if not handed.key:
+            accepted = Accepted(str(await self._submit(handed, fingerprint)), duplicate=False)
+        else:
+            place = scope, key = scope_of(handed.queue.name), handed.key
+            first = await self._begin(handed, fingerprint)
+            if first is not None:
+                return Accepted(first, duplicate=True)
+            self._in_doubt.add(place)
+            try:
+                identifier = await self._submit(handed, fingerprint)
+            except Refusal as refusal:
+                if refusal.code is not Code.IN_DOUBT:
+                    self._submitter.forget(Ticket(handed.queue.name, key, fingerprint))
+                    self._in_doubt.discard(place)
+                    # If the history cannot be told, the next of this id finds that it is not under way.
+                    with suppress(HistoryError):
+                        await self._history.finish(scope, key, Attempt.FAILED_FOR_NOW)
+                raise
+            accepted = Accepted(str(identifier), duplicate=False)
+            await self._finish(scope, key, Outcome(accepted.id, fingerprint))
+            self._in_doubt.discard(place)
+            self._submitter.forget(Ticket(handed.queue.name, key, fingerprint))
+        self._note("accepted", handed, accepted.id)
+        return accepted
+
+    async def _begin(self, handed: Handed, fingerprint: str) -> str | None:
+        """None if the message is new, and has begun now; else the id of the first.
+
+        Raises:
+            Refusal: it is neither.
+        """
+        place = scope, key = scope_of(handed.queue.name), handed.key
+        # Looked at before the history is asked, as `recover` may end the doubt meanwhile.
+        was_in_doubt = place in self._in_doubt
+        try:
+            record = await self._history.begin(scope, key, self._owner)
+        except HistoryError as error:
+            raise Refusal(Code.HISTORY_UNAVAILABLE, str(error)) from None
+        match record.entry:
+            case Entry.ABSENT:
+                return None
+            case Entry.COMPLETED:
+                outcome = msgspec.json.decode(record.outcome, type=Outcome)
+                if outcome.fingerprint != fingerprint:
+                    raise _reused(handed)
+                return outcome.id
+            case Entry.STARTED if record.owner == self._owner and not was_in_doubt:
+                # It is not under way, or we would not be here: it was begun and the answer was lost, or it was not
+                # submitted and the history could not be told.
+                return None
+            case Entry.FAILED:
+                raise Refusal(Code.INVALID, f"the message with the id {key} was refused for good")
+        raise Refusal(
+            Code.IN_PROGRESS, f"a message with the id {key} is under way at another gateway: ask again"
+        )
+
+    async def _submit(self, handed: Handed, fingerprint: str) -> MessageId:
+        ticket = Ticket(handed.queue.name, handed.key, fingerprint)
+        try:
+            return await self._submitter.submit(ticket, handed.draft)
+        except QuotaExceeded as error:
+            raise Refusal(Code.QUEUE_FULL, str(error)) from None
+        except (UsageError, FormatNameError) as error:
+            raise Refusal(Code.INVALID, str(error)) from None
+        except NodeUnreachable as error:
+            raise Refusal(Code.NODE_UNAVAILABLE, str(error)) from None
+        except InDoubt as error:
+            raise Refusal(Code.IN_DOUBT, str(error)) from None
+        except StoreError as error:
+            raise Refusal(Code.HISTORY_UNAVAILABLE, str(error)) from None
+
+    async def _finish(self, scope: str, key: str, outcome: Outcome) -> None:
+        """Tell the history, however long it takes: until then the message is under way."""
+        while True:
+            try:
+                return await self._history.finish(scope, key, Attempt.SUCCEEDED, msgspec.json.encode(outcome))
+            except HistoryError as error:
+                self._log.warning("not-finished", message=outcome.id, key=key, reason=str(error))
+            await trio.sleep(FINISH_AGAIN_S)
+
+    def _note(self, waypoint: str, handed: Handed, identifier: str) -> None:
+        self._log.info(waypoint, message=identifier, queue=handed.queue.name, key=handed.key)
+
+
+def _reused(handed: Handed) -> Refusal:
+    return Refusal(
+        Code.KEY_REUSED,
+        f"the id {handed.key} belongs to a message with other content: give each message its own",
+    )

@@ -1,0 +1,107 @@
+"""The gateway in OpenAPI 3.1, as it is served: made of the tables that it works by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from simulator.edges.gateway.front import HEADERS, LIMIT_BYTES, Policy
+from simulator.edges.gateway.refusals import MEANINGS, Code
+
+OF_ALL = (Code.MALFORMED, Code.HEAD_TOO_LARGE, Code.FAILED, Code.TOO_SLOW, Code.OVERLOADED)
+"""What any request may be told."""
+OF_MESSAGES = tuple(code for code in Code if code not in (Code.NOT_FOUND, Code.METHOD_NOT_ALLOWED))
+
+
+def openapi(policy: Policy) -> dict[str, Any]:
+    """The document."""
+    post: dict[str, Any] = {
+        "operationId": "handIn",
+        "summary": "Hand in a message; 200 once it is on disk.",
+        "description": (
+            "After 200 the message is delivered whatever happens. A refusal without Retry-After is for good: do not "
+            "retry. After one with Retry-After, or without any answer, the message may have been accepted, or not: "
+            f"retry with the same id in {policy.key_place}, and it is accepted once. Without an id it may come twice."
+        ),
+        "parameters": [
+            _parameter(
+                "NAME", "path", r"A queue, such as orders or destination\private$\orders.", required=True
+            ),
+            *([] if policy.key_field else [_parameter(policy.key_header, "header", "The message's own id.")]),
+            *(_parameter(name, "header", text.capitalize() + ".") for name, text in HEADERS.items()),
+        ],
+        "requestBody": {
+            "description": f"At most {LIMIT_BYTES:,} bytes of any type, delivered as they are.",
+            "content": {"*/*": {}},
+        },
+        "responses": {"200": _content("On disk.", "Accepted"), **_refusals(OF_MESSAGES)},
+    }
+    if policy.tokens is not None:
+        post["security"] = [{"token": []}]
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "mqproto gateway", "version": "1"},
+        "paths": {
+            "/queues/{NAME}/messages": {"post": post},
+            "/openapi.json": {"get": _get("getDocument", "This document.", OF_ALL)},
+            "/health": {
+                "get": _get(
+                    "getHealth", "Whether messages can be accepted.", (*OF_ALL, Code.NODE_UNAVAILABLE)
+                )
+            },
+        },
+        "components": {
+            "schemas": {
+                "Accepted": _object(
+                    id={
+                        "type": "string",
+                        "description": "The message's identifier; a duplicate has the first's.",
+                    },
+                    duplicate={"type": "boolean"},
+                ),
+                "Refusal": _object(code={"type": "string", "enum": list(Code)}, message={"type": "string"}),
+            },
+            **({"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}} if policy.tokens else {}),
+        },
+    }
+
+
+def _parameter(name: str, place: str, text: str, *, required: bool = False) -> dict[str, Any]:
+    return {
+        "name": name,
+        "in": place,
+        "required": required,
+        "description": text,
+        "schema": {"type": "string"},
+    }
+
+
+def _get(operation: str, summary: str, codes: Iterable[Code]) -> dict[str, Any]:
+    return {
+        "operationId": operation,
+        "summary": summary,
+        "responses": {"200": {"description": "OK"}, **_refusals(codes)},
+    }
+
+
+def _refusals(codes: Iterable[Code]) -> dict[str, Any]:
+    """The answers by status, each with its codes and what they mean."""
+    by_status: dict[int, list[Code]] = {}
+    for code in codes:
+        by_status.setdefault(MEANINGS[code].status, []).append(code)
+    answers: dict[str, Any] = {}
+    for status, found in sorted(by_status.items()):
+        text = "; ".join(f"{code}: {MEANINGS[code].text}" for code in found)
+        answers[str(status)] = answer = _content(text, "Refusal")
+        if any(MEANINGS[code].retry_after_s is not None for code in found):
+            answer["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
+    return answers
+
+
+def _content(text: str, schema: str) -> dict[str, Any]:
+    reference = {"$ref": f"#/components/schemas/{schema}"}
+    return {"description": text, "content": {"application/json": {"schema": reference}}}
+
+
+def _object(**properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "required": list(properties), "properties": properties}

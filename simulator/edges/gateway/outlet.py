@@ -1,0 +1,134 @@
+"""The gateway's end of the connection to its node, and the journal beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
+from mqproto.messages.drafts import Draft
+from mqproto.wire.guid import Guid, guid_text
+from simulator.base.storeerrors import StoreError
+from simulator.client import Client, InDoubt, MessageId, NodeUnreachable, connect
+from simulator.client.journal import opened
+from simulator.edges.gateway.gateway import Ticket
+from simulator.edges.history.history import HistoryError
+from simulator.topology import Topology
+
+PATIENCE_S: Final = 5.0
+"""A node that is gone for longer is refused to producers at once; before, they wait."""
+AGAIN_S: Final = 0.25
+"""How long to wait before the node is looked for again."""
+
+Ended = list[tuple[Ticket, MessageId | MqprotoError]]
+
+
+def owner_in(journal: Path) -> str:
+    """Names the gateway with this journal, over its restarts, and no other in the world.
+
+    Raises:
+        StoreError: it cannot be had, or another process has it.
+    """
+    with opened(journal) as found:
+        return f"gateway {guid_text(Guid(found.invoker))}"
+
+
+class Outlet:
+    """Hands messages to one node, over one connection after another; a `simulator.edges.gateway.gateway.Submitter`.
+
+    Args:
+        journal: knows what became of messages whose answers nobody heard.
+    """
+
+    def __init__(
+        self, topology: Topology, node: str, directory: Path, journal: Path, log: FilteringBoundLogger
+    ) -> None:
+        self._topology = topology
+        self._node = node
+        self._directory = directory
+        self._journal = journal
+        self._log = log
+        self._client: Client | None = None
+        self.is_connected = False
+        """Whether messages can be handed in."""
+
+    async def run(
+        self,
+        recover: Callable[[Ended], Awaitable[None]],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Stay connected. Starts with the first connection.
+
+        Args:
+            recover: is told what has ended, after each connection and before anything else.
+        """
+        trouble, has_started = "", False
+        while True:
+            try:
+                async with connect(
+                    self._topology, self._node, self._directory, journal=self._journal, patience_s=PATIENCE_S
+                ) as client:
+                    self._client = client
+                    await recover(_ended(client))
+                    self.is_connected = True
+                    self._log.info("connected", to=self._node)
+                    trouble = ""
+                    if not has_started:
+                        has_started = True
+                        task_status.started()
+                    await client.lost()
+                raise NodeUnreachable(f"node {self._node} is gone")
+            except (NodeUnreachable, HistoryError) as error:
+                if str(error) != trouble:
+                    self._log.warning("waiting", reason=str(error))
+                trouble = str(error)
+            finally:
+                self._client, self.is_connected = None, False
+            await trio.sleep(AGAIN_S)
+
+    async def submit(self, ticket: Ticket, draft: Draft) -> MessageId:
+        """`Submitter.submit`."""
+        if self._client is None or not self.is_connected:
+            raise NodeUnreachable(f"node {self._node} is not running, or does not answer: try again later")
+        journal = self._client.journal
+        assert journal is not None
+        try:
+            [identifier] = await self._client.submit(ticket.queue, [draft], _tag(ticket))
+        except (UsageError, FormatNameError, NodeUnreachable) as refused:
+            try:
+                journal.flush()
+            except StoreError:
+                raise InDoubt(f"{refused}; and that cannot be written") from None
+            raise
+        return identifier
+
+    def forget(self, ticket: Ticket) -> None:
+        """`Submitter.forget`. Without a connection the journal keeps it until there is one."""
+        if self._client is not None and self._client.journal is not None and ticket.key:
+            self._client.journal.forget([_tag(ticket)])
+
+
+def _tag(ticket: Ticket) -> bytes:
+    """As the journal has it. It keeps nothing of a message without an id, as nobody will ask for that."""
+    return msgspec.msgpack.encode(ticket) if ticket.key else b""
+
+
+def _ended(client: Client) -> Ended:
+    """What the journal knows, in the order in which it was handed in."""
+    assert client.journal is not None
+    ended: Ended = []
+    for operated in client.journal.operated():
+        ticket = msgspec.msgpack.decode(operated.tag, type=Ticket)
+        try:
+            [ordinal] = operated.result().ordinals
+        except MqprotoError as error:
+            ended.append((ticket, error))
+        else:
+            ended.append((ticket, MessageId(client.manager, ordinal)))
+    return ended

@@ -1,0 +1,196 @@
+"""`mqproto gateway`: history, node, HTTP and signals, put together."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import re
+import resource
+import signal
+import sys
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final, TextIO
+
+import trio
+
+from mqproto.base.errors import UsageError
+from simulator.base.log import node_log
+from simulator.command.options import called, say_why_it_waits
+from simulator.edges.gateway.admission import Rate, Tokens
+from simulator.edges.gateway.front import KEY_HEADER, Front, Policy, faulty
+from simulator.edges.gateway.gateway import Gateway, queue_named, queues_of
+from simulator.edges.gateway.openapi import openapi
+from simulator.edges.gateway.outlet import Ended, Outlet, owner_in
+from simulator.edges.history.history import open_history
+from simulator.edges.httpserver import DOORWAY, Limits, Server
+from simulator.topology import places
+from simulator.topology.places import Place
+
+DESCRIPTORS: Final = 64
+"""Files and sockets beside those of connections."""
+BACKLOG: Final = 1_024
+ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What was typed.
+
+    name: tells the gateways of one node apart; each has a journal.
+    history: a database's URL; empty for a file beside the stores.
+    rate: messages a second of each queue; 0 for no limit.
+    """
+
+    place: Place
+    node: str
+    host: str = "127.0.0.1"
+    port: int = 8080
+    name: str = "gateway"
+    history: str = ""
+    key_header: str = KEY_HEADER
+    key_field: str = ""
+    require_key: bool = False
+    tokens: Path | None = None
+    rate: float = 0.0
+    connections: int = Limits().connections
+    allow_remote: bool = False
+
+
+async def run_gateway(
+    options: Options,
+    *,
+    log: TextIO | None = None,
+    limits: Limits | None = None,
+    task_status: trio.TaskStatus[tuple[Server, int]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until `Server.stop`. Starts, with the server and its port, when requests are taken.
+
+    The node may start later; nothing is taken before it has said what became of what was under way.
+
+    Raises:
+        UsageError: an option cannot be.
+        StoreError: the journal cannot be had, or another gateway has it.
+        HistoryError: the document history cannot be had.
+    """
+    topology, directory = options.place.topology, options.place.directory
+    node = topology.node_named(options.node).name
+    files = called(node, options.name)
+    lines = node_log(log or sys.stderr, f"{node} {options.name}")
+    policy = _policy(options, node)
+    limits = limits or Limits(connections=options.connections)
+    _make_room(limits.connections)
+    places.make(directory)
+    journal = directory / f"{files}.journal"
+    owner = owner_in(journal)
+    url = options.history or places.history_url(directory)
+    async with AsyncExitStack() as held:
+        listeners = [await held.enter_async_context(each) for each in await _listeners(options)]
+        history = await held.enter_async_context(open_history(url))
+        nursery = await held.enter_async_context(trio.open_nursery())
+        outlet = Outlet(topology, node, directory, journal, lines)
+        gateway = Gateway(outlet, history, owner, lines, nursery)
+        to_clear = queues_of(topology)
+
+        async def recover(ended: Ended) -> None:
+            await gateway.recover(ended)
+            await gateway.clear(to_clear)
+            to_clear.clear()  # What is begun from now on is of this life.
+
+        await nursery.start(outlet.run, recover)
+        front = Front(gateway, outlet, topology, node, policy, openapi(policy), lines)
+        server = Server(front.answer, faulty, limits, lines)
+        port: int = listeners[0].socket.getsockname()[1]
+        lines.info("started", address=f"{options.host}:{port}", journal=str(journal))
+        task_status.started((server, port))
+        await server.run(listeners)
+        lines.info("stopped", turned_away=server.turned_away)
+        nursery.cancel_scope.cancel()
+
+
+async def serve(options: Options) -> None:
+    """The same until SIGTERM or SIGINT, with its log beside the stores, where `mqproto history` looks for it.
+
+    Prints a line that begins with `ready` when requests are taken.
+    """
+    topology, directory = options.place.topology, options.place.directory
+    places.make(directory)
+    node = topology.node_named(options.node).name
+    path = directory / f"{called(node, options.name)}.log"
+    start = f"mqproto node {topology.name} {node}"
+    server: Server | None = None
+    ready = trio.Event()
+
+    async def end_at_signal(everything: trio.CancelScope) -> None:
+        async for _ in signals:
+            if server is None:
+                everything.cancel()
+            else:
+                server.stop()
+
+    with path.open("a", encoding="utf-8") as log, trio.open_signal_receiver(*ENDINGS) as signals:
+        async with trio.open_nursery() as around:
+            around.start_soon(end_at_signal, around.cancel_scope)
+            async with trio.open_nursery() as nursery:
+                around.start_soon(say_why_it_waits, ready, start, path)
+                server, port = await nursery.start(partial(run_gateway, options, log=log))
+                ready.set()
+                host = f"[{options.host}]" if ":" in options.host else options.host
+                print(f"ready http://{host}:{port}", flush=True)
+            around.cancel_scope.cancel()
+
+
+def _policy(options: Options, node: str) -> Policy:
+    if not re.fullmatch(r"[A-Za-z0-9-]{1,80}", options.key_header):
+        raise UsageError(f"--key-header {options.key_header!r}: a header has letters, digits and -")
+    topology = options.place.topology
+
+    def whole(name: str) -> str:
+        return queue_named(topology, node, name).name
+
+    return Policy(
+        key_header=options.key_header,
+        key_field=options.key_field,
+        require_key=options.require_key,
+        tokens=Tokens.read(options.tokens, whole) if options.tokens else None,
+        rate=Rate(options.rate) if options.rate else None,
+    )
+
+
+def _make_room(connections: int) -> None:
+    """See that so many sockets can be open.
+
+    Raises:
+        UsageError: the system does not let us.
+    """
+    wanted = connections + DOORWAY + DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and wanted > hard:
+        raise UsageError(
+            f"{connections:,} connections take {wanted:,} descriptors, and this process may have {hard:,}: "
+            f"raise `ulimit -n`, or type --connections {max(1, hard - DOORWAY - DESCRIPTORS)}"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+
+
+async def _listeners(options: Options) -> list[trio.SocketListener]:
+    """Listen at one address.
+
+    Raises:
+        UsageError: it cannot be had.
+    """
+    where = f"{options.host}:{options.port}"
+    try:
+        is_loopback = ipaddress.ip_address(options.host).is_loopback
+    except ValueError:
+        raise UsageError(f"{options.host} is no IP address: type --listen 127.0.0.1:8080") from None
+    if not is_loopback and not options.allow_remote:
+        raise UsageError(f"{where} can be reached from outside: ask for that with --allow-remote")
+    try:
+        return await trio.open_tcp_listeners(options.port, host=options.host, backlog=BACKLOG)
+    except OSError as error:
+        taken = errno.EADDRINUSE in (error.errno, getattr(error.__cause__, "errno", None))
+        trouble = "is taken by another program" if taken else f"cannot be listened at ({error.strerror})"
+        raise UsageError(f"{where} {trouble}: name another with --listen") from None

@@ -1,0 +1,143 @@
+"""SQLite and PostgreSQL by URL, set so that what was committed is on disk, and a server that is gone is soon missed.
+
+`sqlite:///history.sqlite` is a file here, `sqlite:////var/lib/history.sqlite` one anywhere, and
+`postgresql+psycopg://user@host/database` a server, which several machines may share. After a question mark stands what
+libpq knows: `?sslmode=verify-full`, or `?host=/run/postgresql` for a socket. A password may stand in the URL, where
+other users of the machine see it while a command runs; better is libpq's `~/.pgpass`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any, Final
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError
+
+from mqproto.base.errors import UsageError
+from simulator.edges.history.errors import SQLITE_ADVICE, HistoryError
+
+BUSY_S: Final = 10
+"""How long another program may hold us up, and a server may take over a statement."""
+CONNECT_S: Final = 5
+APPLICATION_ID: Final = int.from_bytes(b"mqdh")
+"""Says in an SQLite file whose it is."""
+PRAGMAS: Final = (
+    "synchronous = FULL",
+    # macOS flushes to the disk itself only if asked in so many words.
+    "fullfsync = ON",
+    "checkpoint_fullfsync = ON",
+)
+OPTIONS: Final = {
+    "application_name": "mqproto",
+    "client_encoding": "utf8",
+    "connect_timeout": CONNECT_S,
+    # A server that went away without a word is missed after some 10 s, by default after two hours.
+    "tcp_user_timeout": BUSY_S * 1_000,
+    "keepalives_idle": BUSY_S // 2,
+    "keepalives_interval": BUSY_S // 5,
+    "keepalives_count": 3,
+}
+"""Of libpq, unless the URL says otherwise."""
+SETTINGS: Final = (
+    f"SET statement_timeout = '{BUSY_S}s'",
+    f"SET lock_timeout = '{BUSY_S}s'",
+    f"SET idle_in_transaction_session_timeout = '{BUSY_S}s'",
+    # Who administers the server may ask for more than the server's own disk, not for less.
+    "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
+)
+
+
+def parsed(text: str) -> URL:
+    """The URL of a database of a kind that we know.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        url = make_url(text)
+    except (ArgumentError, ValueError):
+        # The text may hold a password, and a mistyped one is shown by nobody.
+        raise UsageError(f"no URL of a database: it is {_FORMS}") from None
+    if url.drivername in ("sqlite", "sqlite+pysqlite"):
+        if url.database in (None, "", ":memory:") or url.query or url.host:
+            raise UsageError("an SQLite history is a file on this machine: sqlite:///PATH")
+        return url
+    if url.drivername in ("postgresql", "postgresql+psycopg"):
+        return url.set(drivername="postgresql+psycopg")
+    raise UsageError(f"no document history is kept in {url.drivername}: its URL is {_FORMS}")
+
+
+_FORMS: Final = "sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE"
+
+
+def name_of(url: URL) -> str:
+    """How a database is called in errors: its file, or its URL without a password."""
+    if url.get_backend_name() == "sqlite":
+        return str(url.database)
+    where = {name: value for name, value in url.query.items() if name in ("host", "port")}
+    return url.set(query=where).render_as_string(hide_password=True).replace("%2F", "/")
+
+
+def engine_for(url: URL) -> Engine:
+    """What connects to a database when it is needed, with one connection at most, which is made anew when it was lost.
+
+    Raises:
+        UsageError: the package for PostgreSQL is missing.
+    """
+    if url.get_backend_name() == "sqlite":
+        return _sqlite_engine(url)
+    try:
+        engine = create_engine(
+            url,
+            pool_size=1,
+            max_overflow=0,
+            hide_parameters=True,
+            isolation_level="READ COMMITTED",
+            connect_args={name: value for name, value in OPTIONS.items() if name not in url.query},
+        )
+    except ModuleNotFoundError as error:
+        raise UsageError("PostgreSQL needs psycopg: pip install 'mqproto[postgresql]'") from error
+
+    @event.listens_for(engine, "connect")
+    def set_up(db: Any, _: object) -> None:
+        db.autocommit = True
+        for setting in SETTINGS:
+            db.execute(setting)
+        db.autocommit = False
+
+    return engine
+
+
+def _sqlite_engine(url: URL) -> Engine:
+    engine = create_engine(
+        url,
+        pool_size=1,
+        max_overflow=0,
+        hide_parameters=True,
+        # Transactions are begun below, and not by the sqlite3 module, which begins none before a query.
+        connect_args={"timeout": BUSY_S, "isolation_level": None},
+    )
+
+    @event.listens_for(engine, "connect")
+    def set_up(db: sqlite3.Connection, _: object) -> None:
+        """See that the file is ours or new, then choose how it is written."""
+        # In this order, since somebody may make the tables right now, and the two in one transaction.
+        has_tables = bool(db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall())
+        [(application_id,)] = db.execute("PRAGMA application_id").fetchall()
+        if application_id != APPLICATION_ID and (has_tables or application_id):
+            raise HistoryError(f"{name_of(url)}: {SQLITE_ADVICE[sqlite3.SQLITE_NOTADB]}")
+        [(mode,)] = db.execute("PRAGMA journal_mode = WAL").fetchall()
+        if mode != "wal":
+            raise HistoryError(
+                f"{name_of(url)}: its file system holds no write-ahead log: choose a local disk"
+            )
+        for pragma in PRAGMAS:
+            db.execute(f"PRAGMA {pragma}").close()
+
+    @event.listens_for(engine, "begin")
+    def begin(db: Connection) -> None:
+        """As a writer from the start: a reader that becomes one may find that it comes too late."""
+        db.exec_driver_sql("BEGIN IMMEDIATE")
+
+    return engine

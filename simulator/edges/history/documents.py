@@ -1,0 +1,385 @@
+"""The table of a document history, and the one statement that changes it.
+
+    sqlite3 history.sqlite "select * from document_history where entry = 'started'"
+
+A row is a document: what is known of a message by an identifier that it keeps over all its retries. What several ask at
+one time is one transaction with one flush, and in it one statement for all of their documents, in the order of their
+keys: so two processes on one database never wait for each other in a circle. All of this blocks; history.py calls it in
+a thread.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ColumnElement,
+    Connection,
+    Double,
+    Index,
+    Insert,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    and_,
+    case,
+    delete,
+    func,
+    insert,
+    literal_column,
+    not_,
+    or_,
+    select,
+    text,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError
+
+from mqproto.base.errors import MqprotoError, UsageError
+from mqproto.edge.exactlyonce import Entry
+from simulator.base.storeerrors import primary_code
+from simulator.edges.history.databases import APPLICATION_ID, BUSY_S, engine_for, name_of, parsed
+from simulator.edges.history.errors import HistoryError, explained
+
+LAYOUT: Final = 1
+EXPIRE_EVERY_S: Final = 10.0
+EXPIRE_ROWS: Final = 1_000
+"""How often what is too old is deleted, and how much of it at a time."""
+BUSY_PAUSE_S: Final = 0.02
+
+STARTED: Final = text("entry = 'started'")
+NOT_STARTED: Final = text("entry <> 'started'")
+"""As the indexes have it: a database takes one only for a query that says the same."""
+
+CONSTANTS: Final[dict[Entry, ColumnElement[str]]] = {entry: literal_column(f"'{entry}'") for entry in Entry}
+"""Within the statement: as parameters they would be filled in again for each row, in half of all the time it takes."""
+
+metadata = MetaData()
+layouts = Table("document_history_layout", metadata, Column("layout", Integer, nullable=False))
+documents = Table(
+    "document_history",
+    metadata,
+    Column("scope", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("entry", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("ticket", BigInteger, nullable=False),
+    Column("changed_s", Double, nullable=False),
+    Column("outcome", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("scope", "key"),
+    CheckConstraint("entry IN ('absent', 'started', 'completed', 'failed')"),
+    Index("document_history_started", "owner", "scope", sqlite_where=STARTED, postgresql_where=STARTED),
+    Index("document_history_age", "changed_s", sqlite_where=NOT_STARTED, postgresql_where=NOT_STARTED),
+    sqlite_with_rowid=False,
+)
+"""attempts: how often it was begun; ticket: by whom last; changed_s: when the entry changed, in Unix time."""
+
+
+class Record(NamedTuple):
+    """What the history has of a document.
+
+    Of one that is ABSENT only the attempts are known, if it was begun before.
+
+    owner: who started it.
+    attempts: how often it was begun.
+    outcome: what `finish` said of it.
+    """
+
+    entry: Entry
+    owner: str
+    attempts: int
+    outcome: bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Begin:
+    """Start a document if it is absent.
+
+    ticket: a number, not 0, of this call alone; when its answer is lost, it is made again with the same.
+    """
+
+    scope: str
+    key: str
+    owner: str
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Finish:
+    """Say how it ended.
+
+    ticket: that with which it was begun; 0 if nobody knows. What others began does not become absent by it.
+    """
+
+    scope: str
+    key: str
+    ticket: int
+    entry: Entry
+    outcome: bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Look:
+    """Ask what there is of it."""
+
+    scope: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StartedBy:
+    """Ask which ones an owner has started and not finished."""
+
+    scope: str
+    owner: str
+
+
+Insertion: TypeAlias = sqlite.Insert | postgresql.Insert
+Change: TypeAlias = Begin | Finish
+Call: TypeAlias = Change | Look | StartedBy
+Answer: TypeAlias = Record | list[str] | None
+"""To Begin and Look, to StartedBy, to Finish."""
+
+UNKNOWN: Final = Record(Entry.ABSENT, "", 0, b"")
+GIVE_WAY: Final = {
+    Entry.STARTED: (Entry.ABSENT,),
+    Entry.ABSENT: (Entry.STARTED,),
+    Entry.FAILED: (Entry.ABSENT, Entry.STARTED),
+    Entry.COMPLETED: (Entry.ABSENT, Entry.STARTED, Entry.FAILED),
+}
+"""Which entries give way to a new one. What was completed stays so, with its first outcome, whoever says what later."""
+
+
+class Documents:
+    """The documents of one database.
+
+    Args:
+        url: see databases.py.
+        keep_s: how long an entry is kept after it has changed. What was started is kept until it ends.
+        clock: the time, in seconds since 1970.
+
+    Raises:
+        UsageError: it is no such URL.
+        HistoryError: the database cannot be had, or is another program's, or of another mqproto.
+    """
+
+    def __init__(self, url: str, keep_s: float, clock: Callable[[], float]) -> None:
+        where = parsed(url)
+        self.name = name_of(where)
+        """In errors."""
+        self._keep_s = keep_s
+        self._clock = clock
+        self._expire_at_s = clock()
+        self._engine = engine_for(where)
+        is_sqlite = self._engine.dialect.name == "sqlite"
+        self._change = change_statement(
+            sqlite.insert(documents) if is_sqlite else postgresql.insert(documents)
+        )
+        try:
+            with explained(self.name):
+                self._set_up()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Give the database free. What was acknowledged is on disk already."""
+        self._engine.dispose()
+
+    def carry_out(self, calls: Sequence[Call]) -> list[Answer | MqprotoError]:
+        """Answer all calls, with what they change on disk, or say why not.
+
+        They are of one moment, so they are carried out in whatever order suits.
+        """
+        try:
+            with explained(self.name):
+                return [*self._carried_out(calls)]
+        except UsageError as error:
+            # One of them holds what this database cannot keep. The others do not suffer for it.
+            if len(calls) == 1:
+                return [error]
+            return [answer for call in calls for answer in self.carry_out([call])]
+        except HistoryError as error:
+            self._engine.dispose()  # Whatever state the connection is in, the next call has a new one.
+            return [error] * len(calls)
+
+    def _carried_out(self, calls: Sequence[Call]) -> list[Answer]:
+        try:
+            return self._transaction(calls)
+        except DBAPIError as error:
+            if not error.connection_invalidated:
+                raise
+        # The connection is gone, perhaps since long ago. Whether the transaction was committed or not, the same calls
+        # do no harm when they are carried out again: by its ticket each knows what it did itself.
+        return self._transaction(calls)
+
+    def _transaction(self, calls: Sequence[Call]) -> list[Answer]:
+        self._expire()
+        answers: dict[Call, Answer] = {}
+        with self._engine.begin() as db:
+            for together in rounds(call for call in calls if isinstance(call, Begin | Finish)):
+                answers |= self._changed(db, together)
+            asked = [call for call in calls if isinstance(call, Begin | Look) and call not in answers]
+            answers |= self._looked(db, asked)
+            for call in calls:
+                if isinstance(call, StartedBy):
+                    answers[call] = self._started_by(db, call)
+        return [answers.get(call) for call in calls]
+
+    def _changed(self, db: Connection, calls: Sequence[Change]) -> dict[Call, Answer]:
+        """Carry out changes of different documents. Those that were begun have their answer."""
+        now_s = self._clock()
+        changed = db.execute(self._change, [_row(call, now_s) for call in calls])
+        attempts = {(scope, key): count for scope, key, count in changed}
+        return {
+            call: Record(Entry.ABSENT, "", attempts[call.scope, call.key] - 1, b"")
+            for call in calls
+            if isinstance(call, Begin) and (call.scope, call.key) in attempts
+        }
+
+    def _looked(self, db: Connection, calls: Sequence[Begin | Look]) -> dict[Call, Answer]:
+        table, records = documents.c, {}
+        for wanted in _same_scope((call.scope, call.key) for call in calls):
+            found = db.execute(
+                select(table.scope, table.key, table.entry, table.owner, table.attempts, table.outcome).where(
+                    wanted
+                )
+            )
+            for scope, key, entry, owner, attempts, outcome in found:
+                records[scope, key] = Record(Entry(entry), owner, attempts, outcome)
+        return {call: records.get((call.scope, call.key), UNKNOWN) for call in calls}
+
+    def _started_by(self, db: Connection, call: StartedBy) -> list[str]:
+        table = documents.c
+        keys = select(table.key).where(STARTED, table.owner == call.owner, table.scope == call.scope)
+        return sorted(db.execute(keys).scalars())
+
+    def _expire(self) -> None:
+        """Delete what is too old, at times, and not too much of it at a time.
+
+        It is a transaction by itself, and leaves out what others have locked: so it holds up nobody.
+        """
+        now_s = self._clock()
+        if now_s < self._expire_at_s:
+            return
+        table = documents.c
+        oldest = (
+            select(table.scope, table.key)
+            .where(NOT_STARTED, table.changed_s <= now_s - self._keep_s)
+            .order_by(table.changed_s)
+            .limit(EXPIRE_ROWS)
+            .with_for_update(skip_locked=True)
+        )
+        with self._engine.begin() as db:
+            found = [(scope, key) for scope, key in db.execute(oldest)]
+            for these in _same_scope(found):
+                db.execute(delete(documents).where(these))
+        if len(found) < EXPIRE_ROWS:
+            self._expire_at_s = now_s + EXPIRE_EVERY_S
+
+    def _set_up(self) -> None:
+        """Make the tables where there are none, and see that they are of this layout."""
+        deadline_s = time.monotonic() + BUSY_S
+        while True:
+            try:
+                with self._engine.begin() as db:
+                    self._check_layout(db)
+                    return
+            except DBAPIError as error:
+                # When several processes open a new file at once, SQLite sends all but one away without a wait.
+                is_busy = error.orig is not None and primary_code(error.orig) == sqlite3.SQLITE_BUSY
+                if not is_busy or time.monotonic() > deadline_s:
+                    raise
+            time.sleep(BUSY_PAUSE_S)
+
+    def _check_layout(self, db: Connection) -> None:
+        if db.dialect.name == "sqlite":
+            db.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
+        else:
+            # Of several that would make the tables at once, one does.
+            db.execute(select(func.pg_advisory_xact_lock(APPLICATION_ID)))
+        metadata.create_all(db)
+        found = db.execute(select(layouts.c.layout)).scalars().all()
+        if not found:
+            db.execute(insert(layouts).values(layout=LAYOUT))
+        elif found != [LAYOUT]:
+            raise HistoryError(
+                f"{self.name}: it has layout {found[0]}, and this mqproto knows {LAYOUT}: use the mqproto that made it"
+            )
+
+
+def change_statement(insertion: Insertion) -> Insert:
+    """Insert each row, or change the entry that is there if that gives way.
+
+    It returns scope, key and attempts of those that it inserted or changed.
+    """
+    old, new = documents.c, insertion.excluded
+    is_begun, is_absent = new.entry == CONSTANTS[Entry.STARTED], new.entry == CONSTANTS[Entry.ABSENT]
+    gives_way = or_(
+        *(
+            and_(new.entry == CONSTANTS[after], or_(*(old.entry == CONSTANTS[before] for before in entries)))
+            for after, entries in GIVE_WAY.items()
+        )
+    )
+    is_theirs = and_(is_absent, new.ticket != 0, new.ticket != old.ticket)
+    is_repeated = and_(is_begun, old.entry == CONSTANTS[Entry.STARTED], new.ticket == old.ticket)
+    changes = {
+        "entry": new.entry,
+        "owner": case((is_begun, new.owner), (is_absent, ""), else_=old.owner),
+        "attempts": old.attempts + case((and_(is_begun, old.entry == CONSTANTS[Entry.ABSENT]), 1), else_=0),
+        "ticket": new.ticket,
+        "changed_s": new.changed_s,
+        "outcome": new.outcome,
+    }
+    return insertion.on_conflict_do_update(
+        index_elements=[old.scope, old.key],
+        set_=changes,
+        where=or_(and_(gives_way, not_(is_theirs)), is_repeated),
+    ).returning(old.scope, old.key, old.attempts)
+
+
+def _same_scope(places: Iterable[tuple[str, str]]) -> Iterator[ColumnElement[bool]]:
+    """Conditions, one for each scope, that find these documents by the index; SQLite takes none for a list of pairs."""
+    keys_of = defaultdict[str, set[str]](set)
+    for scope, key in places:
+        keys_of[scope].add(key)
+    for scope, keys in keys_of.items():
+        yield and_(documents.c.scope == scope, documents.c.key.in_(keys))
+
+
+def rounds(calls: Iterator[Change]) -> Iterator[list[Change]]:
+    """The same, in rounds in which each document occurs once, in the order of their keys.
+
+    What ends a document comes before what begins it. So whoever did not get to begin it finds at the end why not.
+    """
+    left = sorted(calls, key=lambda call: (call.scope, call.key, isinstance(call, Begin)))
+    while left:
+        first = {(call.scope, call.key): call for call in reversed(left)}
+        yield [*reversed(first.values())]
+        left = [call for call in left if first[call.scope, call.key] is not call]
+
+
+def _row(call: Change, now_s: float) -> dict[str, object]:
+    """What a change inserts where there is nothing yet."""
+    return {
+        "scope": call.scope,
+        "key": call.key,
+        "entry": (Entry.STARTED if isinstance(call, Begin) else call.entry).value,
+        "owner": call.owner if isinstance(call, Begin) else "",
+        "attempts": 1,
+        "ticket": call.ticket,
+        "changed_s": now_s,
+        "outcome": b"" if isinstance(call, Begin) else call.outcome,
+    }

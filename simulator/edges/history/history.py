@@ -1,0 +1,229 @@
+"""The document history: what became of each message, by an identifier that it keeps over all retries.
+
+Before a message is processed it is begun here, and afterwards finished. Of all that begin one document, in this
+process, in others, and on other machines if the database is a server, one finds it absent and is to process it. Who
+comes later finds it started, completed or failed, and decides by the tables of mqproto/edge/exactlyonce.py.
+
+    async with open_history("sqlite:///history.sqlite") as history:
+        if (await history.begin("trigger/orders", key, "trigger-1")).entry is Entry.ABSENT:
+            ...
+            await history.finish("trigger/orders", key, Attempt.SUCCEEDED)
+
+What a method has returned is on disk. Whoever gets a HistoryError, or is cancelled, does not know whether it happened:
+asked again, the same gives the same answer. What all tasks ask at one time is one transaction with one flush.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from secrets import randbits
+from typing import Final
+
+import trio
+
+from mqproto.base.errors import MqprotoError, UsageError
+from mqproto.edge.exactlyonce import ENTRY_AFTER, Attempt, Entry
+from simulator.edges.history.documents import Answer, Begin, Call, Documents, Finish, Look, Record, StartedBy
+from simulator.edges.history.errors import HistoryError
+
+__all__ = ["DocumentHistory", "HistoryError", "Record", "open_history"]
+
+KEEP_S: Final = 30 * 24 * 3_600.0
+KEY_LIMIT: Final = 512
+NAME_LIMIT: Final = 160
+"""Characters of a key; of a scope or owner. PostgreSQL indexes no more, if each takes four bytes."""
+OUTCOME_LIMIT_BYTES: Final = 65_536
+BATCH_LIMIT: Final = 500
+"""How many calls make one transaction."""
+TICKETS_LIMIT: Final = 10_000
+TICKET_BITS: Final = 62
+
+
+@asynccontextmanager
+async def open_history(
+    url: str, *, keep_s: float = KEEP_S, clock: Callable[[], float] = time.time
+) -> AsyncIterator[DocumentHistory]:
+    """The document history in a database, which gets its tables if it has none.
+
+    Args:
+        url: `sqlite:///PATH`, or `postgresql+psycopg://USER@HOST/DATABASE`; see databases.py.
+        keep_s: how long an entry is kept after it has changed, at least; a document that comes again later is new.
+            What was started and never finished is kept until somebody finishes it: only a person, or a resolver, can
+            tell whether it was processed.
+        clock: the time, in seconds since 1970.
+
+    Raises:
+        UsageError: it is no such URL.
+        HistoryError: the database cannot be had.
+    """
+    if not keep_s > 0:
+        raise UsageError(f"entries kept for {keep_s:g} s: it takes more than 0")
+    documents = await trio.to_thread.run_sync(Documents, url, keep_s, clock)
+    history = DocumentHistory(documents)
+    failure: BaseException | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(history.serve)
+        # What goes wrong in the caller's block leaves as itself, not in the nursery's group.
+        try:
+            yield history
+        except BaseException as error:
+            failure = error
+        history.close()
+    if failure is not None:
+        raise failure
+
+
+class DocumentHistory:
+    """What became of documents; `open_history` makes it. Several tasks may use it at once.
+
+    A scope says for whom a document is new or not, such as `gateway/orders`; a key names it there; an owner is whoever
+    processes it, under a name that outlives its process.
+
+    Every method may raise HistoryError, and UsageError for what is too long to be kept.
+    """
+
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
+        self._waiting = deque[_Asked]()
+        self._work = trio.Event()
+        self._is_closed = False
+        self._unanswered = _Tickets()
+        """Of those who began a document, by scope, key and owner, and did not hear whether they did."""
+        self._begun = _Tickets()
+        """By scope and key, of documents that were begun here, and are not finished."""
+
+    async def begin(self, scope: str, key: str, owner: str) -> Record:
+        """What the history had of a document; if that was nothing, it is started by `owner` from now on.
+
+        Of several that begin it at once, exactly one sees ABSENT.
+        """
+        _check(scope, key, owner=owner)
+        ticket = self._unanswered.pop((scope, key, owner), 0) or 1 + randbits(TICKET_BITS)
+        try:
+            record = await self._ask(Begin(scope, key, owner, ticket))
+        except BaseException:
+            self._unanswered.keep((scope, key, owner), ticket)
+            raise
+        assert isinstance(record, Record)
+        if record.entry is Entry.ABSENT:
+            self._begun.keep((scope, key), ticket)
+        return record
+
+    async def finish(self, scope: str, key: str, attempt: Attempt, outcome: bytes = b"") -> None:
+        """A document's processing ended: the entry is now that of ENTRY_AFTER.
+
+        After FAILED_FOR_NOW it is absent, and of it only the attempts are known. What was completed stays completed,
+        with its first outcome; a failure for good yields to a success, and to nothing else.
+
+        Args:
+            outcome: what whoever comes again is to be told, at most 65,536 bytes.
+        """
+        _check(scope, key)
+        if len(outcome) > OUTCOME_LIMIT_BYTES:
+            raise UsageError(
+                f"an outcome of {len(outcome):,} bytes: up to {OUTCOME_LIMIT_BYTES:,} can be kept"
+            )
+        entry = ENTRY_AFTER[attempt]
+        ticket = self._begun.pop((scope, key), 0)
+        try:
+            await self._ask(Finish(scope, key, ticket, entry, b"" if entry is Entry.ABSENT else outcome))
+        except BaseException:
+            self._begun.keep((scope, key), ticket)
+            raise
+
+    async def look(self, scope: str, key: str) -> Record:
+        """What the history has of a document."""
+        _check(scope, key)
+        record = await self._ask(Look(scope, key))
+        assert isinstance(record, Record)
+        return record
+
+    async def started_by(self, scope: str, owner: str) -> list[str]:
+        """The keys of documents that this owner has started and nobody has finished, in order."""
+        _check(scope, owner=owner)
+        keys = await self._ask(StartedBy(scope, owner))
+        assert isinstance(keys, list)
+        return keys
+
+    async def _ask(self, call: Call) -> Answer:
+        if self._is_closed:
+            raise UsageError("the document history is closed")
+        await trio.lowlevel.checkpoint_if_cancelled()
+        asked = _Asked(call)
+        self._waiting.append(asked)
+        self._work.set()
+        try:
+            await asked.answered.wait()
+        except trio.Cancelled:
+            if asked in self._waiting:
+                self._waiting.remove(asked)
+            raise
+        if isinstance(asked.answer, MqprotoError):
+            # The same error may go to many, and each gets one of its own.
+            raise type(asked.answer)(*asked.answer.args) from asked.answer
+        return asked.answer
+
+    # For open_history
+
+    async def serve(self) -> None:
+        """Carry out what is asked until it is closed and nobody waits any more."""
+        limiter = trio.CapacityLimiter(1)  # Other threads of this program are no reason to wait.
+        with trio.CancelScope(shield=True):
+            while self._waiting or not self._is_closed:
+                if not self._waiting:
+                    self._work = trio.Event()
+                    await self._work.wait()
+                    continue
+                batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH_LIMIT))]
+                answers = await trio.to_thread.run_sync(
+                    self._documents.carry_out, [asked.call for asked in batch], limiter=limiter
+                )
+                for asked, answer in zip(batch, answers, strict=True):
+                    asked.answer = answer
+                    asked.answered.set()
+            await trio.to_thread.run_sync(self._documents.close, limiter=limiter)
+
+    def close(self) -> None:
+        """Nobody asks any more."""
+        self._is_closed = True
+        self._work.set()
+
+
+class _Tickets(dict[tuple[str, ...], int]):
+    """The tickets of calls that may have to be told from those of others, of the last ones."""
+
+    def keep(self, place: tuple[str, ...], ticket: int) -> None:
+        self[place] = ticket
+        if len(self) > TICKETS_LIMIT:
+            del self[next(iter(self))]
+
+
+class _Asked:
+    """A call that waits for its answer."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.answered = trio.Event()
+        self.answer: Answer | MqprotoError = None
+
+
+def _check(scope: str, key: str | None = None, owner: str | None = None) -> None:
+    """See that these texts can be kept by either database.
+
+    Raises:
+        UsageError: one of them cannot.
+    """
+    for what, value, limit in (
+        ("a scope", scope, NAME_LIMIT),
+        ("a key", key, KEY_LIMIT),
+        ("an owner", owner, NAME_LIMIT),
+    ):
+        if value is None:
+            continue
+        if not 0 < len(value) <= limit:
+            raise UsageError(f"{what} of {len(value):,} characters: 1 to {limit} can be kept")
+        if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
+            raise UsageError(f"{what} {value!a}: it has a character that is none, and cannot be kept")

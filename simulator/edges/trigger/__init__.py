@@ -1,0 +1,10 @@
+"""A consumer is called for each message of a queue: once if it can be had, in order, whatever fails.
+
+Read schedule.py first, which says whose turn it is, then judgment.py, what becomes of a message, and trigger.py, which
+joins them. detection.py, with resolver.py, tells new messages from duplicates; callee.py is whom a trigger calls,
+named.py finds functions; retries.py says when again, errorcopy.py what goes to the error queue. run.py is the process.
+"""
+
+from simulator.edges.trigger.callee import BusinessError, Call
+
+__all__ = ["BusinessError", "Call"]

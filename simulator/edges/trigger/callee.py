@@ -1,0 +1,298 @@
+"""Whom a trigger calls for each message, an HTTP endpoint or a Python function, and what the answer means.
+
+"Message Consumer Rules" of "Transactions in OSB. Reliable Messaging" knows three answers: the message was received; it
+will never be accepted; and anything else, after which nobody knows and it has to be delivered again.
+
+| the consumer's answer | is |
+|---|---|
+| 200 to 299; with `error_field`, if that is not in it | success |
+| 400 to 499, JSON with a service code; or 200 to 299 with `error_field` in it | a business error |
+| 408, 425, 429, 500 to 599; a redirection; 400 to 499 without a service code | a system error |
+| no connection, one that breaks, no answer in time, an answer that cannot be read | a system error |
+| a function returns; raises BusinessError; raises anything else, or takes too long | the same three |
+
+A service code is what the field `code` of a JSON object says, or `error_field`: a text that is not empty, or a number
+that is not 0. A proxy's 404 has none, so a message is not given up because somebody has misspelt an address.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, NamedTuple, Protocol
+from urllib.parse import quote
+
+import httpx
+import trio
+
+from mqproto.base.errors import UsageError
+from mqproto.edge.exactlyonce import Attempt
+
+ANSWER_LIMIT_BYTES: Final = 65_536
+"""So much of an answer's body is read."""
+REASON_LIMIT: Final = 300
+"""Characters of what an answer says that are kept."""
+RETRY_AFTER_LIMIT_S: Final = 3_600.0
+"""Nobody keeps us away for longer at a time."""
+TEMPORARY: Final = frozenset({408, 425, 429})
+"""Of 400 to 499: Request Timeout, Too Early, Too Many Requests."""
+SPARE_THREADS: Final = 8
+"""Calls of a function that took too long may still run; beyond so many, none is begun until one of them ends."""
+
+
+class BusinessError(Exception):
+    """A consumer's function raises it for a message that it will never accept.
+
+    Args:
+        code: a stable word, the service's own.
+        text: one line for people.
+    """
+
+    def __init__(self, code: str, text: str = "") -> None:
+        super().__init__(code, text)
+        self.code = code
+        self.text = text
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    r"""What a consumer is told of a message.
+
+    message: its identifier, `GUID\ordinal`.
+    key: its name in the document history, and for the consumer's own: the producer's id of it, else its identifier.
+    delivery_count: how often it has been delivered, this time counted; -1 if that is not known.
+    content_type: as the producer said; empty if he did not.
+    correlation_id: 20 bytes, zeros for none.
+    """
+
+    message: str
+    key: str
+    delivery_count: int
+    body: bytes
+    label: str = ""
+    content_type: str = ""
+    correlation_id: bytes = bytes(20)
+
+    def headers(self) -> dict[str, str]:
+        """All but the body, for HTTP."""
+        headers = {
+            "Idempotency-Key": self.key,
+            "MQ-Message-Id": self.message,
+            "MQ-Delivery-Count": str(self.delivery_count),
+        }
+        if self.content_type:
+            headers["Content-Type"] = self.content_type
+        if self.label:
+            headers["MQ-Label"] = quote(self.label, errors="replace")
+        if any(self.correlation_id):
+            headers["MQ-Correlation-Id"] = self.correlation_id.hex()
+        return headers
+
+
+class Answer(NamedTuple):
+    """How a call ended.
+
+    attempt: a business error is FAILED_FOR_GOOD, a system error FAILED_FOR_NOW.
+    reason: one line; of a business error it begins with the service code.
+    retry_after_s: the consumer does not want to be asked again before.
+    """
+
+    attempt: Attempt
+    reason: str = ""
+    retry_after_s: float = 0.0
+
+
+SUCCEEDED: Final = Answer(Attempt.SUCCEEDED)
+
+
+class Callee(Protocol):
+    """A consumer."""
+
+    async def call(self, call: Call) -> Answer:
+        """Have it process a message. Who calls limits the time."""
+        ...
+
+
+def system_error(reason: str, retry_after_s: float = 0.0) -> Answer:
+    """The consumer may have received the message, or not."""
+    return Answer(Attempt.FAILED_FOR_NOW, one_line(reason), retry_after_s)
+
+
+def one_line(text: str) -> str:
+    """As it may stand in a log, whatever it is."""
+    line = "".join(char if char.isprintable() else " " for char in text)
+    line = " ".join(line.split())
+    return line if len(line) <= REASON_LIMIT else f"{line[: REASON_LIMIT - 3]}..."
+
+
+# HTTP
+
+
+class Response(NamedTuple):
+    """An answer that came to its end.
+
+    body: None if it has more than ANSWER_LIMIT_BYTES.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes | None
+
+
+class Endpoint:
+    """An HTTP endpoint that messages are posted to; `endpoint` makes it. Redirections are not followed, and what the
+    environment says of proxies is not asked."""
+
+    def __init__(self, url: str, client: httpx.AsyncClient) -> None:
+        self._url = url
+        self._client = client
+
+    async def post(self, call: Call) -> Response:
+        """Post the body once; nothing is repeated.
+
+        Raises:
+            httpx.TransportError: no connection, or no answer that can be read.
+        """
+        request = self._client.build_request("POST", self._url, content=call.body, headers=call.headers())
+        response = await self._client.send(request, stream=True)
+        try:
+            body = bytearray()
+            # Who leaves the loop leaves generators of httpx behind; a cancellation ends all of them.
+            with trio.CancelScope() as enough:
+                async for chunk in response.aiter_raw():
+                    body += chunk
+                    if len(body) > ANSWER_LIMIT_BYTES:
+                        enough.cancel()
+            whole = None if len(body) > ANSWER_LIMIT_BYTES else bytes(body)
+            return Response(response.status_code, response.headers, whole)
+        finally:
+            with trio.CancelScope(shield=True):
+                await response.aclose()
+
+
+@asynccontextmanager
+async def endpoint(url: str) -> AsyncIterator[Endpoint]:
+    """The endpoint of a URL.
+
+    Raises:
+        UsageError: it is no URL of HTTP.
+    """
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise UsageError(f"{url!r} is no URL: {error}") from None
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise UsageError(f"{url!r} is no URL of HTTP: write http://HOST:PORT/PATH")
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+    headers = {"User-Agent": "mqproto", "Accept": "application/json", "Accept-Encoding": "identity"}
+    async with httpx.AsyncClient(timeout=None, limits=limits, trust_env=False, headers=headers) as client:
+        yield Endpoint(url, client)
+
+
+class HttpCallee:
+    """A consumer behind HTTP.
+
+    Args:
+        error_field: a field of an answer's JSON that has a service code, with whatever status; empty for none.
+    """
+
+    def __init__(self, endpoint: Endpoint, error_field: str = "") -> None:
+        self._endpoint = endpoint
+        self._error_field = error_field
+
+    async def call(self, call: Call) -> Answer:
+        """Post it."""
+        try:
+            response = await self._endpoint.post(call)
+        except httpx.TransportError as error:
+            return system_error(in_words(error))
+        return meaning(response, self._error_field)
+
+
+def meaning(response: Response, error_field: str = "") -> Answer:
+    """The table of this module, for an answer that came."""
+    status = response.status
+    if 200 <= status < 300:
+        if not error_field:
+            return SUCCEEDED
+        if response.body is None:
+            return system_error(f"HTTP {status} with an answer of more than {ANSWER_LIMIT_BYTES:,} bytes")
+        return _business_error(response, [error_field]) or SUCCEEDED
+    if 400 <= status < 500 and status not in TEMPORARY:
+        fields = [error_field, "code"] if error_field else ["code"]
+        return _business_error(response, fields) or system_error(f"HTTP {status} without a service code")
+    return system_error(f"HTTP {status}", retry_after_s(response.headers.get("Retry-After", "")))
+
+
+def _business_error(response: Response, fields: list[str]) -> Answer | None:
+    try:
+        answer = json.loads(response.body or b"")
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(answer, dict):
+        return None
+    for field in fields:
+        code = answer.get(field)
+        if code and isinstance(code, str | int) and not isinstance(code, bool):
+            text = answer.get("message")
+            reason = f"{code}: {text}" if isinstance(text, str) and text else str(code)
+            return Answer(Attempt.FAILED_FOR_GOOD, one_line(reason))
+    return None
+
+
+def retry_after_s(value: str) -> float:
+    """What a header Retry-After asks for, in seconds or as a date; none if it cannot be read.  [RFC 9110] 10.2.3"""
+    try:
+        if value.isascii() and value.isdigit():
+            seconds = float(value[:10])
+        else:
+            seconds = (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds()
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
+    return min(max(seconds, 0.0), RETRY_AFTER_LIMIT_S)
+
+
+def in_words(error: httpx.TransportError) -> str:
+    """What went wrong with a connection."""
+    what = "it cannot be connected to" if isinstance(error, httpx.ConnectError) else "the connection broke"
+    return f"{what} ({error or type(error).__name__})"
+
+
+# Python
+
+
+class PythonCallee:
+    """A consumer that is a function, of a Call: a coroutine function of trio, or one that runs in a thread.
+
+    A thread cannot be ended from outside: a function that took too long runs on, and its result is dropped.
+
+    Args:
+        parallel: how many calls are to run at once.
+    """
+
+    def __init__(self, function: Callable[[Call], Any], parallel: int = 1) -> None:
+        self._function = function
+        self._limiter = trio.CapacityLimiter(parallel + SPARE_THREADS)
+
+    async def call(self, call: Call) -> Answer:
+        """Call it."""
+        try:
+            await called(self._function, call, self._limiter)
+        except BusinessError as error:
+            reason = f"{error.code}: {error.text}" if error.text else str(error.code)
+            return Answer(Attempt.FAILED_FOR_GOOD, one_line(reason))
+        except Exception as error:  # Whatever it is, somebody may mend it.
+            return system_error(f"{type(error).__name__}: {error}")
+        return SUCCEEDED
+
+
+async def called(function: Callable[[Call], Any], call: Call, limiter: trio.CapacityLimiter) -> Any:
+    """What a function returns, of either kind."""
+    if inspect.iscoroutinefunction(function):
+        return await function(call)
+    return await trio.to_thread.run_sync(function, call, abandon_on_cancel=True, limiter=limiter)

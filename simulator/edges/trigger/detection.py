@@ -1,0 +1,162 @@
+"""The three steps of mqproto/edge/exactlyonce.py, carried out for the messages of one queue.
+
+The order of things is the promise: a message is STARTED on disk before its consumer is called, and the history has what
+came of it before it leaves its queue. Whatever dies in between, it is not processed a second time unless somebody who
+was asked says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final, NamedTuple
+
+import trio
+
+from mqproto.edge.exactlyonce import Attempt, Entry, Step, Verdict, judge
+from simulator.edges.history.history import DocumentHistory, HistoryError, Record
+from simulator.edges.trigger.callee import Call
+from simulator.edges.trigger.resolver import Resolver
+
+REMEMBERED_LIMIT: Final = 10_000
+
+
+class Found(NamedTuple):
+    """What a message is.
+
+    verdict: None if the resolver is to be asked.
+    attempt: the number of this one: the delivery count, or if that is not known what the history and our memory say,
+        whichever has seen more.
+    reason: why it is not new, in one line.
+    """
+
+    verdict: Verdict | None
+    attempt: int
+    reason: str = ""
+
+
+class Detection:
+    """Tells which messages of a queue are new.
+
+    Args:
+        queue: names it in the history.
+        owner: who processes them, under a name that outlives this process.
+        history: None if none is used.
+        resolver: None if there is none.
+        enabled: otherwise each message is new whenever it is delivered, and may be processed more than once.
+    """
+
+    def __init__(
+        self,
+        queue: str,
+        owner: str,
+        history: DocumentHistory | None = None,
+        resolver: Resolver | None = None,
+        *,
+        enabled: bool = True,
+    ) -> None:
+        assert enabled or (history is None and resolver is None), (
+            "nobody is asked if nothing is to be detected"
+        )
+        self.resolver = resolver
+        self._scope = f"trigger/{queue}"
+        self._owner = owner
+        self._history = history
+        self._enabled = enabled
+        self._deliveries: dict[str, int] = {}
+        self._in_hand: dict[str, trio.Event] = {}
+        self._unrecorded: dict[str, tuple[Attempt, bytes]] = {}
+        self._catching_up = trio.Lock()
+
+    @asynccontextmanager
+    async def alone(self, key: str) -> AsyncIterator[None]:
+        """Within the block nobody else of this process has a message with this key in hand."""
+        while key in self._in_hand:
+            await self._in_hand[key].wait()
+        self._in_hand[key] = trio.Event()
+        try:
+            yield
+        finally:
+            self._in_hand.pop(key).set()
+
+    async def judge(self, call: Call) -> Found:
+        """Steps 1 and 2. If a history is used and has nothing of the message, it is STARTED there from now on.
+
+        Raises:
+            HistoryError: the history cannot be asked.
+        """
+        seen = self._deliveries.pop(call.message, 0) + 1
+        self._deliveries[call.message] = seen
+        if len(self._deliveries) > REMEMBERED_LIMIT:
+            del self._deliveries[next(iter(self._deliveries))]
+        record: Record | None = None
+        if self._history is not None:
+            await self.catch_up()
+            record = await self._history.begin(self._scope, call.key, self._owner)
+            seen = max(seen, record.attempts + 1)
+        attempt = call.delivery_count if call.delivery_count > 0 else seen
+        if not self._enabled:
+            return Found(Verdict.NEW, attempt)
+        entry = None if record is None else record.entry
+        verdict, step = judge(call.delivery_count, entry, has_resolver=self.resolver is not None)
+        return Found(verdict, attempt, "" if verdict is Verdict.NEW else _why(step, call, record))
+
+    async def record(self, key: str, attempt: Attempt, outcome: str = "") -> None:
+        """The history is to know how the processing of a message ended.
+
+        If it cannot be written now it is written before anything else is asked of it, and what became of the message
+        need not wait for that: until then it is STARTED there.
+        """
+        if self._history is None:
+            return
+        kept = outcome.encode()
+        try:
+            await self._history.finish(self._scope, key, attempt, kept)
+        except BaseException as error:
+            self._unrecorded[key] = attempt, kept
+            if not isinstance(error, HistoryError):
+                raise
+
+    async def catch_up(self) -> None:
+        """Write what the history does not know yet.
+
+        Raises:
+            HistoryError: it cannot be written.
+        """
+        if self._history is None or not self._unrecorded:
+            return
+        # One at a time: what was written, and then begun anew, must not be written once more.
+        async with self._catching_up:
+            while self._unrecorded:
+                key, (attempt, outcome) = next(iter(self._unrecorded.items()))
+                await self._history.finish(self._scope, key, attempt, outcome)
+                del self._unrecorded[key]
+
+    async def is_back(self) -> bool:
+        """Whether the history can be asked, and knows what we know."""
+        if self._history is None:
+            return True
+        try:
+            await self.catch_up()
+            await self._history.started_by(self._scope, self._owner)
+        except HistoryError:
+            return False
+        return True
+
+    def settled(self, message: str) -> None:
+        """The message of this identifier has left its queue."""
+        self._deliveries.pop(message, None)
+
+
+def _why(step: Step, call: Call, record: Record | None) -> str:
+    if step is Step.DELIVERY_COUNT or record is None:
+        count = call.delivery_count
+        times = "nobody knows how often" if count < 0 else f"{count} times"
+        return f"it was delivered {times}, and no document history is used"
+    outcome = record.outcome.decode("utf-8", "replace")
+    match record.entry:
+        case Entry.STARTED:
+            return f"{record.owner} has started and not finished it"
+        case Entry.FAILED:
+            return outcome or "it failed for good before"
+    return "it was processed before"

@@ -1,0 +1,60 @@
+"""What the error queue gets: a copy of the message, and why it is there.
+
+    body, label, body type, application tag, response queue    as they were
+    correlation id    the message's identifier, 20 bytes
+    extension         JSON: the message's envelope, and beside it `failure`, `reason`, `attempts`, `message`, `queue`
+
+`Envelope.of` and `FailureNote.of` each read their part of it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from mqproto.messages.drafts import HEADROOM_BYTES, PACKET_LIMIT_BYTES, Draft
+from mqproto.wire import MessageIdentifier, message_identifier
+from simulator.client import ReceivedMessage
+from simulator.client.envelope import ENVELOPE_LIMIT_BYTES, VERSION, Envelope, FailureNote
+
+ROOM_BYTES: Final = PACKET_LIMIT_BYTES - HEADROOM_BYTES
+
+
+class _Both(FailureNote, frozen=True, kw_only=True, omit_defaults=True):
+    """A note with an envelope's fields."""
+
+    envelope: int | None = None
+    content_type: str = ""
+    producer_key: str = ""
+
+
+def copy_for(message: ReceivedMessage, note: FailureNote) -> Draft:
+    """The copy of a message for an error queue. If the body leaves no room for an extension, it has none."""
+    envelope = Envelope.of(message.extension)
+    is_enveloped = envelope != Envelope()
+    if not is_enveloped:
+        note = msgspec.structs.replace(note, extension=message.extension)
+    both = _Both(
+        **msgspec.structs.asdict(note),
+        envelope=VERSION if is_enveloped else None,
+        content_type=envelope.content_type,
+        producer_key=envelope.producer_key,
+    )
+    extension = msgspec.json.encode(both)
+    if is_enveloped and len(extension) > ENVELOPE_LIMIT_BYTES:
+        # Whoever reads the envelope reads no more than that. A character takes up to six bytes, an escape.
+        fits = max(0, len(note.reason) - (len(extension) - ENVELOPE_LIMIT_BYTES))
+        extension = msgspec.json.encode(msgspec.structs.replace(both, reason=note.reason[:fits]))
+    record = message.record
+    identifier = MessageIdentifier(message.id.manager, message.id.ordinal)
+    return Draft(
+        body=message.body,
+        label=message.label,
+        transactional=True,
+        extension=extension if len(message.body) + len(extension) <= ROOM_BYTES else b"",
+        body_type=record.properties.body_type,
+        application_tag=record.properties.application_tag,
+        correlation_id=message_identifier.encode(identifier),
+        response_queue=message.response_queue,
+    )

@@ -1,0 +1,187 @@
+"""What becomes of a message that was delivered: is it new, and if so, what does its consumer say?"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+from functools import partial
+from math import inf
+from typing import Final, NamedTuple, TypeVar
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from mqproto.edge.exactlyonce import Attempt, Verdict, retrieval_fails
+from simulator.client import ReceivedMessage
+from simulator.client.envelope import Envelope
+from simulator.edges.history.history import HistoryError
+from simulator.edges.trigger.callee import Answer, Call, Callee, system_error
+from simulator.edges.trigger.detection import Detection, Found
+from simulator.edges.trigger.resolver import Resolution
+
+BUSINESS_ERROR: Final = "business error"
+RETRIEVAL_FAILURE: Final = "retrieval failure"
+IN_DOUBT: Final = "in doubt"
+"""What a copy in the error queue says of the message."""
+
+T = TypeVar("T")
+
+
+class Waypoint(StrEnum):
+    """What the log says of a message, once it has happened."""
+
+    ATTEMPTED = "attempted"
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled-back"
+    DEAD_LETTERED = "dead-lettered"
+    DUPLICATE_DROPPED = "duplicate-dropped"
+    IN_DOUBT = "in-doubt"
+    RETRIEVAL_FAILURE = "retrieval-failure"
+    UNSETTLED = "unsettled"
+
+
+class Ending(NamedTuple):
+    """What becomes of a message that was delivered.
+
+    waypoint: what is logged of it in the end.
+    failure: why a copy goes to the error queue or the in-doubt queue; empty if none does.
+    retry_after_s: of a message that is rolled back, not to be attempted before.
+    """
+
+    waypoint: Waypoint
+    attempt: int
+    reason: str = ""
+    failure: str = ""
+    retry_after_s: float = 0.0
+
+
+class Judge:
+    """Decides what becomes of each message of a queue, and calls the consumer for those that are new.
+
+    Args:
+        consumer: whom to call.
+        limit: so often a message may be delivered.
+        timeout_s: how long a consumer or resolver may take to answer.
+        log: gets a line for each attempt.
+    """
+
+    def __init__(
+        self, consumer: Callee, detection: Detection, limit: int, timeout_s: float, log: FilteringBoundLogger
+    ) -> None:
+        self.history_is_away = False
+        """Whether no message can be judged until `history_is_back`."""
+        self._consumer = consumer
+        self._detection = detection
+        self._limit = limit
+        self._timeout_s = timeout_s
+        self._log = log
+        self._stop_s = inf
+        self._calls: set[trio.CancelScope] = set()
+
+    @property
+    def _is_stopping(self) -> bool:
+        return self._stop_s < inf
+
+    def stop_at(self, stop_s: float) -> None:
+        """Whoever is being asked may answer until then."""
+        self._stop_s = stop_s
+        for scope in self._calls:
+            scope.deadline = min(scope.deadline, stop_s)
+
+    async def history_is_back(self) -> bool:
+        """Ask the document history once more."""
+        self.history_is_away = not await self._detection.is_back()
+        return not self.history_is_away
+
+    def settled(self, message: str) -> None:
+        """The message of this identifier has left its queue."""
+        self._detection.settled(message)
+
+    async def decide(self, message: ReceivedMessage) -> Ending:
+        """What is to become of a message, with its consumer called if it is new."""
+        call = call_for(message)
+        async with self._detection.alone(call.key):
+            try:
+                found = await self._detection.judge(call)
+            except HistoryError as error:
+                self.history_is_away = True
+                return Ending(Waypoint.ROLLED_BACK, max(call.delivery_count, 1), str(error))
+            return await self._judged(call, found)
+
+    async def _judged(self, call: Call, found: Found) -> Ending:
+        verdict, attempt, reason = found
+        if verdict in (Verdict.NEW, Verdict.REJECTED, None) and retrieval_fails(
+            attempt, self._limit, verdict or Verdict.NEW
+        ):
+            if verdict is not Verdict.REJECTED:
+                reason = f"it was delivered {attempt} times, and may be {self._limit} times"
+            if verdict is Verdict.NEW:
+                await self._detection.record(call.key, Attempt.FAILED_FOR_NOW)
+            return Ending(Waypoint.RETRIEVAL_FAILURE, attempt, reason, RETRIEVAL_FAILURE)
+        if verdict is None:
+            verdict, reason, retry_after_s = await self._resolve(call)
+            if verdict is None:
+                return Ending(Waypoint.ROLLED_BACK, attempt, reason, retry_after_s=retry_after_s)
+        match verdict:
+            case Verdict.NEW:
+                return await self._attempt(call, attempt)
+            case Verdict.DUPLICATE:
+                return Ending(Waypoint.DUPLICATE_DROPPED, attempt, reason)
+        return Ending(Waypoint.IN_DOUBT, attempt, reason, IN_DOUBT)
+
+    async def _attempt(self, call: Call, attempt: int) -> Ending:
+        """Call the consumer once. What came of it is in the history before the message leaves its queue."""
+        key = {"key": call.key} if call.key != call.message else {}
+        self._log.info(Waypoint.ATTEMPTED, message=call.message, **key, attempt=attempt)
+        try:
+            answer = await self._answered(partial(self._consumer.call, call)) or self._no_answer()
+        except trio.Cancelled:
+            with trio.CancelScope(shield=True):
+                await self._detection.record(call.key, Attempt.FAILED_FOR_NOW)
+            raise
+        await self._detection.record(call.key, answer.attempt, answer.reason)
+        match answer.attempt:
+            case Attempt.SUCCEEDED:
+                return Ending(Waypoint.COMMITTED, attempt)
+            case Attempt.FAILED_FOR_GOOD:
+                return Ending(Waypoint.DEAD_LETTERED, attempt, answer.reason, BUSINESS_ERROR)
+        if retrieval_fails(attempt + 1, self._limit, Verdict.NEW) and not self._is_stopping:
+            # To the history it has not failed for good: a person may send it once more, under the same key.
+            return Ending(Waypoint.RETRIEVAL_FAILURE, attempt, answer.reason, RETRIEVAL_FAILURE)
+        return Ending(Waypoint.ROLLED_BACK, attempt, answer.reason, retry_after_s=answer.retry_after_s)
+
+    async def _resolve(self, call: Call) -> Resolution:
+        resolver = self._detection.resolver
+        assert resolver is not None, "otherwise the tables decide"
+        found = await self._answered(partial(resolver.resolve, call))
+        return found or Resolution(None, f"the resolver: {self._no_answer().reason}")
+
+    async def _answered(self, ask: Callable[[], Awaitable[T]]) -> T | None:
+        """What somebody answers, or None if he takes too long."""
+        deadline_s = min(trio.current_time() + self._timeout_s, self._stop_s)
+        with trio.CancelScope(deadline=deadline_s) as scope:
+            self._calls.add(scope)
+            try:
+                return await ask()
+            finally:
+                self._calls.discard(scope)
+        return None
+
+    def _no_answer(self) -> Answer:
+        if self._is_stopping:
+            return system_error("no answer before the trigger stopped")
+        return system_error(f"no answer within {self._timeout_s:g} s")
+
+
+def call_for(message: ReceivedMessage) -> Call:
+    """What a consumer is told of a message."""
+    envelope = Envelope.of(message.extension)
+    return Call(
+        message=str(message.id),
+        key=envelope.producer_key or str(message.id),
+        delivery_count=message.delivery_count,
+        body=message.body,
+        label=message.label,
+        content_type=envelope.content_type,
+        correlation_id=message.record.properties.correlation_id,
+    )

@@ -1,0 +1,47 @@
+"""What somebody names as `module:function` on the command line."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from mqproto.base.errors import UsageError
+
+
+def find(name: str, usage: str) -> Any:
+    """The object of this name; modules are looked for in the working folder, too.
+
+    Args:
+        usage: what is to be written, for the error.
+
+    Raises:
+        UsageError: there is none.
+    """
+    module, colon, path = name.partition(":")
+    if not (module and colon and path):
+        raise UsageError(f"{name!r}: {usage}")
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        value: Any = importlib.import_module(module)
+        for step in path.split("."):
+            value = getattr(value, step)
+    except Exception as error:  # Somebody else's module may fail in any way.
+        raise UsageError(f"{name!r} cannot be had: {type(error).__name__}: {error}") from None
+    return value
+
+
+def function(name: str, usage: str) -> Callable[..., Any]:
+    """The same, if it is a function.
+
+    Raises:
+        UsageError: it is none.
+    """
+    value = find(name, usage)
+    if not callable(value):
+        raise UsageError(f"{name!r} is {type(value).__name__}, and cannot be called")
+    found: Callable[..., Any] = value
+    return found

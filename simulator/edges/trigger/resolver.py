@@ -1,0 +1,113 @@
+"""Step 3 of duplicate detection: somebody else says whether a message has been processed.
+
+A document resolver is an HTTP endpoint that messages are posted to, as to a consumer, and that answers
+`{"status": "NEW"}`, or a Python function of a Call that returns the word; the words are those of "Execute Document
+Resolver Service" in "Summary of Duplicate Detection Process for JMS Triggers". If it cannot be asked now (no answer in
+time, no connection, 5xx, 408, 425, 429; an OSError of a function), it is asked when the message is delivered again. If
+it fails otherwise, or says something else, the message is in doubt.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Protocol
+
+import httpx
+import trio
+
+from mqproto.edge.exactlyonce import Verdict
+from simulator.edges.trigger.callee import (
+    SPARE_THREADS,
+    TEMPORARY,
+    Call,
+    Endpoint,
+    called,
+    in_words,
+    one_line,
+    retry_after_s,
+)
+
+STATUSES: Final = {
+    "NEW": Verdict.NEW,
+    "DUPLICATE": Verdict.DUPLICATE,
+    "IN_DOUBT": Verdict.IN_DOUBT,
+}
+"""What a resolver may say."""
+
+
+class Resolution(NamedTuple):
+    """What a resolver said of a message.
+
+    verdict: None if it could not be asked.
+    reason: if it did not say it in so many words.
+    """
+
+    verdict: Verdict | None
+    reason: str = ""
+    retry_after_s: float = 0.0
+
+
+class Resolver(Protocol):
+    """Somebody who knows."""
+
+    async def resolve(self, call: Call) -> Resolution:
+        """Ask of a message. Who asks limits the time."""
+        ...
+
+
+class HttpResolver:
+    """A resolver behind HTTP."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+
+    async def resolve(self, call: Call) -> Resolution:
+        """Post it."""
+        try:
+            status, headers, body = await self._endpoint.post(call)
+        except httpx.TransportError as error:
+            return Resolution(None, f"the resolver: {in_words(error)}")
+        if status >= 500 or status in TEMPORARY:
+            return Resolution(
+                None, f"the resolver answers HTTP {status}", retry_after_s(headers.get("Retry-After", ""))
+            )
+        if not 200 <= status < 300:
+            return Resolution(Verdict.IN_DOUBT, f"the resolver answers HTTP {status}")
+        try:
+            answer = json.loads(body or b"")
+        except (ValueError, RecursionError):
+            answer = None
+        return _said(answer.get("status") if isinstance(answer, dict) else None)
+
+
+class PythonResolver:
+    """A resolver that is a function, of either kind, as a consumer may be.
+
+    Args:
+        parallel: how many calls are to run at once.
+    """
+
+    def __init__(self, function: Callable[[Call], Any], parallel: int = 1) -> None:
+        self._function = function
+        self._limiter = trio.CapacityLimiter(parallel + SPARE_THREADS)
+
+    async def resolve(self, call: Call) -> Resolution:
+        """Call it."""
+        try:
+            return _said(await called(self._function, call, self._limiter))
+        except OSError as error:
+            return Resolution(None, one_line(f"the resolver: {type(error).__name__}: {error}"))
+        except Exception as error:
+            return Resolution(
+                Verdict.IN_DOUBT, one_line(f"the resolver failed: {type(error).__name__}: {error}")
+            )
+
+
+def _said(status: object) -> Resolution:
+    verdict = STATUSES.get(status) if isinstance(status, str) else None
+    if verdict is None:
+        return Resolution(
+            Verdict.IN_DOUBT, one_line(f"the resolver says {status!r}: no {', '.join(STATUSES)}")
+        )
+    return Resolution(verdict)

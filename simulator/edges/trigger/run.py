@@ -1,0 +1,131 @@
+"""A trigger as a process: it has a service called for each message of a queue, until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import trio
+
+from mqproto.base.errors import UsageError
+from simulator.base.log import node_log
+from simulator.client import connect
+from simulator.command.options import called, say_why_it_waits
+from simulator.edges.history.history import DocumentHistory, open_history
+from simulator.edges.trigger.callee import Callee, HttpCallee, PythonCallee, endpoint
+from simulator.edges.trigger.detection import Detection
+from simulator.edges.trigger.named import function
+from simulator.edges.trigger.resolver import HttpResolver, PythonResolver, Resolver
+from simulator.edges.trigger.trigger import Policy, Trigger
+from simulator.topology import places
+from simulator.topology.places import Place, host_of
+from simulator.topology.resolve import is_bare
+
+FUNCTION: Final = "write module:function, as in my.package.orders:accept"
+ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What was asked for.
+
+    url, function: the consumer: one of the two, the other is empty. A function goes by `module:function`.
+    resolver: a URL or a function; empty for none.
+    error_field: see callee.py.
+    history: the URL of the document history; empty for a file beside the nodes' stores, None for no history.
+    detects: whether messages that are delivered again are looked at; without that, each is new each time.
+    name: tells the triggers of one node apart, in the history and by their logs.
+    """
+
+    policy: Policy
+    url: str = ""
+    function: str = ""
+    resolver: str = ""
+    error_field: str = ""
+    history: str | None = ""
+    detects: bool = True
+    name: str = "trigger"
+
+
+async def serve(place: Place, queue: str, options: Options) -> None:
+    """Run a trigger until SIGTERM or SIGINT, with its log beside the stores, where `mqproto history` looks for it.
+
+    Prints a line that begins with `ready` when the node has answered.
+
+    Raises:
+        UsageError: there is no such queue, URL or function, or a queue for copies that does not take them.
+        HistoryError: the history cannot be had.
+    """
+    _check_copies(place, options.policy)
+    node = host_of(place, None, queue)
+    local = place.topology.resolve(f"{node}\\{queue}" if is_bare(queue) else queue).local_name
+    places.make(place.directory)
+    path = place.directory / f"{called(node, options.name)}.log"
+    start = f"mqproto node {place.topology.name} {node}"
+    async with AsyncExitStack() as held:
+        consumer = await _consumer(held, options)
+        resolver = await _resolver(held, options)
+        history = await _history(held, place, options)
+        scope, owner = f"{node}\\{local}", f"{node} {options.name}"
+        detection = Detection(scope, owner, history, resolver, enabled=options.detects)
+        await detection.is_back()  # Complains of names that a history cannot keep.
+        log = held.enter_context(path.open("a", buffering=1, encoding="utf-8"))
+        ready = trio.Event()
+        trigger = Trigger(
+            partial(connect, place.topology, node, place.directory),
+            local,
+            consumer,
+            detection,
+            options.policy,
+            node_log(log, owner),
+            ready.set,
+        )
+        with trio.open_signal_receiver(*ENDINGS) as signals:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_stop_at_signal, trigger, signals)
+                nursery.start_soon(_say_ready, options.name, ready)
+                nursery.start_soon(say_why_it_waits, ready, start, path)
+                await trigger.run()
+                nursery.cancel_scope.cancel()
+
+
+async def _stop_at_signal(trigger: Trigger, signals: AsyncIterator[int]) -> None:
+    async for _ in signals:
+        trigger.stop()
+
+
+async def _say_ready(name: str, ready: trio.Event) -> None:
+    await ready.wait()
+    print(f"ready {name}", flush=True)
+
+
+async def _consumer(held: AsyncExitStack, options: Options) -> Callee:
+    if options.url:
+        return HttpCallee(await held.enter_async_context(endpoint(options.url)), options.error_field)
+    return PythonCallee(function(options.function, FUNCTION), options.policy.parallel)
+
+
+async def _history(held: AsyncExitStack, place: Place, options: Options) -> DocumentHistory | None:
+    if not options.detects or options.history is None:
+        return None
+    url = options.history or places.history_url(place.directory)
+    return await held.enter_async_context(open_history(url))
+
+
+async def _resolver(held: AsyncExitStack, options: Options) -> Resolver | None:
+    if not options.resolver:
+        return None
+    if "://" in options.resolver:
+        return HttpResolver(await held.enter_async_context(endpoint(options.resolver)))
+    return PythonResolver(function(options.resolver, FUNCTION), options.policy.parallel)
+
+
+def _check_copies(place: Place, policy: Policy) -> None:
+    for queue in filter(None, (policy.error_queue, policy.in_doubt_queue)):
+        declared = place.topology.resolve(queue).queue
+        if declared is None or not declared.transactional:
+            raise UsageError(f"{queue} takes no copies: name a transactional queue")

@@ -1,0 +1,326 @@
+"""Has a consumer called for each message of a queue: once if it can be had, in order, whatever fails.
+
+A message is received in a transaction, and what becomes of it is decided within that: the response is part of the same
+transaction as the read. A transaction that is rolled back leaves the message where it was, so its place is kept and
+nothing is inserted anew; until the next attempt nobody waits with it in hand.
+
+| the message | the transaction | the log says |
+|---|---|---|
+| new: processed | commits | `attempted`, `committed` |
+| new: a business error | commits, a copy to the error queue | `attempted`, `dead-lettered` |
+| new: a system error | rolls back, for the next attempt | `attempted`, `rolled-back` |
+| delivered too often, or failed for good before | as for a business error | `retrieval-failure`, `dead-lettered` |
+| a duplicate | commits | `duplicate-dropped` |
+| in doubt | commits, a copy to the in-doubt queue | `in-doubt` |
+| any of these, and the node went away meanwhile | rolls back, or nobody knows | `rolled-back`, or `unsettled` |
+
+Without a queue for the copy the message is refused, and its sender's dead-letter queue has it if he asked for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Final
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from mqproto.base.errors import FormatNameError, UsageError
+from simulator.client import Client, InDoubt, MessageId, NodeUnreachable, ReceivedMessage, Reject, Taken
+from simulator.client.envelope import FailureNote
+from simulator.edges.trigger.callee import Callee
+from simulator.edges.trigger.detection import Detection
+from simulator.edges.trigger.errorcopy import copy_for
+from simulator.edges.trigger.judgment import IN_DOUBT, Ending, Judge, Waypoint
+from simulator.edges.trigger.retries import Retries
+from simulator.edges.trigger.schedule import LEASE_LIMIT, Schedule
+from simulator.node.control import RolledBack
+
+PATIENCE_S: Final = 60.0
+"""How long one receive waits for a message."""
+PAUSE_S: Final = 0.5
+"""Before a node, or a history, that is gone is asked once more."""
+CORRELATION: Final = "correlation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How a trigger treats the messages of its queue.
+
+    error_queue, in_doubt_queue: transactional queues, by any name; empty for none.
+    timeout_s: how long a consumer or resolver may take to answer.
+    stop_s: how much longer those may take that are being asked when the trigger is to stop.
+    group_by: CORRELATION for the unit of order by correlation id, those without one being a unit as well; empty for
+        the whole queue.
+    parallel: how many groups at once.
+    """
+
+    error_queue: str = ""
+    in_doubt_queue: str = ""
+    timeout_s: float = 30.0
+    stop_s: float = 5.0
+    retries: Retries = field(default_factory=Retries)
+    group_by: str = ""
+    parallel: int = 1
+
+    def __post_init__(self) -> None:
+        if self.group_by not in ("", CORRELATION):
+            raise UsageError(
+                f"messages cannot be grouped by {self.group_by!r}: by {CORRELATION}, or not at all"
+            )
+        if not self.group_by and self.parallel > 1:
+            raise UsageError(f"{self.parallel} at once would change the order: say how they are grouped")
+        if not 1 <= self.parallel <= LEASE_LIMIT:
+            raise UsageError(f"{self.parallel} groups at once: must be 1 to {LEASE_LIMIT}")
+        if not self.timeout_s > 0:
+            raise UsageError(f"a time-out of {self.timeout_s:g} s: it takes more than 0")
+
+
+class _RollBackError(Exception):
+    """Ends a transaction without a commit."""
+
+
+class _Held:
+    """A message that is leased, as the others see it."""
+
+    def __init__(self) -> None:
+        self.turn = trio.Event()
+        self.over = trio.Event()
+        self.is_void = False
+
+    def void(self) -> None:
+        """Its lease is worth nothing any more, or nobody will have time for it."""
+        self.is_void = True
+        self.turn.set()
+
+
+class Trigger:
+    """Calls a consumer for the messages of one queue.
+
+    Args:
+        connect: opens a connection to the node that hosts the queue.
+        queue: its name there.
+        consumer: whom to call.
+        detection: tells which messages are new.
+        log: gets a line for each waypoint of each message.
+        on_ready: called when the node has answered for the first time.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], AbstractAsyncContextManager[Client]],
+        queue: str,
+        consumer: Callee,
+        detection: Detection,
+        policy: Policy,
+        log: FilteringBoundLogger,
+        on_ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._connect = connect
+        self._queue = queue
+        self._policy = policy
+        self._log = log.bind(queue=queue)
+        self._judge = Judge(consumer, detection, policy.retries.attempts, policy.timeout_s, self._log)
+        self._on_ready = on_ready
+        leases = LEASE_LIMIT if policy.group_by else 1
+        self._schedule = Schedule[MessageId](policy.parallel, leases)
+        self._held: dict[MessageId, _Held] = {}
+        self._asking = trio.CancelScope()
+        self._changed = trio.Event()
+        self._stopping = trio.Event()
+        self._node_is_gone = False
+        self._is_ready = False
+
+    def stop(self) -> None:
+        """Lease nothing more, and end when those have answered that are being asked, or have had their time."""
+        self._stopping.set()
+        self._judge.stop_at(trio.current_time() + self._policy.stop_s)
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Serve the queue until `stop`, and connect again whenever the node is gone.
+
+        Raises:
+            UsageError: there is no such queue.
+        """
+        while not self._stopping.is_set():
+            try:
+                async with self._connect() as client:
+                    self._node_is_gone = False
+                    if not self._is_ready:
+                        self._is_ready = True
+                        self._on_ready()
+                    await self._serve(client)
+            except NodeUnreachable as error:
+                self._say_gone(str(error))
+            if self._node_is_gone:
+                await self._pause()
+
+    def _say_gone(self, reason: str) -> None:
+        """Once, until the node is back."""
+        if not self._node_is_gone:
+            self._log.warning("waiting", reason=reason)
+        self._node_is_gone = True
+
+    async def _pause(self) -> None:
+        with trio.move_on_after(PAUSE_S):
+            await self._stopping.wait()
+
+    async def _serve(self, client: Client) -> None:
+        """Lease and start what the schedule says, until the trigger stops or the node is gone."""
+        async with trio.open_nursery() as nursery:
+            while not (self._stopping.is_set() or self._node_is_gone):
+                if self._judge.history_is_away:
+                    await self._pause()
+                    await self._judge.history_is_back()
+                    continue
+                now_s = trio.current_time()
+                for identifier in self._schedule.start(now_s):
+                    self._held[identifier].turn.set()
+                if self._schedule.wants_lease(now_s):
+                    self._schedule.asked()
+                    nursery.start_soon(self._lease, client)
+                self._changed = trio.Event()
+                with trio.move_on_at(self._schedule.next_s(now_s)):
+                    await self._changed.wait()
+            self._asking.cancel()
+            for held in self._held.values():
+                held.void()
+
+    # One transaction
+
+    async def _lease(self, client: Client) -> None:
+        """Receive a message, wait until it is its turn, and decide what becomes of it."""
+        message: ReceivedMessage | None = None
+        held: _Held | None = None
+        ending: Ending | None = None
+        broken: tuple[Waypoint, str] | None = Waypoint.UNSETTLED, "the trigger was cancelled"
+        try:
+            async with AsyncExitStack() as transaction:
+                taken = await self._receive(client, transaction)
+                if not taken:
+                    return
+                message = taken[0]
+                held = await self._hold(message)
+                await held.turn.wait()
+                if held.is_void:
+                    raise _RollBackError
+                ending = await self._judge.decide(message)
+                self._carry_out(ending, message, taken)
+            broken = None
+        except _RollBackError:
+            broken = None
+        except InDoubt as error:
+            broken = Waypoint.UNSETTLED, str(error)
+            self._say_gone(str(error))
+        except NodeUnreachable as error:
+            broken = Waypoint.ROLLED_BACK, str(error)
+            self._say_gone(str(error))
+        except RolledBack as error:
+            broken = Waypoint.ROLLED_BACK, str(error)
+        except (UsageError, FormatNameError) as error:
+            if ending is None:
+                raise
+            # The queue for the copy does not take it: the message stays until it does.
+            ending, broken = ending._replace(waypoint=Waypoint.ROLLED_BACK, reason=str(error)), None
+        finally:
+            self._changed.set()
+            if message is None or held is None:
+                self._schedule.not_answered()
+            else:
+                del self._held[message.id]
+                held.over.set()
+                self._is_over(message, ending, broken)
+
+    async def _receive(self, client: Client, transaction: AsyncExitStack) -> Taken | None:
+        """Begin a transaction with one message; None if there is none, or the trigger stops."""
+        if self._stopping.is_set() or self._node_is_gone:
+            return None
+        with trio.CancelScope() as self._asking:
+            taken = await transaction.enter_async_context(
+                client.transaction(self._queue, limit=1, timeout_s=PATIENCE_S)
+            )
+            if not taken:
+                self._schedule.nothing_there()
+            return taken
+        return None
+
+    async def _hold(self, message: ReceivedMessage) -> _Held:
+        """Have the schedule say when the message may be attempted."""
+        while (earlier := self._held.get(message.id)) is not None:
+            # The connection broke, and the queue hands it out again.
+            earlier.void()
+            await earlier.over.wait()
+        held = self._held[message.id] = _Held()
+        group: Hashable = message.record.properties.correlation_id if self._policy.group_by else None
+        self._schedule.leased(message.id, group, priority=message.priority, size_bytes=len(message.body))
+        if self._stopping.is_set():
+            held.void()
+        self._changed.set()
+        return held
+
+    def _carry_out(self, ending: Ending, message: ReceivedMessage, taken: Taken) -> None:
+        """Have the transaction end so.
+
+        Raises:
+            _RollBackError, Reject: it is not to commit.
+        """
+        if ending.waypoint is Waypoint.ROLLED_BACK:
+            raise _RollBackError
+        if not ending.failure:
+            return
+        queue = self._copy_to(ending)
+        if not queue:
+            raise Reject
+        note = FailureNote(
+            failure=ending.failure,
+            reason=ending.reason,
+            attempts=ending.attempt,
+            message=str(message.id),
+            queue=self._queue,
+        )
+        taken.send(queue, copy_for(message, note))
+
+    def _copy_to(self, ending: Ending) -> str:
+        """The queue that gets a copy; empty for none."""
+        error_queue = self._policy.error_queue
+        return self._policy.in_doubt_queue or error_queue if ending.failure == IN_DOUBT else error_queue
+
+    def _is_over(
+        self, message: ReceivedMessage, ending: Ending | None, broken: tuple[Waypoint, str] | None
+    ) -> None:
+        """The transaction has ended.
+
+        Args:
+            ending: what was decided; None if the message was not looked at.
+            broken: what became of it instead, and why; None if the node carried it out.
+        """
+        if ending is None:
+            self._schedule.given_back(message.id)
+            return
+        log = self._log.bind(message=str(message.id), attempt=ending.attempt)
+        if broken:
+            self._schedule.given_back(message.id, trio.current_time() + PAUSE_S)
+            waypoint, reason = broken
+            log.warning(waypoint, reason=reason, next_try_s=PAUSE_S)
+        elif ending.waypoint is Waypoint.ROLLED_BACK:
+            delay_s = self._policy.retries.delay_s(ending.attempt, str(message.id))
+            delay_s = round(max(delay_s, ending.retry_after_s), 3)
+            self._schedule.given_back(message.id, trio.current_time() + delay_s)
+            log.info(Waypoint.ROLLED_BACK, reason=ending.reason, next_try_s=delay_s)
+        else:
+            self._schedule.settled(message.id)
+            self._judge.settled(str(message.id))
+            self._log_settled(log, ending)
+
+    def _log_settled(self, log: FilteringBoundLogger, ending: Ending) -> None:
+        facts = {"reason": ending.reason} if ending.reason else {}
+        if not ending.failure:
+            log.info(ending.waypoint, **facts)
+            return
+        if ending.waypoint is Waypoint.RETRIEVAL_FAILURE:
+            log.warning(ending.waypoint, **facts)
+        waypoint = Waypoint.IN_DOUBT if ending.failure == IN_DOUBT else Waypoint.DEAD_LETTERED
+        log.warning(waypoint, **facts, to=self._copy_to(ending) or "the sender")

@@ -1,0 +1,221 @@
+"""The commands at the edges, where messages come in and go out by HTTP; `cli.py` has them all."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mqproto.base.errors import UsageError
+from simulator.command.options import (
+    DONE,
+    DirectoryOption,
+    HistoryOption,
+    SupervisedOption,
+    TopologyArgument,
+    end_with_input,
+    place_of,
+    run_task,
+)
+
+
+def gateway(
+    topology: TopologyArgument,
+    node: Annotated[str, typer.Argument(help="Which of its nodes messages are handed to.")],
+    directory: DirectoryOption = None,
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where producers find it.")
+    ] = "127.0.0.1:8080",
+    free_port: Annotated[
+        bool, typer.Option("--free-port", help="Take whatever port is free on that host.")
+    ] = False,
+    name: Annotated[str, typer.Option(help="Another for each gateway of the node.")] = "gateway",
+    history: HistoryOption = "",
+    key_header: Annotated[
+        str, typer.Option(metavar="NAME", help="The header with the producer's id of a message.")
+    ] = "Idempotency-Key",
+    key_field: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="The field of a JSON body that has it instead.", show_default=False
+        ),
+    ] = "",
+    require_key: Annotated[
+        bool, typer.Option("--require-key", help="Refuse a message without an id; it could come twice.")
+    ] = False,
+    tokens: Annotated[
+        Path | None, typer.Option(help="A TOML file of bearer tokens, and the queues that each opens.")
+    ] = None,
+    rate: Annotated[
+        float, typer.Option(min=0, help="Messages a second that each queue takes; 0 for no limit.")
+    ] = 0,
+    connections: Annotated[
+        int, typer.Option(min=1, max=50_000, help="At once; one more is told to come back later.")
+    ] = 1_000,
+    allow_remote: Annotated[bool, typer.Option("--allow-remote", help="Listen beyond loopback.")] = False,
+    supervised: SupervisedOption = False,
+) -> int:
+    """Take messages by HTTP: POST /queues/NAME/messages is answered 200 once the message is on disk at the node.
+
+    \b
+    $ curl -H 'Idempotency-Key: order-17' -H 'Content-Type: application/json' \\
+        --data '{"pieces": 3}' http://127.0.0.1:8080/queues/orders/messages
+    {"id":"963EBEB9-8A2F-504A-9728-78C61096BF80\\\\3","duplicate":false}
+
+    The same once more gives the same id, and is dropped. /openapi.json has all that may be said and answered.
+    """
+    from simulator.edges.gateway.run import Options, serve
+    from simulator.topology.file import read_address
+
+    if supervised:
+        end_with_input()
+    host, port = read_address(listen, "--listen", 8080)
+    options = Options(
+        place=place_of(topology, directory),
+        node=node,
+        host=host,
+        port=0 if free_port else port,
+        name=name,
+        history=history,
+        key_header=key_header,
+        key_field=key_field,
+        require_key=require_key,
+        tokens=tokens,
+        rate=rate,
+        connections=connections,
+        allow_remote=allow_remote,
+    )
+    run_task(partial(serve, options))
+    return DONE
+
+
+def trigger(
+    topology: TopologyArgument,
+    queue: Annotated[str, typer.Argument(help=r"Such as 'destination\orders'.")],
+    url: Annotated[
+        str, typer.Option(help="Post each message to this URL.", metavar="URL", show_default=False)
+    ] = "",
+    call: Annotated[
+        str,
+        typer.Option(
+            help="Call this function with each message.", metavar="MODULE:FUNCTION", show_default=False
+        ),
+    ] = "",
+    error_queue: Annotated[
+        str,
+        typer.Option(
+            "--error-queue",
+            help="A transactional queue for copies of what cannot be processed; without one the sender hears of it.",
+            show_default=False,
+        ),
+    ] = "",
+    in_doubt_queue: Annotated[
+        str,
+        typer.Option(
+            "--in-doubt-queue",
+            help="The same for what may have been processed; by default the error queue.",
+            show_default=False,
+        ),
+    ] = "",
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=0.01, max=86_400, help="Seconds for an answer.")
+    ] = 30,
+    interval_s: Annotated[
+        float, typer.Option("--interval", min=0, max=86_400, help="Seconds until the second attempt.")
+    ] = 1,
+    factor: Annotated[
+        float, typer.Option(min=1, max=100, help="Each delay is so many times the one before.")
+    ] = 2,
+    limit_s: Annotated[
+        float, typer.Option("--max-delay", min=0, max=86_400, help="Seconds that no delay exceeds.")
+    ] = 60,
+    attempts: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="How often a message may be delivered.")
+    ] = 20,
+    jitter: Annotated[
+        float, typer.Option(min=0, max=1, help="By what share a delay may be shorter, message by message.")
+    ] = 0,
+    group_by: Annotated[
+        str,
+        typer.Option(
+            "--group-by",
+            help="correlation: messages with one correlation id are in order, others side by side.",
+            show_default=False,
+        ),
+    ] = "",
+    parallel: Annotated[
+        int | None,
+        typer.Option(min=1, max=64, help="How many groups at once; 8 with --group-by.", show_default=False),
+    ] = None,
+    error_field: Annotated[
+        str,
+        typer.Option(
+            "--error-field",
+            help="A field of the answer's JSON: what is in it is a service code, whatever the status.",
+            show_default=False,
+        ),
+    ] = "",
+    history: HistoryOption = "",
+    no_history: Annotated[
+        bool, typer.Option("--no-history", help="Go by the delivery count and the resolver alone.")
+    ] = False,
+    at_least_once: Annotated[
+        bool, typer.Option("--at-least-once", help="Look for no duplicates: every delivery is attempted.")
+    ] = False,
+    resolver: Annotated[
+        str,
+        typer.Option(
+            help="A URL or MODULE:FUNCTION that says NEW, DUPLICATE or IN_DOUBT of what may have been processed.",
+            show_default=False,
+        ),
+    ] = "",
+    name: Annotated[
+        str, typer.Option(help="Another for each trigger of the node: of its log, and in the history.")
+    ] = "trigger",
+    directory: DirectoryOption = None,
+    supervised: SupervisedOption = False,
+) -> int:
+    """Have a service called for each message of a queue: once, in order, again if it fails. Until Ctrl-C or SIGTERM.
+
+    200 to 299 is success. 400 to 499 with a JSON field `code` is a business error: the message goes to the error queue.
+    Everything else rolls back, and the message is attempted again.
+
+    \b
+    $ mqproto trigger three-node orders --url http://127.0.0.1:8080/orders --error-queue 'destination\\errors'
+    """
+    from simulator.edges.trigger.retries import Retries
+    from simulator.edges.trigger.run import Options, serve
+    from simulator.edges.trigger.trigger import Policy
+
+    if supervised:
+        end_with_input()
+
+    if bool(url) == bool(call):
+        raise UsageError("say who is to be called: --url URL or --call MODULE:FUNCTION")
+    if no_history and history:
+        raise UsageError("--no-history uses none and --history names one: choose one")
+    if at_least_once and (history or resolver):
+        raise UsageError("--at-least-once looks for no duplicates: leave --history and --resolver out")
+    options = Options(
+        url=url,
+        function=call,
+        resolver=resolver,
+        error_field=error_field,
+        history=None if no_history else history,
+        detects=not at_least_once,
+        name=name,
+        policy=Policy(
+            error_queue=error_queue,
+            in_doubt_queue=in_doubt_queue,
+            timeout_s=timeout_s,
+            retries=Retries(
+                interval_s=interval_s, factor=factor, limit_s=limit_s, attempts=attempts, jitter=jitter
+            ),
+            group_by=group_by,
+            parallel=parallel or (8 if group_by else 1),
+        ),
+    )
+    run_task(partial(serve, place_of(topology, directory), queue, options))
+    return DONE

@@ -1,0 +1,123 @@
+"""A consumer behind HTTP that answers each call as it is told to, and counts what reached it.
+
+It keeps what it has processed by the producer's id, as the message consumer of "Transactions in OSB. Reliable
+Messaging" keeps it in a database: a message that comes again is a duplicate, and is dropped with a success. It is a
+document resolver too, since it knows.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import trio
+
+from mqproto.base.words import Word
+from simulator.base.log import node_log
+from simulator.edges.httpserver import Answer, BodyLost, Fault, Limits, Request, Server
+
+BODY_LIMIT_BYTES: Final = 2**20
+"""Whoever sends more is not the trigger."""
+CODE: Final = "no-such-customer"
+"""The service code of a business error."""
+QUESTIONS: Final = "/processed"
+"""The path at which it is asked whether it has processed a message; any other is for messages."""
+
+
+class Cue(Word):
+    """What the consumer does at a call, and what it means."""
+
+    ACCEPT = "accept", "processes the message, and answers 200"
+    FAIL = "fail", "answers 500, and has not processed it"
+    REFUSE = "refuse", "breaks the connection, and has not processed it"
+    TIME_OUT = "time-out", "never answers, and has not processed it"
+    FAIL_LATE = "fail-late", "processes it, and answers 500"
+    LATE = "late", "processes it, and does not answer while anybody waits"
+    DIE = "die", "processes it, and dies before it answers"
+    BUSINESS_ERROR = "business-error", "answers 422 with a service code: it will never accept the message"
+
+
+PROCESSES: Final = frozenset({Cue.ACCEPT, Cue.FAIL_LATE, Cue.LATE, Cue.DIE})
+Script = Callable[[str, bytes, int], Cue]
+"""What to do with a message, by its producer's id, its body, and how often it was brought before."""
+
+
+def scripted(cues: Sequence[Cue], only: int | None = None) -> Script:
+    """The cues for the first call for each message, for its second, and so on; then it is accepted.
+
+    only: the number of the one message that they are for, which stands at the end of its body; None for each.
+    """
+
+    def cue(key: str, body: bytes, call: int) -> Cue:
+        number = body.rpartition(b"-")[2]
+        is_meant = only is None or (number.isdigit() and int(number) == only)
+        return cues[call] if is_meant and call < len(cues) else Cue.ACCEPT
+
+    return cue
+
+
+class Validator:
+    """The final destination of messages."""
+
+    def __init__(self, script: Script) -> None:
+        self.calls = Counter[str]()
+        """By the producer's id, how often a message was brought here."""
+        self.obeyed = Counter[Cue]()
+        self.reached: dict[str, bytes] = {}
+        """The bodies of what was processed, by the producer's id and in order."""
+        self.refused: set[str] = set()
+        """The ids of what it will never accept."""
+        self.duplicates = 0
+        """How often something came that was processed before."""
+        self.questions = 0
+        """How often it was asked whether something was."""
+        self._script = script
+
+    async def serve(
+        self, port: int = 0, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Listen on 127.0.0.1 until cancelled. Starts with the port; 0 is for one that is free."""
+        listeners = await trio.open_tcp_listeners(port, host="127.0.0.1")
+        server = Server(self._answer, _explain, Limits(), node_log(sys.stderr, "consumer"))
+        async with trio.open_nursery() as nursery:
+            await nursery.start(partial(server.run, listeners))
+            task_status.started(listeners[0].socket.getsockname()[1])
+
+    async def _answer(self, request: Request) -> Answer:
+        body = b""
+        while part := await request.part():
+            body += part
+            if len(body) > BODY_LIMIT_BYTES:
+                raise BodyLost(None)
+        key = next(iter(request.header("Idempotency-Key")), "")
+        if request.target == QUESTIONS:
+            self.questions += 1
+            return _json(200, {"status": "DUPLICATE" if key in self.reached else "NEW"})
+        cue = self._script(key, body, self.calls[key])
+        self.calls[key] += 1
+        self.obeyed[cue] += 1
+        if cue in PROCESSES:
+            self.duplicates += key in self.reached
+            self.reached.setdefault(key, body)
+        if cue is Cue.ACCEPT:
+            return _json(200, {})
+        if cue in (Cue.FAIL, Cue.FAIL_LATE):
+            return _json(500, {"message": "not now"})
+        if cue is Cue.BUSINESS_ERROR:
+            self.refused.add(key)
+            return _json(422, {"code": CODE})
+        if cue in (Cue.TIME_OUT, Cue.LATE):
+            await trio.sleep_forever()
+        raise BodyLost(None)  # The connection ends without an answer.
+
+
+def _json(status: int, answer: dict[str, str]) -> Answer:
+    return Answer(status, [("Content-Type", "application/json")], json.dumps(answer).encode())
+
+
+def _explain(fault: Fault) -> Answer:
+    return _json(500 if fault is Fault.FAILED else 400, {"message": fault.value})

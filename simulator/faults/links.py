@@ -1,0 +1,121 @@
+"""The links of a topology as proxies, one each way, so that whoever connects goes through one that can be broken.
+
+All of a run's links write to one capture. It shows the nodes at 127.0.0.1, 127.0.0.2 and so on, port 1801, whatever
+ports the run had to take.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from simulator.base.recorder import Recorder
+from simulator.faults.network import LinkProxy
+from simulator.topology import Action, Link, Topology
+from simulator.topology.nodes import DEFAULT_PORT
+from simulator.topology.views import Address
+
+ANY_PORT: Final = ("127.0.0.1", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class BreakableLink:
+    """The two proxies of one link."""
+
+    link: Link
+    proxies: tuple[LinkProxy, LinkProxy]
+
+    def __str__(self) -> str:
+        return f"{self.link.first}-{self.link.second}"
+
+    @property
+    def cut_count(self) -> int:
+        """How many connections were reset by us."""
+        return sum(proxy.statistics.cut_count for proxy in self.proxies)
+
+    def break_off(self, action: Action) -> int:
+        """Cut, refuse or stall both ways; returns how many connections were reset.
+
+        A cut that lasts is a link on which nobody can connect either, so the caller restores it later.
+        """
+        if action is Action.STALL:
+            for proxy in self.proxies:
+                proxy.stall()
+            return 0
+        return sum(proxy.refuse() for proxy in self.proxies)
+
+    def restore(self) -> None:
+        """All is well again."""
+        for proxy in self.proxies:
+            proxy.restore()
+
+
+class Links:
+    """Every link of a topology."""
+
+    def __init__(self, topology: Topology, recorder: Recorder | None = None) -> None:
+        shown = shown_addresses(topology)
+        self._ends = [
+            (frm, to, link)
+            for link in topology.links
+            for frm, to in ((link.first, link.second), (link.second, link.first))
+        ]
+        self._proxies = {
+            (frm, to): LinkProxy(
+                ANY_PORT,
+                topology.nodes[to].address,
+                recorder,
+                recorded_host=shown[frm],
+                recorded_server=(shown[to], DEFAULT_PORT),
+            )
+            for frm, to, _ in self._ends
+        }
+        self.links = [
+            BreakableLink(
+                link, (self._proxies[link.first, link.second], self._proxies[link.second, link.first])
+            )
+            for link in topology.links
+        ]
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[dict[tuple[str, str], Address]] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Carry traffic until cancelled. Starts with where each end finds the other: the detours of views.py."""
+        async with trio.open_nursery() as nursery:
+            detours: dict[tuple[str, str], Address] = {}
+            for ends, proxy in self._proxies.items():
+                host, port = await nursery.start(proxy.run)
+                detours[ends] = (host, port)
+            task_status.started(detours)
+
+    def between(self, one: str, other: str) -> BreakableLink:
+        """The link that joins two nodes; the topology has seen that there is one."""
+        return next(each for each in self.links if {each.link.first, each.link.second} == {one, other})
+
+    def of(self, node: str) -> list[BreakableLink]:
+        """All links of a node."""
+        return [each for each in self.links if node in (each.link.first, each.link.second)]
+
+
+def shown_addresses(topology: Topology) -> Mapping[str, str]:
+    """By node, the address that a capture shows: the node's own if no other node has it, else one by its place."""
+    hosts = [node.host for node in topology.nodes.values()]
+    if len(set(hosts)) == len(hosts):
+        return {name: node.host for name, node in topology.nodes.items()}
+    return {name: f"127.0.0.{place}" for place, name in enumerate(topology.nodes, 1)}
+
+
+def is_free(topology: Topology) -> bool:
+    """Whether each node could listen at its address right now: the port is not taken, and the address is ours."""
+    for node in topology.nodes.values():
+        with socket.socket() as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind(node.address)
+            except OSError:
+                return False
+    return True

@@ -1,0 +1,355 @@
+"""A link between two nodes that can be cut, refused and stalled: a TCP proxy on loopback.
+
+The initiating node is told the proxy's address as that of its neighbour. TCP itself is the network's, so what
+can go wrong is what happens to a transport: it breaks, it cannot be opened, it stops. Lost segments are the
+kernel's affair.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from captures.net.conversation import Side
+from captures.net.tcp import Endpoint
+from mqproto.base.errors import UsageError
+from simulator.base.recorder import RecordedConnection, Recorder
+
+READ_BYTES: Final = 256 * 1024
+BACKLOG: Final = 128
+CONNECTION_LIMIT: Final = 256
+
+# With SO_LINGER on and zero seconds, close() sends RST and drops what was not sent.
+RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+
+# Errors of accept() that pass: the client has gone again, or the process has no descriptor or memory to
+# spare.
+PASSING: Final = {errno.ECONNABORTED, errno.EPROTO, errno.EINTR}
+EXHAUSTED: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+EXHAUSTED_PAUSE_S: Final = 0.1
+
+
+@dataclass(slots=True)
+class LinkStatistics:
+    """What one link has seen since it was made.
+
+    connection_count: connections that reached the target.
+    unreachable_count: connections that were reset since the target took none.
+    cut_count: connections that `cut` or `refuse` reset.
+    bytes_to_server, bytes_to_client: handed to the kernel towards the target, and back.
+    """
+
+    connection_count: int = 0
+    unreachable_count: int = 0
+    cut_count: int = 0
+    bytes_to_server: int = 0
+    bytes_to_client: int = 0
+
+
+class LinkProxy:
+    """One link. `run` carries the traffic; the controls may be called at any moment from the same thread.
+
+    At most 256 connections are open at once, each with two buffers of 256 KiB; more wait in the kernel's
+    backlog.
+
+    Args:
+        listen: where nodes connect to; port 0 takes a free one.
+        target: the node at the other end.
+        recorder: is told of every byte that crosses.
+        recorded_host: the address to show for the side that connects; its port is shown as it is. By default
+            its own.
+        recorded_server: the address and port to show for the other side, by default `target`.
+        beyond_loopback: allows to listen on any other address than 127.0.0.0/8.
+
+    Raises:
+        UsageError: an address is not IPv4, or `listen` is not loopback and nobody asked for that.
+    """
+
+    def __init__(
+        self,
+        listen: tuple[str, int],
+        target: tuple[str, int],
+        recorder: Recorder | None = None,
+        *,
+        recorded_host: str | None = None,
+        recorded_server: tuple[str, int] | None = None,
+        beyond_loopback: bool = False,
+    ) -> None:
+        self.address = Endpoint(*listen).validated()
+        self.statistics = LinkStatistics()
+        self._target = Endpoint(*target).validated()
+        self._recorder = recorder
+        self._recorded_host = recorded_host and Endpoint(recorded_host, 0).validated().host
+        self._recorded_server = Endpoint(*(recorded_server or target)).validated()
+        if not beyond_loopback and not ipaddress.IPv4Address(self.address.host).is_loopback:
+            raise UsageError(f"{self.address} is not on loopback: ask for it with beyond_loopback=True")
+        self._listener: socket.socket | None = None  # bound while `run` runs, listening unless refusing
+        self._welcome = Gate()
+        self._flow = Gate()
+        self._connections: set[_Connection] = set()
+
+    @property
+    def open_count(self) -> int:
+        """How many connections are open now, or being opened."""
+        return len(self._open_connections())
+
+    async def run(self, *, task_status: trio.TaskStatus[Endpoint] = trio.TASK_STATUS_IGNORED) -> None:
+        """Carry traffic until cancelled, then reset every connection. Starts with the address it listens on.
+
+        Raises:
+            OSError: the address cannot be bound.
+            UsageError: it runs already.
+        """
+        if self._listener is not None:
+            raise UsageError(f"the link at {self.address} runs already")
+        self._listener = self._bind()
+        places = trio.Semaphore(CONNECTION_LIMIT)
+        try:
+            self.address = Endpoint(*self._listener.getsockname())
+            if self._welcome.is_open:
+                self._listener.listen(BACKLOG)
+            async with trio.open_nursery() as nursery:
+                task_status.started(self.address)
+                while True:
+                    await places.acquire()
+                    connection = await self._next_connection()
+                    self._connections.add(connection)
+                    nursery.start_soon(self._carry, connection, places)
+        finally:
+            self._listener.close()
+            self._listener = None
+
+    def cut(self) -> int:
+        """Reset every open connection, as seen from both ends. Returns how many; new ones are welcome."""
+        connections = [*self._open_connections(), *self._waiting_clients()]
+        for connection in connections:
+            connection.reset(*Side, comment="the link was cut")
+        self.statistics.cut_count += len(connections)
+        return len(connections)
+
+    def refuse(self) -> int:
+        """Cut what is open and stop listening, so that connects are refused. Returns how many were cut."""
+        cut_count = self.cut()
+        if self._welcome.is_open:
+            self._welcome.shut()
+            if self._listener is not None:
+                trio.lowlevel.notify_closing(self._listener)
+                self._listener.close()
+                # A socket that is bound and does not listen refuses connects, and keeps the port for us.
+                self._listener = self._bind()
+        return cut_count
+
+    def stall(self) -> None:
+        """Let no byte cross. Nothing is closed; both ends fill the kernel's buffers and then have to wait.
+
+        What the kernel was handed before may still arrive.
+        """
+        self._flow.shut()
+
+    def restore(self) -> None:
+        """Undo `refuse` and `stall`."""
+        if self._listener is not None and not self._welcome.is_open:
+            self._listener.listen(BACKLOG)
+        self._welcome.open()
+        self._flow.open()
+
+    def _bind(self) -> socket.socket:
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            listener.setblocking(False)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(self.address)
+        except BaseException:
+            listener.close()
+            raise
+        return listener
+
+    async def _next_connection(self) -> _Connection:
+        """Wait for the next client; none while the link refuses or stalls."""
+        while True:
+            await self._welcome.passed()
+            listener = self._listener
+            assert listener is not None
+            try:
+                await trio.lowlevel.wait_readable(listener)
+                await self._flow.passed()
+                return self._accept(listener)
+            except (trio.ClosedResourceError, BlockingIOError):
+                continue  # `refuse` closed the listener, or `cut` was faster.
+            except OSError as error:
+                if listener.fileno() == -1 or error.errno in PASSING:
+                    continue
+                if error.errno not in EXHAUSTED:
+                    raise
+                await trio.sleep(EXHAUSTED_PAUSE_S)
+
+    def _open_connections(self) -> list[_Connection]:
+        """Those that have not ended; a task may still have to notice that its connection has."""
+        return [connection for connection in self._connections if not connection.has_ended]
+
+    def _waiting_clients(self) -> Iterator[_Connection]:
+        """Clients that take themselves for connected, and that nobody has accepted yet."""
+        while self._listener is not None and self._welcome.is_open:
+            try:
+                yield self._accept(self._listener)
+            except OSError:
+                return
+
+    def _accept(self, listener: socket.socket) -> _Connection:
+        client, (host, port) = listener.accept()
+        return _Connection(client, Endpoint(self._recorded_host or host, port))
+
+    async def _carry(self, connection: _Connection, places: trio.Semaphore) -> None:
+        """One connection from its acceptance to its end."""
+        try:
+            with connection.scope:
+                try:
+                    await connection.connect(self._target)
+                except OSError:
+                    if not connection.has_ended:  # else it was cut meanwhile
+                        self.statistics.unreachable_count += 1
+                        connection.reset()
+                    return
+                self.statistics.connection_count += 1
+                if self._recorder is not None:
+                    connection.record = self._recorder.connection(connection.client, self._recorded_server)
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._pump, connection, Side.CLIENT)
+                    nursery.start_soon(self._pump, connection, Side.SERVER)
+                connection.close()
+        finally:
+            connection.reset(*Side, comment="the link was taken down")
+            self._connections.discard(connection)
+            places.release()
+
+    async def _pump(self, connection: _Connection, sender: Side) -> None:
+        """Carry what `sender` sends, up to its end."""
+        source, sink = connection.sockets[sender], connection.sockets[sender.other]
+        buffer = memoryview(bytearray(READ_BYTES))
+        while not connection.has_ended:
+            await trio.lowlevel.wait_readable(source)
+            await self._flow.passed()
+            try:
+                size_bytes = source.recv_into(buffer)
+            except BlockingIOError:
+                continue
+            except OSError:
+                connection.reset(sender)
+                return
+            try:
+                if size_bytes == 0:
+                    sink.shutdown(socket.SHUT_WR)
+                    if connection.record is not None:
+                        connection.record.finished(sender)
+                    return
+                await self._hand_over(connection, sender, buffer[:size_bytes])
+            except OSError:
+                connection.reset(sender.other)
+                return
+
+    async def _hand_over(self, connection: _Connection, sender: Side, data: memoryview) -> None:
+        """Send all of `data` to the other side, and count and record each part as it goes.
+
+        Raises:
+            OSError: the other side takes no more.
+        """
+        sink = connection.sockets[sender.other]
+        while data:
+            try:
+                sent_bytes = sink.send(data)
+            except BlockingIOError:
+                await trio.lowlevel.wait_writable(sink)
+                await self._flow.passed()
+                continue
+            if sender is Side.CLIENT:
+                self.statistics.bytes_to_server += sent_bytes
+            else:
+                self.statistics.bytes_to_client += sent_bytes
+            if connection.record is not None:
+                connection.record.sent(sender, bytes(data[:sent_bytes]))
+            data = data[sent_bytes:]
+
+
+class Gate:
+    """Open or shut; tasks wait at it while it is shut."""
+
+    def __init__(self) -> None:
+        self._opened = trio.Event()
+        self._opened.set()
+
+    @property
+    def is_open(self) -> bool:
+        return self._opened.is_set()
+
+    def open(self) -> None:
+        self._opened.set()
+
+    def shut(self) -> None:
+        if self.is_open:
+            self._opened = trio.Event()
+
+    async def passed(self) -> None:
+        """Return when it is open; at once, and without a checkpoint, if it is so now."""
+        while not self.is_open:
+            await self._opened.wait()
+
+
+class _Connection:
+    """The two sockets of one connection, and how it ends."""
+
+    def __init__(self, accepted: socket.socket, client: Endpoint) -> None:
+        accepted.setblocking(False)
+        self.client = client  # as recorded
+        self.sockets = {Side.CLIENT: accepted}
+        self.scope = trio.CancelScope()
+        self.record: RecordedConnection | None = None
+        self.has_ended = False
+
+    async def connect(self, target: Endpoint) -> None:
+        """Connect to the target.
+
+        Raises:
+            OSError: it takes no connection, or the link was cut before it could.
+        """
+        if self.has_ended:
+            raise OSError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+        server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self.sockets[Side.SERVER] = server
+        server.setblocking(False)
+        try:
+            server.connect(target)
+        except BlockingIOError:
+            await trio.lowlevel.wait_writable(server)
+            if failure := server.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                raise OSError(failure, os.strerror(failure)) from None
+        for end in self.sockets.values():
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def reset(self, *senders: Side, comment: str = "") -> None:
+        """Let both ends see RST, at once; the recording shows it coming from `senders`."""
+        if not self.has_ended and self.record is not None:
+            self.record.reset(*senders, comment=comment)
+        self._end(resets=True)
+
+    def close(self) -> None:
+        """Both sides have finished."""
+        self._end(resets=False)
+
+    def _end(self, *, resets: bool) -> None:
+        if self.has_ended:
+            return
+        self.has_ended = True
+        self.scope.cancel()
+        for end in self.sockets.values():
+            if resets:
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+            trio.lowlevel.notify_closing(end)
+            end.close()

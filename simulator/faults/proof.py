@@ -1,0 +1,262 @@
+"""Were the promises kept?  What was sent is compared with what arrived, and what went into a node with what left it.
+
+The first comparison is between the two ends; the second reads the capture of the links, so it sees what crossed the
+wire and not what a node says of itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from captures.files.frame import CaptureError
+from captures.files.pcap import read_capture
+from captures.packets import PacketReader, SeenPacket
+from mqproto.base.errors import UsageError
+from mqproto.wire import (
+    FinalAckBody,
+    Guid,
+    OrderAckBody,
+    SessionAck,
+    UserMessage,
+    acknowledgment_in,
+    with_hop_counted,
+    without_session_header,
+)
+
+
+class Sent(NamedTuple):
+    """A message that was sent; times are seconds on one clock.
+
+    message_id: what the sender's queue manager called it when it accepted it; None if the answer never came, so that
+        it may have been accepted or not. Then it is known by its digest.
+    at_s: when it was handed over. What one request hands over has one time.
+    """
+
+    message_id: Hashable
+    digest: bytes
+    at_s: float
+
+
+class Received(NamedTuple):
+    """A message that the consumer has received and committed."""
+
+    message_id: Hashable
+    digest: bytes
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What became of the messages. All counts have to be 0 but those of sent, delivered and in doubt.
+
+    sent: messages that were accepted; `delivered` are those of them that came.
+    out_of_order: messages that came after one that was sent later, repetitions left aside.
+    altered: messages whose label and body have another SHA-256 than the ones that were sent.
+    strangers: messages that nobody sent.
+    in_doubt: messages that may have been accepted; each may come once, or not at all.
+    torn: requests in doubt that were accepted in part; a request is accepted wholly or not at all.
+    twins: messages that were given the identifier of another.
+    """
+
+    sent: int
+    delivered: int
+    lost: int
+    duplicated: int
+    out_of_order: int
+    altered: int
+    strangers: int
+    in_doubt: int = 0
+    in_doubt_delivered: int = 0
+    torn: int = 0
+    twins: int = 0
+
+    def broken(self) -> list[str]:
+        """The promises that were broken, in words."""
+        counts = {
+            "messages lost": self.lost,
+            "messages delivered more than once": self.duplicated,
+            "messages out of order": self.out_of_order,
+            "messages altered": self.altered,
+            "messages never sent": self.strangers,
+            "requests accepted in part": self.torn,
+            "messages with the identifier of another": self.twins,
+        }
+        return [f"{count} {what}" for what, count in counts.items() if count]
+
+
+def digest_of(label: str, body: bytes) -> bytes:
+    """What tells a message from others, empty ones too, if each has a label of its own."""
+    return hashlib.sha256(label.encode() + b"\0" + body).digest()
+
+
+def compare(sent: Sequence[Sent], received: Sequence[Received]) -> Comparison:
+    """Compare what was sent, in that order, with what was received, in the order of receipt."""
+    places: dict[Hashable, int] = {}
+    doubts: dict[bytes, deque[int]] = {}
+    for place, message in enumerate(sent):
+        if message.message_id is None:
+            doubts.setdefault(message.digest, deque()).append(place)
+        else:
+            places.setdefault(message.message_id, place)
+    doubtful = sum(map(len, doubts.values()))
+    twins = len(sent) - doubtful - len(places)
+    highest = -1
+    duplicated = out_of_order = altered = strangers = 0
+    seen: set[int] = set()
+    for arrived in received:
+        if arrived.message_id not in places and doubts.get(arrived.digest):
+            # From here on it has a name, so that a second one is known as its repetition.
+            places[arrived.message_id] = doubts[arrived.digest].popleft()
+        place = places.get(arrived.message_id, -1)
+        if place < 0:
+            strangers += 1
+            continue
+        altered += arrived.digest != sent[place].digest
+        if place in seen:
+            duplicated += 1
+            continue
+        seen.add(place)
+        out_of_order += place < highest
+        highest = max(highest, place)
+    delivered = sum(sent[place].message_id is not None for place in seen)
+    return Comparison(
+        sent=len(sent) - doubtful,
+        delivered=delivered,
+        lost=len(sent) - doubtful - delivered,
+        duplicated=duplicated,
+        out_of_order=out_of_order,
+        altered=altered,
+        strangers=strangers,
+        in_doubt=doubtful,
+        in_doubt_delivered=len(seen) - delivered,
+        torn=_torn(sent, seen),
+        twins=twins,
+    )
+
+
+def _torn(sent: Sequence[Sent], seen: set[int]) -> int:
+    """How many requests in doubt came in part."""
+    outcomes: dict[float, set[bool]] = {}
+    for place, message in enumerate(sent):
+        if message.message_id is None:
+            outcomes.setdefault(message.at_s, set()).add(place in seen)
+    return sum(len(outcome) == 2 for outcome in outcomes.values())
+
+
+def delays_ms(sent: Iterable[Sent], received: Iterable[Received]) -> list[float]:
+    """From the moment a message was handed to the sender until its consumer had it, sorted."""
+    sent_at_s = {message.message_id: message.at_s for message in sent}
+    return sorted(
+        1_000 * (message.at_s - sent_at_s[message.message_id])
+        for message in received
+        if message.message_id in sent_at_s
+    )
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """The smallest value that so many percent of the values do not exceed; 0 of no values."""
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)] if ordered else 0.0
+
+
+@dataclass(slots=True)
+class WireCount:
+    """What crossed the links, as the capture has it.
+
+    session_acks: SessionAck packets, and those that rode on UserMessages.
+    order_acks, final_acks: those that reached the queue manager that they were for.
+    forwarded: packets that left a node which had not made them, each compared with the one that came.
+    crossings: when each message that is no acknowledgment crossed, by the addresses it crossed between; nanoseconds
+        since 1970, in order.
+    faults: what was wrong; empty if all is well.
+    """
+
+    packets: int = 0
+    session_acks: int = 0
+    riding_session_acks: int = 0
+    user_messages: int = 0
+    order_acks: int = 0
+    final_acks: int = 0
+    forwarded: int = 0
+    crossings: dict[tuple[str, str], list[int]] = field(default_factory=dict, repr=False)
+    faults: list[str] = field(default_factory=list)
+
+
+def examine(path: str | os.PathLike[str], managers: Mapping[str, Guid]) -> WireCount:
+    """Count what a capture holds, and compare each packet that left a node with the one that came to it.
+
+    An intermediate passes a message on as it came, byte for byte, but for the hop count and the session header of
+    its own hop.  [MS-MQQB] 3.1.1.6.2, [MS-MQMQ] 2.2.19.2
+
+    Args:
+        managers: by the address that the capture shows, the queue manager there.
+    """
+    count = WireCount()
+    # Digests take the place of packets, as a capture may be larger than memory.
+    came: dict[tuple[str, Guid, int], set[bytes]] = {}
+    left: list[tuple[str, Guid, int, bytes]] = []
+    for seen, message in _user_messages(path, count):
+        source, destination = seen.source.host, seen.destination.host
+        user = message.user
+        bare = without_session_header(seen.data)
+        key = (user.source_queue_manager, user.message_id)
+        came.setdefault((destination, *key), set()).add(_digest(_passed_on(bare)))
+        if managers.get(source) != user.source_queue_manager:
+            left.append((source, *key, _digest(bare)))
+        acknowledgment = acknowledgment_in(message)
+        if acknowledgment is None:
+            count.crossings.setdefault((source, destination), []).append(seen.time_ns)
+        elif managers.get(destination) == user.queue_manager_address:
+            count.order_acks += isinstance(acknowledgment, OrderAckBody)
+            count.final_acks += isinstance(acknowledgment, FinalAckBody)
+    for times in count.crossings.values():
+        times.sort()
+    for host, manager, message_id, digest in left:
+        count.forwarded += 1
+        originals = came.get((host, manager, message_id), set())
+        if digest not in originals:
+            what = "was altered on its way" if originals else "left without having come"
+            count.faults.append(f"message {message_id} {what} through {host}")
+    return count
+
+
+def _user_messages(
+    path: str | os.PathLike[str], count: WireCount
+) -> Iterator[tuple[SeenPacket, UserMessage]]:
+    """The UserMessages of a capture; all packets are counted, and whatever is no packet is a fault."""
+    reader = PacketReader(read_capture(path))
+    try:
+        for seen in reader:
+            packet = seen.packet
+            count.packets += seen.framed
+            if packet is None:
+                count.faults.append(f"{seen.source} > {seen.destination}: {seen.fault}")
+            elif isinstance(packet, SessionAck):
+                count.session_acks += 1
+            elif isinstance(packet, UserMessage):
+                count.user_messages += 1
+                count.riding_session_acks += packet.session is not None
+                yield seen, packet
+    except CaptureError as error:
+        count.faults.append(str(error))
+    if reader.totals.missing_bytes:
+        count.faults.append(f"{reader.totals.missing_bytes} bytes are not in the capture")
+    if reader.totals.other_bytes:
+        count.faults.append(f"{reader.totals.other_bytes} bytes are no MSMQ")
+
+
+def _digest(packet: bytes) -> bytes:
+    return hashlib.sha256(packet).digest()
+
+
+def _passed_on(packet: bytes) -> bytes:
+    """How a packet has to leave; nothing at all after 29 hops."""
+    try:
+        return with_hop_counted(packet)
+    except UsageError:
+        return b""

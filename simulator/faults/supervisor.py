@@ -1,0 +1,281 @@
+"""Starts queue managers as processes, waits until they are ready, kills, restarts and reaps them.
+
+A node process is `mqproto node TOPOLOGY NAME --supervised`. It says on its standard output `opening` before it opens
+its store, and `ready` when it listens; it ends when its standard input does, so that no node outlives its supervisor,
+however that one ends.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import trio
+
+from mqproto.base.errors import MqprotoError
+from simulator.base.processes import cpu_s_of
+from simulator.base.profiling import profile_of
+from simulator.topology import Topology, places
+from simulator.topology.views import Address, as_toml, seen_by
+
+OPENING: Final = b"opening"
+READY: Final = b"ready"
+"""The words with which the lines begin that a supervised node prints: before it opens its store, when it listens."""
+READY_TIMEOUT_S: Final = 30
+STOP_TIMEOUT_S: Final = 10
+
+
+class NodeError(MqprotoError):
+    """A node process ended by itself; the text is its own last line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """When a node process was spawned and when it was ready, on trio's clock."""
+
+    spawned_s: float
+    ready_s: float
+
+
+class NodeProcess:
+    """One node while it runs."""
+
+    def __init__(self, name: str, process: trio.Process, log: Path) -> None:
+        self.name = name
+        self.process = process
+        self.log = log
+        self.is_wanted = False
+        """Whether its end would be a surprise: it has been ready, and nobody has asked for its end."""
+        self._said = b""
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    async def says(self, word: bytes) -> bool:
+        """Wait until it has printed a line that begins with this word; False if it ends first."""
+        assert self.process.stdout is not None
+        while not self.has_said(word):
+            chunk = await self.process.stdout.receive_some()
+            if not chunk:
+                return False
+            self._said += chunk
+        return True
+
+    def has_said(self, word: bytes) -> bool:
+        """Whether it has printed such a line, as far as that was read; of one that has ended, all of it was."""
+        return any(line.startswith(word) for line in self._said.split(b"\n")[:-1])
+
+    async def reaped(self) -> None:
+        """Wait for its end, and read the last that it has printed."""
+        await self.process.wait()
+        assert self.process.stdout is not None
+        self._said += b"".join([chunk async for chunk in self.process.stdout])
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                await pipe.aclose()
+
+    def failure(self) -> NodeError:
+        """Why it ended, from its log."""
+        status = self.process.returncode
+        reason = last_error(self.log) or (
+            f"killed by {signal.Signals(-status).name}"
+            if status is not None and status < 0
+            else f"exit status {status}"
+        )
+        return NodeError(f"{self.name}: {reason}")
+
+    def cpu_s(self) -> float | None:
+        """User and system time it has taken so far, or None where the kernel does not tell."""
+        return cpu_s_of(self.pid)
+
+
+class Supervisor:
+    """The nodes of one topology, each in a process of its own.
+
+    Args:
+        topology: where the nodes listen.
+        directory: their stores, their logs, and the topology as each of them sees it.
+        detours: by (who connects, to whom): the address of the proxy between them.
+        capture: has the nodes record what they send and receive, each in the file that `capture_of` names.
+        profiles: a folder in which each node leaves a profile of itself when it is stopped
+        (simulator/base/profiling.py).
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        directory: Path,
+        detours: Mapping[tuple[str, str], Address] | None = None,
+        capture: Path | None = None,
+        profiles: Path | None = None,
+    ) -> None:
+        self.topology = topology
+        self.directory = directory
+        self.running: dict[str, NodeProcess] = {}
+        self._detours = detours or {}
+        self._capture = capture
+        self._profiles = profiles
+        places.make(directory)
+
+    def topology_file(self, name: str) -> Path:
+        """The topology as one node sees it."""
+        return self.directory / f"{name}.toml"
+
+    async def start(self, name: str) -> Started:
+        """Spawn a node and wait until it listens.
+
+        Raises:
+            NodeError: it ended instead, or was not ready within 30 s.
+        """
+        spawned_s = trio.current_time()
+        node = await self.spawn(name)
+        await self.until(node, READY)
+        node.is_wanted = True
+        return Started(spawned_s, trio.current_time())
+
+    async def until(self, node: NodeProcess, word: bytes) -> None:
+        """Wait until a node that starts says OPENING or READY.
+
+        Raises:
+            NodeError: it ended instead, or did not say so within 30 s.
+        """
+        with trio.move_on_after(READY_TIMEOUT_S) as patience:
+            if await node.says(word):
+                return
+        node.process.kill()
+        await self._reap(node)
+        if patience.cancelled_caught:
+            raise NodeError(f"{node.name} was not {word.decode()} after {READY_TIMEOUT_S} s; see {node.log}")
+        raise node.failure()
+
+    async def spawn(self, name: str) -> NodeProcess:
+        """Start a node's process. Who wants it to listen uses `start`."""
+        log = self.directory / f"{name}.log"
+        # Somebody else may have tried to run a topology here since, and left files that tell of other ports.
+        seen = as_toml(seen_by(self.topology, name, self._detours))
+        self.topology_file(name).write_text(seen, "utf-8")
+        command = [sys.executable, "-m", "simulator.cli.cli", "node", str(self.topology_file(name)), name]
+        command += ["--directory", str(self.directory), "--supervised"]
+        if self._capture is not None:
+            command += ["--capture", str(capture_of(self._capture, name))]
+        if self._profiles is not None:
+            command += ["--profile", str(profile_of(self._profiles, name))]
+        with log.open("ab") as file:
+            process = await trio.lowlevel.open_process(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, start_new_session=True
+            )
+        node = self.running[name] = NodeProcess(name, process, log)
+        return node
+
+    async def start_all(self) -> None:
+        """Start every node, all at once.
+
+        Raises:
+            NodeError: one of them ended instead.
+        """
+        failures: list[NodeError] = []
+
+        async def start(name: str) -> None:
+            try:
+                await self.start(name)
+            except NodeError as failure:
+                failures.append(failure)
+
+        async with trio.open_nursery() as nursery:
+            for name in self.topology.nodes:
+                nursery.start_soon(start, name)
+        if failures:
+            raise failures[0]
+
+    async def kill(self, name: str) -> NodeProcess:
+        """SIGKILL; returns when the kernel has reaped it, and all that it had printed is known."""
+        node = self.running[name]
+        node.is_wanted = False
+        node.process.kill()
+        await self._reap(node)
+        return node
+
+    async def stop(self, name: str) -> None:
+        """SIGTERM, and SIGKILL if it has not ended after 10 s."""
+        node = self.running[name]
+        node.is_wanted = False
+        node.process.terminate()
+        with trio.move_on_after(STOP_TIMEOUT_S):
+            await node.process.wait()
+        if node.process.returncode is None:
+            node.process.kill()
+        await self._reap(node)
+
+    async def stop_all(self) -> None:
+        """Stop every node that runs, all at once."""
+        async with trio.open_nursery() as nursery:
+            for name in list(self.running):
+                nursery.start_soon(self.stop, name)
+
+    async def watch(self) -> NodeProcess:
+        """Wait until a node ends that has been ready and that nobody asked to; it is reaped."""
+        while True:
+            for node in self.running.values():
+                if node.process.poll() is not None and node.is_wanted:
+                    await self._reap(node)
+                    return node
+            # A wait for each of several processes would need a task for each; a look now and then is enough here.
+            await trio.sleep(0.1)
+
+    async def _reap(self, node: NodeProcess) -> None:
+        with trio.CancelScope(shield=True):
+            await node.reaped()
+        if self.running.get(node.name) is node:
+            del self.running[node.name]
+
+
+@asynccontextmanager
+async def supervised(
+    topology: Topology,
+    directory: Path,
+    detours: Mapping[tuple[str, str], Address] | None = None,
+    capture: Path | None = None,
+    profiles: Path | None = None,
+) -> AsyncIterator[Supervisor]:
+    """All nodes of a topology, started, and stopped at the end, whatever ends it.
+
+    Raises:
+        NodeError: a node did not start.
+    """
+    supervisor = Supervisor(topology, directory, detours, capture, profiles)
+    try:
+        await supervisor.start_all()
+        yield supervisor
+    finally:
+        with trio.CancelScope(shield=True):
+            await supervisor.stop_all()
+
+
+def capture_of(capture: Path, name: str) -> Path:
+    """The file of one node: `run-sender.pcapng` beside `run.pcapng`."""
+    return capture.with_name(f"{capture.stem}-{name}{capture.suffix}")
+
+
+def last_error(log: Path) -> str:
+    """The last line of a node's log, if it is an error that the command printed."""
+    with log.open("rb") as file:
+        lines = _tail(file).decode("utf-8", "replace").splitlines()
+    for line in reversed(lines):
+        if found := re.fullmatch(r"mqproto: (?:error: )?(.+)", line):
+            return found[1]
+    return ""
+
+
+def _tail(file: BinaryIO, size_bytes: int = 8192) -> bytes:
+    file.seek(0, os.SEEK_END)
+    file.seek(max(0, file.tell() - size_bytes))
+    return file.read()

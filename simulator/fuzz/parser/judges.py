@@ -1,0 +1,146 @@
+"""Who says whether a parser did well on some bytes: what it may do, and what is a finding.
+
+A judge returns a verdict, which stands for the way that the bytes took through the parser, and raises whatever is a
+finding. `Foreign` judges anybody's function; codec.py has the judge of our own codec.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import traceback
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, Protocol
+
+from mqproto.base.errors import UsageError
+from simulator.edges.trigger.named import find, function
+from simulator.fuzz.parser.bounds import TookTooLong
+
+BURST: Final = 500
+"""So many mutations of one packet in a row, as what can be done to it is found out once."""
+DEFAULT_EXPECTED: Final = ("ValueError",)
+_OWN_FOLDER: Final = os.path.dirname(__file__) + os.sep
+
+
+class Judge(Protocol):
+    """Says of some bytes whether a parser did well.
+
+    counts: how many packets each question was asked of.
+    """
+
+    counts: Counter[str]
+
+    def judge(self, data: bytes) -> Hashable:
+        """The way that these bytes took, which a fuzzer is glad of if it is new. Any exception is a finding."""
+
+    def judge_again(self, data: bytes) -> None:
+        """Every question about these bytes: to repeat a finding, and to minimise it."""
+
+    def burst(self, packet: bytes) -> int:
+        """How many mutations of a packet to judge in a row: fewer where each takes long."""
+
+
+class Broken(Exception):  # noqa: N818  (what a parser did, not a mistake of its caller)
+    """A parser raised nothing, and is wrong all the same.
+
+    Args:
+        oracle: what should have held.
+        detail: what was seen.
+        group: findings of one oracle in different places are different faults.
+    """
+
+    def __init__(self, oracle: str, detail: str, group: str = "") -> None:
+        super().__init__(detail)
+        self.oracle = oracle
+        self.group = f"{oracle}: {group}" if group else oracle
+
+
+class Foreign:
+    """Anybody's parser: it may return whatever it likes, and raise what is expected of it.
+
+    Args:
+        function: takes the bytes of one packet.
+        expected: the exceptions by which it refuses a packet.
+    """
+
+    def __init__(
+        self, function: Callable[[bytes], object], expected: tuple[type[BaseException], ...]
+    ) -> None:
+        self.function = function
+        self.expected = expected
+        self.counts: Counter[str] = Counter()
+        self._accepted = self._refused = 0
+
+    def judge(self, data: bytes) -> Hashable:
+        self.counts["raises only what is expected"] += 1
+        try:
+            self.function(data)
+        except self.expected as refusal:
+            self.counts["of these refused"] += 1
+            return place(refusal.__traceback__)
+        return None
+
+    def judge_again(self, data: bytes) -> None:
+        with suppress(*self.expected):
+            self.function(data)
+
+    def burst(self, packet: bytes) -> int:
+        return BURST
+
+
+def place(trace: TracebackType | None) -> Hashable:
+    """Where an exception was raised, in a form that is quick to get at."""
+    if trace is None:
+        return None
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return id(trace.tb_frame.f_code), trace.tb_lasti
+
+
+def group_of(error: BaseException) -> str:
+    """What findings have in common that are one fault: the exception, the line that raised it, and who called it."""
+    if isinstance(error, Broken):
+        return error.group
+    kind = type(error).__name__
+    frames = list(traceback.extract_tb(error.__traceback__))
+    ours = [index for index, frame in enumerate(frames) if frame.filename.startswith(_OWN_FOLDER)]
+    frames = frames[ours[-1] + 1 :] if ours else frames
+    if isinstance(error, TookTooLong | RecursionError) or not frames:
+        return kind  # It stopped wherever it happened to be, or in what is no Python.
+    *callers, last = frames
+    caller = f", called by {callers[-1].name}" if callers else ""
+    return f"{kind} at {os.path.basename(last.filename)}:{last.lineno} in {last.name}{caller}"
+
+
+def detail_of(error: BaseException) -> str:
+    """What an exception says, in one line."""
+    return " ".join(str(error).split())[:300] or "it says nothing"
+
+
+def find_function(target: str) -> Callable[[bytes], object]:
+    """The function that `module:function` names; modules of the folder one is in are found, too.
+
+    Raises:
+        UsageError: there is none.
+    """
+    return function(target, "--target takes module:function, as in my.package.parser:read")
+
+
+def find_exceptions(names: Sequence[str]) -> tuple[type[BaseException], ...]:
+    """The exceptions of these names: Python's own, or `module:Exception`.
+
+    Raises:
+        UsageError: one of them is none.
+    """
+    found = []
+    for name in names:
+        value = getattr(builtins, name, None)
+        if value is None:
+            value = find(name, "--expect takes an exception of Python's, or module:Exception")
+        if not (isinstance(value, type) and issubclass(value, BaseException)):
+            raise UsageError(f"--expect {name} is no exception")
+        found.append(value)
+    return tuple(found)

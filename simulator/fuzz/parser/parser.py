@@ -1,0 +1,365 @@
+"""`mqproto fuzz parser`: packets for a parser, for as long as one likes, and whatever it does wrong with them.
+
+First come the seeds as they are, which must pass; then every single mutation of each; then mutations at random of
+seeds, of generated packets, and of whatever took a new way through the parser.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from mqproto.base.errors import UsageError
+from simulator.base.randomness import chance
+from simulator.fuzz.findings import Finding, Findings
+from simulator.fuzz.minimise import minimised_packet
+from simulator.fuzz.mutations import Mutant, mutants, mutate
+from simulator.fuzz.parser.bounds import TookTooLong, Watch, memory_limit
+from simulator.fuzz.parser.codec import OwnCodec
+from simulator.fuzz.parser.judges import (
+    DEFAULT_EXPECTED,
+    Foreign,
+    Judge,
+    detail_of,
+    find_exceptions,
+    find_function,
+    group_of,
+)
+from simulator.fuzz.parser.program import Program
+from simulator.fuzz.parser.seeds import a_ping, examples, from_files, generated
+
+CORPUS: Final = 512
+"""How many packets that took a new way are kept to be mutated further."""
+LARGEST: Final = 4_096
+"""Larger ones are not, and their every single mutation is not tried: they would fill the time."""
+MINIMISE_S: Final = 10.0
+"""Processor time in which a finding is made smaller."""
+HASTE: Final = 8
+"""While a finding is minimised, a parser has so many times less time for a packet."""
+
+UNLIMITED: Final = 2**60
+OURS: Final = "mqproto.wire"
+"""The target that is our own codec."""
+FAULTS: Final = (Exception, TookTooLong, SystemExit)
+"""What a parser may do wrong; Ctrl-C is none of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What was typed.
+
+    target: `module:function`, or OURS.
+    program: instead of a target, a program that reads one packet from its standard input.
+    expect: the exceptions by which a function of somebody else's refuses a packet.
+    seconds: of wall-clock time.
+    packets: a smaller number ends it sooner; the same number and seed give the same packets.
+    corpus: files with packets to begin with, beside the examples.
+    folder: where findings go; None keeps them in memory.
+    limit_s: processor time that the parser may take for one packet.
+    memory_mb: what it may take in all, beside what is in use at the start.
+    """
+
+    target: str = OURS
+    program: str = ""
+    expect: tuple[str, ...] = DEFAULT_EXPECTED
+    seconds: float = 60.0
+    packets: int | None = None
+    seed: int = 0
+    corpus: tuple[Path, ...] = ()
+    folder: Path | None = None
+    limit_s: float = 2.0
+    memory_mb: int = 512
+
+    @property
+    def name(self) -> str:
+        """Of what is fuzzed."""
+        return self.program or self.target
+
+    @property
+    def memory_bytes(self) -> int:
+        """None to speak of for a program: it would inherit the limit, and many reserve more than they ever take."""
+        return UNLIMITED if self.program else self.memory_mb * 2**20
+
+
+@dataclass(slots=True)
+class Report:
+    """What a run has come to.
+
+    cpu_s: of this process and its programs, which a busy machine does not lengthen.
+    ways: how many different ways through the parser were taken.
+    """
+
+    target: str
+    seed: int
+    findings: Findings
+    questions: Counter[str]
+    kinds: Counter[str] = field(default_factory=Counter)
+    packets: int = 0
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    ways: int = 0
+    interrupted: bool = False
+
+    @property
+    def rate(self) -> float:
+        """Packets a second of one core, generation and everything else included."""
+        return self.packets / self.cpu_s if self.cpu_s else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "target": self.target,
+            "seed": self.seed,
+            "packets": self.packets,
+            "seconds": round(self.seconds, 3),
+            "packets_per_core_second": round(self.rate),
+            "ways": self.ways,
+            "questions": dict(self.questions),
+            "kinds": dict(self.kinds),
+            "findings": self.findings.as_json(),
+        }
+
+
+def judge_of(options: Options) -> Judge:
+    """Who judges what is to be fuzzed."""
+    if options.program:
+        return Program(options.program, options.limit_s)
+    if options.target == OURS:
+        return OwnCodec()
+    return Foreign(find_function(options.target), find_exceptions(options.expect))
+
+
+def fuzz_parser(options: Options, show: Callable[[Report], None] = lambda report: None) -> Report:
+    """Fuzz a parser until the time is over.
+
+    Args:
+        show: called about once a second.
+
+    Raises:
+        UsageError: there is no such target, or it reads none of the packets that are valid.
+    """
+    fuzzer = fuzzer_of(options)
+    with fuzzer.watch.watching(), memory_limit(options.memory_bytes):
+        fuzzer.run(show)
+    return fuzzer.report
+
+
+def fuzzer_of(options: Options) -> Fuzzer:
+    """A fuzzer with its judge and its seeds, before the first packet."""
+    judge = judge_of(options)
+    seeds = [*from_files(options.corpus), *examples()]
+    if not isinstance(judge, OwnCodec):
+        seeds.append(a_ping())
+    return Fuzzer(judge, seeds, options)
+
+
+def repeat(finding: Finding) -> tuple[str, str] | None:
+    """The group and the detail of what the finding's bytes do to its target now; None if they do nothing wrong.
+
+    Raises:
+        UsageError: its target is not there, or the file does not say which it was.
+    """
+    how = finding.how
+    try:
+        options = Options(
+            target=str(how["target"]),
+            program=str(how["program"]),
+            expect=tuple(map(str, how["expect"])),
+            limit_s=float(how["limit_s"]),
+            memory_mb=int(how["memory_mb"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"the finding does not say how to repeat it: {error}") from None
+    judge, watch = judge_of(options), Watch(options.limit_s)
+    with watch.watching(), memory_limit(options.memory_bytes):
+        return fault(judge, watch, finding.data)
+
+
+def fault(judge: Judge, watch: Watch, data: bytes) -> tuple[str, str] | None:
+    """The group and the detail of what a packet does wrong, with every question asked; None if it does nothing."""
+    watch.packets += 1
+    try:
+        judge.judge_again(data)
+    except FAULTS as error:
+        return group_of(error), detail_of(error)
+    return None
+
+
+def cpu_s() -> float:
+    """The processor time of this process and of those that it has waited for, to the microsecond."""
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+class Fuzzer:
+    """One run."""
+
+    def __init__(self, judge: Judge, seeds: Sequence[bytes], options: Options) -> None:
+        self.judge = judge
+        self.seeds = seeds
+        self.options = options
+        self.dice = chance(options.seed, "fuzz parser")
+        self.watch = Watch(options.limit_s)
+        self.report = Report(options.name, options.seed, Findings(options.folder), judge.counts)
+        self._judge = judge.judge
+        self._began_s = self._began_cpu_s = 0.0
+        self._ways: set[Hashable] = set()
+        self._corpus: list[bytes] = []
+
+    def run(self, show: Callable[[Report], None]) -> None:
+        """All packets, until the time is over or there have been so many."""
+        try:
+            self.begin()
+            self._try_all(self._began_s + self.options.seconds, show)
+        except KeyboardInterrupt:
+            self.report.interrupted = True
+        finally:
+            self.end()
+
+    def begin(self) -> None:
+        """The time begins, and the unmutated packets are tried."""
+        self._began_s, self._began_cpu_s = time.monotonic(), cpu_s()
+        self._try_seeds()
+
+    def end(self) -> None:
+        """The report is complete, and so are the files of the findings."""
+        self._tell()
+        self.report.findings.close()
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether there have been as many packets as there may be."""
+        return self.options.packets is not None and self.report.packets >= self.options.packets
+
+    def _tell(self) -> Report:
+        self.report.seconds = time.monotonic() - self._began_s
+        self.report.cpu_s = cpu_s() - self._began_cpu_s
+        self.report.ways = len(self._ways)
+        return self.report
+
+    def _try_all(self, end_s: float, show: Callable[[Report], None]) -> None:
+        shown_s = time.monotonic()
+        for mutant in self._mutants():
+            self.try_one(mutant)
+            now_s = time.monotonic()
+            if now_s > end_s or self.is_enough:
+                break
+            if now_s > shown_s + 1:
+                shown_s = now_s
+                show(self._tell())
+
+    def try_one(self, mutant: Mutant) -> None:
+        """One packet: a finding, or a way that may be new."""
+        report = self.report
+        self.watch.packets += 1
+        report.packets += 1
+        report.kinds[mutant.kind] += 1
+        try:
+            way = self._judge(mutant.data)
+        except FAULTS as error:
+            self._found(mutant, error)
+        else:
+            if way not in self._ways:
+                self._keep(way, mutant.data)
+
+    def single_mutations(self) -> Iterator[Mutant]:
+        """Every one of every seed."""
+        for seed in self.seeds:
+            if len(seed) <= LARGEST:
+                yield from mutants(seed)
+
+    def _mutants(self) -> Iterator[Mutant]:
+        """What the parser is given after the seeds, without end."""
+        yield from self.single_mutations()
+        while True:
+            packet = self._pick()
+            for _ in range(self.judge.burst(packet)):
+                yield mutate(packet, self.dice)
+
+    def _try_seeds(self) -> None:
+        """The unmutated packets. A parser that refuses all of them would be fuzzed in vain."""
+        refused = 0
+        for seed in self.seeds:
+            self.watch.packets += 1
+            self.report.packets += 1
+            self.report.kinds["unmutated"] += 1
+            try:
+                way = self.judge.judge(seed)
+            except FAULTS as error:
+                self._found(Mutant("unmutated", "unmutated", seed), error)
+                continue
+            self._ways.add(way)
+            refused += way is not None
+        if not isinstance(self.judge, OwnCodec) and refused == len(self.seeds):
+            raise UsageError(
+                f"{self.options.name} refuses every valid packet; is it the right one? "
+                "If it reads others, give them with --corpus"
+            )
+
+    def _pick(self) -> bytes:
+        roll = self.dice.random()
+        if roll < 0.25:
+            return generated(self.dice)
+        if roll < 0.75 and self._corpus:
+            return self.dice.choice(self._corpus)
+        return self.dice.choice(self.seeds)
+
+    def _keep(self, way: Hashable, data: bytes) -> None:
+        self._ways.add(way)
+        if len(data) > LARGEST:
+            return
+        if len(self._corpus) < CORPUS:
+            self._corpus.append(data)
+        else:
+            self._corpus[self.dice.randrange(CORPUS)] = data
+
+    def _found(self, mutant: Mutant, error: BaseException) -> None:
+        """A finding: if it is the first of its group, it is minimised and kept."""
+        group, detail = group_of(error), detail_of(error)
+        findings = self.report.findings
+        if findings.knows(group):
+            return
+        how: dict[str, Any] = {
+            "fuzz": "parser",
+            "target": self.options.target,
+            "program": self.options.program,
+            "expect": list(self.options.expect),
+            "seed": self.options.seed,
+            "packet": self.report.packets,
+            "mutation": mutant.name,
+            "unminimised_bytes": len(mutant.data),
+            "limit_s": self.options.limit_s,
+            "memory_mb": self.options.memory_mb,
+        }
+        seen = fault(self.judge, self.watch, mutant.data)
+        data = mutant.data
+        if seen is None or seen[0] != group:
+            how["note"] = "it did not show again by itself: something before it had a part in it"
+        else:
+            least = self._minimised(data, group)
+            seen = fault(self.judge, self.watch, least)
+            if seen is not None and seen[0] == group:
+                data, detail = least, seen[1]
+        findings.add(Finding(group, detail, data, how))
+
+    def _minimised(self, data: bytes, group: str) -> bytes:
+        end_s = cpu_s() + MINIMISE_S
+
+        def still(data: bytes) -> bool:
+            if cpu_s() > end_s:
+                return False
+            found = fault(self.judge, self.watch, data)
+            return found is not None and found[0] == group
+
+        # What has no end is known sooner; the whole limit for each try would leave no time to try much. And what is
+        # left of a packet that takes too much memory has to be far beyond the limit, to be so again at another time.
+        self.watch.limit_s = self.options.limit_s / HASTE
+        try:
+            with memory_limit(2 * self.options.memory_bytes):
+                return minimised_packet(data, still)
+        finally:
+            self.watch.limit_s = self.options.limit_s

@@ -1,0 +1,112 @@
+"""A healthy session beside all the hostile ones: while it is served, the peer is alive."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Final
+
+import trio
+
+from simulator.fuzz.peer.cases import Act
+from simulator.fuzz.peer.conduct import Fault, Oracle
+from simulator.fuzz.peer.lines import Line, Place, connected
+from simulator.fuzz.peer.talk import NUMBERS_EACH, Talk, Target, identity_of
+
+MESSAGES_EACH: Final = NUMBERS_EACH - 8
+"""How many messages go through one session; then the next begins, so that the peer has to accept that, too."""
+
+
+class Canary:
+    """Keeps a session with a peer, and sends a message on it at each `check`.
+
+    Args:
+        seed: of the campaign; the canary is nobody else's queue manager.
+    """
+
+    def __init__(self, place: Place, target: Target, seed: int, nursery: trio.Nursery) -> None:
+        self.slowest_s = 0.0
+        """What it took at most to have a message acknowledged."""
+        self._place = place
+        self._target = target
+        self._seed = seed
+        self._identity = identity_of(target, seed, "canary")
+        self._nursery = nursery
+        self._numbers = count()
+        self._line: Line | None = None
+        self._messages: list[bytes] = []
+        self._one_at_a_time = trio.Lock()
+
+    async def check(self) -> Fault | None:
+        """Send a message, and see that it is acknowledged; open the session first if there is none.
+
+        That the peer has closed it between two checks, or does now, is a fault: nothing was wrong with it.
+        """
+        async with self._one_at_a_time:
+            served = False
+            try:
+                fault = await self._check()
+                served = fault is None
+            finally:
+                # Nobody knows how much of a check that was cancelled has been sent; the next one begins anew.
+                if not served:
+                    self.leave()
+            return fault
+
+    async def _check(self) -> Fault | None:
+        if self._line is None or not self._messages:
+            self.leave()
+            return await self._open()
+        began_s = trio.current_time()
+        fault = None if self._line.closed else await self._line.say(self._messages.pop())
+        fault = fault or await self._line.settle()
+        if fault is None:
+            self.slowest_s = max(self.slowest_s, trio.current_time() - began_s)
+        if fault is None and self._line.closed:
+            return Fault(Oracle.CRASHES, "it closes a healthy session", "")
+        if fault is not None and fault.oracle is Oracle.HANGS:
+            return Fault(Oracle.STARVES, f"a healthy session waits: {fault.rule}", fault.detail)
+        return fault
+
+    async def _open(self) -> Fault | None:
+        talk = Talk(self._target, self._seed, next(self._numbers), self._identity)
+        talk.greet(glued=False)
+        for _ in range(MESSAGES_EACH):
+            talk.message("recoverable", plain=True)
+        case = talk.case("healthy", "the canary")
+        packets = [step.data for step in case.steps if step.act is Act.SEND]
+        stream = await connected(self._place)
+        if isinstance(stream, Fault):
+            return stream
+        line = Line(self._place, stream)
+        self._nursery.start_soon(line.listen)
+        self._line = line
+        for packet in packets[:3]:
+            fault = await line.say(packet) or await line.settle()
+            if fault is not None and fault.oracle is Oracle.HANGS:
+                return Fault(Oracle.STARVES, f"nobody else is served: {fault.rule}", fault.detail)
+            if fault is not None:
+                return fault
+        if line.closed:
+            return Fault(Oracle.STARVES, "nobody else gets a session", "it closes the connection")
+        self._messages = packets[:2:-1]
+        return None
+
+    def leave(self) -> None:
+        """Close the session."""
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+
+
+@asynccontextmanager
+async def a_canary(place: Place, target: Target, seed: int) -> AsyncIterator[Canary]:
+    """A canary; its session opens at the first check."""
+    async with trio.open_nursery() as nursery:
+        canary = Canary(place, target, seed, nursery)
+        try:
+            yield canary
+        finally:
+            canary.leave()
+            nursery.cancel_scope.cancel()

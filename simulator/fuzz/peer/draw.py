@@ -1,0 +1,84 @@
+"""Cases by their numbers: one packet of a valid conversation mutated, or packets out of turn.
+
+Each is made from a seed and its number, and from nothing else. Case 0 is the valid conversation with nothing wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final
+
+from simulator.base.randomness import chance
+from simulator.fuzz.mutations import Edit, plan_of
+from simulator.fuzz.peer.cases import Case
+from simulator.fuzz.peer.tactics import TACTICS
+from simulator.fuzz.peer.talk import MESSAGES, Talk, Target, message_of, whole_conversation
+
+AIMED_EVERY: Final = 3
+"""Of so many cases one lies about a length, a limit or a flag: first each such lie once, then all of them again."""
+MUTATED_SHARE: Final = 0.6
+"""How many of the others have a packet mutated at random; the rest are out of turn."""
+LIES: Final = ("length", "limit", "flags")
+"""The classes of mutations that parsers are broken by most of all."""
+
+
+def draw_case(target: Target, seed: int, number: int) -> Case:
+    """The case with this number."""
+    talk = Talk(target, seed, number)
+    if number == 0:
+        return unmutated(talk)
+    if number % AIMED_EVERY == 0:
+        return aimed(talk, seed)
+    if talk.dice.random() < MUTATED_SHARE:
+        return mutated(talk)
+    name = talk.dice.choice(list(TACTICS))
+    return talk.case(name, TACTICS[name](talk))
+
+
+def unmutated(talk: Talk) -> Case:
+    """Nothing is wrong: a peer that fails here cannot be fuzzed."""
+    talk.greet(glued=False)
+    for kind in ("express", "recoverable"):
+        talk.message(kind)
+    talk.acknowledge()
+    talk.last_word()
+    return talk.case("valid", "nothing is wrong with it")
+
+
+def mutated(talk: Talk) -> Case:
+    """One packet of a valid conversation mutated."""
+    dice = talk.dice
+    places = whole_conversation(talk, dice.randint(1, 4))
+    # The handshake is two packets of few; messages have more in them that can be wrong.
+    index = dice.choice(places[2:]) if len(places) > 2 and dice.random() < 0.85 else dice.choice(places)
+    what = talk.steps[index].note
+    name, kind = talk.mutate(index)
+    return talk.case(f"mutated: {kind}", f"{what}: {name}")
+
+
+def aimed(talk: Talk, seed: int) -> Case:
+    """The next lie about one field of one message."""
+    lies = lies_in(talk.target.queues[0], seed)
+    kind, edit = lies[talk.number // AIMED_EVERY % len(lies)]
+    talk.greet()
+    was = message_of(talk.target.queues[0], kind)
+    name = f"{kind}: {edit.name}"
+    talk.tell(was, name, plain=True)
+    talk.steps[-1] = replace(talk.steps[-1], data=edit.of(was), was=was)
+    talk.last_word()
+    return talk.case(f"mutated: {edit.kind}", name)
+
+
+@lru_cache(maxsize=8)
+def lies_in(queue: str, seed: int) -> list[tuple[str, Edit]]:
+    """Each lie about each field, with the kind of message that has it, in an order that the seed makes."""
+    lies: dict[str, tuple[str, Edit]] = {}
+    dice = chance(seed, "lies")
+    for kind in MESSAGES:
+        for edit in plan_of(message_of(queue, kind)).edits:
+            if edit.kind in LIES:
+                lies.setdefault(edit.name, (kind, edit))
+    found = list(lies.values())
+    dice.shuffle(found)
+    return found

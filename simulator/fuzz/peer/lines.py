@@ -1,0 +1,162 @@
+"""Connections to a peer that is being fuzzed, each with its judge."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import trio
+
+from mqproto.base.errors import WireFormatError
+from mqproto.wire import Guid, decode_ping
+from simulator.fuzz.peer.conduct import Conduct, Fault, Oracle
+
+READ_BYTES: Final = 65_536
+DATAGRAM_BYTES: Final = 2_048
+OURS: Final = {errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+"""Errors of connecting that say nothing about the peer: we have run out of something."""
+PAUSE_S: Final = 0.05
+_RESETS: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER: closing breaks the connection off."""
+
+
+@dataclass(slots=True)
+class Place:
+    """Where the peer is, and how long it may take for anything.
+
+    where: its address as `socket.connect` takes it.
+    server: its queue manager, once it is known.
+    """
+
+    family: int
+    where: tuple[Any, ...]
+    ping_port: int
+    patience_s: float
+    server: Guid | None = None
+    counts: dict[str, int] = field(
+        default_factory=lambda: {"connections": 0, "answers": 0, "closed by the peer": 0}
+    )
+
+    @property
+    def address(self) -> str:
+        """Its address and port, for people."""
+        host = str(self.where[0])
+        return f"[{host}]:{self.where[1]}" if ":" in host else f"{host}:{self.where[1]}"
+
+
+class Line:
+    """One connection: what is sent and what comes, both shown to its judge."""
+
+    def __init__(self, place: Place, stream: trio.SocketStream) -> None:
+        self.conduct = Conduct(place.server)
+        self.closed = False
+        """Whether the peer has closed it, in whatever way."""
+        self._place = place
+        self._stream = stream
+        self._changed = trio.Event()
+
+    async def listen(self) -> None:
+        """Hear what comes, until the peer or we close."""
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            while data := await self._stream.receive_some(READ_BYTES):
+                answers = self.conduct.answer_count
+                self.conduct.heard(data)
+                self._place.counts["answers"] += self.conduct.answer_count - answers
+                self._stir()
+            self.conduct.ended()
+        self.closed = True
+        self._place.counts["closed by the peer"] += 1
+        self._stir()
+
+    def _stir(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def say(self, data: bytes, piece_bytes: int = 0) -> Fault | None:
+        """Send bytes, a few at a time if `piece_bytes` is not 0. That the peer has closed is no fault."""
+        self.conduct.said(data)
+        with trio.CancelScope() as patience, suppress(trio.BrokenResourceError):
+            for start in range(0, len(data), piece_bytes or len(data) or 1):
+                patience.deadline = trio.current_time() + self._place.patience_s
+                await self._stream.send_all(data[start : start + (piece_bytes or len(data))])
+        if patience.cancelled_caught:
+            return Fault(Oracle.HANGS, "it reads no more", f"{self._place.patience_s:g} s long")
+        return self.conduct.fault
+
+    async def settle(self, patience_s: float | None = None) -> Fault | None:
+        """Wait until the peer owes nothing, or has closed; the fault if it does neither."""
+        conduct = self.conduct
+        patience_s = self._place.patience_s if patience_s is None else patience_s
+        with trio.move_on_after(patience_s):
+            while not self.closed and conduct.fault is None and conduct.owed is not None:
+                await self._changed.wait()
+        if conduct.fault is not None or self.closed or conduct.owed is None:
+            return conduct.fault
+        owed = conduct.owed
+        return Fault(owed.oracle, owed.rule, "; ".join(filter(None, [owed.detail, f"{patience_s:g} s long"])))
+
+    async def finish(self) -> None:
+        """Close our half."""
+        self.conduct.finish()
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            await self._stream.send_eof()
+
+    def close(self, *, reset: bool = False) -> None:
+        """Close it, or break it off."""
+        self.conduct.finish()
+        if reset:
+            with suppress(OSError):
+                self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESETS)
+        self._stream.socket.close()
+
+
+async def connected(place: Place) -> trio.SocketStream | Fault:
+    """A connection, or why there is none."""
+    fault = Fault(Oracle.STARVES, "no connection is accepted", f"{place.patience_s:g} s long")
+    with trio.move_on_after(place.patience_s):
+        while True:
+            connecting = trio.socket.socket(place.family, socket.SOCK_STREAM)
+            try:
+                await connecting.connect(place.where)
+            except OSError as error:
+                connecting.close()
+                if error.errno not in OURS:
+                    reason = os.strerror(error.errno) if error.errno else str(error)
+                    return Fault(Oracle.CRASHES, "no connection can be had", reason.lower())
+                await trio.sleep(PAUSE_S)
+            except BaseException:
+                connecting.close()
+                raise
+            else:
+                place.counts["connections"] += 1
+                return trio.SocketStream(connecting)
+    return fault
+
+
+@asynccontextmanager
+async def datagrams(place: Place) -> AsyncIterator[trio.socket.SocketType]:
+    """A socket from which Pings go to the peer."""
+    with trio.socket.socket(place.family, socket.SOCK_DGRAM) as asking:
+        await asking.connect((place.where[0], place.ping_port, *place.where[2:]))
+        yield asking
+
+
+def judge_datagrams(asking: trio.socket.SocketType) -> Fault | None:
+    """What came back must be Pings.  [MS-MQQB] 2.2.7"""
+    raw = socket.socket(fileno=asking.fileno())
+    try:
+        while True:
+            datagram = raw.recv(DATAGRAM_BYTES, socket.MSG_DONTWAIT)
+            decode_ping(datagram)
+    except WireFormatError as error:
+        return Fault(Oracle.WRONG, "what answers a Ping is none (2.2.7)", str(error))
+    except OSError:
+        return None  # Nothing more has come, or nobody listens there.
+    finally:
+        raw.detach()

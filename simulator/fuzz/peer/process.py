@@ -1,0 +1,63 @@
+"""The peer's process, where it runs on this machine: whether it lives, and what it holds."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from mqproto.base.errors import UsageError
+from simulator.fuzz.peer.conduct import Fault, Oracle
+
+MB: Final = 2**20
+
+
+class Process:
+    """A process by its number.
+
+    Args:
+        growth_mb: how much more than at the beginning it may hold.
+
+    Raises:
+        UsageError: there is no such process.
+    """
+
+    def __init__(self, pid: int, growth_mb: float) -> None:
+        self.pid = pid
+        self.growth_mb = growth_mb
+        self._said = False
+        if not self.lives:
+            raise UsageError(f"--pid {pid}: there is no such process")
+        self.first_mb = self.last_mb = self._resident_mb()
+
+    def check(self) -> Fault | None:
+        """Whether it has ended, or grown too much; the latter is said once."""
+        if not self.lives:
+            return Fault(Oracle.CRASHES, "its process has ended", f"process {self.pid}")
+        self.last_mb = self._resident_mb()
+        if self.last_mb - self.first_mb > self.growth_mb and not self._said:
+            self._said = True
+            grown = f"from {self.first_mb:,.0f} to {self.last_mb:,.0f} MB"
+            return Fault(Oracle.GROWS, f"it holds over {self.growth_mb:,.0f} MB more than before", grown)
+        return None
+
+    @property
+    def lives(self) -> bool:
+        """Whether it has not ended."""
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        status = Path(f"/proc/{self.pid}/stat")
+        # A zombie has ended, though nobody has asked how.
+        return not status.exists() or status.read_text("utf-8").rpartition(") ")[2][:1] != "Z"
+
+    def _resident_mb(self) -> float:
+        """What it holds in memory; 0 where the system does not say, as it does on Linux."""
+        try:
+            pages = int(Path(f"/proc/{self.pid}/statm").read_text("utf-8").split()[1])
+        except (OSError, IndexError, ValueError):
+            return 0.0
+        return pages * os.sysconf("SC_PAGE_SIZE") / MB

@@ -1,0 +1,147 @@
+"""Less of a case that shows a fault: fewer connections, then fewer steps, then less that is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
+from difflib import SequenceMatcher
+from functools import partial
+from itertools import groupby
+from typing import Final, NamedTuple, TypeVar
+
+import trio
+
+from simulator.fuzz.minimise import minimised
+from simulator.fuzz.mutations import fields_of
+from simulator.fuzz.peer.cases import Act, Case, Step
+
+TRIES: Final = 400
+SHOWN_EDITS: Final = 4
+SHOWN_BYTES: Final = 16
+Still = Callable[[Case], Awaitable[bool]]
+Part = TypeVar("Part")
+
+
+class Edit(NamedTuple):
+    """Bytes of a packet that a mutation has replaced."""
+
+    start: int
+    stop: int
+    new: bytes
+
+
+async def smaller(case: Case, still: Still, seconds: float) -> Case:
+    """The smallest case that can be found in so many seconds that still shows the same fault.
+
+    Args:
+        still: sends a case and sees whether the fault shows; it does for this one.
+    """
+    ends_at = trio.current_time() + seconds
+
+    async def fewest(parts: Sequence[Part], joined: Callable[[Sequence[Part]], Case]) -> Case:
+        async def shows(some: Sequence[Part]) -> bool:
+            return trio.current_time() < ends_at and await still(joined(some))
+
+        return joined(await minimised(parts, shows, TRIES))
+
+    def with_connections(some: Sequence[int]) -> Case:
+        kept = set(some)
+        others = set(case.connections) - kept
+        return case.with_steps(step for step in case.steps if step.connection not in others)
+
+    def with_groups(some: Sequence[tuple[Step, ...]]) -> Case:
+        return case.with_steps(step for group in some for step in group)
+
+    if len(case.connections) > 1:
+        case = await fewest(sorted(case.connections), with_connections)
+    case = await fewest(list(groups(case)), with_groups)
+    for index, step in enumerate(case.steps):
+        if step.was:
+            with_edits = partial(_with_edits, case, index)
+            case = await fewest(edits(step.was, step.data), with_edits)
+    return case
+
+
+def _with_edits(case: Case, index: int, some: Sequence[Edit]) -> Case:
+    step = case.steps[index]
+    return case.with_steps(
+        replace(each, data=edited(step.was, some)) if each is step else each for each in case.steps
+    )
+
+
+def calm(case: Case) -> Case:
+    """The case with each packet's consequences awaited before the next is sent.
+
+    It does not depend on how TCP cuts the stream, nor on who is faster, so it can be repeated.
+    """
+    steps: list[Step] = []
+    for step in case.steps:
+        if step.act is Act.SEND:
+            steps += [step, Step(Act.AWAIT, step.connection)]
+        elif step.act is not Act.AWAIT:
+            steps.append(step)
+    return case.with_steps(steps)
+
+
+def groups(case: Case) -> Iterator[tuple[Step, ...]]:
+    """Each step with the waiting that follows it."""
+    group: list[Step] = []
+    for step in case.steps:
+        if group and step.act is not Act.AWAIT:
+            yield tuple(group)
+            group = []
+        group.append(step)
+    if group:
+        yield tuple(group)
+
+
+def edits(was: bytes, data: bytes) -> list[Edit]:
+    """What was done to a packet, in as few pieces as can be told apart."""
+    if len(was) == len(data):
+        changed = [at for at, (old, new) in enumerate(zip(was, data, strict=True)) if old != new]
+        runs = [
+            [at for _, at in run] for _, run in groupby(enumerate(changed), lambda pair: pair[1] - pair[0])
+        ]
+        return [Edit(run[0], run[-1] + 1, data[run[0] : run[-1] + 1]) for run in runs]
+    matcher = SequenceMatcher(None, was, data, autojunk=False)
+    return [
+        Edit(start, stop, data[low:high])
+        for tag, start, stop, low, high in matcher.get_opcodes()
+        if tag != "equal"
+    ]
+
+
+def edited(was: bytes, some: Sequence[Edit]) -> bytes:
+    """A packet with some of its edits made."""
+    for edit in sorted(some, reverse=True):
+        was = was[: edit.start] + edit.new + was[edit.stop :]
+    return was
+
+
+def changed_fields(step: Step) -> tuple[str, ...]:
+    """The fields that a mutation has changed, by what the packet was; each once, in order."""
+    return tuple(dict.fromkeys(name for name, _ in _changes(step)))
+
+
+def described(step: Step) -> str:
+    """What is still wrong with a step, field by field."""
+    if not step.was or step.was == step.data:
+        return step.note
+    changes = _changes(step)
+    pieces = []
+    for name, edit in changes[:SHOWN_EDITS]:
+        new = edit.new.hex() if len(edit.new) <= SHOWN_BYTES else f"{edit.new[:SHOWN_BYTES].hex()}..."
+        pieces.append(f"{new or 'nothing'} at byte {edit.start}, in {name}")
+    if len(changes) > SHOWN_EDITS:
+        pieces.append(f"and {len(changes) - SHOWN_EDITS} more")
+    return f"{step.note.partition(':')[0]}: {'; '.join(pieces)}"
+
+
+def _changes(step: Step) -> list[tuple[str, Edit]]:
+    """Each edit, and the field that it begins in."""
+    fields = fields_of(step.was)
+    found = []
+    for edit in edits(step.was, step.data):
+        holds = (field.name for field in fields if field.offset <= edit.start < field.offset + field.size)
+        found.append((next(holds, "what follows it"), edit))
+    return found

@@ -1,0 +1,169 @@
+"""A connected socket, as a node uses it for neighbours and for clients."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections import deque
+from typing import Final
+
+import trio
+
+from simulator.base.tap import Tap
+
+READ_BYTES: Final = 256 * 1024
+"""What one read takes at most; throughput at 1,400-byte reads is a fifteenth."""
+FAREWELL_S: Final = 2.0
+"""How long a connection that we close may take to deliver what is queued."""
+
+
+def read_buffer() -> memoryview:
+    """A buffer to read into. All connections of one thread may share it, so an idle one costs next to nothing."""
+    return memoryview(bytearray(READ_BYTES))
+
+
+class Connection:
+    """Sends at once what the kernel takes, and the rest in a task of its own.
+
+    Args:
+        connected: the socket; it belongs to the connection from now on.
+        nursery: where the task runs that sends what did not leave at once.
+        buffer: what `read` reads into.
+        tap: is told of every byte that leaves or arrives.
+    """
+
+    def __init__(
+        self, connected: socket.socket, nursery: trio.Nursery, buffer: memoryview, tap: Tap | None = None
+    ) -> None:
+        connected.setblocking(False)
+        self._socket = connected
+        self._nursery = nursery
+        self._buffer = buffer
+        self._tap = tap
+        self._unsent: deque[memoryview] = deque()
+        self._flushed = trio.Event()
+        self._flushed.set()
+        self.unsent_bytes = 0
+        self.failure: OSError | None = None
+        """Why nothing more can be sent; a reader sees an end or an error as well."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._socket.fileno() == -1
+
+    def send(self, data: bytes) -> None:
+        """Send all of it, in order, without waiting. What a broken connection cannot take is dropped."""
+        if self.failure is not None or self.is_closed:
+            return
+        sent = 0
+        if not self._unsent:
+            sent = self._try_to_send(data)
+            if sent == len(data) or self.failure is not None:
+                return
+            self._flushed = trio.Event()
+            self._nursery.start_soon(self._drain)
+        self._unsent.append(memoryview(data)[sent:])
+        self.unsent_bytes += len(data) - sent
+
+    def _try_to_send(self, data: bytes | memoryview) -> int:
+        try:
+            sent = self._socket.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            self.failure = error
+            self._broken()
+            return 0
+        if self._tap is not None:
+            self._tap.sent(data[:sent])
+        return sent
+
+    def _broken(self) -> None:
+        if self._tap is not None:
+            self._tap.broken()
+
+    async def _drain(self) -> None:
+        try:
+            while self._unsent and self.failure is None:
+                await trio.lowlevel.wait_writable(self._socket)
+                sent = self._try_to_send(self._unsent[0])
+                self.unsent_bytes -= sent
+                rest = self._unsent.popleft()[sent:]
+                if rest:
+                    self._unsent.appendleft(rest)
+        except trio.ClosedResourceError:
+            pass
+        finally:
+            self._unsent.clear()
+            self.unsent_bytes = 0
+            self._flushed.set()
+
+    async def flushed(self) -> None:
+        """Return when nothing waits to be sent, be it that it left or that it never will."""
+        await self._flushed.wait()
+
+    async def readable(self) -> None:
+        """Return when there is something to read, an end or an error.
+
+        Raises:
+            trio.ClosedResourceError: somebody called `close`.
+        """
+        await trio.lowlevel.wait_readable(self._socket)
+
+    def read(self) -> memoryview | None:
+        """What has arrived; empty at the end of the stream, None if nothing has.
+
+        It lies in the buffer: use it before the next checkpoint.
+
+        Raises:
+            OSError: the connection broke.
+        """
+        try:
+            size = self._socket.recv_into(self._buffer)
+        except BlockingIOError:
+            return None
+        except OSError:
+            self._broken()
+            raise
+        if self._tap is not None:
+            self._tap.received(self._buffer[:size])
+        if size == 0 and self.failure is not None:
+            raise self.failure
+        return self._buffer[:size]
+
+    async def finish(self) -> None:
+        """Send what is queued, wait until the other side ends too, and close; within 2 s.
+
+        Closing at once could have the kernel send a reset, which overtakes what we said last.
+        """
+        with trio.move_on_after(FAREWELL_S):
+            await self.flushed()
+            try:
+                self._socket.shutdown(socket.SHUT_WR)
+                if self._tap is not None:
+                    self._tap.finished()
+                data: memoryview | None = None
+                while data is None or data:
+                    await self.readable()
+                    data = self.read()
+            except (OSError, trio.ClosedResourceError):
+                pass
+        self.close()
+
+    def close(self) -> None:
+        """Close at once; tasks that wait for the socket see trio.ClosedResourceError. Twice is once."""
+        if not self.is_closed:
+            if self._tap is not None:
+                self._tap.finished()
+            trio.lowlevel.notify_closing(self._socket)
+            self._socket.close()
+
+
+def end_of(error: OSError | None) -> str:
+    """How a connection ended, in words; None for an orderly end."""
+    if error is None or error.errno == errno.EPIPE:
+        return "closed by the peer"
+    if error.errno == errno.ECONNRESET:
+        return "reset by the peer"
+    return f"broken: {error.strerror}"

@@ -1,0 +1,429 @@
+"""What a node and its clients say to each other, over a Unix domain socket that only their user can reach.
+
+    frame    length u32 (of the payload), operation u8, request u32, all little-endian; then the payload
+    request  an `Operation`, numbered by the client; several may be outstanding
+    payload  msgpack; of an operation from 32 on, its Operation Instance Identifier first, one byte
+    answer   `DONE` or `FAILED`, with the request's number; in whatever order they are ready
+
+Operations below 32 may be asked for again at will. Those from 32 on change something, and are performed once: after a
+connection that broke, the client introduces itself as the same invoker (HELLO) and asks for them again under the same
+identifiers ("Duplicate Operation Detection Support"; mqproto/edge/operations.py). So a message is received in two
+steps: RECEIVE hands it out until the connection ends, and SETTLE, performed once, takes it from the queue.
+
+A client that goes away abandons what it waits for; what it received and did not settle goes back to where it was.
+Messages cross as the packets that they are, and the client decodes them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from typing import Annotated, Any, Final, NamedTuple
+
+import msgspec
+from construct import Int8ul, Int32ul, Struct
+
+from mqproto.base.errors import FormatNameError, MqprotoError, QuotaExceeded, UsageError
+from mqproto.edge.operations import IDENTIFIERS, is_numbered, parted, with_identifier
+from mqproto.manager.status import NodeStatus
+from mqproto.manager.whereabouts import MessageStatus
+from mqproto.messages.drafts import Draft
+from simulator.topology import TopologyError
+
+VERSION: Final = 3
+REQUEST_LIMIT_BYTES: Final = 16 * 2**20
+"""The payload of a request. An answer is as large as what was asked for."""
+OUTSTANDING_LIMIT: Final = 64
+"""Requests of one client that have no answer yet."""
+PROFILE: Final = 64
+"""How many instance identifiers of an invoker a node keeps, with what came of them."""
+BATCH_LIMIT: Final = 500
+"""Messages in one request to send, and so in one transaction; or asked for by one to receive or to peek."""
+
+head = Struct("length" / Int32ul, "operation" / Int8ul, "request" / Int32ul)
+_head = struct.Struct("<IBI")
+assert _head.size == head.sizeof()
+HEAD_BYTES: Final = _head.size
+
+
+class Operation(IntEnum):
+    """Requests. Those below 32 may be repeated at will; 32 to 63 are numbered, and performed once."""
+
+    HELLO = 0
+    QUEUES = 1
+    PEEK = 2
+    ABANDON = 3
+    HOLD = 4
+    EXPLAIN = 5
+    RECEIVE = 6
+    SEND = 32
+    SETTLE = 33
+    SEND_TOGETHER = 34
+    PURGE = 35
+    DELETE = 36
+    SEND_BACK = 37
+    DONE = 64
+    FAILED = 65
+
+
+class Frame(NamedTuple):
+    """One request or answer; `identifier` is that of a numbered operation, and the payload without it."""
+
+    operation: int
+    request: int
+    payload: bytes
+    identifier: int | None = None
+
+
+class ControlError(MqprotoError):
+    """Bytes that are no frame, or a frame that is no request; `request` is its number, 0 if that is unknown."""
+
+    def __init__(self, text: str, request: int = 0) -> None:
+        super().__init__(text)
+        self.request = request
+
+
+class InDoubt(MqprotoError):  # noqa: N818
+    """Nobody can tell whether an operation was carried out."""
+
+
+class RolledBack(MqprotoError):  # noqa: N818
+    """A transaction ended without a commit, as its connection or its node did: its messages are where they were."""
+
+
+class Nothing(msgspec.Struct, array_like=True):
+    """No parameters, no result."""
+
+
+class Introduction(msgspec.Struct, array_like=True):
+    """Who invokes numbered operations over this connection, 16 bytes; an earlier connection of the same ends now.
+
+    lasting: it survives its process, and may come back after a long time.
+    following: the identifier of its next operation, 0 to 255, so that one that comes round is not taken for an old one.
+    """
+
+    invoker: bytes = b""
+    lasting: bool = False
+    following: Annotated[int, msgspec.Meta(ge=0, lt=IDENTIFIERS)] | None = None
+
+
+class Hello(msgspec.Struct, array_like=True):
+    """Who the node is. Nothing else is certain to stay as it is in another `version`.
+
+    life: another number each time the node starts; what it keeps in memory alone is gone with it.
+    profile: how many instance identifiers of an invoker it keeps.
+    """
+
+    version: int
+    node: str
+    guid: bytes
+    life: int = 0
+    profile: int = 0
+
+
+class Send(msgspec.Struct, array_like=True):
+    """Messages for one destination, or several, separated by commas: all transactional or none, each by itself; all are
+    accepted or none.
+
+    Queues go by any name here, those in the drafts as well.
+    """
+
+    destination: str
+    drafts: list[Draft]
+
+
+class SendTogether(msgspec.Struct, array_like=True):
+    """One transaction: transactional messages, each with its destination; all are accepted or none."""
+
+    messages: list[tuple[str, Draft]]
+
+
+class Sent(msgspec.Struct, array_like=True):
+    """The messages are accepted: on disk, if they are such as are kept. Copies of one stand together, in the order in
+    which the destinations were named.
+
+    runs: their ordinals, as (first, how many that follow each other).
+    """
+
+    runs: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, ordinals: Iterable[int]) -> Sent:
+        """The same of the ordinals themselves."""
+        runs: list[list[int]] = []
+        following = -1
+        for ordinal in ordinals:
+            if ordinal != following:
+                runs.append([ordinal, 0])
+            runs[-1][1] += 1
+            following = ordinal + 1
+        return cls([(first, count) for first, count in runs])
+
+    @property
+    def ordinals(self) -> list[int]:
+        """One for each message."""
+        return [ordinal for first, count in self.runs for ordinal in range(first, first + count)]
+
+
+class Receive(msgspec.Struct, array_like=True):
+    """Up to `limit` messages, as soon as there is one, or none after `timeout_s`; null waits for ever. They are handed
+    out in a transaction, which SETTLE ends, or the end of the connection rolls back."""
+
+    queue: str
+    limit: int
+    timeout_s: float | None
+
+
+class Messages(msgspec.Struct, array_like=True):
+    """Packets without a SessionHeader, and the how manieth time each is handed out, -1 if that is not known.
+    `transaction` is what to settle, 0 if there is nothing to; no two in the world have the same."""
+
+    transaction: int
+    packets: list[bytes]
+    delivery_counts: list[int]
+
+
+class Peek(msgspec.Struct, array_like=True):
+    """The first messages of a queue, at most as many as are in the node's memory."""
+
+    queue: str
+    limit: int
+
+
+class Settlement(IntEnum):
+    """How a transaction that received messages ends."""
+
+    ROLL_BACK = 0
+    """They go back to where they were."""
+    COMMIT = 1
+    REJECT = 2
+    """They are refused for good; their sender hears of it if he asked to."""
+
+
+class Settle(msgspec.Struct, array_like=True):
+    """The end of a transaction of this client.
+
+    messages: sent in the same transaction, if it commits; as in `SendTogether`.
+    """
+
+    transaction: int
+    settlement: Settlement
+    messages: list[tuple[str, Draft]] = []
+
+
+class Abandon(msgspec.Struct, array_like=True):
+    """Wait no longer on behalf of a receive, which is then answered at once; if it has been, nothing happens."""
+
+    request: int
+
+
+class Hold(msgspec.Struct, array_like=True):
+    """Pause the outgoing queues of a name, or resume them; a second time changes nothing."""
+
+    queue: str
+    on_hold: bool
+
+
+class Explain(msgspec.Struct, array_like=True):
+    """A queue or a node that messages go to, or a message by its identifier; empty for all queues.
+
+    limit: how many messages of each queue to tell of; of all queues, none are.
+    """
+
+    subject: str
+    limit: int
+
+
+class Explanation(msgspec.Struct, array_like=True):
+    """What of a node has to do with a subject: queues and sequences, and messages, the oldest of a queue first."""
+
+    status: NodeStatus
+    messages: list[MessageStatus]
+
+
+class OneQueue(msgspec.Struct, array_like=True):
+    """A queue of the node or, for PURGE, an outgoing one."""
+
+    queue: str
+
+
+class SendBack(msgspec.Struct, array_like=True):
+    """Messages of a dead-letter queue or a journal, by source and ordinal, to be sent once more; null for all."""
+
+    queue: str
+    messages: list[tuple[bytes, int]] | None
+
+
+class Count(msgspec.Struct, array_like=True):
+    """How many messages it was."""
+
+    messages: int
+
+
+class Failure(msgspec.Struct, array_like=True):
+    """What was wrong with a request: the name of an error and its one line."""
+
+    kind: str
+    text: str
+
+
+REQUESTS: Final[dict[int, type[msgspec.Struct]]] = {
+    Operation.HELLO: Introduction,
+    Operation.QUEUES: Nothing,
+    Operation.PEEK: Peek,
+    Operation.ABANDON: Abandon,
+    Operation.HOLD: Hold,
+    Operation.EXPLAIN: Explain,
+    Operation.SEND: Send,
+    Operation.RECEIVE: Receive,
+    Operation.SETTLE: Settle,
+    Operation.SEND_TOGETHER: SendTogether,
+    Operation.PURGE: OneQueue,
+    Operation.DELETE: OneQueue,
+    Operation.SEND_BACK: SendBack,
+}
+"""Each request and its parameters."""
+
+RESULTS: Final[dict[int, Any]] = {
+    Operation.HELLO: Hello,
+    Operation.QUEUES: NodeStatus,
+    Operation.PEEK: Messages,
+    Operation.ABANDON: Nothing,
+    Operation.HOLD: Nothing,
+    Operation.EXPLAIN: Explanation,
+    Operation.SEND: Sent,
+    Operation.RECEIVE: Messages,
+    Operation.SETTLE: Sent,
+    Operation.SEND_TOGETHER: Sent,
+    Operation.PURGE: Count,
+    Operation.DELETE: Count,
+    Operation.SEND_BACK: Count,
+}
+"""Each request and what a DONE carries."""
+
+NUMBERED: Final = frozenset(operation for operation in REQUESTS if is_numbered(operation))
+"""Those that carry an instance identifier."""
+
+FAILURES: Final[dict[str, type[MqprotoError]]] = {
+    kind.__name__: kind
+    for kind in (TopologyError, FormatNameError, QuotaExceeded, UsageError, ControlError, InDoubt, RolledBack)
+}
+"""What a FAILED may name; a client raises the same."""
+
+encode: Final = msgspec.msgpack.Encoder().encode
+_decoders: Final = {operation: msgspec.msgpack.Decoder(kind) for operation, kind in REQUESTS.items()}
+_result_decoders: Final = {operation: msgspec.msgpack.Decoder(kind) for operation, kind in RESULTS.items()}
+_failure_decoder: Final = msgspec.msgpack.Decoder(Failure)
+
+
+def frame(operation: int, request: int, payload: Any) -> bytes:
+    """One frame, ready to send."""
+    return framed(operation, request, encode(payload))
+
+
+def framed(operation: int, request: int, data: bytes, identifier: int | None = None) -> bytes:
+    """The same of a payload that is encoded, and of the identifier of a numbered operation."""
+    if identifier is not None:
+        data = with_identifier(identifier, data)
+    return _head.pack(len(data), operation, request) + data
+
+
+def failed(request: int, error: Exception) -> bytes:
+    """The answer to a request that was wrong."""
+    return frame(Operation.FAILED, request, Failure(type(error).__name__, str(error)))
+
+
+def failure(error: Exception) -> Frame:
+    """The same as a client gets it."""
+    return Frame(Operation.FAILED, 0, encode(Failure(type(error).__name__, str(error))))
+
+
+def done(result: object) -> Frame:
+    """The answer to a request that was carried out; its number is given when it is framed."""
+    return Frame(Operation.DONE, 0, encode(result))
+
+
+def kept(answer: Frame) -> bytes:
+    """An answer as a node keeps it: DONE or FAILED, one byte, and the payload."""
+    return bytes((answer.operation,)) + answer.payload
+
+
+def recalled(outcome: bytes) -> Frame:
+    """The same again."""
+    return Frame(outcome[0], 0, outcome[1:])
+
+
+def parameters(request: Frame) -> Any:
+    """The parameters of a request.
+
+    Raises:
+        ControlError: there is no such request, or its parameters are others.
+    """
+    decoder = _decoders.get(request.operation)
+    if decoder is None:
+        raise ControlError(f"no request has the number {request.operation}", request.request)
+    try:
+        return decoder.decode(request.payload)
+    except msgspec.MsgspecError as error:
+        name = Operation(request.operation).name
+        raise ControlError(f"{name} has other parameters: {error}", request.request) from None
+
+
+def result(operation: Operation, answer: Frame) -> Any:
+    """What was asked for.
+
+    Raises:
+        UsageError, FormatNameError, TopologyError: what the node says was wrong with the request.
+        ControlError: the answer is none.
+    """
+    try:
+        if answer.operation == Operation.DONE:
+            return _result_decoders[operation].decode(answer.payload)
+        failure = _failure_decoder.decode(answer.payload)
+    except msgspec.MsgspecError as error:
+        raise ControlError(f"{operation.name} was answered by something else: {error}") from None
+    raise FAILURES.get(failure.kind, UsageError)(failure.text)
+
+
+class FrameBuffer:
+    """Bytes in as they arrive, whole frames out.
+
+    Args:
+        limit_bytes: the largest payload; a longer one is refused on its head, before any of it is kept.
+    """
+
+    def __init__(self, limit_bytes: int = REQUEST_LIMIT_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._kept = bytearray()
+        self._needed = HEAD_BYTES
+
+    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Frame]:
+        """The frames that these bytes complete, in order.
+
+        Raises:
+            ControlError: a frame is too long.
+        """
+        kept = self._kept
+        kept += data
+        at = 0
+        while len(kept) - at >= self._needed:
+            length, operation, request = _head.unpack_from(kept, at)
+            if length > self._limit_bytes:
+                raise ControlError(
+                    f"a frame has {length:,} bytes; at most {self._limit_bytes:,} are read", request
+                )
+            end = at + HEAD_BYTES + length
+            if end > len(kept):
+                self._needed = HEAD_BYTES + length
+                break
+            self._needed = HEAD_BYTES
+            payload = bytes(memoryview(kept)[at + HEAD_BYTES : end])
+            identifier = None
+            if operation in NUMBERED:
+                if not payload:
+                    raise ControlError(f"{Operation(operation).name} needs its instance identifier", request)
+                identifier, payload = parted(payload)
+            yield Frame(operation, request, payload, identifier)
+            at = end
+        del kept[:at]

@@ -1,0 +1,145 @@
+"""Messages as an application receives them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import NamedTuple
+
+from mqproto.base.errors import FormatNameError
+from mqproto.formatname.wire import admin_from_wire, destinations_from_wire, response_from_wire
+from mqproto.wire import (
+    Guid,
+    MessageClass,
+    UserMessage,
+    decode_message,
+    guid_from_text,
+    guid_text,
+    message_identifier,
+)
+from mqproto.wire.glance import body_of, identifier_of
+
+
+class MessageId(NamedTuple):
+    r"""A message's name in the world, printed as `GUID\ordinal`.  [MS-MQMQ] 2.2.18.1.3"""
+
+    manager: Guid
+    ordinal: int
+
+    def __str__(self) -> str:
+        return f"{guid_text(self.manager)}\\{self.ordinal}"
+
+    @classmethod
+    def parse(cls, text: str) -> MessageId | None:
+        r"""The identifier that a text is, as we print it or with braces as Windows does; None if it is none."""
+        found = re.fullmatch(r"\{?([0-9A-Fa-f-]{36})\}?\\([0-9]{1,10})", text.strip())
+        if found is None:
+            return None
+        with suppress(ValueError):
+            return cls(guid_from_text(found[1]), int(found[2]))
+        return None
+
+
+@dataclass(frozen=True)
+class ReceivedMessage:
+    """A message as an application sees it; its packet is read when more is asked than its name and its body.
+
+    packet: a UserMessage that its node has judged.
+    delivery_count: the how manieth time it is handed out; -1 if it waited when its node was started, perhaps after a
+        crash.
+    """
+
+    packet: bytes
+    delivery_count: int = 1
+
+    @cached_property
+    def record(self) -> UserMessage:
+        """Every field of the packet."""
+        return decode_message(self.packet)
+
+    @property
+    def body(self) -> bytes:
+        """Opaque bytes."""
+        return body_of(self.packet)
+
+    @property
+    def label(self) -> str:
+        """Empty if it has none."""
+        return self.record.properties.label or ""
+
+    @property
+    def extension(self) -> bytes:
+        """Opaque bytes."""
+        return self.record.properties.extension_data
+
+    @property
+    def id(self) -> MessageId:
+        """Its name, the same at every queue manager on its way."""
+        return MessageId(*identifier_of(self.packet))
+
+    @property
+    def source(self) -> Guid:
+        """The queue manager that sent it first."""
+        return self.id.manager
+
+    @property
+    def sent_time(self) -> datetime:
+        """When it was sent first, to the second."""
+        return datetime.fromtimestamp(self.record.user.sent_time_s, UTC)
+
+    @property
+    def priority(self) -> int:
+        """0 to 7."""
+        return self.record.base.priority
+
+    @property
+    def message_class(self) -> str:
+        """NORMAL for an application's; else what it acknowledges, or why it is a dead letter.  [MS-MQMQ] 2.2.18.1.6"""
+        number = self.record.properties.message_class
+        return MessageClass(number).name if number in MessageClass._value2member_map_ else f"{number:#06x}"
+
+    @property
+    def correlation(self) -> MessageId | None:
+        """The message that it is about: of an acknowledgment, the one acknowledged; None for none."""
+        data = self.record.properties.correlation_id
+        if not any(data):
+            return None
+        identifier = message_identifier.decode(data)
+        return MessageId(identifier.queue_manager_guid, identifier.ordinal)
+
+    @property
+    def response_queue(self) -> str:
+        """The format name of the queue that an answer goes to; empty for none."""
+        user = self.record.user
+        ends = user.source_queue_manager, user.queue_manager_address
+        try:
+            admin = admin_from_wire(user.admin_type, user.admin_queue, *ends)
+            name = response_from_wire(user.response_type, user.response_queue, *ends, admin)
+        except FormatNameError:
+            return ""
+        return "" if name is None else str(name)
+
+    @property
+    def transactional(self) -> bool:
+        """Whether it came exactly once and in order."""
+        return self.record.transaction is not None
+
+    @property
+    def destinations(self) -> list[str]:
+        """The format names of all queues that got a copy, if there are several and their names can be read."""
+        header = self.record.multi_queue_format
+        if header is None:
+            return []
+        try:
+            return [str(name) for name in destinations_from_wire(header)]
+        except FormatNameError:
+            return []
+
+
+def received(packets: Iterable[bytes], delivery_counts: Iterable[int]) -> list[ReceivedMessage]:
+    """The messages that are in packets."""
+    return list(map(ReceivedMessage, packets, delivery_counts))

@@ -1,0 +1,303 @@
+"""A node's disk in memory, under the contract of simulator/storage: what is committed is there, and what is not is not.
+
+`begin` takes a transaction and `flush` makes it last; `commit` is both. A crash between the two leaves either all of
+it or nothing, whichever the caller says. Unit tests and simulated worlds run on this store; a property test holds it
+to SQLite's, transaction for transaction.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+from itertools import islice, pairwise
+
+from mqproto.base.configuration import Settings
+from mqproto.turn.effects import (
+    POSITION_BITS,
+    IdentifierRow,
+    IncomingRow,
+    MessageRow,
+    OutcomeRow,
+    OutgoingRow,
+    QueueKind,
+    QueueRow,
+    ReadExpired,
+    ReadPage,
+    StoredQueue,
+    StoredState,
+    Writes,
+    message_key,
+)
+from mqproto.wire.guid import Guid
+from simulator.base.storeerrors import ADVICE, StoreError
+from simulator.storage.pages import fitting
+from simulator.storage.tables import LAST_POSITION
+
+
+class Shelf:
+    """The messages of one queue, by position and in order."""
+
+    def __init__(self) -> None:
+        self.positions: list[int] = []
+        self.rows: dict[int, MessageRow] = {}
+        self.size_bytes = 0
+        self.final_ack_count = 0
+
+    def put(self, row: MessageRow) -> None:
+        """Add a message at a position that was never used before."""
+        position = row.key & LAST_POSITION
+        positions = self.positions
+        assert position not in self.rows, f"message {row.key:#x} is in the store already"
+        if positions and position < positions[-1]:
+            insort(positions, position)
+        else:
+            positions.append(position)
+        self.rows[position] = row
+        self.size_bytes += len(row.packet)
+        self.final_ack_count += row.final_ack
+
+    def take(self, first: int, last: int) -> list[MessageRow]:
+        """Remove the messages from one position to another, both included."""
+        low, high = bisect_left(self.positions, first), bisect_right(self.positions, last)
+        rows = [*map(self.rows.pop, self.positions[low:high])]
+        del self.positions[low:high]
+        for row in rows:
+            self.size_bytes -= len(row.packet)
+            self.final_ack_count -= row.final_ack
+        return rows
+
+
+class Disk:
+    """The store of one queue manager, which outlives its crashes.
+
+    Args:
+        remove_duplicate_size: how many identifiers of messages that came are kept.
+    """
+
+    def __init__(self, remove_duplicate_size: int = Settings().remove_duplicate_size) -> None:
+        self.queues: dict[int, QueueRow] = {}
+        self.outgoing: dict[int, OutgoingRow] = {}
+        self.incoming: dict[tuple[Guid, int], IncomingRow] = {}
+        self.identifiers: dict[tuple[Guid, int], int] = {}
+        self.counters: dict[str, int] = {}
+        self.outcomes: dict[tuple[bytes, int], OutcomeRow] = {}
+        self.commit_count = 0
+        self.size_bytes = 0
+        """What all messages take."""
+        self.room_bytes: int | None = None
+        """How many bytes of packets fit in all; None for a disk that never fills up."""
+        self._shelves: dict[int, Shelf] = {}
+        self._expiring: list[tuple[int, int]] = []
+        """`expires_s` and key of the messages that have one, in order."""
+        self._remove_duplicate_size = remove_duplicate_size
+        self._pending: Writes | None = None
+
+    # Writing
+
+    def commit(self, writes: Writes) -> None:
+        """Put all of it on disk.
+
+        Raises:
+            StoreError: the disk is full, and nothing of it is there.
+        """
+        self.begin(writes)
+        self.flush()
+
+    def begin(self, writes: Writes) -> None:
+        """Take a transaction; it is on disk when `flush` returns.
+
+        Raises:
+            StoreError: the disk is full, and nothing of it will be there.
+        """
+        assert self._pending is None, "the transaction before was not flushed"
+        if self.room_bytes is not None:
+            added = sum(len(row.packet) for row in writes.messages)
+            if added and self.size_bytes + added > self.room_bytes:
+                raise StoreError(ADVICE[sqlite3.SQLITE_FULL])
+        self._pending = writes
+
+    def flush(self) -> None:
+        """What was begun is on disk."""
+        writes, self._pending = self._pending, None
+        assert writes is not None, "nothing was begun"
+        self._apply(writes)
+
+    def crash(self, *, kept: bool) -> None:
+        """The machine stops. A transaction that was begun is on disk as a whole if `kept`, or not at all."""
+        if kept and self._pending is not None:
+            self.flush()
+        self._pending = None
+
+    def _apply(self, writes: Writes) -> None:
+        """Carry out the fields of `writes` in their order."""
+        self.commit_count += 1
+        for queue in writes.queues:
+            self.queues[queue.queue] = queue
+            if queue.queue not in self._shelves:
+                self._shelves[queue.queue] = Shelf()
+        self._put(*writes.messages)
+        for final in writes.finals:
+            self._keep_for_final_ack(final.first, final.last, final.final_queue)
+        for old, new, expires_s in writes.moves:
+            taken = self._take(old, old)
+            assert taken, f"message {old:#x} is to move to {new:#x}, but is not in the store"
+            self._put(taken[0]._replace(key=new, expires_s=expires_s))
+        for first, last in writes.removals:
+            self._take(first, last)
+        for key in writes.lasting:
+            if self.row(key) is not None:
+                [row] = self._take(key, key)
+                self._put(row._replace(expires_s=None))
+        self.outgoing |= writes.outgoing
+        self.incoming |= writes.incoming
+        for source, ordinal, time_s in writes.identifiers:
+            self.identifiers.pop((source, ordinal), None)
+            self.identifiers[source, ordinal] = time_s
+        if writes.identifiers or writes.identifiers_before_s is not None:
+            self._trim_identifiers(writes.identifiers_before_s)
+        self.counters |= writes.counters
+        for invoker in writes.forgotten_invokers:
+            self.outcomes = {key: row for key, row in self.outcomes.items() if key[0] != invoker}
+        for name, outcome in writes.outcomes.items():
+            if outcome is None:
+                self.outcomes.pop(name, None)
+            else:
+                self.outcomes[name] = outcome
+
+    def _put(self, *rows: MessageRow) -> None:
+        shelves = self._shelves
+        for row in rows:
+            shelves[row.key >> POSITION_BITS].put(row)
+            self.size_bytes += len(row.packet)
+            if row.expires_s is not None:
+                insort(self._expiring, (row.expires_s, row.key))
+
+    def _take(self, first: int, last: int) -> list[MessageRow]:
+        queue = first >> POSITION_BITS
+        assert queue == last >> POSITION_BITS, f"{first:#x} to {last:#x} is not within one queue"
+        shelf = self._shelves.get(queue)
+        rows = shelf.take(first & LAST_POSITION, last & LAST_POSITION) if shelf else []
+        for row in rows:
+            self.size_bytes -= len(row.packet)
+            if row.expires_s is not None:
+                del self._expiring[bisect_left(self._expiring, (row.expires_s, row.key))]
+        return rows
+
+    def _keep_for_final_ack(self, first: int, last: int, final_queue: int) -> None:
+        shelf = self._shelves[first >> POSITION_BITS]
+        low = bisect_left(shelf.positions, first & LAST_POSITION)
+        high = bisect_right(shelf.positions, last & LAST_POSITION)
+        for position in shelf.positions[low:high]:
+            if shelf.rows[position].final_ack:
+                key = first & ~LAST_POSITION | position
+                [row] = self._take(key, key)
+                self._put(row._replace(key=message_key(final_queue, row.message_id), expires_s=None))
+
+    def _trim_identifiers(self, before_s: int | None) -> None:
+        if before_s is not None:
+            self.identifiers = {key: at_s for key, at_s in self.identifiers.items() if at_s >= before_s}
+        excess = len(self.identifiers) - self._remove_duplicate_size
+        if excess > self._remove_duplicate_size // 4:
+            for key in list(islice(self.identifiers, excess)):
+                del self.identifiers[key]
+
+    # Reading
+
+    def load(self) -> StoredState:
+        """All that the node must know to start, oldest first; of the messages only the held ones."""
+        queues = [self._stored_queue(self.queues[number]) for number in sorted(self.queues)]
+        excess = max(0, len(self.identifiers) - self._remove_duplicate_size)
+        return StoredState(
+            queues=queues,
+            resident=[
+                (row.key, row.packet)
+                for queue in queues
+                if queue.kind in (QueueKind.HELD, QueueKind.ORDER)
+                for row in self.rows(queue.queue)
+            ],
+            gaps=[gap for queue in queues if queue.kind is QueueKind.SEQUENCE for gap in self._gaps(queue)],
+            outgoing=list(self.outgoing.values()),
+            incoming=list(self.incoming.values()),
+            identifiers=[
+                IdentifierRow(source, ordinal, time_s)
+                for (source, ordinal), time_s in islice(self.identifiers.items(), excess, None)
+            ],
+            counters=dict(self.counters),
+            outcomes=sorted(self.outcomes.values(), key=lambda row: row.performed_s),
+        )
+
+    def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
+        """The messages asked for, as (position, packet, final_ack); those that expire have their key in front."""
+        if isinstance(page, ReadExpired):
+            expiring = (self._with_key(key) for _, key in self._expiring)
+            return fitting(expiring, page.limit_messages, page.limit_bytes)
+        shelf = self._shelves.get(page.queue)
+        if shelf is None:
+            return []
+        begin = bisect_right(shelf.positions, page.after)
+        following = map(shelf.rows.__getitem__, islice(shelf.positions, begin, None))
+        rows = ((row.key & LAST_POSITION, row.packet, row.final_ack) for row in following)
+        return fitting(rows, page.limit_messages, page.limit_bytes)
+
+    def _with_key(self, key: int) -> tuple[int, bytes, bool]:
+        row = self._shelves[key >> POSITION_BITS].rows[key & LAST_POSITION]
+        return key, row.packet, row.final_ack
+
+    def _stored_queue(self, queue: QueueRow) -> StoredQueue:
+        shelf = self._shelves[queue.queue]
+        positions = shelf.positions
+        first, last = (positions[0], positions[-1]) if positions else (0, 0)
+        return StoredQueue(*queue, len(positions), shelf.size_bytes, first, last, shelf.final_ack_count)
+
+    def _gaps(self, queue: StoredQueue) -> Iterator[tuple[int, int]]:
+        """The ranges of keys between a queue's first and last that have no message; mostly there are none."""
+        if queue.message_count < queue.last - queue.first + 1:
+            for before, after in pairwise(self._shelves[queue.queue].positions):
+                if before + 1 < after:
+                    yield message_key(queue.queue, before + 1), message_key(queue.queue, after - 1)
+
+    # What tests and invariants ask
+
+    @property
+    def messages(self) -> dict[int, MessageRow]:
+        """All messages by key, in order."""
+        return {row.key: row for number in sorted(self._shelves) for row in self.rows(number)}
+
+    def rows(self, queue: int) -> Iterator[MessageRow]:
+        """The messages of one queue, in order."""
+        shelf = self._shelves[queue]
+        return (shelf.rows[position] for position in shelf.positions)
+
+    def row(self, key: int) -> MessageRow | None:
+        """The message with this key, if it is there."""
+        return self._shelves[key >> POSITION_BITS].rows.get(key & LAST_POSITION)
+
+    def between(self, first: int, last: int) -> list[MessageRow]:
+        """The messages of one queue with keys from first to last, both included."""
+        shelf = self._shelves.get(first >> POSITION_BITS)
+        if shelf is None:
+            return []
+        low = bisect_left(shelf.positions, first & LAST_POSITION)
+        high = bisect_right(shelf.positions, last & LAST_POSITION)
+        return [shelf.rows[position] for position in shelf.positions[low:high]]
+
+    def count(self, queue: int) -> int:
+        """How many messages a queue has."""
+        return len(self._shelves[queue].positions)
+
+    def size_of(self, kind: QueueKind, name: str) -> int:
+        """What the messages of a queue take, in all its priorities."""
+        return sum(
+            self._shelves[number].size_bytes
+            for number, queue in self.queues.items()
+            if queue.kind is kind and queue.name == name
+        )
+
+    def waiting(self, kind: QueueKind) -> int:
+        """How many messages all queues of a kind have."""
+        return sum(
+            len(self._shelves[number].positions)
+            for number, queue in self.queues.items()
+            if queue.kind is kind
+        )

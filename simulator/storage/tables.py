@@ -1,0 +1,106 @@
+"""The tables of a node's store, and the statements that fill them.
+
+The key of a message has its queue in the high bits, so that a queue is one range of the table, and leaves it as one.
+Counts and sizes stand with the queue, so that opening a file reads no messages. The views are for people: they show
+names for numbers, GUIDs as text, and `waiting` says what waits where, once the node has stopped: of one that runs,
+what is new is in its log alone.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mqproto.turn.effects import POSITION_BITS, IncomingRow, OutcomeRow, OutgoingRow, QueueRow, message_key
+
+APPLICATION_ID: Final = int.from_bytes(b"mqpr")
+LAYOUT: Final = 4
+"""The file's user_version. A change of SCHEMA raises it."""
+
+LAST_POSITION: Final = 2**POSITION_BITS - 1
+
+
+def _guid(column: str) -> str:
+    """SQL for a GUID as people write it; the first three groups are little-endian.  [MS-DTYP] 2.3.4.2"""
+    pairs = ((4, 3, 2, 1), (6, 5), (8, 7), (9, 10), (11, 12, 13, 14, 15, 16))
+    groups = (" || ".join(f"substr(hex({column}), {2 * pair - 1}, 2)" for pair in group) for group in pairs)
+    return " || '-' || ".join(groups)
+
+
+SCHEMA: Final = f"""
+CREATE TABLE node (guid BLOB PRIMARY KEY) WITHOUT ROWID;
+-- The first segment of the log that is not here yet, and the number of its first record; whether it was begun.
+CREATE TABLE log (segment INTEGER NOT NULL, record INTEGER NOT NULL, is_begun INTEGER NOT NULL);
+INSERT INTO log VALUES (1, 1, 0);
+
+CREATE TABLE queue (
+    queue INTEGER PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL,
+    priority INTEGER NOT NULL, on_hold INTEGER NOT NULL,
+    message_count INTEGER NOT NULL DEFAULT 0,
+    size_bytes INTEGER NOT NULL DEFAULT 0,
+    final_ack_count INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (kind, name, priority)
+);
+CREATE TABLE message (
+    key INTEGER PRIMARY KEY, packet BLOB NOT NULL, message_id INTEGER NOT NULL, final_ack INTEGER NOT NULL,
+    expires_s INTEGER
+);
+CREATE INDEX message_expiry ON message (expires_s) WHERE expires_s IS NOT NULL;
+CREATE TABLE outgoing_sequence (
+    queue INTEGER PRIMARY KEY, manager BLOB NOT NULL, time_stamp INTEGER NOT NULL, ordinal INTEGER NOT NULL,
+    base INTEGER NOT NULL, next_number INTEGER NOT NULL, last_ack INTEGER NOT NULL, saved_through INTEGER NOT NULL,
+    sent_ceiling INTEGER NOT NULL
+);
+CREATE TABLE incoming_sequence (
+    source BLOB NOT NULL, queue INTEGER NOT NULL, time_stamp INTEGER NOT NULL, ordinal INTEGER NOT NULL,
+    number INTEGER NOT NULL, reject_count INTEGER NOT NULL, last_access_s INTEGER NOT NULL, reply_host TEXT NOT NULL,
+    PRIMARY KEY (source, queue)
+) WITHOUT ROWID;
+CREATE TABLE message_id (
+    arrival INTEGER PRIMARY KEY, source BLOB NOT NULL, ordinal INTEGER NOT NULL, time_stamp_s INTEGER NOT NULL,
+    UNIQUE (source, ordinal)
+);
+CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE outcome (
+    invoker BLOB NOT NULL, identifier INTEGER NOT NULL, outcome BLOB NOT NULL, lasting INTEGER NOT NULL,
+    performed_s INTEGER NOT NULL,
+    PRIMARY KEY (invoker, identifier)
+) WITHOUT ROWID;
+
+CREATE VIEW waiting AS
+    SELECT queue, kind, name, priority, message_count AS messages, size_bytes AS bytes
+    FROM queue WHERE message_count > 0;
+CREATE VIEW messages AS
+    SELECT queue.kind, queue.name, key & {LAST_POSITION} AS position, message_id, length(packet) AS bytes, packet
+    FROM queue JOIN message ON key BETWEEN queue << {POSITION_BITS} AND queue << {POSITION_BITS} | {LAST_POSITION};
+CREATE VIEW outgoing AS
+    SELECT name AS destination, {_guid("manager")} AS queue_manager, time_stamp, ordinal,
+        next_number, last_ack
+    FROM outgoing_sequence JOIN queue USING (queue);
+CREATE VIEW incoming AS
+    SELECT {_guid("source")} AS source, name AS queue, time_stamp, ordinal, number, reject_count,
+        datetime(last_access_s, 'unixepoch') AS last_access
+    FROM incoming_sequence JOIN queue USING (queue);
+"""
+
+
+def _upsert(table: str, columns: tuple[str, ...], key: str) -> str:
+    """SQL to insert rows, or to replace the named columns of those that are there."""
+    return (
+        f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+        f" ON CONFLICT ({key}) DO UPDATE SET {', '.join(f'{column} = excluded.{column}' for column in columns)}"
+    )
+
+
+UPSERT_QUEUE: Final = _upsert("queue", QueueRow._fields, "queue")
+UPSERT_OUTGOING: Final = _upsert("outgoing_sequence", OutgoingRow._fields, "queue")
+UPSERT_INCOMING: Final = _upsert("incoming_sequence", IncomingRow._fields, "source, queue")
+UPSERT_COUNTER: Final = _upsert("counter", ("name", "value"), "name")
+UPSERT_OUTCOME: Final = _upsert("outcome", OutcomeRow._fields, "invoker, identifier")
+INSERT_MESSAGE: Final = "INSERT INTO message VALUES (?, ?, ?, ?, ?)"
+REPLACE_IDENTIFIER: Final = "REPLACE INTO message_id (source, ordinal, time_stamp_s) VALUES (?, ?, ?)"
+"""A known identifier gets a new row, and that the highest `arrival`: it is the newest again."""
+
+
+def keys_of(queue: int) -> tuple[int, int]:
+    """The first and the last key that a queue can have."""
+    return message_key(queue, 0), message_key(queue, LAST_POSITION)

@@ -1,0 +1,262 @@
+"""What the topology means to one node: the directory service of [MS-MQDMPR], as far as a queue manager asks it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from mqproto.base.errors import FormatNameError, UsageError
+from mqproto.formatname import DirectName, PrivateName, PublicName
+from mqproto.messages.destinations import Destination
+from mqproto.messages.drafts import Draft
+from mqproto.queues.localqueue import QueueDeclaration
+from mqproto.routing import PING_PORT, NextHop, Routes
+from mqproto.transfer.outgoing import ORDER_SUFFIX
+from mqproto.wire.guid import Guid, guid_from_text
+from simulator.topology import Node, Topology, TopologyError
+from simulator.topology.resolve import Destination as Found
+from simulator.topology.resolve import is_bare
+
+KNOWN_LIMIT: Final = 1_000
+"""How many names are remembered as people spell them."""
+PROXY_HOST: Final = "127.0.0.1"
+"""The address from which the kernel lets a proxy on loopback connect."""
+KB: Final = 1_024
+
+
+class Target(NamedTuple):
+    """What an operator asks after.
+
+    local_name: what the node calls the queue that is meant; empty for all of it.
+    text: what `known_as` makes of an outgoing queue that leads there.
+    """
+
+    node: Node
+    local_name: str
+    text: str
+
+
+class Directory:
+    """The queues, routes and names of one node.
+
+    Args:
+        topology: everybody.
+        node: whose view this is.
+    """
+
+    def __init__(self, topology: Topology, node: Node) -> None:
+        self.node = node
+        self.topology = topology
+        self.routes = _routes(topology, node)
+        self.queues = [
+            QueueDeclaration(
+                queue.name,
+                queue.identifier,
+                queue.transactional,
+                queue.public,
+                quota_bytes=_bytes(queue.quota_kb),
+                journal=queue.journal,
+                journal_quota_bytes=_bytes(queue.journal_quota_kb),
+            )
+            for queue in node.queues.values()
+        ]
+        self.ping_ports = {other.ping_address[1] for other in topology.nodes.values()}
+        self._by_name = {queue.name.lower(): queue.name for queue in self.queues}
+        # People spell few names, and send to them often.
+        self._destination = lru_cache(KNOWN_LIMIT)(self._resolved)
+        self._format_name = lru_cache(KNOWN_LIMIT)(self._sendable_name)
+
+    # Names of queues that somebody sends to
+
+    def destination(self, text: str) -> Destination:
+        """Where a message goes that somebody at this node sends to `text`; a bare name will do if one node has it.
+
+        Raises:
+            FormatNameError: the text is no name.
+            TopologyError: there is nothing of that name.
+            UsageError: nothing can be sent there.
+        """
+        return self._destination(text)
+
+    def destinations(self, text: str) -> list[Destination]:
+        """The same for one name or several, separated by commas; each destination once, in the order of the text.
+
+        A multiple-element format name is such a text, and path names may stand in it as well.
+        """
+        found: dict[str, Destination] = {}
+        for element in text.split(","):
+            destination = self.destination(element.strip())
+            found.setdefault(destination.name.casefold(), destination)
+        return list(found.values())
+
+    def with_format_names(self, draft: Draft) -> Draft:
+        """The same draft, the queues that it names called by their format names.
+
+        Raises:
+            FormatNameError, TopologyError, UsageError: as `destination`.
+        """
+        names = (draft.admin_queue, draft.response_queue, draft.trace_queue)
+        if not any(names):
+            return draft
+        admin, response, trace = (name and self._format_name(name) for name in names)
+        return replace(draft, admin_queue=admin, response_queue=response, trace_queue=trace)
+
+    def _sendable_name(self, text: str) -> str:
+        return str(self._sendable(text).format_name)
+
+    def _resolved(self, text: str) -> Destination:
+        found = self._sendable(text)
+        name, manager = found.format_name, found.node.guid
+        match name:
+            case PrivateName():
+                return Destination(str(name), manager, name.identifier)
+            case PublicName():
+                return Destination(str(name), manager, name.guid)
+            case DirectName():
+                host = name.address.lower()
+                if host not in self.routes.hosts and host not in self.routes.own_hosts:
+                    host = found.node.name.lower()
+                return Destination(str(name), manager, name.wire_text, host)
+        raise AssertionError(f"the topology resolved {text} to {name}")
+
+    def _sendable(self, text: str) -> Found:
+        found = self._find(text)
+        if found.queue is None or found.format_name.read_only:
+            raise UsageError(
+                f"{text}: nobody sends to a system queue or a journal; name a queue of the topology"
+            )
+        return found
+
+    def _find(self, text: str) -> Found:
+        if is_bare(text):
+            text = f"{self.topology.host_of(text).name}\\{text}"
+        return self.topology.resolve(text, at=self.node.name)
+
+    # Names of queues of this node
+
+    def local_queue(self, text: str) -> str:
+        """What the queue manager calls the queue of this node that `text` means; its bare name will do.
+
+        Raises:
+            FormatNameError, TopologyError: as `destination`.
+            UsageError: it is another node's.
+        """
+        known = self._by_name.get(text.lower())
+        if known is not None:
+            return known
+        if is_bare(text):
+            return self.topology.resolve(f".\\{text}", at=self.node.name).local_name
+        found = self.topology.resolve(text, at=self.node.name)
+        if found.node.name != self.node.name:
+            raise UsageError(f"{text} is a queue of {found.node.name}: receive from it there")
+        return found.local_name
+
+    # Names of outgoing queues, and of what an operator asks after
+
+    def target(self, text: str) -> Target:
+        """The queue or the node that an operator asks after; a bare name is first one of this node.
+
+        Raises:
+            FormatNameError, TopologyError: as `destination`.
+        """
+        for node in self.topology.nodes.values():
+            if text.casefold() == node.name.casefold():
+                return Target(node, "", node.name)
+        if is_bare(text):
+            with suppress(TopologyError):
+                return Target(self.node, self.local_queue(text), "")
+        found = self._find(text)
+        name = found.queue.name if found.queue is not None else found.local_name
+        return Target(found.node, found.local_name, f"{found.node.name}\\{name}")
+
+    def outgoing_queues(self, text: str, names: Iterable[str]) -> list[str]:
+        r"""Which of a queue manager's outgoing queues are meant by `destination\orders`, or by `destination`.
+
+        Args:
+            text: what `known_as` makes of a queue manager's name for an outgoing queue, any other name of the queue
+                that it leads to, or the queue manager's name itself.
+            names: those that there are.
+        """
+        meant = {text.casefold()}
+        with suppress(FormatNameError, UsageError):
+            found = self._find(text)
+            if found.queue is not None and not found.format_name.read_only:
+                meant.add(f"{found.node.name}\\{found.queue.name}".casefold())
+        return [
+            name
+            for name in dict.fromkeys(names)
+            if meant & {name.casefold(), known_as(self.topology, name).casefold()}
+        ]
+
+
+def known_as(topology: Topology, name: str) -> str:
+    r"""What people call an outgoing queue, whose own name is a format name, a queue manager's GUID, or a host.
+
+    `destination\orders` is a sequence of transactional messages to that queue, `destination` is all else that goes to
+    that node, and `destination\order_queue$` the acknowledgments for it.
+    """
+    target = name.removesuffix(ORDER_SUFFIX)
+    order = name[len(target) :]
+    with suppress(ValueError):
+        node = topology.node_by_guid(guid_from_text(target))
+        return name if node is None else node.name + order
+    called = [
+        node for node in topology.nodes.values() if target.casefold() in (node.name.casefold(), node.host)
+    ]
+    if len(called) == 1:
+        return called[0].name + order
+    with suppress(FormatNameError, UsageError):
+        found = topology.resolve(target)
+        if found.queue is not None:
+            return f"{found.node.name}\\{found.queue.name}"
+    return name
+
+
+def _bytes(size_kb: int | None) -> int | None:
+    return None if size_kb is None else size_kb * KB
+
+
+def _routes(topology: Topology, node: Node) -> Routes:
+    """Next hops by GUID for routed names; straight ways by name and by address for direct ones.
+
+    An address stands for a node only if it is that node's alone. Where a proxy leads here, its own address says nothing
+    about who connects: answers to a direct name then go by the sender's GUID.
+    """
+    others = [other for other in topology.nodes.values() if other.name != node.name]
+    uses = Counter(other.host for other in topology.nodes.values())
+    own_hosts = {node.name.lower(), *([node.host.lower()] if uses[node.host] == 1 else [])}
+    if any(link.second == node.name and link.proxy for link in topology.links):
+        uses[PROXY_HOST] += 1
+    managers: dict[Guid, tuple[NextHop, ...]] = {}
+    hosts = {}
+    for other in others:
+        # Where no way leads, what is sent waits, and the status says "no route".
+        with suppress(TopologyError):
+            managers[other.guid] = tuple(
+                _hop(topology.nodes[hop], *topology.dial_address(node.name, hop))
+                for hop in topology.next_hops(node.name, other.name)
+            )
+        try:
+            straight = topology.dial_address(node.name, other.name)
+        except TopologyError:
+            straight = other.address
+        hosts[other.name.lower()] = _hop(other, *straight)
+        if uses[other.host] == 1:
+            hosts[other.host.lower()] = hosts[other.name.lower()]
+    publics = {
+        queue.public: host.guid
+        for host in topology.nodes.values()
+        for queue in host.queues.values()
+        if queue.public is not None
+    }
+    return Routes(managers, hosts, frozenset(own_hosts), publics)
+
+
+def _hop(node: Node, host: str, port: int) -> NextHop:
+    """A neighbour that is called at this address; datagrams go to the node itself, whatever proxy stands there."""
+    ping = node.ping_address
+    return NextHop(node.guid, host, port, None if ping == (host, PING_PORT) else ping)

@@ -1,0 +1,106 @@
+"""Where a node keeps its things, and where its clients find it: both follow from its directory and its name."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from mqproto.base.errors import UsageError
+from simulator.topology import Topology, load
+from simulator.topology.resolve import is_bare
+
+SOCKET_PATH_LIMIT_BYTES: Final = 103
+"""sun_path has 104 bytes on macOS and 108 on Linux, one of them a NUL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A topology, and where its nodes have their stores."""
+
+    topology: Topology
+    directory: Path
+
+    @classmethod
+    def of(cls, topology: str, directory: Path | None) -> Place:
+        """What was typed.
+
+        Raises:
+            TopologyError: there is no such topology, or it cannot be.
+        """
+        loaded = load(topology)
+        return cls(loaded, directory or default_directory(loaded))
+
+    def with_waypoints(self) -> Place:
+        """The same; each node that is started from it writes the waypoints of messages into its log."""
+        return replace(self, topology=self.topology.with_waypoints())
+
+
+def host_of(place: Place, node: str | None, queue: str) -> str:
+    """The node that was asked for, else the one that hosts the queue."""
+    if node:
+        return place.topology.node_named(node).name
+    if is_bare(queue):
+        return place.topology.host_of(queue).name
+    return place.topology.resolve(queue, at=None).node.name
+
+
+def default_directory(topology: Topology) -> Path:
+    """Where the stores of a topology's nodes lie if nobody says otherwise."""
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "mqproto" / topology.name
+
+
+def store_path(directory: Path, name: str) -> Path:
+    """The store of a node."""
+    return directory / f"{name}.sqlite"
+
+
+def history_url(directory: Path) -> str:
+    """The document history of gateways and triggers, if nobody names another."""
+    return f"sqlite:///{directory.resolve() / 'history.sqlite'}"
+
+
+def socket_path(directory: Path, name: str) -> Path:
+    """The Unix domain socket of a node, short enough for sun_path however long the directory's name is."""
+    place = hashlib.sha256(os.fsencode(store_path(directory.resolve(), name))).hexdigest()[:16]
+    return runtime_directory() / f"{place}.sock"
+
+
+def runtime_directory() -> Path:
+    """This user's folder for sockets: $XDG_RUNTIME_DIR/mqproto, or mqproto-UID among the temporary files."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(runtime) / "mqproto" if runtime else Path(tempfile.gettempdir()) / f"mqproto-{os.getuid()}"
+
+
+def prepared(socket: Path) -> Path:
+    """The same path, its folder made and seen to be this user's alone.
+
+    Raises:
+        UsageError: the path is too long, or somebody else could reach into the folder.
+    """
+    if len(os.fsencode(socket)) > SOCKET_PATH_LIMIT_BYTES:
+        raise UsageError(f"{socket} is too long for a socket: set XDG_RUNTIME_DIR to a shorter folder")
+    folder = socket.parent
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # In a folder where anybody may create entries, somebody else may have been there first.
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise UsageError(f"{folder} must be a folder that only you can enter: remove it, or chmod 700 it")
+    return socket
+
+
+def make(directory: Path) -> None:
+    """Make a directory for stores, if it is not there.
+
+    Raises:
+        UsageError: it cannot be made.
+    """
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{directory} cannot be made ({error.strerror}): name another directory") from None

@@ -1,0 +1,119 @@
+"""A topology as one of its nodes sees it, and as the text of a file that a node process can load.
+
+A link that is to be broken has a proxy each way, so that whoever connects goes through it. Each node is therefore
+given a topology of its own, in which its neighbours stand at the proxies' addresses.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, replace
+
+from mqproto.base.configuration import Settings
+from mqproto.wire.guid import guid_text
+from simulator.topology import Fault, Node, Topology
+
+Address = tuple[str, int]
+
+
+def seen_by(topology: Topology, name: str, detours: Mapping[tuple[str, str], Address]) -> Topology:
+    """The topology in which `name` finds its neighbours where the detours say.
+
+    Args:
+        detours: by (who connects, to whom): the address to connect to.
+    """
+    nodes = dict(topology.nodes)
+    for (frm, to), (host, port) in detours.items():
+        if frm == name:
+            # Datagrams take no detour: each is pinged where it is.
+            nodes[to] = replace(nodes[to], host=host, port=port, ping=nodes[to].ping_address)
+    links = tuple(replace(link, proxy=None) for link in topology.links)
+    return replace(topology, nodes=nodes, links=links)
+
+
+def as_toml(topology: Topology) -> str:
+    """The text that `simulator.topology.parse` reads as this topology; all that a file may leave out is said."""
+    return "\n".join(_lines(topology)) + "\n"
+
+
+def _lines(topology: Topology) -> Iterator[str]:
+    yield from _entries(name=topology.name, description=topology.description)
+    for node in topology.nodes.values():
+        yield from _node(node)
+    for link in topology.links:
+        proxy = _address(*link.proxy) if link.proxy else None
+        yield from _table("[[link]]", between=[link.first, link.second], proxy=proxy)
+    for site in topology.sites:
+        yield from _table(f"[site.{site.identifier}]", gates=site.site_gates)
+    for routing_link in topology.routing_links:
+        between = [routing_link.site1, routing_link.site2]
+        yield from _table("[[routing_link]]", between=between, cost=routing_link.actual_cost)
+    for name, table in topology.routes.items():
+        yield from _table(f"[route.{name}]", **table)
+    for fault in topology.faults:
+        yield from _fault(fault)
+
+
+def _node(node: Node) -> Iterator[str]:
+    yield from _table(
+        f"[node.{node.name}]",
+        guid=guid_text(node.guid),
+        address=_address(node.host, node.port),
+        ping=_address(*node.ping) if node.ping else None,
+        site=node.sites or None,
+        routing_server=node.routing_server or None,
+        out_routing_servers=node.out_routing_servers or None,
+        in_routing_servers=node.in_routing_servers or None,
+    )
+    for queue in node.queues.values():
+        yield from _table(
+            f"[node.{node.name}.queue.{_quoted(queue.name)}]",
+            id=queue.identifier,
+            transactional=queue.transactional,
+            public=guid_text(queue.public) if queue.public else None,
+            quota_kb=queue.quota_kb,
+            journal=queue.journal,
+            journal_quota_kb=queue.journal_quota_kb,
+        )
+    changed = {setting.name: getattr(node.settings, setting.name) for setting in fields(Settings)}
+    yield from _table(f"[node.{node.name}.settings]", **changed)
+
+
+def _fault(fault: Fault) -> Iterator[str]:
+    between = list(fault.between) if fault.between else None
+    yield from _table(
+        "[[fault]]",
+        at_s=fault.at_s,
+        action=str(fault.action),
+        node=fault.node,
+        between=between,
+        for_s=fault.for_s,
+    )
+
+
+def _table(head: str, **entries: object) -> Iterator[str]:
+    yield ""
+    yield head
+    yield from _entries(**entries)
+
+
+def _entries(**entries: object) -> Iterator[str]:
+    for key, value in entries.items():
+        if value is not None:
+            yield f"{_quoted(key)} = {_value(value)}"
+
+
+def _value(value: object) -> str:
+    """TOML's strings, numbers, truth values and arrays are JSON's, but for DEL, which TOML wants escaped."""
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return f"[{', '.join(_value(each) for each in value)}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
+
+
+def _quoted(key: str) -> str:
+    return key if key.replace("_", "a").replace("-", "a").isalnum() and key.isascii() else _value(key)
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

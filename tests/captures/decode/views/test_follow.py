@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from captures.decode.row import identifier_text
+from captures.decode.views.follow import MESSAGE_LIMIT
+from mqproto.base.errors import UsageError
+from tests.captures.decode.scene import Scene, express, guid, transactional
+from tests.captures.decode.story import followed, story
+
+FIRST = f"{identifier_text(guid('a'), 1)}"
+
+
+def test_a_message_is_followed_over_all_hops_to_its_end() -> None:
+    [history] = followed(FIRST, story()).histories.values()
+    assert list(history.lines())[1:] == [
+        "    0.000000        #9  a > b  sent",
+        "    0.001000       #10  b > c  sent, hop count 1",
+        "    0.003000       #12  b > a  session acknowledgment: #9 received, saved",
+        "    2.008000       #17  b > c  sent again: its connection ended before a session acknowledgment came, "
+        "hop count 1",
+        "    2.010000       #19  c > b  OrderAck of all up to 2",
+        "    2.010000       #19  c > b  session acknowledgment: #17 received, saved",
+        "    2.011000       #20  b > a  OrderAck of all up to 2",
+        "    2.014000       #23  b > a  administration acknowledgment ACK_REACH_QUEUE",
+        "  reached its destination after 1.000 ms; OrderAck back after 2.011 s; ACK_REACH_QUEUE after 2.014 s",
+    ]  # fmt: skip
+    assert "number 1 of sequence 1700000000:1" in history.heading
+
+
+def test_the_end_is_what_the_final_ack_says() -> None:
+    [history] = followed("order 2", story()).histories.values()
+    assert history.verdict().endswith("OrderAck back after 2.009 s; ACK_RECEIVE after 2.011 s")
+    shown = json.loads(json.dumps(history.as_json()))
+    assert (shown["ended"], shown["sequence_number"]) == ("ACK_RECEIVE", 2)
+    assert [event["packet"] for event in shown["events"]] == [11, 12, 18, 19, 19, 20, 21, 22]
+
+
+@pytest.mark.parametrize("target", [FIRST, FIRST.lower(), "{" + FIRST.replace("\\", "}\\"), "1", "order 1"])
+def test_a_message_goes_by_its_identifier_its_ordinal_or_its_label(target: str) -> None:
+    assert list(followed(target, story()).histories) == [(guid("a"), 1)]
+
+
+def test_one_that_got_stuck_is_said_to_be_where_it_was_last_seen() -> None:
+    scene = Scene()
+    scene.wire("a", "b").send("a", transactional(1))
+    [history] = followed("1", scene).histories.values()
+    assert history.verdict() == "last seen on its way to b; no OrderAck came back"
+
+
+def test_a_direct_name_leads_to_the_end_of_its_hop() -> None:
+    scene = Scene()
+    scene.wire("a", "c").send("a", express(destination="OS:c\\private$\\orders"))
+    [history] = followed("1", scene).histories.values()
+    assert history.verdict() == "reached its destination after 0.000 ms"
+
+
+def test_of_a_label_that_many_messages_have_the_first_are_followed() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    for number in range(1, MESSAGE_LIMIT + 3):
+        wire.send("a", transactional(number, label="same"))
+    follower = followed("same", scene)
+    assert (len(follower.histories), follower.left_out_count) == (MESSAGE_LIMIT, 2)
+    assert followed("other", scene).histories == {}
+
+
+@pytest.mark.parametrize(("target", "words"), [("", "NUMBER"), ("-" * 36 + "\\1", "GUID|guid|hex|badly")])
+def test_what_names_no_message_is_refused(target: str, words: str) -> None:
+    with pytest.raises((UsageError, ValueError), match=words):
+        followed(target, Scene())

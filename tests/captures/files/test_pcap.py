@@ -1,0 +1,193 @@
+"""Capture files of every format are read alike, and say what is wrong with them."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import struct
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from backports import zstd
+from hypothesis import given
+from hypothesis import strategies as st
+
+from captures.files.frame import MAX_FRAME_BYTES, CaptureError, Frame, Interface
+from captures.files.pcap import PcapWriter, read_capture, read_frames
+from captures.files.pcapng import PcapngWriter
+from mqproto.base.errors import UsageError
+from tests.captures.frames import bare
+
+frames = st.builds(
+    lambda time_ns, data, missing_bytes: Frame(time_ns, data, "", missing_bytes),
+    st.integers(0, 2**32 * 10**9 - 1),
+    st.binary(max_size=60),
+    st.integers(0, 2000),
+)
+ORDERS = pytest.mark.parametrize("order", ["<", ">"])
+TWO_FRAMES = [Frame(1_000_000_001, b"first frame"), Frame(2_000_000_000, b"second", "", 5)]
+
+
+def written(some: list[Frame], **settings: Any) -> bytes:
+    file = io.BytesIO()
+    writer = PcapWriter(file, **settings)
+    for frame in some:
+        writer.write(frame)
+    return file.getvalue()
+
+
+def pcapng(some: list[Frame]) -> bytes:
+    file = io.BytesIO()
+    with PcapngWriter(file) as writer:
+        for frame in some:
+            writer.write(frame)
+    return file.getvalue()
+
+
+def read(data: bytes) -> tuple[list[Frame], CaptureError | None]:
+    """The frames before the damage, and the damage."""
+    result = []
+    try:
+        for frame in read_frames(io.BytesIO(data)):
+            result.append(bare(frame))
+    except CaptureError as error:
+        return result, error
+    return result, None
+
+
+@ORDERS
+@given(some=st.lists(frames, max_size=8))
+def test_what_is_written_is_read_back(order: str, some: list[Frame]) -> None:
+    assert read(written(some, byte_order=order)) == (some, None)
+
+
+@ORDERS
+@given(some=st.lists(frames, max_size=8))
+def test_microseconds_cut_the_times_and_nothing_else(order: str, some: list[Frame]) -> None:
+    expected = [frame._replace(time_ns=frame.time_ns // 1000 * 1000) for frame in some]
+    assert read(written(some, byte_order=order, ticks_per_second=1_000_000)) == (expected, None)
+
+
+def test_the_link_type_and_each_frames_place_are_told() -> None:
+    some = [Frame(0, data, interface=Interface(link_type=276)) for data in (b"one", b"two")]
+    file = written(some, link_type=276)
+    found = list(read_frames(io.BytesIO(file)))
+    assert [(frame.link_type, frame.number, file[frame.offset + 16 :][:3]) for frame in found] == [
+        (276, 1, b"one"),
+        (276, 2, b"two"),
+    ]
+
+
+def test_a_frame_check_sequence_in_the_link_type_is_no_part_of_it() -> None:
+    file = bytearray(written(TWO_FRAMES))
+    file[20:24] = struct.pack("<I", 1 | 0x2400_0000)
+    assert [frame.link_type for frame in read_frames(io.BytesIO(file))] == [1, 1]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd.compress])
+@pytest.mark.parametrize("make", [written, pcapng])
+def test_what_is_packed_is_read_as_it_was(pack: Any, make: Any) -> None:
+    assert read(pack(make(TWO_FRAMES))) == (TWO_FRAMES, None)
+    halves = make(TWO_FRAMES)
+    assert read(pack(halves[:30]) + pack(halves[30:])) == (TWO_FRAMES, None)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd.compress])
+def test_damaged_packing_is_named_after_what_came_before_it(pack: Any) -> None:
+    some = [Frame(number, os.urandom(1000)) for number in range(1000)]
+    packed = pack(written(some))
+    found, error = read(packed[: len(packed) // 2])
+    assert found == some[: len(found)]
+    assert len(found) > 300
+    assert error is not None
+    assert error.offset >= 24 + 1016 * len(found)
+    assert str(error).startswith("capture (unpacked): byte ")
+    assert "\n" not in str(error)
+    spoilt = bytearray(packed)
+    spoilt[len(packed) // 2 :] = bytes(len(packed) // 2)
+    assert read(bytes(spoilt))[1] is not None
+
+
+def test_a_file_that_unpacks_to_a_thousand_times_its_size_costs_no_memory() -> None:
+    packed = zstd.compress(written([Frame(0, bytes(100_000))] * 1000))
+    assert len(packed) < 100_000
+    tracemalloc.start()
+    try:
+        frame_count = sum(1 for _ in read_frames(io.BytesIO(packed)))
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (frame_count, peak_bytes < 10_000_000) == (1000, True), peak_bytes
+
+
+HEAD = written([])
+
+
+@pytest.mark.parametrize(
+    ("file", "offset", "reason"),
+    [
+        (b"", 0, "the file is empty"),
+        (b"\xd4", 0, "begins with d4"),
+        (b"GET / HTTP/1.1\r\n", 0, "begins with 47455420, and neither pcap, pcapng, gzip nor zstd do"),
+        (HEAD[:23], 0, "ends 23 bytes into its head of 24"),
+        (HEAD[:4] + b"\3" + HEAD[5:], 4, "version 3.4; we know 2.4"),
+        (HEAD + bytes(15), 24, "ends 15 bytes into the head of a frame"),
+        (HEAD + struct.pack("<IIII", 0, 0, 9, 9) + b"12345678", 24, "ends 8 bytes into a frame of 9"),
+        (HEAD + struct.pack("<IIII", 0, 0, 0xFFFF_FFFF, 0), 32, "4294967295 bytes: at most 262144"),
+    ],
+)
+def test_damage_is_named_by_its_byte_and_in_one_line(file: bytes, offset: int, reason: str) -> None:
+    found, error = read(file)
+    assert not found
+    assert error is not None
+    assert reason in str(error)
+    assert str(error).startswith(f"capture: byte {offset}: ")
+
+
+@given(st.data())
+def test_any_change_of_bytes_is_read_or_refused(data: st.DataObject) -> None:
+    damaged = bytearray(data.draw(st.sampled_from([written(TWO_FRAMES), gzip.compress(written(TWO_FRAMES))])))
+    for _ in range(data.draw(st.integers(1, 4))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    _, error = read(bytes(damaged))
+    assert error is None or "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (Frame(-1, b"before 1970"), "counts seconds"),
+        (Frame(2**32 * 10**9, b"too late"), "counts seconds"),
+        (Frame(0, bytes(MAX_FRAME_BYTES + 1)), "at most 262144"),
+        (Frame(0, b"", interface=Interface(link_type=113)), "link type 113 in a file of 1"),
+    ],
+)
+def test_what_pcap_cannot_hold_is_refused_before_a_byte_is_written(frame: Frame, reason: str) -> None:
+    file = io.BytesIO()
+    writer = PcapWriter(file)
+    before = file.getvalue()
+    with pytest.raises(UsageError, match=reason):
+        writer.write(frame)
+    assert file.getvalue() == before
+
+
+@pytest.mark.parametrize("make", [written, pcapng])
+def test_a_file_is_named_in_its_error(make: Any, tmp_path: Path) -> None:
+    path = tmp_path / "run.pcap"
+    path.write_bytes(make(TWO_FRAMES)[:-1])
+    reader = read_capture(path)
+    assert bare(next(reader)) == TWO_FRAMES[0]
+    with pytest.raises(CaptureError, match=r"run\.pcap: byte \d+: the file ends"):
+        next(reader)
+
+
+def test_a_pipe_can_be_read_and_stays_open() -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb", buffering=0) as source:
+        with os.fdopen(writer, "wb") as sink:
+            sink.write(written(TWO_FRAMES))
+        assert [bare(frame) for frame in read_frames(source)] == TWO_FRAMES
+        assert not source.closed

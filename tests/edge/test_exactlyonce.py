@@ -1,0 +1,97 @@
+"""The table of "Summary of Duplicate Detection Process for JMS Triggers", cell by cell, and its notes."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from mqproto.base.errors import UsageError
+from mqproto.edge.exactlyonce import (
+    ENTRY_AFTER,
+    Attempt,
+    Entry,
+    Judgment,
+    Step,
+    Verdict,
+    judge,
+    retrieval_fails,
+)
+
+NEW, DUPLICATE, IN_DOUBT, REJECTED = Verdict.NEW, Verdict.DUPLICATE, Verdict.IN_DOUBT, Verdict.REJECTED
+ASK_RESOLVER = Judgment(None, Step.RESOLVER)
+
+
+@pytest.mark.parametrize(
+    ("delivery_count", "has_resolver", "judgment"),
+    [
+        (1, False, Judgment(NEW, Step.DELIVERY_COUNT)),
+        (1, True, Judgment(NEW, Step.DELIVERY_COUNT)),
+        (2, False, Judgment(IN_DOUBT, Step.DELIVERY_COUNT)),
+        (2, True, ASK_RESOLVER),
+        (1_000_000, False, Judgment(IN_DOUBT, Step.DELIVERY_COUNT)),
+        (-1, False, Judgment(NEW, Step.DELIVERY_COUNT)),
+        (-1, True, ASK_RESOLVER),
+    ],
+)
+def test_step_1_check_delivery_count(delivery_count: int, has_resolver: bool, judgment: Judgment) -> None:
+    """Step 1, where document history is not used."""
+    assert judge(delivery_count, None, has_resolver=has_resolver) == judgment
+
+
+@pytest.mark.parametrize("delivery_count", [1, 2, 17, -1])
+@pytest.mark.parametrize(
+    ("entry", "has_resolver", "judgment"),
+    [
+        (Entry.ABSENT, False, Judgment(NEW, Step.HISTORY)),
+        (Entry.ABSENT, True, Judgment(NEW, Step.HISTORY)),
+        (Entry.COMPLETED, False, Judgment(DUPLICATE, Step.HISTORY)),
+        (Entry.COMPLETED, True, Judgment(DUPLICATE, Step.HISTORY)),
+        (Entry.STARTED, False, Judgment(IN_DOUBT, Step.HISTORY)),
+        (Entry.STARTED, True, ASK_RESOLVER),
+        (Entry.FAILED, False, Judgment(REJECTED, Step.HISTORY)),
+        (Entry.FAILED, True, Judgment(REJECTED, Step.HISTORY)),
+    ],
+)
+def test_step_2_check_document_history(
+    delivery_count: int, entry: Entry, has_resolver: bool, judgment: Judgment
+) -> None:
+    """Step 1: if document history is used, the server proceeds to step 2 whatever the delivery count."""
+    assert judge(delivery_count, entry, has_resolver=has_resolver) == judgment
+
+
+def test_the_resolver_is_asked_only_if_there_is_one() -> None:
+    for count, entry in itertools.product([1, 2, -1], [None, *Entry]):
+        assert judge(count, entry, has_resolver=False).verdict is not None
+
+
+@pytest.mark.parametrize("delivery_count", [0, -2, -100])
+def test_there_is_no_such_delivery_count(delivery_count: int) -> None:
+    with pytest.raises(UsageError, match=f"a delivery count of {delivery_count}: it is 1 or more, or -1"):
+        judge(delivery_count, Entry.COMPLETED, has_resolver=True)
+
+
+@pytest.mark.parametrize("has_resolver", [False, True])
+@pytest.mark.parametrize(
+    ("attempt", "verdict", "is_reported"),
+    [
+        (Attempt.SUCCEEDED, DUPLICATE, False),
+        (Attempt.FAILED_FOR_NOW, NEW, False),
+        (Attempt.FAILED_FOR_GOOD, REJECTED, True),
+    ],
+)
+def test_notes_what_a_message_is_the_next_time_with_document_history(
+    attempt: Attempt, verdict: Verdict, is_reported: bool, has_resolver: bool
+) -> None:
+    found = judge(2, ENTRY_AFTER[attempt], has_resolver=has_resolver).verdict
+    assert found is verdict
+    assert retrieval_fails(2, 5, found) is is_reported
+
+
+@pytest.mark.parametrize(("delivery_count", "is_reported"), [(2, False), (5, False), (6, True), (-1, False)])
+def test_notes_without_document_history_a_failure_is_reported_at_the_maximum_delivery_count(
+    delivery_count: int, is_reported: bool
+) -> None:
+    found = judge(delivery_count, None, has_resolver=False).verdict
+    assert found is not None
+    assert retrieval_fails(delivery_count, 5, found) is is_reported

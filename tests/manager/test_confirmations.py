@@ -1,0 +1,202 @@
+"""OrderAcks and FinalAcks at the sender: what they decide, whenever and however often they come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mqproto.base.configuration import Settings
+from mqproto.manager.arrivals import HOP_LIMIT
+from mqproto.turn.effects import QueueKind
+from mqproto.wire import MessageClass
+from tests.examples import a_sequence_id, a_transaction_header, a_transactional_message
+from tests.observing import DEADXACT, JOURNAL, acknowledgments, arrive, bodies, ended, final_acks, messages
+from tests.pair import Net, at, chain, guid_of, queue
+
+ORDERS = queue("orders")
+QUICK = Settings(
+    try_connect_interval_ms=200,
+    resend_timeouts_short_s=1,
+    resend_timeouts_medium_s=2,
+    resend_timeouts_long_s=3,
+    resend_timeouts_final_s=4,
+)
+
+
+@pytest.fixture
+def net() -> Net:
+    return chain("a", "b", "c", queues=[ORDERS], settings=QUICK)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.7")
+def test_a_message_that_was_refused_in_several_copies_at_once_is_one_dead_letter(net: Net) -> None:
+    """The resends wait at the intermediate, arrive together, and each is answered; the answers come together too."""
+    net.kill("c")
+    net.send("a", at("c", 99), "nowhere", transactional=True, journal_negative=True)
+    net.pass_ms(5_000)
+    assert net.nodes["b"].store.waiting(QueueKind.OUTGOING) >= 3
+    net.start("c")
+    net.pass_ms(5_000)
+    assert len(final_acks(net, "b", "a")) >= 3
+    assert ended(net, "a", DEADXACT) == [(MessageClass.NACK_BAD_DST_Q, b"nowhere")]
+    assert net.nodes["a"].store.waiting(QueueKind.ORDER) == 0
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.2")
+def test_an_own_message_that_comes_back_in_circles_is_one_dead_letter_and_the_sequence_goes_on(
+    net: Net,
+) -> None:
+    """It goes to and fro between `a` and `b`, and the hop that is one too many leads to `a`."""
+    net.route("b", "c", "a")
+    net.start("b")
+    net.send("a", at("c"), "lost", transactional=True, journal_negative=True)
+    net.pass_ms(10_000)
+    assert ended(net, "a", DEADXACT) == [(MessageClass.NACK_HOP_COUNT_EXCEEDED, b"lost")]
+    assert net.nodes["a"].store.waiting(QueueKind.SEQUENCE) == 0
+    net.kill("b")
+    net.route("b", "c", "c")
+    net.start("b")
+    net.send("a", at("c"), "found", transactional=True, journal_negative=True)
+    net.pass_ms(2_000)
+    assert net.receive("c", "orders") == [b"found"]
+
+
+# In whatever order they come
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.7")
+def test_a_final_ack_that_comes_before_its_order_ack_stands_for_it(net: Net) -> None:
+    """The application receives at once; the OrderAck waits half a second for more to acknowledge."""
+    net.send("a", at("c"), "x", transactional=True, journal_positive=True)
+    net.send("a", at("c"), "y", transactional=True)
+    net.run()
+    assert net.receive("c", "orders") == [b"x", b"y"]
+    assert [name for name, _ in acknowledgments(net, "c", "b")] == [MessageClass.ACK_RECEIVE]
+    assert bodies(net, "a", JOURNAL) == [b"x"]
+    assert net.nodes["a"].store.waiting(QueueKind.SEQUENCE) == 1
+    net.pass_ms(2_000)
+    assert [name for name, _ in acknowledgments(net, "c", "b")][1:] == [MessageClass.ORDER_ACK]
+    assert bodies(net, "a", JOURNAL) == [b"x"]
+    assert nothing_waits(net)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.7")
+@pytest.mark.parametrize("restarted", ["", "a", "c", "ac"])
+def test_a_message_waits_for_its_final_ack_through_restarts(net: Net, restarted: str) -> None:
+    for body in ("received", "rejected"):
+        net.send("a", at("c"), body, transactional=True, journal_positive=True, journal_negative=True)
+    net.pass_ms(2_000)
+    assert net.nodes["a"].store.waiting(QueueKind.FINAL) == 2
+    for name in restarted:
+        net.kill(name)
+        net.start(name)
+    for consumer, commit in ((1, True), (2, False)):
+        net.nodes["c"].up.consume(consumer, "orders", 1, transactional=True)
+        net.run()
+        if commit:
+            net.nodes["c"].up.settle(consumer, "orders", net.now, commit=True)
+        else:
+            net.nodes["c"].up.reject(consumer, "orders")
+    net.pass_ms(2_000)
+    assert bodies(net, "a", JOURNAL) == [b"received"]
+    assert ended(net, "a", DEADXACT) == [(MessageClass.NACK_RECEIVE_REJECTED, b"rejected")]
+    assert nothing_waits(net)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.7")
+def test_a_final_ack_that_comes_twice_is_acted_upon_once(net: Net) -> None:
+    """The second has a MessageID of its own, so it is no duplicate to the receiver."""
+    net.send("a", at("c"), "x", transactional=True, journal_negative=True, journal_positive=True)
+    net.run()
+    net.receive("c", "orders")
+    net.pass_ms(2_000)
+    [first] = [m for m in messages(net, "b", "a") if m.properties.message_class == MessageClass.ACK_RECEIVE]
+    for message_class in (MessageClass.ACK_RECEIVE, MessageClass.NACK_Q_PURGED):
+        first.user.message_id += 1
+        first.properties.message_class = message_class
+        arrive(net, "a", first, peer="b")
+    assert bodies(net, "a", JOURNAL) == [b"x"]
+    assert bodies(net, "a", DEADXACT) == []
+    assert nothing_waits(net)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.7")
+@pytest.mark.spec("[MS-MQQB] 3.1.1.3.2")
+@pytest.mark.parametrize("committed", [False, True], ids=["before the commit", "after the commit"])
+def test_a_crash_at_any_step_neither_loses_an_outcome_nor_doubles_it(committed: bool) -> None:
+    """One is received, one rejected, one refused, one expires in its queue; `a` is killed at each of its steps."""
+    for step in range(1, steps_of_a() + 1):
+        net = chain("a", "b", "c", queues=[ORDERS], settings=QUICK)
+        net.nodes["a"].dies_at, net.nodes["a"].dies_committed = step, committed
+        four_ends(net)
+        if net.nodes["a"].core is None:
+            net.start("a")
+        net.pass_ms(60_000)
+        where = f"killed at step {step}"
+        assert sorted(bodies(net, "a", JOURNAL)) == [b"received"], where
+        assert sorted(ended(net, "a", DEADXACT)) == [
+            (MessageClass.NACK_BAD_DST_Q, b"refused"),
+            (MessageClass.NACK_RECEIVE_TIMEOUT, b"expired"),
+            (MessageClass.NACK_RECEIVE_REJECTED, b"rejected"),
+        ], where
+        assert nothing_waits(net), where
+
+
+def four_ends(net: Net) -> None:
+    """Send four messages and let them end; what a kill has swallowed is sent again by whoever sent it."""
+    asked = {"transactional": True, "journal_negative": True, "journal_positive": True}
+    for body, number in (("received", 16), ("rejected", 16), ("refused", 99), ("expired", 16)):
+        timing: dict[str, Any] = {"time_to_be_received_s": 30} if body == "expired" else {}
+        while True:
+            if net.nodes["a"].core is None:
+                net.start("a")
+            commits = net.nodes["a"].store.commit_count
+            net.send("a", at("c", number), body, **asked, **timing)
+            net.turn("a")
+            if net.nodes["a"].store.commit_count > commits:
+                break
+        net.run()
+        if net.nodes["a"].core is None:
+            net.start("a")
+    net.pass_ms(6_000)
+    core = net.nodes["c"].up
+    core.consume(1, "orders", 1, transactional=False)
+    core.consume(2, "orders", 1, transactional=True)
+    net.run()
+    core.reject(2, "orders")
+    net.pass_ms(40_000)
+
+
+def steps_of_a() -> int:
+    """How many batches `a` carries out when nobody is killed."""
+    net = chain("a", "b", "c", queues=[ORDERS], settings=QUICK)
+    four_ends(net)
+    net.pass_ms(10_000)
+    return net.nodes["a"].batch_count
+
+
+def nothing_waits(net: Net) -> bool:
+    """Whether no outcome, no acknowledgment and no message is on its way any more."""
+    net.pass_ms(2_000)
+    kinds = (QueueKind.SEQUENCE, QueueKind.FINAL, QueueKind.ORDER, QueueKind.OUTGOING, QueueKind.HELD)
+    return not any(node.store.waiting(kind) for node in net.nodes.values() for kind in kinds)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.2")
+@pytest.mark.parametrize("ordinal", [0, 7])
+def test_an_own_message_of_a_sequence_that_is_over_or_unknown_ends_in_silence(net: Net, ordinal: int) -> None:
+    net.send("a", at("c"), "known", transactional=True)
+    net.pass_ms(2_000)
+    message = a_transactional_message(
+        source=guid_of("a"),
+        destination_manager=guid_of("c"),
+        transaction=a_transaction_header(
+            tx_sequence_id=a_sequence_id(time_stamp=net.now.utc_s - 2 + ordinal, ordinal=1)
+        ),
+        journal_negative=True,
+    )
+    message.user.hop_count = HOP_LIMIT
+    arrive(net, "a", message, peer="b")
+    assert bodies(net, "a", DEADXACT) == []
+    assert nothing_waits(net)

@@ -1,0 +1,284 @@
+"""Dead-letter queues and journals: what is kept there has ended; and dead letters sent back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqproto.base.errors import UsageError
+from mqproto.manager.deadletters import draft_of
+from mqproto.messages.drafts import Draft
+from mqproto.queues.localqueue import QueueDeclaration
+from mqproto.wire import INFINITE, Guid, MessageClass, UserMessage, decode_packet, guid_text
+from mqproto.wire.layouts.user import NO_QUEUE
+from tests.examples import a_user_message
+from tests.observing import (
+    DEADLETTER,
+    DEADXACT,
+    JOURNAL,
+    administration,
+    arrive,
+    bodies,
+    ended,
+    final_acks,
+    kept,
+)
+from tests.pair import Net, at, chain, guid_of, queue
+
+ADMIN = queue("admin", 5, transactional=False)
+NOTES = queue("notes", 17, transactional=False)
+ORDERS = QueueDeclaration("orders", 16, transactional=True, journal=True)
+QUEUE_NAMES = st.sampled_from(
+    [
+        *(rf"PRIVATE={guid_text(guid_of(name))}\0000000{number}" for number, name in enumerate("abc")),
+        f"PUBLIC={guid_text(guid_of('public'))}",
+        r"DIRECT=TCP:10.0.0.1\PRIVATE$\q",
+    ]
+)
+EVERYTHING = {"journal_negative": True, "journal_positive": True, "acknowledgments": 0xF}
+
+
+@pytest.fixture
+def net() -> Net:
+    return chain("a", "c", queues=[ADMIN, NOTES, ORDERS])
+
+
+# What is kept has ended
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.2")
+def test_what_was_not_received_in_time_stays_a_dead_letter_until_somebody_takes_it(net: Net) -> None:
+    net.send("a", at("c", 17), "late", time_to_be_received_s=1, journal_negative=True, recoverable=True)
+    net.pass_ms(5_000)
+    assert ended(net, "c", DEADLETTER) == [(MessageClass.NACK_RECEIVE_TIMEOUT, b"late")]
+    net.kill("c")
+    net.start("c")
+    net.pass_ms(60_000)
+    assert net.receive("c", DEADLETTER) == [b"late"]
+    net.pass_ms(1_000)
+    assert bodies(net, "c", DEADLETTER) == []
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.2")
+@pytest.mark.parametrize("leaving", ["received", "committed", "rejected", "purged"])
+def test_nothing_follows_when_a_message_leaves_where_it_was_kept(net: Net, leaving: str) -> None:
+    """A dead letter at its source and at its destination, a source journal, and a queue's own journal."""
+    a, c = net.nodes["a"].up, net.nodes["c"].up
+    asked = {**EVERYTHING, "admin_queue": at("c", 5).name}
+    net.send("a", at("c", 99), "nowhere", transactional=True, **asked)
+    net.send("a", at("c", 99), "nowhere", **asked)
+    net.send("a", at("c"), "received", transactional=True, **asked)
+    net.run()
+    net.receive("c", "orders")
+    net.pass_ms(2_000)
+    kept = [("a", DEADXACT), ("c", DEADLETTER), ("a", JOURNAL), ("c", "orders;journal")]
+    assert [len(bodies(net, *where)) for where in kept] == [1, 1, 2, 1]
+    heard, finals = administration(net, "c"), final_acks(net, "c", "a")
+    for name, queue_name in kept:
+        core = a if name == "a" else c
+        if leaving == "purged":
+            core.purge(queue_name, net.now)
+        else:
+            core.consume(7, queue_name, 10, transactional=leaving != "received")
+            net.run()
+        if leaving == "committed":
+            core.settle(7, queue_name, net.now, commit=True)
+        elif leaving == "rejected":
+            core.reject(7, queue_name)
+    net.pass_ms(2_000)
+    assert [bodies(net, *where) for where in kept] == [[], [], [], []]
+    assert administration(net, "c") == heard
+    assert final_acks(net, "c", "a") == finals
+
+
+# Sent back
+
+
+def dead_letters(net: Net, count: int = 3) -> None:
+    """Messages of both kinds for queues that do not exist: dead letters of `a` and of `c`."""
+    for number in range(count):
+        for transactional in (True, False):
+            net.send(
+                "a",
+                at("c", 20 if transactional else 21),
+                str(number),
+                transactional=transactional,
+                recoverable=True,
+                journal_negative=True,
+                time_to_reach_queue_s=1_000,
+            )
+    net.pass_ms(2_000)
+    assert len(bodies(net, "a", DEADXACT)) == len(bodies(net, "c", DEADLETTER)) == count
+
+
+def open_queues(net: Net) -> None:
+    """The queues that were missing are there now."""
+    net.kill("c")
+    net.nodes["c"].queues += (queue("late orders", 20), queue("late notes", 21, transactional=False))
+    net.start("c")
+
+
+def test_dead_letters_go_where_they_were_going_as_new_messages(net: Net) -> None:
+    dead_letters(net)
+    open_queues(net)
+    net.pass_ms(5_000_000)
+    assert net.nodes["a"].up.send_back(DEADXACT, None, net.now) == 3
+    assert net.nodes["c"].up.send_back(DEADLETTER, None, net.now) == 3
+    net.pass_ms(2_000)
+    [*found] = kept(net, "c", "late orders")
+    assert [message.properties.message_body for message in found] == [b"0", b"1", b"2"]
+    assert [message.properties.message_class for message in found] == [0, 0, 0]
+    assert {message.user.sent_time_s for message in found} == {net.now.utc_s - 2}
+    assert len({message.user.message_id for message in found} | set(range(1, 7))) == 9
+    assert net.receive("c", "late orders") == net.receive("c", "late notes") == [b"0", b"1", b"2"]
+    assert bodies(net, "a", DEADXACT) == bodies(net, "c", DEADLETTER) == []
+
+
+def test_an_operator_may_choose_which_go_back(net: Net) -> None:
+    dead_letters(net)
+    open_queues(net)
+    core = net.nodes["a"].up
+    keys = [received.key for received in core.peek(DEADXACT, 10)]
+    assert core.send_back(DEADXACT, [keys[1], 12_345], net.now) == 1
+    assert core.send_back(DEADXACT, [keys[1]], net.now) == 0
+    net.pass_ms(2_000)
+    assert net.receive("c", "late orders") == [b"1"]
+    assert bodies(net, "a", DEADXACT) == [b"0", b"2"]
+
+
+@pytest.mark.parametrize("what", ["no such queue here", "public queue unknown", "no name", "queue full"])
+def test_what_cannot_be_sent_stays_a_dead_letter(net: Net, what: str) -> None:
+    destinations: dict[str, int | Guid | None] = {
+        "no such queue here": 99,
+        "public queue unknown": guid_of("public"),
+        "no name": None,
+        "queue full": 22,
+    }
+    destination = destinations[what]
+    net.nodes["c"].queues += (QueueDeclaration("full", 22, quota_bytes=1),)
+    net.start("c")
+    message = a_user_message(
+        source=guid_of("a"),
+        destination_manager=guid_of("c"),
+        destination=99 if destination is None else destination,
+        journal_negative=True,
+    )
+    if destination is None:
+        message.user.destination_queue, message.user.destination_type = None, NO_QUEUE
+    arrive(net, "c", message)
+    assert len(bodies(net, "c", DEADLETTER)) == 1
+    assert net.nodes["c"].up.send_back(DEADLETTER, None, net.now) == 0
+    net.run()
+    assert len(bodies(net, "c", DEADLETTER)) == 1
+
+
+def test_what_fails_a_second_time_is_a_dead_letter_again(net: Net) -> None:
+    dead_letters(net, count=1)
+    core = net.nodes["a"].up
+    assert core.send_back(DEADXACT, None, net.now) == 1
+    net.turn("a")
+    assert bodies(net, "a", DEADXACT) == []
+    net.pass_ms(2_000)
+    assert ended(net, "a", DEADXACT) == [(MessageClass.NACK_BAD_DST_Q, b"0")]
+
+
+def test_journaled_messages_can_be_sent_once_more(net: Net) -> None:
+    net.send("a", at("c"), "x", transactional=True, journal_positive=True)
+    net.run()
+    assert net.receive("c", "orders") == [b"x"]
+    net.pass_ms(2_000)
+    assert net.nodes["a"].up.send_back(JOURNAL, None, net.now) == 1
+    assert net.nodes["c"].up.send_back("orders;journal", None, net.now) == 1
+    net.pass_ms(2_000)
+    assert net.receive("c", "orders") == [b"x", b"x"]
+    net.pass_ms(2_000)
+    assert len(bodies(net, "c", "orders;journal")) == 2
+
+
+def test_only_what_the_system_keeps_can_be_sent_back(net: Net) -> None:
+    with pytest.raises(UsageError, match="notes is no dead-letter queue and no journal"):
+        net.nodes["c"].up.send_back("notes", None, net.now)
+    with pytest.raises(UsageError, match="no queue deadletter here"):
+        net.nodes["c"].up.send_back("deadletter", None, net.now)
+
+
+@pytest.mark.parametrize("committed", [False, True], ids=["before the commit", "after the commit"])
+@pytest.mark.parametrize("step", range(1, 6))
+def test_a_crash_while_dead_letters_go_back_loses_none_and_doubles_none(
+    net: Net, step: int, committed: bool
+) -> None:
+    dead_letters(net)
+    open_queues(net)
+    net.pass_ms(1_000)
+    a = net.nodes["a"]
+    a.dies_at, a.dies_committed = a.batch_count + step, committed
+    a.up.send_back(DEADXACT, None, net.now)
+    net.pass_ms(2_000)
+    if a.core is None:
+        net.start("a")
+    a.dies_at = None
+    net.pass_ms(60_000)
+    net.nodes["a"].up.send_back(DEADXACT, None, net.now)
+    net.pass_ms(60_000)
+    assert net.receive("c", "late orders") == [b"0", b"1", b"2"]
+    assert bodies(net, "a", DEADXACT) == []
+
+
+@pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.32")
+@given(
+    draft=st.builds(
+        Draft,
+        body=st.binary(max_size=50),
+        label=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20),
+        transactional=st.just(True),
+        recoverable=st.just(True),
+        priority=st.just(0),
+        extension=st.binary(max_size=20),
+        body_type=st.integers(0, 2**32 - 1),
+        application_tag=st.integers(0, 2**32 - 1),
+        correlation_id=st.binary(min_size=20, max_size=20),
+        time_to_reach_queue_s=st.integers(1_000, INFINITE),
+        time_to_be_received_s=st.integers(1_000, INFINITE),
+        journal_negative=st.booleans(),
+        journal_positive=st.booleans(),
+        final_ack=st.booleans(),
+        admin_queue=QUEUE_NAMES,
+        response_queue=st.one_of(st.just(""), QUEUE_NAMES),
+        acknowledgments=st.integers(0, 15),
+    ),
+    transactional=st.booleans(),
+)
+def test_a_packet_tells_all_that_its_application_wrote(draft: Draft, transactional: bool) -> None:
+    if not transactional:
+        draft = replace(draft, transactional=False, recoverable=False, priority=6, final_ack=False)
+    net = chain("a", "c", queues=[])
+    net.blocked.add(frozenset("ac"))
+    net.nodes["a"].up.enqueue([(at("c"), draft)], net.now)
+    [outgoing] = net.nodes["a"].up._outbound
+    [waiting] = outgoing.window
+    message = decode_packet(waiting.packet)
+    assert isinstance(message, UserMessage)
+    assert draft_of(message) == draft
+
+
+def test_a_message_that_asks_for_acknowledgments_and_names_no_queue_for_them_can_go_back(net: Net) -> None:
+    """Such a packet is odd and not forbidden; no application can hand in the like."""
+    arrive(
+        net,
+        "c",
+        a_user_message(
+            source=guid_of("a"),
+            destination_manager=guid_of("c"),
+            destination=21,
+            acknowledgments=0xF,
+            journal_negative=True,
+            recoverable=True,
+        ),
+    )
+    open_queues(net)
+    net.run()
+    assert net.nodes["c"].up.send_back(DEADLETTER, None, net.now) == 1
+    assert net.receive("c", "late notes") == [b"body of seven"]

@@ -1,0 +1,223 @@
+"""Queues and queue managers that are full: who is told, who keeps what, and how it goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mqproto.base.configuration import Settings
+from mqproto.base.errors import QuotaExceeded
+from mqproto.manager.arrivals import NoRoomError
+from mqproto.messages.drafts import Draft
+from mqproto.queues.localqueue import QueueDeclaration
+from mqproto.turn.effects import QueueKind
+from mqproto.wire import MessageClass, UserMessage, decode_packet
+from tests.examples import a_user_message
+from tests.observing import DEADLETTER, DEADXACT, arrive, bodies, ended, final_acks
+from tests.pair import Net, at, chain, guid_of, queue
+
+NOTES, ORDERS = queue("notes", 17, transactional=False), queue("orders")
+SMALL = QueueDeclaration("small", 18, transactional=True, quota_bytes=2_600)
+SMALL_NOTES = QueueDeclaration("small notes", 19, quota_bytes=2_600)
+QUICK = Settings(
+    try_connect_interval_ms=200,
+    resend_timeouts_short_s=1,
+    resend_timeouts_medium_s=2,
+    resend_timeouts_long_s=3,
+    resend_timeouts_final_s=4,
+)
+FULL_AT_20_KB = replace(QUICK, quota_bytes=20_000)
+
+
+def body(number: int) -> bytes:
+    """A thousand bytes that begin with a number."""
+    return b"%d." % number + bytes(1_000)
+
+
+def numbers(found: list[bytes]) -> list[int]:
+    return [int(each.partition(b".")[0]) for each in found]
+
+
+# The quota of a queue
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.8")
+def test_a_full_queue_refuses_and_the_sequence_goes_on_behind_what_it_refused() -> None:
+    net = chain("a", "c", queues=[SMALL], settings=QUICK)
+    for number in range(4):
+        net.send("a", at("c", 18), body(number), transactional=True, journal_negative=number == 3)
+    net.pass_ms(2_000)
+    assert final_acks(net, "c", "a") == [MessageClass.NACK_Q_EXCEED_QUOTA] * 2
+    assert numbers(bodies(net, "a", DEADXACT)) == [3]
+    assert numbers(net.receive("c", "small")) == [0, 1]
+    for number in (4, 5):
+        net.send("a", at("c", 18), body(number), transactional=True)
+    net.pass_ms(2_000)
+    assert numbers(net.receive("c", "small")) == [4, 5]
+    assert net.nodes["a"].store.waiting(QueueKind.SEQUENCE) == 0
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.8")
+def test_what_waited_behind_a_gap_is_refused_too_where_it_does_not_fit_when_the_gap_closes() -> None:
+    net = chain("a", "c", queues=[SMALL], settings=QUICK)
+    for number in range(1, 5):
+        net.send("a", at("c", 18), body(number), transactional=True, journal_negative=True)
+    net.turn("a")
+    [sequence] = net.nodes["a"].up._outbound
+    found = [decode_packet(waiting.packet) for waiting in sequence.window]
+    arrive(net, "c", *[message for message in reversed(found) if isinstance(message, UserMessage)])
+    net.pass_ms(2_000)
+    assert numbers(net.receive("c", "small")) == [1, 2]
+    assert numbers(bodies(net, "a", DEADXACT)) == [3, 4]
+    assert net.nodes["c"].store.waiting(QueueKind.HELD) == 0
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.8")
+@pytest.mark.parametrize("recoverable", [False, True])
+def test_a_full_queue_counts_by_bytes_and_goes_on_when_there_is_room(recoverable: bool) -> None:
+    net = chain("a", "c", queues=[SMALL_NOTES], settings=QUICK)
+    for number in range(4):
+        net.send("a", at("c", 19), body(number), recoverable=recoverable, journal_negative=True)
+    net.run()
+    assert [message_class for message_class, _ in ended(net, "c", DEADLETTER)] == [
+        MessageClass.NACK_Q_EXCEED_QUOTA
+    ] * 2
+    if recoverable:  # What is on disk counts after a restart as before.
+        net.kill("c")
+        net.start("c")
+    else:
+        assert len(net.receive("c", DEADLETTER)) == 2
+        core = net.nodes["c"].up
+        core.consume(1, "small notes", 2, transactional=True)
+        net.run()
+        core.settle(1, "small notes", net.now, commit=False)
+    net.send("a", at("c", 19), body(4), recoverable=recoverable)
+    net.pass_ms(1_000)
+    assert numbers(net.receive("c", "small notes")) == [0, 1]
+    net.send("a", at("c", 19), body(5), recoverable=recoverable)
+    net.pass_ms(1_000)
+    assert numbers(net.receive("c", "small notes")) == [5]
+
+
+def test_an_application_is_told_that_a_queue_is_full() -> None:
+    net = chain("c", queues=[SMALL_NOTES])
+    with pytest.raises(QuotaExceeded, match=r"small notes is full: its quota is 2,600 bytes"):
+        net.send("c", at("c", 19), body(1))
+    assert net.receive("c", "small notes") == []
+
+
+# The quota of a queue manager
+
+
+def full(*names: str) -> Net:
+    """Nodes in a row of which the last takes 20,000 bytes and hosts the queues."""
+    net = chain(*names, queues=[NOTES, ORDERS], settings=QUICK)
+    net.nodes[names[-1]].settings = FULL_AT_20_KB
+    net.start(names[-1])
+    return net
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.8")
+@pytest.mark.parametrize("transactional", [False, True])
+@pytest.mark.parametrize(("rounds", "at_a_time"), [(6, 40), (40, 1)])
+def test_a_full_queue_manager_closes_the_session_and_its_neighbours_keep_what_it_did_not_take(
+    transactional: bool, rounds: int, at_a_time: int
+) -> None:
+    """Forty messages for room for eighteen: as much as applications receive, so much comes in."""
+    net = full("a", "b", "c")
+    number, name = (16, "orders") if transactional else (17, "notes")
+    for index in range(40):
+        net.send("a", at("c", number), body(index), transactional=transactional, recoverable=True)
+    net.pass_ms(2_000)
+    c = net.nodes["c"]
+    assert 15_000 < c.store.size_bytes <= 20_000
+    assert net.nodes["b"].store.waiting(QueueKind.OUTGOING) >= 40
+    assert any("quota_bytes = 20,000 allows" in str(note.facts.get("reason")) for note in c.notes)
+    for _ in range(rounds):
+        c.up.consume(1, name, at_a_time, transactional=False)
+        net.run()
+        c.up.abandon(1, name, net.now)
+        assert c.store.size_bytes <= 20_000
+        net.pass_ms(2_000)
+    assert numbers([message.properties.message_body for message in c.received]) == list(range(40))
+    net.pass_ms(20_000)
+    assert [node.store.messages for node in net.nodes.values()] == [{}, {}, {}]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.8")
+def test_a_full_queue_manager_takes_acknowledgments_since_they_make_room() -> None:
+    """All that fills `c` waits for the OrderAck of `a`, and `a` has other messages for `c`."""
+    net = full("a", "c")
+    net.nodes["a"].queues = (ORDERS,)
+    net.start("a")
+    net.blocked.add(frozenset("ac"))
+    for index in range(19):
+        net.send("c", at("a"), body(index), transactional=True)
+    for index in range(40):
+        net.send("a", at("c", 17), body(index), recoverable=True)
+    net.run()
+    net.blocked.clear()
+    received: list[int] = []
+    for _ in range(6):
+        net.pass_ms(2_000)
+        received += numbers(net.receive("c", "notes"))
+    assert numbers(net.receive("a", "orders")) == list(range(19))
+    assert received == list(range(40))
+    net.pass_ms(20_000)
+    assert [node.store.messages for node in net.nodes.values()] == [{}, {}]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.8")
+def test_a_class_alone_opens_no_door_into_a_full_store() -> None:
+    net = full("a", "c")
+    message = a_user_message(
+        source=guid_of("a"), destination_manager=guid_of("c"), body=body(0) * 25, recoverable=True
+    )
+    for message_class in (0, MessageClass.REPORT, MessageClass.ACK_RECEIVE, MessageClass.ORDER_ACK, 0x1F):
+        message.properties.message_class = message_class
+        with pytest.raises(NoRoomError):
+            arrive(net, "c", message)
+
+
+@pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.9")
+def test_an_application_is_told_that_the_queue_manager_is_full_and_goes_on_when_there_is_room() -> None:
+    net = full("c")
+    destination = at("c", 17)
+    net.nodes["c"].up.enqueue([(destination, Draft(body=body(0) * 18, recoverable=True))], net.now)
+    with pytest.raises(QuotaExceeded, match="quota_bytes = 20,000: receive or purge"):
+        net.send("c", destination, body(1) * 2, recoverable=True)
+    net.run()
+    assert len(net.receive("c", "notes")) == 1
+    net.send("c", destination, body(1) * 2, recoverable=True)
+    assert len(net.receive("c", "notes")) == 1
+
+
+def test_what_is_not_stored_does_not_count_for_ever() -> None:
+    net = full("c")
+    for _ in range(3):
+        net.send("c", at("c", 17), body(0) * 18)
+        assert len(net.receive("c", "notes")) == 1
+
+
+# How many senders
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.9")
+def test_one_sender_too_many_is_turned_away_with_the_reason_and_the_others_go_on() -> None:
+    net = Net()
+    net.add("c", ORDERS, settings=replace(QUICK, maximum_sequences=2))
+    for name in "abd":
+        net.add(name, settings=QUICK)
+        net.route(name, "c", "c")
+        net.route("c", name, name)
+    net.start()
+    for name in "abd":
+        net.send(name, at("c"), name, transactional=True)
+        net.run()
+    net.send("a", at("c"), "again", transactional=True)
+    net.pass_ms(2_000)
+    assert net.receive("c", "orders") == [b"a", b"b", b"again"]
+    reasons = {note.facts["reason"] for note in net.nodes["c"].notes if note.name == "session-closed"}
+    assert reasons == {"2 senders are known, which is maximum_sequences"}
+    assert net.nodes["d"].store.waiting(QueueKind.SEQUENCE) == 1

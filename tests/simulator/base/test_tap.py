@@ -1,0 +1,302 @@
+"""Nodes record what they send and receive: both ends agree, and so does tcpdump."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+import trio
+
+from captures.files.append import GrowingFile
+from captures.files.pcap import read_capture
+from captures.files.pcapng import PcapngWriter
+from captures.net.conversation import Side
+from captures.net.tcp import Endpoint
+from captures.packets import PacketReader, SeenPacket, read_packets
+from mqproto.base.errors import UsageError
+from mqproto.wire import Ping, UserMessage, encode_ping
+from simulator.base.recorder import Recorder
+from simulator.base.tap import Tap
+from simulator.client import connect
+from simulator.faults.supervisor import capture_of, supervised
+from simulator.node.node import run_node
+from simulator.topology import Topology, load
+from tests.examples import a_ping
+from tests.simulator.running import DESTINATION, Log, running
+
+LAST = b"all that was sent before this has been seen"
+Ends: TypeAlias = tuple[Endpoint, Endpoint]
+
+needs_tshark = pytest.mark.skipif(
+    shutil.which("tshark") is None, reason="tshark is not installed: apt-get install tshark"
+)
+
+
+def three_hosts() -> Topology:
+    """sender, intermediate and destination, each with an address of its own, at free ports."""
+    topology = load("three-node").with_free_ports()
+    nodes = {
+        name: replace(node, host=f"127.0.0.{place}")
+        for place, (name, node) in enumerate(topology.nodes.items(), 1)
+    }
+    return replace(topology, nodes=nodes)
+
+
+def by_stream(paths: Iterable[Path]) -> dict[Ends, list[bytes]]:
+    """The packets in captures by who sent them to whom, in order."""
+    streams: dict[Ends, list[bytes]] = defaultdict(list)
+    for path in paths:
+        for packet in read_packets(path):
+            streams[packet.source, packet.destination].append(packet.data)
+    return streams
+
+
+def by_stream_of(packets: Iterable[SeenPacket], host: str) -> dict[Ends, list[SeenPacket]]:
+    """Those that one host has sent or received, by who sent them to whom, in order."""
+    streams: dict[Ends, list[SeenPacket]] = defaultdict(list)
+    for packet in packets:
+        if host in (packet.source.host, packet.destination.host):
+            streams[packet.source, packet.destination].append(packet)
+    return streams
+
+
+async def until_all_is_acknowledged(topology: Topology, directory: Path) -> None:
+    """Return when the sender has heard of all that it has sent."""
+    async with connect(topology, "sender", directory) as client:
+        while any(queue.waiting for queue in (await client.queues()).outgoing):  # noqa: ASYNC110
+            await trio.sleep(0.05)  # Nobody tells; one has to ask.
+
+
+async def exchange(topology: Topology, directory: Path, count: int) -> None:
+    """Messages from the sender through to an application at the destination."""
+    async with connect(topology, "sender", directory) as client:
+        for number in range(count):
+            await client.send(DESTINATION, b"%d " % number * 100, transactional=True)
+    received = 0
+    async with connect(topology, "destination", directory) as client:
+        while received < count:
+            async with client.transaction("orders", timeout_s=20) as messages:
+                received += len(messages)
+
+
+@asynccontextmanager
+async def tcpdump(path: Path, topology: Topology) -> AsyncIterator[None]:
+    """A sniffer on the loopback while the block runs; all that crossed in it is in the file when it ends."""
+    ports = " or ".join(f"port {node.port}" for node in topology.nodes.values())
+    # Each frame that waits has a place of the largest size, and the 2 MiB of the usual buffer have few places.
+    command = ["tcpdump", "-p", "--immediate-mode", "-B", "65536", "-U", "-n", "-i", "lo", "-w", "-", ports]
+    process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    said = b""
+    while b"listening on" not in said:
+        chunk = await process.stderr.receive_some()
+        said += chunk
+        if not chunk:
+            await process.wait()
+            # Not skipped, since CI does not have it in its hand who may listen.
+            pytest.skip(f"tcpdump may not listen here: {said.decode().strip()}")
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_collect, process.stdout, path)
+            yield
+            with socket.socket(type=socket.SOCK_DGRAM) as last:
+                last.sendto(LAST, next(iter(topology.nodes.values())).address)
+    finally:
+        with trio.CancelScope(shield=True):
+            process.send_signal(signal.SIGINT)
+            await process.wait()
+            for pipe in (process.stdout, process.stderr):
+                await pipe.aclose()
+
+
+async def _collect(source: trio.abc.ReceiveStream, path: Path) -> None:
+    """Write what the sniffer says to a file, until it has seen the last that was sent."""
+    said = b""
+    while LAST not in said:
+        said += await source.receive_some()
+    await trio.Path(path).write_bytes(said)
+
+
+@pytest.mark.skipif(
+    shutil.which("tcpdump") is None, reason="tcpdump is not installed: apt-get install tcpdump"
+)
+async def test_our_recording_and_that_of_tcpdump_decode_to_the_same_packets(tmp_path: Path) -> None:
+    topology = three_hosts()
+    capture, sniffed = tmp_path / "run.pcapng", tmp_path / "sniffed.pcap"
+    async with tcpdump(sniffed, topology), supervised(topology, tmp_path, capture=capture) as nodes:
+        await exchange(topology, tmp_path, 40)
+        await until_all_is_acknowledged(topology, tmp_path)
+        settled_ns = time.time_ns()
+        for name in nodes.topology.nodes:
+            await nodes.stop(name)
+    theirs = list(read_packets(sniffed))
+    for name, node in topology.nodes.items():
+        ours = by_stream([capture_of(capture, name)])
+        seen = by_stream_of(theirs, node.host)
+        assert len(ours) == len(seen) >= 2
+        for ends, packets in seen.items():
+            # What comes to a node that stops may never be read by it; our own acknowledgments may be late like that.
+            read = ours[ends]
+            assert [packet.data for packet in packets[: len(read)]] == read
+            assert all(packet.time_ns >= settled_ns for packet in packets[len(read) :])
+
+
+async def test_both_ends_of_a_connection_record_the_same_whatever_is_killed(tmp_path: Path) -> None:
+    """A killed node's file has all of its turns but perhaps the last, and goes on when the node is back."""
+    topology = three_hosts()
+    capture = tmp_path / "run.pcapng"
+    async with supervised(topology, tmp_path, capture=capture) as nodes:
+        await exchange(topology, tmp_path, 10)
+        await nodes.kill("intermediate")
+        await nodes.start("intermediate")
+        await exchange(topology, tmp_path, 10)
+    paths = {name: capture_of(capture, name) for name in topology.nodes}
+    middle = by_stream([paths["intermediate"]])
+    outer = by_stream([paths["sender"], paths["destination"]])
+    assert set(middle) == set(outer)
+    for ends, packets in outer.items():
+        shared = min(len(packets), len(middle[ends]))
+        assert packets[:shared] == middle[ends][:shared]
+    assert sum(isinstance(packet.packet, UserMessage) for packet in read_packets(paths["destination"])) >= 20
+    for path in paths.values():
+        reader = PacketReader(read_capture(path))
+        assert all(packet.fault is None for packet in reader)
+        assert reader.totals.missing_bytes == reader.totals.retransmission_count == 0
+        assert sum(reader.totals.other_frames.values()) == 0
+    frames = sorted(
+        (frame for path in paths.values() for frame in read_capture(path)), key=lambda frame: frame.time_ns
+    )
+    merged = tmp_path / "merged.pcapng"
+    with merged.open("wb") as file, PcapngWriter(file) as writer:
+        for frame in frames:
+            writer.write(frame)
+    reader = PacketReader(read_capture(merged))
+    seen = list(reader)
+    assert len(seen) == sum(len(list(read_packets(path))) for path in paths.values())
+    assert {packet.interface.name for packet in seen} == set(paths)
+    assert (
+        reader.totals.missing_bytes == reader.totals.retransmission_count == reader.totals.conflict_count == 0
+    )
+
+
+@needs_tshark
+async def test_tshark_finds_nothing_wrong_with_what_a_node_has_recorded(tmp_path: Path) -> None:
+    topology = three_hosts()
+    nodes = {
+        name: replace(node, settings=replace(node.settings, ping=True))
+        for name, node in topology.nodes.items()
+    }
+    topology = replace(topology, nodes=nodes)
+    capture = tmp_path / "run.pcapng"
+    async with supervised(topology, tmp_path, capture=capture):
+        await exchange(topology, tmp_path, 5)
+    check_with_tshark(capture_of(capture, "intermediate"))
+
+
+def check_with_tshark(path: Path) -> None:
+    bad = "tcp.analysis.flags || tcp.checksum.status == 0 || udp.checksum.status == 0 || ip.checksum.status == 0"
+    checked = [part for name in ("ip", "tcp", "udp") for part in ("-o", f"{name}.check_checksum:TRUE")]
+    command = ["tshark", "-n", "-r", str(path), *checked]
+    assert subprocess.run([*command, "-Y", bad], capture_output=True, text=True, check=True).stdout == ""
+    shown = ["-T", "fields", "-e", "frame.interface_name", "-e", "udp.length"]
+    rows = subprocess.run([*command, *shown], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert {row.split("\t")[0] for row in rows} == {"intermediate"}
+    pings = [row for row in rows if row.split("\t")[1]]
+    assert len(pings) >= 4  # there and back, at both of its links
+
+
+async def test_a_full_disk_stops_the_recording_with_a_line_in_the_log_and_not_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology = load("three-node").with_free_ports()
+    capture, log = tmp_path / "full.pcapng", Log()
+    write = os.write
+    free_bytes = 3_000
+
+    def scarce(descriptor: int, data: bytes) -> int:
+        nonlocal free_bytes
+        if os.readlink(f"/proc/self/fd/{descriptor}") != str(capture):
+            return write(descriptor, data)
+        if not free_bytes:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        data = data[:free_bytes]
+        free_bytes -= len(data)
+        return write(descriptor, data)
+
+    monkeypatch.setattr(os, "write", scarce)
+    async with (
+        running(topology, "intermediate", tmp_path),
+        running(topology, "destination", tmp_path),
+        running(topology, "sender", tmp_path, log, capture=capture),
+    ):
+        await exchange(topology, tmp_path, 20)
+    [line] = log.lines("capture-incomplete")
+    assert (line["file"], line["reason"]) == (str(capture), "No space left on device")
+    assert 0 < capture.stat().st_size <= 3_000
+    assert len(list(read_capture(capture))) > 0
+
+
+async def test_a_capture_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
+    diary = tmp_path / "diary.txt"
+    diary.write_text("Dear diary", "utf-8")
+    topology = load("pair").with_free_ports()
+    with pytest.raises(UsageError, match=r"diary\.txt is no pcapng, and is left alone"):
+        await run_node(topology, "sender", tmp_path, log=Log(), capture=diary)
+    assert diary.read_text("utf-8") == "Dear diary"
+    with pytest.raises(
+        UsageError, match=r"nowhere/run\.pcapng cannot be written \(No such file or directory\)"
+    ):
+        await run_node(topology, "sender", tmp_path, log=Log(), capture=tmp_path / "nowhere" / "run.pcapng")
+
+
+def a_tap(path: Path) -> tuple[Tap, Callable[[], None]]:
+    """The client's end of a connection, and what ends the recording."""
+    file = GrowingFile(path)
+    recorder = Recorder(file)
+    tap = Tap(recorder.connection(Endpoint("127.0.0.1", 40_001), Endpoint("127.0.0.2", 1801)), Side.CLIENT)
+
+    def end() -> None:
+        recorder.close()
+        file.close()
+
+    return tap, end
+
+
+def test_what_cannot_have_happened_any_more_is_left_out(tmp_path: Path) -> None:
+    tap, end = a_tap(tmp_path / "one.pcapng")
+    tap.received(b"")
+    tap.received(b"")
+    tap.received(b"after its end")
+    tap.sent(b"an answer")
+    tap.broken()
+    tap.broken()
+    tap.sent(b"too late")
+    tap.finished()
+    end()
+    frames = list(read_capture(tmp_path / "one.pcapng"))
+    assert len(frames) == 3 + 2 + 2 + 1
+    assert not any(b"late" in frame.data or b"after" in frame.data for frame in frames)
+
+
+def test_pings_are_read_back_from_a_recording(tmp_path: Path) -> None:
+    file = GrowingFile(tmp_path / "pings.pcapng")
+    recorder = Recorder(file, interface="sender")
+    recorder.datagram(Endpoint("127.0.0.1", 40_001), Endpoint("127.0.0.2", 3_527), encode_ping(a_ping()))
+    recorder.close()
+    [packet] = read_packets(tmp_path / "pings.pcapng")
+    assert isinstance(packet.packet, Ping)
+    assert packet.packet == a_ping()
+    assert packet.interface.name == "sender"

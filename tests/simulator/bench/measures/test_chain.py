@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import pstats
+from pathlib import Path
+
+from simulator.base.profiling import profile_of
+from simulator.bench.load.row import CLIENT, THREE
+from simulator.bench.measures.chain import bench_chain
+
+
+async def test_the_chain_is_measured_with_every_message_checked(tmp_path: Path) -> None:
+    told: list[str] = []
+    result = await bench_chain(300, [32], body_bytes=10, runs=2, profiles=tmp_path, told=told.append)
+    figures = {figure.name: figure for figure in result.figures}
+    assert figures["a flush of 64 KiB, before each run"].minimum > 0
+    assert all(len(figure.values) == 2 for figure in result.figures)
+    assert figures["window 32: throughput"].minimum > 0
+    for name in (*THREE, CLIENT):
+        assert f"window 32: CPU of {name}" in figures
+    for name in THREE:
+        # Each node has each message on disk, and hears of it afterwards what has to be on disk as well.
+        assert figures[f"window 32: flushes of {name}"].minimum > 0
+        profile = pstats.Stats(str(profile_of(tmp_path / "window-32", name)))
+        assert "pump" in {function for _, _, function in profile.stats}  # type: ignore[attr-defined]
+    assert profile_of(tmp_path, CLIENT).stat().st_size > 0
+    assert any("slower" in note for note in result.notes)
+    assert told == ["chain, window 32: run 1 of 2", "chain, window 32: run 2 of 2"]

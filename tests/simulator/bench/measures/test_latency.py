@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import pytest
+
+from simulator.bench.measures import latency
+from simulator.bench.measures.latency import bench_latency
+
+
+async def test_latency_is_measured_at_each_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latency, "WARM_UP_MESSAGES", 10)
+    result = await bench_latency(rates=[50, 100], seconds=0.4, runs=2)
+    figures = {figure.name: figure for figure in result.figures}
+    for rate in (50, 100):
+        p50, p99, p999 = (figures[f"{rate} messages/s: p{percent}"] for percent in ("50", "99", "99.9"))
+        assert len(p50.values) == len(p99.values) == len(p999.values) == 2
+        assert all(low <= high for low, high in zip(p50.values, p99.values, strict=True))
+        assert all(low <= high for low, high in zip(p99.values, p999.values, strict=True))
+        assert p50.minimum > 0
+    assert "20 and 40 messages" in result.title

@@ -1,0 +1,283 @@
+"""The command as a person meets it: what it prints and how it ends, before anything runs and when things go wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mqproto.wire import TransactionHeader, encode_packet
+from simulator.bench.measures.codec import example
+from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
+from simulator.command import talk
+from simulator.topology import load
+from simulator.topology.places import store_path
+from tests.simulator.typed import (
+    COMMAND,
+    TIMEOUT_S,
+    Done,
+    eventually,
+    in_process,
+    mqproto,
+    node,
+    topology_file,
+)
+from tests.test_readme import Command, console_blocks
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("queues",),
+        ("explain",),
+        ("explain", "orders"),
+        ("explain", "orders", "--node", "sender"),
+        ("pause", "orders"),
+        ("resume", "orders", "--node", "sender"),
+        ("purge", "orders"),
+        ("delete", "orders"),
+        ("return", r"sender\deadxact"),
+        ("send", r"destination\orders", "-b", "x"),
+        ("receive", "orders"),
+    ],
+)
+def test_a_node_that_does_not_run_is_said_with_the_command_that_starts_it(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    done = in_process(*command, "-d", tmp_path)
+    assert done.status == FINDING
+    assert re.search("mqproto (run|node) three-node", done.complaint)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[node.a", "TOML"),
+        ("", "no nodes"),
+        ("[node.a]\nadress = 'x'", "did you mean 'address'"),
+        ("[node.a]\naddress = '192.0.2.1:1801'", "192.0.2.1"),
+    ],
+)
+def test_a_topology_that_cannot_be_names_the_file_and_the_place(
+    text: str, words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    done = in_process("run", path, "-d", tmp_path / "stores")
+    assert done.status in (MISUSE, FINDING)
+    assert words in done.complaint
+
+
+def test_a_store_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
+    file = topology_file(tmp_path)
+    path = store_path(tmp_path, "sender")
+    path.write_bytes(b"a letter to my mother, which must not be overwritten" * 100)
+    before = path.read_bytes()
+    done = mqproto("run", file, "-d", tmp_path)
+    assert done.status == FINDING
+    assert "sender.sqlite" in done.complaint
+    assert path.read_bytes() == before
+
+
+def test_a_full_disk_stops_the_node_with_one_line_and_what_was_accepted_is_there(tmp_path: Path) -> None:
+    file = topology_file(tmp_path, "pair")
+    # A limit on the size of files is what a full disk looks like to SQLite, and needs no root.
+    with node(file, tmp_path, limit_bytes=1_000_000) as limited:
+        accepted = 0
+        while (done := send_to(file, tmp_path, b"x" * 100_000)).status == DONE:
+            accepted += 1
+            assert accepted < 100
+        assert "Traceback" not in done.err
+        assert limited.wait(TIMEOUT_S) == FINDING
+    assert accepted
+    said = (tmp_path / "stderr").read_text().splitlines()
+    assert said[-1].startswith("mqproto: ")
+    assert "sender.sqlite" in said[-1]
+    with node(file, tmp_path):
+        [status, _] = json.loads(mqproto("queues", "--json", "-t", file, "-d", tmp_path).out)
+        [sequence] = status["outgoing"]
+        # The last one is in doubt: its commit failed, so it must not be there.
+        assert sequence["waiting"] == accepted
+
+
+def send_to(file: Path, directory: Path, body: bytes) -> Done:
+    return in_process("send", r"destination\orders", "-", "-t", file, "-d", directory, stdin=body)
+
+
+def test_what_the_readme_shows_of_sending_once_is_what_the_commands_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = topology_file(tmp_path)
+    monkeypatch.setenv("MQPROTO_TOPOLOGY", str(file))
+    monkeypatch.setenv("MQPROTO_DIRECTORY", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lines.txt").write_text("first line\nsecond line\n")
+    [typed] = console_blocks("How do I send so that")
+    with node(file, tmp_path), node(file, tmp_path, "intermediate"), node(file, tmp_path, "destination"):
+        for command in typed:
+            done = in_process(*shlex.split(command.text)[1:])
+            assert done.out + done.err == f"{command.output}\n"
+
+
+def test_what_the_readme_shows_of_a_stuck_message_is_what_the_commands_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = topology_file(tmp_path)
+    monkeypatch.setenv("MQPROTO_TOPOLOGY", str(file))
+    monkeypatch.setenv("MQPROTO_DIRECTORY", str(tmp_path))
+
+    def as_in_the_readme(printed: str) -> str:
+        for name, there in load("three-node").nodes.items():
+            here = load(file).nodes[name]
+            printed = printed.replace(f"{here.host}:{here.port}", f"{there.host}:{there.port}")
+        return without_times(printed.replace(str(file), "three-node"))
+
+    def type_in(command: Command) -> None:
+        shown = without_times(f"{command.output}\n")
+        _, name, *arguments = shlex.split(command.text)
+
+        def printed() -> str:
+            done = in_process(name, *arguments)
+            return as_in_the_readme(done.out + done.err)
+
+        if name == "explain":  # It may look a moment too early.
+            eventually(
+                lambda: printed() == shown, lambda: f"{printed()}is not what the README shows:\n{shown}"
+            )
+        else:
+            assert printed() == shown
+
+    def receive_hello() -> None:
+        assert in_process("receive", "orders", "--timeout", "60").out == "hello\n"
+        # The consumer is ahead of the OrderAck.
+        eventually(lambda: "sender to" not in in_process("explain").out, lambda: in_process("explain").out)
+
+    stuck, dead = console_blocks("Why is my message stuck?")
+    with node(file, tmp_path), node(file, tmp_path, "intermediate"):
+        with node(file, tmp_path, "destination"):
+            in_process("send", "orders", "--body", "hello")
+            receive_hello()
+        in_process("send", "orders", "--body", "hello", "--label", "second")
+        for command in stuck:
+            type_in(command)
+        with node(file, tmp_path, "destination"):
+            receive_hello()
+            for command in dead:
+                type_in(command)
+
+
+def without_times(text: str) -> str:
+    """The text without its figures, which depend on when one looks."""
+    figures = re.sub(r"\d+(?:[.,]\d+)*", "#", text)
+    spans = re.sub(r"# (?:min|h|d) # (?:s|min|h)|# (?:min|h|d)\b", "# s", figures)
+    return re.sub(r"(try|again) now", r"\1 in # s", spans)
+
+
+def test_decode_shows_a_packet_given_as_hex_as_a_file_or_on_stdin(tmp_path: Path) -> None:
+    packet = encode_packet(example(100))
+    (tmp_path / "packet").write_bytes(packet)
+    shown = [
+        in_process("decode", packet.hex()),
+        in_process("decode", tmp_path / "packet"),
+        mqproto("decode", "-", stdin=packet),
+        in_process("decode", "-", stdin=packet.hex(" ", 2).encode()),
+        in_process("decode", "-", stdin=" ".join(f"0x{byte:02x}" for byte in packet).encode()),
+    ]
+    assert len({(done.status, done.out) for done in shown}) == 1
+    assert shown[0].status == DONE
+    assert "transactional UserMessage" in shown[0].out
+    assert "transaction.tx_sequence_number" in shown[0].out
+    assert json.loads(mqproto("decode", "--json", packet.hex()).out)["valid"] is True
+
+
+def test_decode_of_a_broken_packet_says_where_and_is_a_finding() -> None:
+    packet = bytearray(encode_packet(example(100)))
+    packet[8] += 4
+    done = mqproto("decode", packet.hex())
+    assert done.status == FINDING
+    assert "base.packet_size at byte 8" in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("frobnicate",), "No such command"),
+        (("decode",), "Missing argument"),
+        (("decode", "hello"), "neither a file nor hex"),
+        (("decode", "123"), "odd number"),
+        (("node", "three-node", "sendr"), "did you mean 'sender'"),
+        (("run", "three-nodes"), "did you mean 'three-node'"),
+        (("demo", "--input", "/nowhere"), "/nowhere"),
+        (("demo", "--count", "0"), "--count"),
+        (("demo", "--count", "1", "--capture", "/nowhere/x"), "/nowhere/x"),
+        (("send", "q", "--frobnicate"), "--frobnicate"),
+    ],
+)
+def test_misuse_is_one_line_with_what_to_do(
+    arguments: tuple[str, ...], words: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    status = run_command(list(arguments))
+    out, err = capfd.readouterr()
+    done = Done(status, out, err)
+    assert words in done.complaint
+    assert (done.status, done.out) == (MISUSE, "")
+
+
+def test_the_command_alone_shows_what_there_is(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_command([]) == MISUSE
+    assert run_command(["--help"]) == DONE
+    out, err = capfd.readouterr()
+    for command in (
+        "demo", "crash", "run", "node", "send", "receive", "peek", "queues", "decode", "probe", "bench",
+    ):  # fmt: skip
+        assert f"\n  {command} " in out
+        assert f"\n  {command} " in err
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ZeroDivisionError("division by zero"), "a bug in mqproto: ZeroDivisionError"),
+        (OSError(28, "No space left on device", "x.log"), "x.log: No space left on device"),
+        (ExceptionGroup("", [ValueError("inner")]), "ValueError: inner"),
+    ],
+)
+def test_even_a_bug_is_one_line_unless_its_traceback_is_asked_for(
+    error: Exception, words: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("simulator.command.show.read_source", raising(error))
+    monkeypatch.delenv("MQPROTO_DEBUG", raising=False)
+    assert run_command(["decode", "00"]) == FINDING
+    out, err = capfd.readouterr()
+    assert words in Done(FINDING, out, err).complaint
+    assert "MQPROTO_DEBUG=1" in err
+    monkeypatch.setenv("MQPROTO_DEBUG", "1")
+    with pytest.raises(type(error)):
+        run_command(["decode", "00"])
+
+
+def raising(error: Exception) -> Callable[[str], bytes]:
+    def read_source(_: str) -> bytes:
+        raise error
+
+    return read_source
+
+
+def test_a_reader_who_has_had_enough_is_no_error() -> None:
+    packet = encode_packet(example(100)).hex()
+    command = f"{' '.join(COMMAND)} decode {packet} | head -c 1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=TIMEOUT_S, check=False)
+    assert (done.returncode, done.stderr) == (DONE, b"")
+
+
+def test_on_a_terminal_a_body_that_is_no_text_is_shown_with_escapes() -> None:
+    assert talk._on_a_terminal(b"a\tb\x1b[2J\xff\xc3\xb6") == b"a\tb\\x1b[2J\\xff\xc3\xb6"
+
+
+def test_the_example_of_the_benchmarks_is_transactional() -> None:
+    assert isinstance(example().transaction, TransactionHeader)

@@ -1,0 +1,110 @@
+"""The samples: each is what its TOML says, made again byte for byte by the command that stands there."""
+
+from __future__ import annotations
+
+import shutil
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from captures.files.pcap import read_capture
+from captures.packets import PacketReader
+from mqproto.base.errors import MqprotoError
+from simulator.cli.samples import MARK, as_toml, found_in, make, make_all
+from simulator.world.hostile import hostile_packets
+from simulator.world.scenario import Scenario, from_file, guid_of
+from tests.conformance import ROOT
+
+SAMPLES = ROOT / "captures" / "samples"
+NAMES = sorted(path.stem for path in SAMPLES.glob("*.toml"))
+LARGEST_BYTES = 200_000
+
+
+@pytest.fixture(scope="module")
+def again(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All samples, made once more from their TOML files alone."""
+    folder = tmp_path_factory.mktemp("samples")
+    for name in NAMES:
+        shutil.copy(SAMPLES / f"{name}.toml", folder)
+    assert sorted(make_all(folder)) == NAMES
+    return folder
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sample_is_made_again_byte_for_byte(name: str, again: Path) -> None:
+    assert (again / f"{name}.pcapng").read_bytes() == (SAMPLES / f"{name}.pcapng").read_bytes()
+    assert (again / f"{name}.toml").read_text("utf-8") == (SAMPLES / f"{name}.toml").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sample_is_what_its_toml_says(name: str) -> None:
+    told = tomllib.loads((SAMPLES / f"{name}.toml").read_text("utf-8"))
+    assert set(told) - {"scenario"} == {"title", "shows", "command", "found"}
+    assert f"{name}.pcapng" in told["command"]
+    assert found_in(SAMPLES / f"{name}.pcapng") == {"found": told["found"]}
+    assert told["found"]["size_bytes"] < LARGEST_BYTES
+
+
+FINDINGS = {
+    "gap-held": {"gap", "gap-filled", "resend"},
+    "hostile": {"malformed"},
+    "intermediate-killed": {"resend"},
+    "loss-and-reordering": {"missing-bytes"},
+    "resent": {"resend"},
+}
+"""What `mqproto decode` has to find; in all others nothing."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_sample_shows_is_found_in_it_and_nothing_else(name: str) -> None:
+    found = tomllib.loads((SAMPLES / f"{name}.toml").read_text("utf-8"))["found"]
+    assert set(found.get("findings", {})) == FINDINGS.get(name, set())
+
+
+def test_there_are_samples_and_no_captures_that_nobody_can_make() -> None:
+    assert len(NAMES) >= 10
+    assert sorted(path.stem for path in SAMPLES.glob("*.pcapng")) == NAMES
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - {"loss-and-reordering"}))
+def test_of_an_unspoiled_sample_every_byte_belongs_to_a_packet(name: str) -> None:
+    reader = PacketReader(read_capture(SAMPLES / f"{name}.pcapng"))
+    malformed = [packet for packet in reader if packet.fault is not None]
+    totals = reader.totals
+    assert (
+        totals.missing_bytes
+        == totals.gap_count
+        == totals.other_bytes
+        == sum(totals.other_frames.values())
+        == 0
+    )
+    if name != "hostile":
+        assert malformed == []
+        assert totals.skipped_bytes == totals.cut_bytes == 0
+
+
+def test_the_hostile_sample_has_every_hostile_packet_in_a_connection_of_its_own() -> None:
+    scenario: Scenario = from_file(SAMPLES / "hostile.toml")
+    values = [fault.value for fault in scenario.faults if fault.kind == "hostile"]
+    stranger = guid_of("stranger")
+    packets = list(hostile_packets(stranger, guid_of("destination")).values())
+    assert values == list(range(len(packets)))
+    comments = [frame.comment for frame in read_capture(SAMPLES / "hostile.pcapng") if frame.comment]
+    assert len(comments) == len(set(comments)) == len(scenario.faults)
+
+
+def test_a_sample_that_cannot_be_made_says_why(tmp_path: Path) -> None:
+    file = tmp_path / "broken.toml"
+    file.write_text('command = "tshark -r broken.pcapng"\n', "utf-8")
+    with pytest.raises(MqprotoError, match=r"^broken\.toml: nobody knows how to run `tshark"):
+        make(file)
+    file.write_text('command = "mqproto simulate --scenario broken.toml"\n', "utf-8")
+    with pytest.raises(MqprotoError, match=r"^broken\.toml: `mqproto simulate .* ended with status 2"):
+        make(file)
+
+
+def test_what_was_found_is_written_as_toml() -> None:
+    tables = {"found": {"frames": 3, "sha256": "ab", "packets": {"SessionAck": 1}}}
+    assert tomllib.loads(as_toml(tables)) == tables
+    assert MARK.startswith("#")

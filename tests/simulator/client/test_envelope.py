@@ -1,0 +1,81 @@
+"""What a message's extension carries of what HTTP said."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqproto.base.errors import UsageError
+from simulator.client.envelope import CONTENT_TYPE_LIMIT, ENVELOPE_LIMIT_BYTES, KEY_LIMIT, Envelope
+
+printable = st.characters(min_codepoint=0x20, max_codepoint=0x7E)
+
+
+@given(st.text(printable, max_size=CONTENT_TYPE_LIMIT), st.text(printable, max_size=KEY_LIMIT))
+def test_what_was_said_is_what_is_read(content_type: str, key: str) -> None:
+    envelope = Envelope(content_type=content_type, producer_key=key)
+    assert Envelope.of(envelope.as_extension()) == envelope
+
+
+def test_the_longest_fits_whatever_has_to_be_escaped() -> None:
+    envelope = Envelope(content_type='"' * CONTENT_TYPE_LIMIT, producer_key="\\" * KEY_LIMIT)
+    assert len(envelope.as_extension()) <= ENVELOPE_LIMIT_BYTES
+    assert Envelope.of(envelope.as_extension()) == envelope
+
+
+def test_it_is_the_json_that_is_written_down() -> None:
+    extension = Envelope(content_type="application/json", producer_key="order-17").as_extension()
+    assert json.loads(extension) == {
+        "envelope": 1,
+        "content_type": "application/json",
+        "producer_key": "order-17",
+    }
+
+
+def test_nothing_to_say_takes_no_extension() -> None:
+    assert Envelope().as_extension() == b""
+    assert Envelope.of(b"") == Envelope()
+
+
+def test_fields_of_a_later_writer_are_no_matter() -> None:
+    later = b'{"envelope": 1, "content_type": "text/plain", "colour": "green"}'
+    assert Envelope.of(later) == Envelope(content_type="text/plain")
+
+
+@pytest.mark.parametrize(
+    "extension",
+    [
+        b'{"content_type": "text/plain"}',
+        b'{"envelope": 2, "content_type": "text/plain"}',
+        b'{"envelope": 1, "content_type": 7}',
+        b'{"envelope": 1, "content_type": "text/plain\\r\\nSet-Cookie: x"}',
+        b'{"envelope": 1}' + b" " * ENVELOPE_LIMIT_BYTES,
+        b"[" * 1_000,
+        b'{"a":' * 200,
+        b"\x00\x01",
+    ],
+)
+def test_an_extension_of_somebody_else_says_nothing(extension: bytes) -> None:
+    assert Envelope.of(extension) == Envelope()
+
+
+@given(st.binary(max_size=64))
+def test_any_bytes_are_an_envelope_or_none(extension: bytes) -> None:
+    Envelope.of(b'{"envelope":1,' + extension)
+    Envelope.of(extension)
+
+
+@pytest.mark.parametrize("text", ["a\nb", "naïve", "\x7f"])
+def test_only_what_a_header_can_carry_is_taken(text: str) -> None:
+    with pytest.raises(UsageError, match="printable ASCII"):
+        Envelope(content_type=text)
+    with pytest.raises(UsageError, match="printable ASCII"):
+        Envelope(producer_key=text)
+
+
+def test_what_is_too_long_is_said() -> None:
+    with pytest.raises(UsageError, match="has 256 characters; at most 255 fit"):
+        Envelope(content_type="a" * 256)

@@ -1,0 +1,94 @@
+"""`mqproto analyse` as it is typed: what it prints, its JSON, its exit status, and how it complains."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
+from tests.captures.pipeline.rotation import rotation
+from tests.conformance import ROOT
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
+
+SAMPLES = ROOT / "captures" / "samples"
+
+
+def analysed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = run_command(["analyse", *arguments])
+    told = capsys.readouterr()
+    return status, told.out, told.err
+
+
+@pytest.mark.usefixtures("spark")
+def test_bad_files_are_named_and_the_rest_is_in_the_tables(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder, out = tmp_path / "captures", tmp_path / "tables"
+    folder.mkdir()
+    shutil.copy(SAMPLES / "three-hop.pcapng", folder)
+    whole = (SAMPLES / "window.pcapng").read_bytes()
+    (folder / "cut.pcapng").write_bytes(whole[:20_001])
+    (folder / "foreign.pcap").write_bytes(b"no capture, whatever its name says")
+
+    status, told, complaints = analysed(capsys, str(folder), "--out", str(out))
+
+    assert status == FINDING
+    lines = complaints.splitlines()
+    assert lines[0].startswith(f"mqproto: {folder / 'foreign.pcap'}: byte 0: ")
+    assert lines[1].startswith(f"mqproto: {folder / 'cut.pcapng'}: byte 19")
+    assert lines[2:] == ["mqproto: 2 of 3 captures could not be read, or not to the end"]
+    assert "0 unexplained" in told
+    assert "damaged-capture                 2  " in told
+
+    status, told, complaints = analysed(capsys, str(folder / "three-hop.pcapng"), "--out", str(out), "--json")
+    assert (status, complaints) == (DONE, "")
+    found = json.loads(told)
+    assert found["known"] == [str(folder / "three-hop.pcapng")]
+    assert found["tables"]["captures"] == 2
+    assert {each["code"]: each["count"] for each in found["findings"]}["damaged-capture"] == 2
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_run_goes_on_from_an_earlier_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    earlier, later = rotation(tmp_path / "captures", 2)
+    grown, at_once = tmp_path / "grown", tmp_path / "at once"
+    _, told, _ = analysed(capsys, str(earlier), "--out", str(grown), "--json")
+    [series] = json.loads(told)["series"]
+    before = series["packets"]
+
+    status, told, complaints = analysed(capsys, str(later), "--out", str(grown), "--json")
+    [series] = json.loads(told)["series"]
+    assert series["files"] == [str(earlier), str(later)]
+    assert series["packets"] > before
+    assert json.loads(told)["known"] == []
+
+    assert analysed(capsys, str(tmp_path / "captures"), "--out", str(at_once), "--json") == (
+        status,
+        told,
+        complaints,
+    )
+
+
+def test_a_folder_with_something_else_and_captures_that_are_not_there_are_misuse(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "thesis.txt").write_text("my only copy")
+    capture = str(SAMPLES / "three-hop.pcapng")
+    status, _, complaints = analysed(capsys, capture, "--out", str(tmp_path))
+    assert status == FINDING
+    assert complaints == f"mqproto: {tmp_path} holds something else than tables: choose another folder\n"
+
+    missing = tmp_path / "nowhere.pcap"
+    status, _, complaints = analysed(capsys, str(missing), "--out", str(tmp_path / "out"))
+    assert status == FINDING
+    assert complaints.startswith(f"mqproto: {missing}: byte 0: No such file or directory\n")
+
+    status, _, complaints = analysed(capsys, capture, "--out", str(tmp_path / "out"), "--master", "local[1]")
+    assert status == MISUSE
+    assert "Spark is running already" in complaints
+    assert spark.range(3).count() == 3

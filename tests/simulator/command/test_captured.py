@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from captures.files.frame import Frame
+from captures.files.pcapng import PcapngWriter
+from captures.net.conversation import Side, TcpConversation
+from mqproto.base.errors import UsageError
+from mqproto.wire import guid_text
+from simulator.cli.cli import DONE, FINDING, MISUSE
+from simulator.command import captured
+from simulator.command.captured import names_of
+from simulator.topology import load
+from tests.captures.decode.large import write_capture
+from tests.captures.decode.scene import Scene, address, guid
+from tests.captures.decode.story import story
+from tests.simulator.typed import COMMAND, Done, in_process
+
+MEMORY_LIMIT_BYTES = 200 * 1024 * 1024
+LARGE = "MQPROTO_LARGE_CAPTURE_BYTES"
+"""How large the capture of the memory test is; 1000000000 takes some minutes."""
+
+
+def frames_of(scene: Scene) -> list[Frame]:
+    talks: dict[int, TcpConversation] = {}
+    frames: list[Frame] = []
+    for seen in scene.packets:
+        talk = talks.get(seen.connection)
+        if talk is None:
+            talk = talks[seen.connection] = TcpConversation(seen.source, seen.destination)
+            frames += [Frame(time_ns=seen.time_ns, data=data) for data in talk.open()]
+        side = Side.SERVER if seen.source.port == 1801 else Side.CLIENT
+        frames += [Frame(time_ns=seen.time_ns, data=data) for data in talk.send(side, seen.data)]
+    return frames
+
+
+def file_of(scene: Scene) -> bytes:
+    file = io.BytesIO()
+    with PcapngWriter(file) as capture:
+        for frame in frames_of(scene):
+            capture.write(frame)
+    return file.getvalue()
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    path = tmp_path / "story.pcapng"
+    path.write_bytes(file_of(story()))
+    return path
+
+
+def correct() -> Scene:
+    """The story without the packet that is wrong in it."""
+    scene = story()
+    scene.packets.pop()
+    return scene
+
+
+@pytest.fixture
+def topology(tmp_path: Path) -> Path:
+    nodes = [
+        f'[node.{name}]\naddress = "{address(letter)}"\nguid = "{guid_text(guid(letter))}"\n'
+        f"[node.{name}.queue.orders]\nid = 16\n"
+        for letter, name in (("a", "alpha"), ("b", "beta"), ("c", "gamma"))
+    ]
+    path = tmp_path / "abc.toml"
+    links = '[[link]]\nbetween = ["alpha", "beta"]\n[[link]]\nbetween = ["beta", "gamma"]\n'
+    path.write_text("\n".join([*nodes, links]), "utf-8")
+    return path
+
+
+def decoded(*arguments: str | Path, stdin: bytes = b"") -> Done:
+    return in_process("decode", *arguments, stdin=stdin)
+
+
+def test_a_capture_is_shown_line_by_line_with_its_findings(capture: Path) -> None:
+    done = decoded(capture)
+    lines = done.out.splitlines()
+    assert done.status == FINDING
+    assert "2023-11-14 UTC" in lines[0]
+    assert len(lines) == 1 + len(story().packets) + 2 + 1
+    assert lines[-2].startswith("        fault wrong-count: #25 ")
+    assert any(line.strip().startswith("note resend: #17") for line in lines)
+    assert lines[-1] == "25 packets; 1 fault, 1 note"
+
+
+def test_one_without_faults_is_done(tmp_path: Path) -> None:
+    path = tmp_path / "fine"
+    path.write_bytes(file_of(correct()))
+    done = decoded(path)
+    assert (done.status, done.err) == (DONE, "")
+    assert done.out.splitlines()[-1] == "24 packets; 0 faults, 1 note"
+
+
+@pytest.mark.parametrize("packing", [bytes, gzip.compress])
+def test_it_may_be_packed_and_come_by_the_standard_input(packing: type[bytes], capture: Path) -> None:
+    packed = packing(capture.read_bytes())
+    shown = decoded("-", stdin=packed)
+    (capture.parent / "packed").write_bytes(packed)
+    assert shown.out == decoded(capture).out == decoded(capture.parent / "packed").out
+
+
+def test_nodes_and_queues_go_by_the_names_of_a_topology(capture: Path, topology: Path) -> None:
+    out = decoded(capture, "--topology", topology, "--queue", "gamma\\orders", "--kind", "Transactional").out
+    assert [line.split()[2:5] for line in out.splitlines()[1:3]] == [
+        ["alpha", "beta", "Transactional"],
+        ["beta", "gamma", "Transactional"],
+    ]
+    assert "gamma" in decoded(capture, "--topology", topology, "--diagram").out.splitlines()[0]
+
+
+def test_names_of_a_topology_are_those_of_its_nodes_and_queues() -> None:
+    names = names_of(load("three-node"))
+    sender = load("three-node").nodes["sender"]
+    assert names.managers[sender.guid] == "sender"
+    assert names.addresses[sender.address] == "sender"
+    assert "destination\\orders" in names.queues.values()
+    shared = load("three-node").with_free_ports()
+    assert names_of(shared).hosts == {}
+
+
+def test_every_packet_is_an_object_of_json_and_what_comes_out_at_the_end_another(
+    tmp_path: Path, capture: Path
+) -> None:
+    rows = [json.loads(line) for line in decoded(capture, "--json").out.splitlines()]
+    assert [row["number"] for row in rows] == list(range(1, 26))
+    assert len({tuple(row) for row in rows}) == 1
+    scene = correct()
+    scene.packets.pop()
+    wire = scene.wire("a", "c")
+    wire.ack("c", ack_sequence_number=5)
+    path = tmp_path / "end"
+    path.write_bytes(file_of(scene))
+    done = decoded(path, "--json")
+    assert json.loads(done.out.splitlines()[-1])["finding"]["code"] == "ack-beyond-sent"
+    assert done.status == FINDING
+    assert "at the end: fault ack-beyond-sent" in decoded(path).out
+
+
+def test_every_field_is_shown_with_its_offset_and_bytes(capture: Path) -> None:
+    done = decoded(capture, "-v", "--kind", "FinalAck")
+    assert "properties.message_body" in done.out
+    assert "user.queue_manager_address" in done.out
+    [row, _] = [json.loads(line) for line in decoded(capture, "-v", "--json", "-k", "Final").out.splitlines()]
+    assert "".join(field["bytes"] for field in row["fields"]) != ""
+    assert row["fields"][0]["offset"] == 0
+
+
+def test_filters_and_a_limit_choose_packets(capture: Path) -> None:
+    def numbers(*arguments: str) -> list[int]:
+        return [
+            json.loads(line)["number"] for line in decoded(capture, "--json", *arguments).out.splitlines()
+        ]
+
+    assert numbers("--kind", "Transactional", "--kind", "OrderAck") == [9, 10, 11, 17, 18, 19, 20]
+    assert numbers("--queue", "\\16", "--connection", "2") == [17, 18]
+    assert numbers("--node", "10.0.0.3", "--before", "0.005") == [5, 6]
+    assert numbers("--after", "22:13:22.024") == [24, 25]
+    assert numbers("--sequence", "1", "--limit", "2") == [9, 10]
+    late = decoded(capture, "--relative", "--after", "2.0201").out.splitlines()
+    assert late[1].split()[:2] == ["22", "2.021000"]
+    assert "2 packets, and more that --limit leaves out" in decoded(capture, "--limit", "2").out
+
+
+def test_the_summary_counts_everything(capture: Path) -> None:
+    done = decoded(capture, "--summary")
+    assert done.status == FINDING
+    assert "fault wrong-count" in done.out
+    assert "frames = " in done.out
+    assert json.loads(decoded(capture, "--summary", "--json").out)["faults"] == 1
+
+
+def test_one_message_is_followed(capture: Path) -> None:
+    done = decoded(capture, "--follow", "order 1")
+    assert done.status == DONE
+    assert "reached its destination after 1.000 ms" in done.out
+    assert len(json.loads(decoded(capture, "--follow", "order 1", "--json").out)) == 1
+    missing = decoded(capture, "--follow", "order 9")
+    assert missing.status == FINDING
+    assert "no message 'order 9' crosses" in missing.complaint
+
+
+def test_a_diagram_is_drawn_as_text_and_as_svg(capture: Path, tmp_path: Path) -> None:
+    path = tmp_path / "ladder.svg"
+    done = decoded(capture, "--diagram", "--svg", path)
+    assert done.status == FINDING
+    assert max(map(len, done.out.splitlines())) <= captured.DIAGRAM_COLUMNS
+    assert "◄──" in done.out
+    assert "25 packets of story.pcapng" in ElementTree.parse(path).getroot()[0].text  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--summary", "--follow", "x"], "choose one"),
+        (["--kind", "frobnicate"], "no kind of packet"),
+        (["--after", "soon"], "no time"),
+        (["--sequence", "x"], "ORDINAL"),
+        (["--topology", "nowhere"], "nowhere"),
+        (["--follow", ""], "--follow takes"),
+        (["--diagram", "--limit", "0"], "--limit"),
+    ],
+)
+def test_what_cannot_be_meant_is_misuse_in_one_line(capture: Path, arguments: list[str], words: str) -> None:
+    done = decoded(capture, *arguments)
+    assert done.status == MISUSE
+    assert words in done.complaint
+
+
+def test_a_truncated_capture_is_shown_up_to_the_damage_and_then_said_to_be_damaged(capture: Path) -> None:
+    whole = capture.read_bytes()
+    capture.write_bytes(whole[:-30])
+    done = decoded(capture)
+    assert done.status == FINDING
+    assert "OrderAck" in done.out
+    assert "story.pcapng: byte" in done.complaint
+    for form in (["--summary"], ["--json"], ["--follow", "1"], ["--diagram"]):
+        done = decoded(capture, *form)
+        assert done.status == FINDING
+        assert done.out
+        assert "byte" in done.complaint
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"\x0a\x0d\x0d\x0a", "byte 0"),
+        (b"\x0a\x0d\x0d\x0a" + bytes(40), "byte"),
+        (gzip.compress(b"hello, this is no capture", mtime=0), "no capture"),
+        (b"\x1f\x8b" + bytes(20), "damaged"),
+        (b"\xd4\xc3\xb2\xa1", "byte 0"),
+    ],
+    ids=["magic alone", "no block", "packed text", "damaged packing", "pcap's magic alone"],
+)
+def test_what_only_begins_like_a_capture_is_none(data: bytes, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.pcap"
+    path.write_bytes(data)
+    for form in ([], ["--summary"], ["--json"]):
+        done = decoded(path, *form)
+        assert done.status == MISUSE
+        assert words in done.complaint
+
+
+def test_options_for_captures_are_refused_for_what_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("hello there")
+    done = decoded(path, "--summary")
+    assert done.status == MISUSE
+    assert "notes.txt is no capture" in done.complaint
+
+
+def test_a_reader_who_has_had_enough_ends_it_quietly(tmp_path: Path) -> None:
+    path = tmp_path / "much.pcapng"
+    write_capture(path, 1_000_000)
+    command = f"{' '.join(COMMAND)} decode {path} | head -n 2 >/dev/null; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=200, check=False)
+    assert (done.returncode, done.stderr) == (DONE, b"")
+
+
+WITH_ITS_PEAK = """
+import sys
+from pathlib import Path
+from simulator.cli.cli import run_command
+status = run_command(sys.argv[1:])
+[peak] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+print(peak.split()[1], file=sys.stderr)
+sys.exit(status)
+"""
+"""The command in a process that tells its peak itself: that of a finished child counts what its parent was."""
+
+
+def test_the_summary_of_a_large_capture_needs_little_memory(tmp_path: Path) -> None:
+    """By default 24 MB, which are more messages than the limits of what is remembered would be if they were 1/4."""
+    path = tmp_path / "large.pcapng"
+    packets = write_capture(path, int(os.environ.get(LARGE, 24_000_000)), body_bytes=200)
+    command = [sys.executable, "-c", WITH_ITS_PEAK, "decode", "-", "--summary", "--json"]
+    with path.open("rb") as file:
+        done = subprocess.run(command, stdin=file, capture_output=True, check=False)
+    shown = json.loads(done.stdout)
+    assert done.returncode == DONE
+    assert (shown["packets"], shown["findings"]) == (packets, [])
+    peak_kib = int(done.stderr)
+    assert peak_kib * 1024 < MEMORY_LIMIT_BYTES
+    if LARGE in os.environ:
+        print(f"{packets:,} packets: {peak_kib:,} KiB", file=sys.stderr)
+
+
+def test_a_mode_is_asked_for_by_its_options_alone() -> None:
+    with pytest.raises(UsageError, match="choose one"):
+        captured.run(captured.Opened(io.BytesIO(), "nothing"), captured.Options(summary=True, diagram=True))

@@ -1,0 +1,366 @@
+"""The words for those who are called at night: each value that a node tells becomes a reason and a time."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqproto.manager.status import IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus
+from mqproto.manager.whereabouts import MessageStatus, Spot
+from mqproto.neighbours.connections import ConnectionAttempt
+from mqproto.queues.localqueue import SystemQueue
+from mqproto.session import ConnectionStatus
+from mqproto.transfer.outgoing import ORDER_SUFFIX
+from mqproto.wire import INFINITE, MessageClass, guid_text
+from mqproto.wire.classes import REFUSALS
+from simulator.command.explain import Explainer, duration
+from simulator.node.control import Explanation
+from tests.simulator.statuses import (
+    DESTINATION,
+    EXPRESS,
+    HELD,
+    MESSAGE,
+    NOW_MS,
+    NOW_S,
+    ORDERS,
+    QUEUE,
+    SENDER,
+    SEQUENCE,
+    THREE,
+)
+
+
+def words(
+    *,
+    node: str = "sender",
+    outgoing: OutgoingStatus | None = None,
+    local: LocalStatus | None = None,
+    incoming: IncomingStatus | None = None,
+    messages: tuple[MessageStatus, ...] = (),
+    in_full: bool = True,
+    **status: Any,
+) -> list[str]:
+    """What is said of one node that tells this."""
+    found = NodeStatus(
+        local=[local] if local else [],
+        outgoing=[outgoing] if outgoing else [],
+        incoming=[incoming] if incoming else [],
+        uptime_ms=NOW_MS,
+        utc_s=NOW_S,
+        **status,
+    )
+    explainer = Explainer(THREE, "mqproto node three-node", " --directory stores", in_full=in_full)
+    return list(explainer.lines({node: Explanation(found, list(messages))}))
+
+
+def test_a_sequence_says_what_it_waits_for_since_when_and_what_comes_next() -> None:
+    assert words(outgoing=SEQUENCE, messages=(MESSAGE,)) == [
+        r"sender to destination\orders: 3 messages wait, the oldest for 12 s",
+        "  connected to intermediate (127.0.0.2:1801)",
+        "  numbers 1 to 3: no OrderAck from destination for 12 s; sent again in 18 s (resend 2, interval 30 s)",
+        f"  {MESSAGE.source}\\7 'order 7', 5 bytes, 12 s old: number 1, the next hop has it, awaits its OrderAck",
+        "  and 2 more",
+    ]
+
+
+HOP = "intermediate (127.0.0.2:1801)"
+REFUSED = "connection refused by 127.0.0.2:1801"
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({}, f"not connected to {HOP}: {REFUSED}; next try in 4 s"),
+        ({"failing_since_s": NOW_S - 60}, f"not connected to {HOP} for 1 min: {REFUSED}; next try in 4 s"),
+        ({"retry_at_ms": NOW_MS - 1}, f"not connected to {HOP}: {REFUSED}; next try now"),
+        ({"retry_at_ms": None, "last_failure": ""}, f"not connected to {HOP}"),
+        ({"state": "connecting"}, f"connecting to {HOP}, after: {REFUSED}"),
+        ({"state": "connecting", "last_failure": ""}, f"connecting to {HOP}"),
+        ({"state": "no route"}, "no way leads there from here: add a link or a route to the topology"),
+        ({"state": "connected"}, f"2 messages to be sent when {HOP} has acknowledged those before"),
+        (
+            {"state": "connected", "unsent": 1, "in_flight": 1},
+            f"1 message sent to {HOP}, which has not acknowledged it",
+        ),
+        (
+            {"state": "connected", "next_manager": "", "next_hop": "10.0.0.7:1801"},
+            "connected to 10.0.0.7:1801",
+        ),
+        (
+            {"state": "on hold"},
+            "paused by an operator: go on with `mqproto resume destination --node sender --directory stores`",
+        ),
+    ],
+)
+def test_the_state_of_an_outgoing_queue_is_a_reason(changes: dict[str, Any], line: str) -> None:
+    said = words(outgoing=replace(EXPRESS, **changes))
+    assert said[0] == "sender to destination: 2 messages wait"
+    assert f"  {line}" in said
+
+
+NO_ACK = "no OrderAck from destination"
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            {"resend_at_ms": None, "state": "disconnected"},
+            f"numbers 1 to 3: {NO_ACK}; sent again if none comes once the connection is back",
+        ),
+        ({"state": "on hold"}, f"numbers 1 to 3: {NO_ACK}; nothing is sent again while the queue is paused"),
+        (
+            {"first_unacked": 3, "unacked": 1},
+            f"number 3: {NO_ACK}; sent again in 18 s (resend 2, interval 30 s)",
+        ),
+        ({"unread": 2}, "2 messages arrived and not received yet: the FinalAck is awaited"),
+    ],
+)
+def test_what_a_sequence_waits_for_is_said_in_each_state(changes: dict[str, Any], line: str) -> None:
+    assert f"  {line}" in words(outgoing=replace(SEQUENCE, **changes))
+
+
+def tried(seconds_ago: int, address: str, status: ConnectionStatus, reason: str = "") -> ConnectionAttempt:
+    return ConnectionAttempt(NOW_S - seconds_ago, address, status, reason)
+
+
+FAILED, ESTABLISHED = ConnectionStatus.SOCKET_CONNECT_FAILURE, ConnectionStatus.ESTABLISHED
+FIRST, SECOND = "127.0.0.2:1801", "127.0.0.3:1801"
+
+
+@pytest.mark.spec("[MS-MQDMPR] 3.1.1.3")
+def test_a_way_with_several_next_hops_says_what_came_of_the_others() -> None:
+    history = [tried(90, FIRST, FAILED, "refused"), tried(60, SECOND, ESTABLISHED, "closed by the peer")]
+    down = replace(EXPRESS, next_hops=[FIRST, SECOND], failing_since_s=NOW_S - 90, last_failure="refused")
+    assert words(outgoing=replace(down, history=history[:1]))[1:3] == [
+        f"  not connected to {HOP} for 1 min 30 s: refused; next try in 4 s",
+        f"  {SECOND} was not tried yet",
+    ]
+    again = [*history, tried(5, SECOND, FAILED, "refused too"), tried(3, FIRST, FAILED, "refused")]
+    assert words(outgoing=replace(down, history=again))[2] == f"  {SECOND} failed 5 s ago: refused too"
+    over_second = replace(down, state="connected", next_hop=SECOND, next_manager="", history=history)
+    assert (
+        words(outgoing=over_second)[1]
+        == f"  connected to {SECOND}, as {FIRST} failed 1 min 30 s ago: refused"
+    )
+
+
+def test_an_order_ack_that_came_meanwhile_begins_the_wait_anew() -> None:
+    said = words(outgoing=replace(SEQUENCE, last_ack_s=NOW_S - 3), messages=(MESSAGE,))
+    assert any("no OrderAck from destination for 3 s" in line for line in said)
+
+
+def test_a_queue_in_which_nothing_waits_is_not_worth_a_line_unless_it_is_paused() -> None:
+    empty = replace(EXPRESS, waiting=0, unsent=0, state="connected")
+    assert words(outgoing=empty) == []
+    assert (
+        words(outgoing=replace(empty, state="on hold"))[0]
+        == "sender to destination: nothing waits to get there"
+    )
+
+
+def test_acknowledgments_have_an_outgoing_queue_that_can_be_told_apart() -> None:
+    name = guid_text(SENDER.guid) + ORDER_SUFFIX
+    [first, *_] = words(node="destination", outgoing=replace(EXPRESS, name=name))
+    assert first == r"destination to sender\order_queue$: 2 messages wait"
+
+
+def test_a_gap_names_what_came_and_what_is_missing() -> None:
+    local = replace(QUEUE, waiting=0, held=4)
+    said = words(node="destination", local=local, incoming=HELD)
+    assert said == [
+        r"destination\orders: empty, 4 held",
+        "  held: 4 came from sender, number 3 is missing; the last came 5 s ago, and sender sends again what has no "
+        "OrderAck",
+    ]
+    many = words(node="destination", local=local, incoming=replace(HELD, missing=(3, 1_005)))
+    assert "numbers 3 to 1,005 are missing" in many[1]
+
+
+@pytest.mark.parametrize(
+    ("queue", "line"),
+    [
+        (QUEUE, "no application receives from it"),
+        (replace(QUEUE, purging=True), "it is being emptied"),
+        (
+            replace(QUEUE, waiting=0, passed_over=2),
+            "2 messages in the store of destination that the queue has passed over, which is a fault of mqproto, so "
+            "please report it: they come when destination is started again",
+        ),
+        (
+            replace(QUEUE, unsettled=1, consumers=1),
+            "1 message given to an application that has not settled it",
+        ),
+        (
+            replace(QUEUE, size_bytes=3_100, quota_bytes=4_096),
+            "3,100 of its quota of 4,096 bytes are taken, and what does not fit is refused: receive from it, or "
+            r"`mqproto purge 'destination\orders' --directory stores`",
+        ),
+        (
+            replace(QUEUE, name=SystemQueue.DEADXACT, size_bytes=90, quota_bytes=100),
+            "90 of its quota of 100 bytes are taken, and what does not fit is dropped: receive from it, or "
+            r"`mqproto purge 'destination\system$;deadxact' --directory stores`",
+        ),
+        (
+            replace(QUEUE, name=SystemQueue.DEADXACT),
+            r"to send them once more: `mqproto return 'destination\system$;deadxact' --directory stores`",
+        ),
+    ],
+)
+def test_a_local_queue_says_why_it_is_not_empty_and_what_is_not_let_in(queue: LocalStatus, line: str) -> None:
+    assert f"  {line}" in words(node="destination", local=queue)
+
+
+def test_a_queue_with_a_consumer_and_room_needs_no_explanation() -> None:
+    quiet = replace(QUEUE, consumers=1, quota_bytes=1_000)
+    assert words(node="destination", local=quiet) == [r"destination\orders: 2 messages"]
+
+
+def test_a_store_that_is_nearly_full_is_said() -> None:
+    [line] = words(stored_bytes=80, quota_bytes=100)
+    assert line.startswith("sender is nearly full: 80 of 100 bytes (quota_bytes)")
+    assert words(stored_bytes=50, quota_bytes=100) == []
+
+
+def test_a_node_that_does_not_run_is_a_reason_too() -> None:
+    explainer = Explainer(THREE, "mqproto node three-node")
+    assert list(explainer.lines({"destination": None})) == [
+        "destination is not running, or does not answer; `mqproto node three-node destination` starts it"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "end"),
+    [
+        ({"spot": Spot.UNSENT}, "number 1, to be sent"),
+        ({"spot": Spot.UNSENT, "number": 0, "transactional": False}, "to be sent"),
+        ({"spot": Spot.IN_FLIGHT}, "number 1, sent, not acknowledged by the next hop"),
+        ({"spot": Spot.UNSENT, "reach_by_s": NOW_S + 90}, "number 1, to be sent; expires in 1 min 30 s"),
+        ({"reach_by_s": NOW_S - 1}, "awaits its OrderAck; its time is over"),
+        (
+            {"spot": Spot.AWAITING_FINAL_ACK, "reach_by_s": NOW_S - 1},
+            "its destination has it, awaits its FinalAck",
+        ),
+        ({"spot": Spot.HELD}, "number 1, held behind a gap"),
+        (
+            {"spot": Spot.IN_QUEUE, "queue": "orders", "receive_by_s": NOW_S + 3},
+            "to be received; expires in 3 s",
+        ),
+        ({"spot": Spot.UNSETTLED, "queue": "orders"}, "given to an application, not settled"),
+        ({"spot": Spot.IN_QUEUE, "queue": "orders;journal"}, r"a copy of a message to destination\orders"),
+        (
+            {"spot": Spot.IN_QUEUE, "queue": SystemQueue.DEADLETTER, "message_class": 0x1234},
+            r"a dead letter to destination\orders, class 0x1234",
+        ),
+    ],
+)
+def test_a_message_says_where_it_is_and_when_that_ends(changes: dict[str, Any], end: str) -> None:
+    message = replace(MESSAGE, **changes)
+    local = replace(QUEUE, name=message.queue)
+    said = words(
+        outgoing=replace(SEQUENCE, name=message.queue), local=local, messages=(message,), in_full=False
+    )
+    [line, *_] = [line for line in said if f"{message.source}\\7" in line]
+    assert line.endswith(end)
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.18.1.6")
+@pytest.mark.parametrize("number", [number for number in MessageClass if number & 0x8000])
+def test_each_class_of_a_dead_letter_is_a_reason_in_words(number: MessageClass) -> None:
+    dead = replace(MESSAGE, spot=Spot.IN_QUEUE, queue=SystemQueue.DEADXACT, message_class=number)
+    said = words(local=replace(QUEUE, name=SystemQueue.DEADXACT), messages=(dead,))
+    [line] = [line for line in said if "a dead letter" in line]
+    assert line.endswith(f"{REFUSALS[number]} ({number.name})")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-1, "0 s"), (0, "0 s"), (0.04, "0 s"), (0.4, "0.4 s"), (3, "3 s"), (9.96, "10 s"), (42.9, "42 s"),
+        (60, "1 min"), (185, "3 min 5 s"), (7_440, "2 h 4 min"), (86_400, "1 d"), (3 * 86_400 + 4 * 3_600, "3 d 4 h"),
+    ],
+)  # fmt: skip
+def test_spans_of_time_are_told_as_people_tell_them(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+counts = st.integers(0, 2**40)
+times_ms = st.none() | st.integers(0, 2**41)
+times_s = st.integers(0, 2**32)
+names = st.sampled_from(
+    [ORDERS, guid_text(DESTINATION.guid), "host", f"host{ORDER_SUFFIX}", "PUBLIC=nonsense"]
+)
+failures = st.sampled_from(["", "connection refused"])
+guids = st.sampled_from(["", guid_text(SENDER.guid), "557358D1-5055-9591-9549-97B6E611EA26"])
+queue_names = st.sampled_from(["orders", "orders;journal", *SystemQueue])
+outgoings = st.builds(
+    OutgoingStatus,
+    name=names,
+    waiting=counts,
+    next_hop=st.just("there:1801"),
+    state=st.sampled_from(["connected", "connecting", "disconnected", "on hold", "no route"]),
+    last_failure=failures,
+    resend_at_ms=times_ms,
+    retry_at_ms=times_ms,
+    next_manager=guids,
+    last_ack_s=st.none() | times_s,
+    next_hops=st.lists(st.sampled_from(["there:1801", "other:1801"]), unique=True),
+    history=st.lists(
+        st.builds(
+            ConnectionAttempt,
+            time_s=times_s,
+            address=st.sampled_from(["there:1801", "other:1801"]),
+            reason=failures,
+        ),
+        max_size=3,
+    ),
+    **dict.fromkeys(("in_flight", "unsent", "unacked", "unread", "resend_interval_ms"), counts),
+)
+incomings = st.builds(
+    IncomingStatus,
+    queue=queue_names,
+    source=guids.filter(bool),
+    held=counts,
+    missing=st.tuples(counts, counts),
+    last_access_s=times_s,
+)
+messages = st.builds(
+    MessageStatus,
+    queue=names | queue_names,
+    source=guids.filter(bool),
+    destination=names,
+    label=st.text("ab é\n", max_size=9),
+    sent_s=times_s,
+    reach_by_s=st.none() | st.integers(0, 2 * INFINITE),
+    receive_by_s=st.none() | st.integers(0, 2 * INFINITE),
+    message_class=st.integers(0, 0xFFFF),
+)
+statuses = st.builds(
+    NodeStatus,
+    local=st.lists(st.builds(LocalStatus, name=queue_names, quota_bytes=st.none() | counts), max_size=3),
+    outgoing=st.lists(outgoings, max_size=3),
+    incoming=st.lists(incomings, max_size=3),
+)
+explanations: st.SearchStrategy[Mapping[str, Explanation | None]] = st.dictionaries(
+    st.sampled_from(list(THREE.nodes)),
+    st.none() | st.builds(Explanation, statuses, st.lists(messages, max_size=5)),
+)
+
+
+@given(found=explanations)
+def test_whatever_nodes_tell_becomes_lines_whose_commands_can_be_typed(
+    found: Mapping[str, Explanation | None],
+) -> None:
+    for line in Explainer(THREE, "mqproto node three-node").lines(found):
+        assert line.strip()
+        assert "None" not in line
+        assert "\n" not in line
+        for command in re.findall(r"`([^`]*)`", line):
+            assert shlex.split(command)[1] in ("node", "resume", "purge", "return")

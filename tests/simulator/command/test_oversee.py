@@ -1,0 +1,170 @@
+"""What an operator reads of all nodes at once; the commands themselves are in test_running.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mqproto.base.errors import FormatNameError, UsageError
+from mqproto.manager.status import LocalStatus, NodeStatus
+from mqproto.transfer.outgoing import ORDER_SUFFIX
+from mqproto.wire import guid_text
+from simulator.client import Client
+from simulator.command import oversee
+from simulator.command.explain import Explainer
+from simulator.node.control import Explanation
+from simulator.topology import Topology, load
+from simulator.topology.places import Place
+from tests.simulator.running import running, running_with_client
+from tests.simulator.statuses import EXPRESS, HELD, MESSAGE, NOW_MS, NOW_S, QUEUE, SEQUENCE, THREE
+
+
+def status(**lists: object) -> NodeStatus:
+    return NodeStatus(uptime_ms=NOW_MS, utc_s=NOW_S, **lists)  # type: ignore[arg-type]
+
+
+def table(found: Mapping[str, NodeStatus | None], capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+    """The rows as they are printed, by cells that two spaces part."""
+    oversee.show_queues(THREE, found)
+    lines = capsys.readouterr().out.splitlines()
+    return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in lines]
+
+
+def test_an_empty_world_has_a_small_table(capsys: pytest.CaptureFixture[str]) -> None:
+    empty = replace(QUEUE, waiting=0)
+    kept = [replace(empty, name=name) for name in ("system$;deadxact", "orders;journal")]
+    acknowledgments = replace(EXPRESS, name=EXPRESS.name + ORDER_SUFFIX, waiting=0)
+    found = {"sender": None, "destination": status(local=[empty, *kept], outgoing=[acknowledgments])}
+    assert table(found, capsys) == [
+        ["queue", "waiting", "state"],
+        ["sender", "not running"],
+        [r"destination\orders", "0", "transactional"],
+    ]
+
+
+def test_what_waits_has_a_reason_and_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    full = LocalStatus("notes", False, 3, 1, 0, size_bytes=900, quota_bytes=1_024)
+    dead = LocalStatus("system$;deadxact", False, 1, 0, 0, size_bytes=9, quota_bytes=2**40)
+    gap = replace(QUEUE, held=4)
+    sequence = replace(SEQUENCE, resent=12)
+    rows = table(
+        {
+            "sender": status(outgoing=[sequence, EXPRESS], local=[dead]),
+            "destination": status(local=[full, gap], incoming=[HELD]),
+        },
+        capsys,
+    )
+    assert rows[0] == ["queue", "waiting", "unsettled", "held", "resent", "bytes", "state", "next hop", "why"]
+    assert [r"sender\system$;deadxact", "1", "kept"] in rows
+    assert [
+        r"sender to destination\orders",
+        "3",
+        "12",
+        "connected",
+        "127.0.0.2:1801",
+        "no OrderAck, next try in 18 s",
+    ] in rows
+    assert rows[3][-1] == "connection refused by 127.0.0.2:1801, next try in 4 s"
+    assert [r"destination\notes", "3", "1", "900 of 1,024", "local"] in rows
+    assert [r"destination\orders", "2", "4", "transactional"] in rows
+
+
+def test_a_paused_queue_waits_for_nothing_but_its_operator(capsys: pytest.CaptureFixture[str]) -> None:
+    [_, row] = table({"sender": status(outgoing=[replace(SEQUENCE, state="on hold")])}, capsys)
+    assert row[-1] == "paused by an operator"
+
+
+def test_values_of_queues_and_explanations_are_json() -> None:
+    whole = status(outgoing=[SEQUENCE], local=[QUEUE], incoming=[HELD])
+    [one, none] = json.loads(json.dumps(oversee.queues_as_json(THREE, {"a": whole, "b": None})))
+    assert (one["running"], one["outgoing"][0]["first_unacked"], one["incoming"][0]["missing"]) == (
+        True,
+        1,
+        [3, 3],
+    )
+    assert one["outgoing"][0]["to"] == r"destination\orders"
+    assert none == {"node": "b", "running": False}
+    explanation = Explanation(whole, [MESSAGE])
+    [one, none] = json.loads(json.dumps(oversee.explanations_as_json(THREE, {"a": explanation, "b": None})))
+    assert (one["messages"][0]["spot"], one["status"]["utc_s"]) == ("awaiting OrderAck", NOW_S)
+    assert none == {"node": "b", "running": False}
+
+
+@pytest.mark.parametrize(
+    ("subject", "last"),
+    [
+        ("", "nothing waits anywhere"),
+        ("orders", "nothing waits for orders"),
+        (f"{guid_text(THREE.nodes['sender'].guid)}\\7", "it ended and no dead letter was asked for"),
+    ],
+)
+def test_where_there_is_nothing_to_explain_that_is_said(subject: str, last: str) -> None:
+    [line] = oversee.explained(Explainer(THREE, ""), subject, {"sender": Explanation(status(), [])})
+    assert line.endswith(last)
+
+
+# With nodes
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(load("three-node").with_free_ports(), tmp_path)
+
+
+async def test_a_question_that_some_nodes_cannot_answer_is_answered_by_the_others(place: Place) -> None:
+    async def refused_by_sender(client: Client) -> str:
+        if client.node == "sender":
+            raise FormatNameError("what, and what to do")
+        return client.node
+
+    topology = place.topology
+    async with (
+        running(topology, "sender", place.directory),
+        running(topology, "intermediate", place.directory),
+    ):
+        assert await oversee.ask_all(place, refused_by_sender) == {
+            "intermediate": "intermediate",
+            "destination": None,
+        }
+        assert set(await oversee.explanations(place, None, "deadxact", 1)) == set(topology.nodes)
+        with pytest.raises(UsageError, match="did you mean 'orders'"):
+            await oversee.explanations(place, None, r"destination\order", 1)
+
+
+async def test_who_pauses_need_not_name_the_node_where_only_one_sends(
+    place: Place, topology: Topology
+) -> None:
+    async with (
+        running_with_client(topology, "sender", place.directory) as sender,
+        running_with_client(topology, "intermediate", place.directory) as intermediate,
+    ):
+        await sender.send(r"destination\orders", b"", transactional=True)
+        assert await oversee.hold(place, None, "orders", on_hold=True) == "sender"
+        await intermediate.send(r"destination\orders", b"", transactional=True)
+        with pytest.raises(
+            UsageError, match="sender and intermediate send to orders: say which with --node sender"
+        ):
+            await oversee.hold(place, None, "orders", on_hold=False)
+        assert await oversee.hold(place, "Intermediate", "orders", on_hold=True) == "intermediate"
+
+
+@pytest.fixture
+def topology(place: Place) -> Topology:
+    return place.topology
+
+
+async def test_more_dead_letters_than_a_node_has_in_memory_are_all_sent_back(
+    place: Place, topology: Topology
+) -> None:
+    async with running_with_client(topology, "sender", place.directory) as sender:
+        for _ in range(700):
+            await sender.send(r"destination\orders", b"", transactional=True, journal_negative=True)
+        await sender.purge(r"destination\orders")
+        while (await oversee._waiting(sender, "system$;deadxact")) < 700:
+            await sender.queues()
+        assert await oversee.send_back(place, "sender", "deadxact", []) == (700, 0)
+        assert await oversee._waiting(sender, "system$;deadxact") == 0

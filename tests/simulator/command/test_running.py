@@ -1,0 +1,346 @@
+"""What a person types to a topology that `mqproto run` runs, and how that takes the death of a node."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from captures.packets import read_packets
+from simulator.cli.cli import DONE, FINDING, MISUSE
+from simulator.topology import load
+from simulator.topology.views import as_toml
+from tests.simulator.typed import COMMAND, TIMEOUT_S, Done, eventually, in_process, mqproto, topology_file
+
+
+@dataclass(frozen=True)
+class Running:
+    file: Path
+    directory: Path
+    process: subprocess.Popen[str]
+
+    def __call__(self, command: str, *arguments: str | Path, stdin: bytes = b"") -> Done:
+        return in_process(command, *arguments, "-t", self.file, "-d", self.directory, stdin=stdin)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("run")
+    file = topology_file(folder)
+    command = [*COMMAND, "run", str(file), "--directory", str(folder / "stores")]
+    command += ["--capture", str(folder / "run.pcapng")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        said = ""
+        for line in process.stdout:
+            said += line
+            if line.startswith("Ctrl-C"):
+                break
+        else:
+            pytest.fail(said)
+        yield Running(file, folder / "stores", process)
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+    assert process.returncode == DONE, rest
+    assert rest.endswith("all nodes have stopped\n")
+
+
+def test_what_is_sent_at_one_end_is_received_at_the_other(running: Running) -> None:
+    place = ("-t", running.file, "-d", running.directory)
+    sent = mqproto("send", r"destination\orders", "--body", "hello", "--label", "greeting", *place)
+    assert sent.status == DONE
+    assert re.fullmatch(r"[0-9A-F-]{36}\\\d+\n", sent.out)
+    received = mqproto("receive", r"destination\orders", "--json", *place)
+    message = json.loads(received.out)
+    assert (message["body"], message["label"], message["transactional"]) == ("hello", "greeting", True)
+    assert message["id"] == sent.out.strip()
+
+
+def test_each_line_is_a_message_and_they_stay_in_order_until_they_are_committed(running: Running) -> None:
+    sent = json.loads(
+        running("send", r"destination\orders", "-", "--lines", "--json", stdin=b"one\n\ntwo\n").out
+    )
+    assert len(sent["sent"]) == 3
+    given_back = running("receive", "orders", "--count", "1", "--rollback")
+    assert given_back.out == "one\n"
+    assert running("receive", "orders", "--count", "1").out == "one\n"
+    peeked = running("peek", "ORDERS", "--json")
+    assert json.loads(peeked.out)["body"] == ""
+    assert running("receive", "orders", "--count", "2").out == "\ntwo\n"
+    assert running("peek", "orders").complaint == "orders is empty"
+    nothing = running("receive", "orders", "--timeout", "0")
+    assert nothing.status == FINDING
+    assert "mqproto explain orders" in nothing.complaint
+
+
+def test_bodies_are_bytes_from_files_as_well(running: Running, tmp_path: Path) -> None:
+    (tmp_path / "body").write_bytes(bytes(range(256)))
+    assert running("send", r"destination\notes", "--file", tmp_path / "body", "--recoverable").status == DONE
+    message = json.loads(running("receive", "notes", "--json").out)
+    assert message["body_base64"].startswith("AAECAwQF")
+    assert message["transactional"] is False
+
+
+def test_queues_shows_every_queue_of_every_node(running: Running) -> None:
+    running("send", r"destination\orders", "-b", "x")
+    running("receive", "orders")
+    table = running("queues").out
+    for name in (
+        r"sender\replies",
+        r"sender to destination\orders",
+        r"destination\notes",
+        "intermediate to destination",
+    ):
+        assert name in table
+    nodes = json.loads(running("queues", "--json").out)
+    assert [(node["node"], node["running"]) for node in nodes] == [
+        ("sender", True),
+        ("intermediate", True),
+        ("destination", True),
+    ]
+    assert nodes[1]["forwarded"] >= 1
+
+
+def test_a_bare_name_is_enough_where_one_node_has_such_a_queue(running: Running) -> None:
+    assert running("send", "notes", "-b", "short").status == DONE
+    assert running("receive", "notes", "--timeout", "60").out == "short\n"
+    assert "did you mean 'orders'" in running("send", "ordres", "-b", "x").complaint
+
+
+def test_one_message_goes_to_several_queues_and_each_copy_lists_them(running: Running) -> None:
+    sent = running("send", r"orders, sender\replies", "-b", "to both")
+    assert len(set(sent.out.splitlines())) == 2
+    for queue, identifier in zip(("orders", "replies"), sent.out.splitlines(), strict=True):
+        message = json.loads(running("receive", queue, "--json", "--timeout", "60").out)
+        assert (message["body"], message["id"], len(message["destinations"])) == ("to both", identifier, 2)
+
+
+def test_what_a_closed_pipe_did_not_take_stays_in_the_queue(running: Running) -> None:
+    running("send", r"destination\orders", "-", "--lines", stdin=(b"x" * 999 + b"\n") * 300)
+    running("receive", "orders", "--rollback", "--timeout", "60")
+    command = " ".join([*COMMAND, "receive", "orders", "-c", "300", "-t", str(running.file)])
+    command += f" -d {running.directory} | head -c 1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=TIMEOUT_S, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (DONE, b"x", b"")
+    rest = running("receive", "orders", "-c", "300", "--timeout", "2").out.splitlines()
+    assert len(rest) >= 1, "the transaction that met the closed pipe was rolled back"
+
+
+def test_a_second_run_of_a_topology_leaves_the_first_as_it_is(running: Running) -> None:
+    again = topology_file(running.directory.parent, "pair")
+    again.write_text(as_toml(load(str(running.file)).with_free_ports()), "utf-8")
+    assert "stop that one first" in mqproto("run", again, "-d", running.directory).complaint
+    # What it left behind tells of other ports; a node that starts again must not follow it.
+    os.kill(pid_of(running.directory / "intermediate.toml"), signal.SIGKILL)
+    running("send", r"destination\orders", "-b", "through")
+    assert running("receive", "orders", "--timeout", "60").out == "through\n"
+
+
+# For operators
+
+
+def wait_for(running: Running, queue: str, count: int) -> None:
+    """Wait until a local queue has so many messages."""
+
+    def waiting() -> int:
+        nodes = json.loads(running("queues", "--json").out)
+        queues = {rf"{node['node']}\{one['name']}": one for node in nodes for one in node.get("local", [])}
+        return int(queues[queue]["waiting"])
+
+    eventually(lambda: waiting() == count, lambda: f"{queue} has {waiting()} messages")
+
+
+def wait_until_acknowledged(running: Running) -> None:
+    """Wait until the sender awaits nothing more for `orders`: its consumer is ahead of the OrderAck."""
+
+    def explained() -> str:
+        return running("explain", "orders").out
+
+    eventually(lambda: "sender to" not in explained(), explained)
+
+
+def test_a_paused_queue_is_explained_and_goes_on_when_it_is_resumed(running: Running) -> None:
+    running("send", "orders", "-b", "before")
+    assert running("receive", "orders", "--timeout", "60").out == "before\n"
+    wait_until_acknowledged(running)
+    assert running("pause", r"destination\orders").out == "sender to destination\\orders: paused\n"
+    sent = running("send", "orders", "-b", "later", "--label", "held back").out.strip()
+    explained = running("explain", "orders")
+    assert explained.status == DONE
+    lines = explained.out.splitlines()
+    assert re.fullmatch(r"sender to destination\\orders: 1 message waits, the oldest for \d+ s", lines[0])
+    assert f"mqproto resume 'destination\\orders' --node sender --topology {running.file}" in lines[1]
+    assert lines[2].startswith(f"  {sent} 'held back', 5 bytes")
+    assert r"destination\orders: empty" in lines
+    [found] = [one for one in json.loads(running("explain", sent, "--json").out) if one["messages"]]
+    assert (found["node"], found["messages"][0]["spot"]) == ("sender", "unsent")
+    assert "paused" in running("explain").out
+    assert json.loads(running("resume", "orders", "--json").out)["state"] == "resumed"
+    assert running("receive", "orders", "--timeout", "60").out == "later\n"
+    wait_until_acknowledged(running)
+    gone = running("explain", sent)
+    assert gone.status == FINDING
+    assert gone.out.startswith(f"no node that runs has {sent}: it was received")
+
+
+def test_dead_letters_are_explained_and_sent_back(running: Running) -> None:
+    running("send", "orders", "-b", "opens the way")
+    assert running("receive", "orders", "--timeout", "60").out == "opens the way\n"
+    wait_until_acknowledged(running)
+    running("pause", "orders")
+    sent = running("send", "orders", "-b", "body", "--dead-letter", "--label", "gone").out.strip()
+    assert running("purge", "orders", "--node", "sender").out == "1 message deleted\n"
+    running("resume", "orders")
+    explained = running("explain", "deadxact", "--node", "sender").out
+    assert f"{sent} 'gone'" in explained
+    assert r"a dead letter to destination\orders: it was deleted on its way (NACK_DELETED)" in explained
+    assert "mqproto return 'sender\\system$;deadxact'" in explained
+    peeked = json.loads(running("peek", r"sender\deadxact", "--json").out)
+    assert (peeked["class"], peeked["body"]) == ("NACK_DELETED", "body")
+    assert "kept" in running("queues").out
+    refused = running("return", r"sender\deadxact", f"{sent}9")
+    assert (refused.status, "has no message" in refused.complaint) == (MISUSE, True)
+    assert running("return", r"sender\deadxact", sent).out == "1 message sent once more\n"
+    assert running("receive", "orders", "--timeout", "60").out == "body\n"
+    assert json.loads(running("return", r"sender\deadxact", "--json").out)["sent"] == 0
+
+
+def test_what_is_rejected_is_a_dead_letter_of_its_sender(running: Running) -> None:
+    running("send", "orders", "-b", "bad", "--dead-letter")
+    assert running("receive", "orders", "--reject", "--timeout", "60").out == "bad\n"
+    wait_for(running, r"sender\system$;deadxact", 1)
+    assert (
+        json.loads(running("receive", r"sender\deadxact", "--json").out)["class"] == "NACK_RECEIVE_REJECTED"
+    )
+
+
+def test_a_transaction_and_what_else_can_be_asked_of_a_message(running: Running) -> None:
+    sent = json.loads(
+        running("send", "orders", "-", "--lines", "--transaction", "--json", stdin=b"1\n2\n").out
+    )
+    assert len(sent["sent"]) == 2
+    assert running("receive", "orders", "-c", "2", "--timeout", "60").out == "1\n2\n"
+    options = (
+        "--admin-queue",
+        r"destination\notes",
+        "--ack",
+        "arrival",
+        "--response-queue",
+        r"sender\replies",
+    )
+    sent = running("send", "notes", "-b", "asks", "--journal", *options).out.strip()
+    wait_for(running, r"destination\notes", 2)
+    asks, told = (
+        json.loads(line) for line in running("receive", "notes", "-c", "2", "--json").out.splitlines()
+    )
+    assert (told["class"], told["correlation"]) == ("ACK_REACH_QUEUE", sent)
+    assert asks["response_queue"].startswith("PRIVATE=")
+    wait_for(running, r"sender\system$;journal", 1)
+    assert running("receive", r"sender\system$;journal").out == "asks\n"
+
+
+def test_a_queue_is_purged_and_deleted(running: Running) -> None:
+    for body in ("1", "2"):
+        running("send", r"destination\notes", "-b", body)
+    wait_for(running, r"destination\notes", 2)
+    assert json.loads(running("purge", "notes", "--json").out) == {"queue": "notes", "deleted": 2}
+    done = running("delete", r"sender\replies")
+    assert done.out == "sender\\replies is gone, and 0 messages with it\n"
+    assert "no queue replies here" in running("peek", r"sender\replies").complaint
+
+
+def test_each_node_records_in_a_file_of_its_own(running: Running) -> None:
+    running("send", r"destination\orders", "-b", "for the record")
+    assert running("receive", "orders", "--timeout", "60").out == "for the record\n"
+    for name in ("sender", "intermediate", "destination"):
+        packets = list(read_packets(running.file.with_name(f"run-{name}.pcapng")))
+        assert {packet.interface.name for packet in packets} == {name}
+        assert any(b"for the record" in packet.data for packet in packets)
+
+
+def test_a_node_that_is_killed_is_started_again(running: Running) -> None:
+    status = json.loads(running("queues", "--json").out)[2]
+    assert status["running"]
+    victim = pid_of(running.directory / "destination.toml")
+    os.kill(victim, signal.SIGKILL)
+    assert running.process.stdout is not None
+    said = iter(running.process.stdout)
+    assert any("destination was killed; it starts again" in line for line in said)
+    assert any("destination is back" in line for line in said)
+    running("send", r"destination\orders", "-b", "after")
+    assert running("receive", "orders", "--timeout", "60").out == "after\n"
+
+
+def pid_of(word: Path) -> int:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            arguments = (entry / "cmdline").read_bytes().split(b"\0") if (entry / "cmdline").exists() else []
+            if str(word).encode() in arguments:
+                return int(entry.name)
+    raise AssertionError(f"no process has {word}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("send", r"destination\ordres", "-b", "x"), "did you mean 'orders'"),
+        (("send", r"nowhere\orders", "-b", "x"), "no node 'nowhere'"),
+        (("send", r"destination\orders"), "give one body"),
+        (("send", "orders,notes", "-b", "x"), r"destination\notes is not transactional"),
+        (("send", "orders,", "-b", "x"), "(nothing)"),
+        (("receive", "orders", "--rollback", "-c", "501"), "at most 500"),
+        (("peek", "orders", "-c", "501"), "less than or equal to 500"),
+        (("send", r"destination\orders", "-b", "x", "--no-transactional"), "is transactional"),
+        (("send", r"destination\notes", "-b", "x", "--transactional"), "is not transactional"),
+        (("send", r"destination\orders", "--file", "/nowhere"), "No such file"),
+        (("send", r"destination\orders", "-b", "x", "--label", "x" * 250), "label"),
+        (("send", "DIRECT=TCP:host\\q", "-b", "x"), "TCP"),
+        (("receive", "orders", "--reject", "--rollback"), "choose one"),
+        (
+            ("send", "orders", "-b", "x", "--ack", "arival", "--admin-queue", "notes"),
+            "did you mean 'arrival'?",
+        ),
+        (("send", "orders", "-b", "x", "--ack", "arrival"), "--admin-queue"),
+        (("send", "orders", "-b", "x", "--admin-queue", "deadxact"), "write 'sender\\deadxact'"),
+        (("send", "orders", "-b", "x", "--trace-queue", "notes"), "reports go to a public queue"),
+        (("send", "notes", "-b", "x", "--transaction"), "leave --transaction out"),
+        (("pause", r"destination\nothing"), r"no node that runs has sent anything to destination\nothing"),
+        (("resume", r"sender\replies", "--node", "destination"), "destination has no outgoing queue"),
+        (("purge", "nothing"), "no node has a queue 'nothing'"),
+        (("delete", r"sender\deadxact"), "belongs to the system"),
+        (("return", "orders"), "no dead-letter queue and no journal"),
+        (("return", r"sender\deadxact", "hello"), "write GUID\\number"),
+        (("explain", "nonsense"), "did you mean 'notes'?"),
+        (("explain", "orders", "--count", "0"), "--count"),
+        (("receive", "replies", "--node", "destination"), "no queue 'replies'"),
+        (("receive", r"sender\replies", "--node", "destination"), "receive from it there"),
+        (("peek", "orders", "--count", "0"), "--count"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_misuse(
+    running: Running, arguments: tuple[str, ...], words: str
+) -> None:
+    done = running(*arguments)
+    assert done.status == MISUSE
+    assert words in done.complaint
+
+
+def test_a_second_node_on_a_store_is_told_that_it_is_open(running: Running) -> None:
+    done = mqproto("node", running.file, "sender", "-d", running.directory)
+    assert done.status == FINDING
+    assert "sender.sqlite" in done.err.splitlines()[-1]
+    assert "Traceback" not in done.err
+
+
+def test_a_port_that_is_taken_is_said_with_the_way_out(running: Running, tmp_path: Path) -> None:
+    done = mqproto("run", running.file, "-d", tmp_path / "other")
+    assert done.status == FINDING
+    assert "is taken by another program" in done.complaint
+    assert "--free-ports" in done.complaint

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from mqproto.base.errors import UsageError
+from mqproto.testing.packets import nearly_valid_packets, packets
+from mqproto.wire import encode_packet
+from mqproto.wire.lenient import inspect_packet
+from simulator.command import show
+
+
+def printed(data: bytes) -> str:
+    console = Console(width=400, file=io.StringIO())
+    console.print(show.as_table(inspect_packet(data), len(data)))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@given(st.binary(min_size=1).filter(bytes.strip))
+def test_hex_in_every_spelling_is_read_as_its_bytes(data: bytes) -> None:
+    for text in (
+        data.hex(),
+        data.hex().upper(),
+        data.hex(" "),
+        data.hex(":"),
+        f"0x{data.hex()}\n",
+        data.hex(" ", 4),
+    ):
+        assert show.as_bytes(text.encode(), "here") == data
+
+
+def test_a_hex_dump_is_read_without_its_offsets_and_letters() -> None:
+    assert show.as_bytes(
+        b"0000   10 c0 0b 00 4c 49 4f 52   ....LIOR\n0008   3c 02 00 00\n", "here"
+    ) == bytes.fromhex("10c00b004c494f523c020000")
+
+
+@given(st.binary(min_size=1).filter(lambda data: any(byte > 127 for byte in data)))
+def test_bytes_that_are_no_hex_are_the_packet(data: bytes) -> None:
+    assert show.as_bytes(data, "here") == data
+
+
+@pytest.mark.parametrize(("data", "words"), [(b"", "empty"), (b" \n", "empty"), (b"123", "odd number")])
+def test_what_is_no_packet_at_all_is_refused_with_what_to_do(data: bytes, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        show.as_bytes(data, "here")
+
+
+def test_more_than_any_packet_is_refused_and_not_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "large"
+    with path.open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(UsageError, match="no packet"):
+        show.read_source(str(path))
+
+
+@settings(max_examples=20)
+@given(packet=packets())
+def test_every_packet_is_shown_with_all_its_fields_in_both_forms(packet: object) -> None:
+    data = encode_packet(packet)  # type: ignore[arg-type]
+    inspection = inspect_packet(data)
+    shown = json.loads(json.dumps(show.as_json(inspection, len(data))))
+    assert shown["valid"] is True
+    assert bytes.fromhex("".join(field["bytes"] for field in shown["fields"])) == data
+    text = printed(data)
+    assert all(field["name"] in text for field in shown["fields"])
+
+
+@settings(max_examples=20)
+@given(nearly_valid_packets() | st.binary(max_size=300))
+def test_anything_at_all_is_shown_with_what_is_wrong(data: bytes) -> None:
+    text = printed(data)
+    if not inspect_packet(data).is_valid:
+        assert "not valid" in text
+        assert "must be" in text
+        assert show.as_json(inspect_packet(data), len(data))["findings"]

@@ -1,0 +1,351 @@
+"""What requests mean and how they are answered: over real sockets, to a real node, in this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import trio
+from trio.testing import MockClock
+
+from simulator.client import Client, connect
+from simulator.client.envelope import Envelope
+from simulator.edges.gateway.front import LIMIT_BYTES, ROOM_BYTES, SMALL_BYTES, faulty
+from simulator.edges.gateway.refusals import MEANINGS, Code
+from simulator.edges.httpserver import Fault
+from simulator.topology import Topology, load
+from tests.simulator.gateways import gateway
+from tests.simulator.running import Log, running
+
+ORDERS, NOTES = "/queues/orders/messages", "/queues/notes/messages"
+
+
+@pytest.fixture
+def topology() -> Topology:
+    return load("three-node").with_free_ports()
+
+
+@pytest.fixture
+async def node(topology: Topology, tmp_path: Path) -> AsyncIterator[Client]:
+    """The node that gateways here hand messages to, which has the queues, and a client of it."""
+    async with (
+        running(topology, "destination", tmp_path),
+        connect(topology, "destination", tmp_path) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+async def producer(
+    node: Client, topology: Topology, tmp_path: Path, log: Log
+) -> AsyncIterator[httpx.AsyncClient]:
+    """Somebody who talks to a gateway."""
+    async with gateway(topology, tmp_path, log) as client:
+        yield client
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+def code_of(answer: httpx.Response) -> Code:
+    """The code of a refusal, which has the status and the form that its meaning says."""
+    refusal = answer.json()
+    code = Code(refusal["code"])
+    assert set(refusal) == {"code", "message"}
+    assert refusal["message"].isprintable()
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.status_code == MEANINGS[code].status
+    assert ("retry-after" in answer.headers) == (MEANINGS[code].retry_after_s is not None)
+    return code
+
+
+# Messages
+
+
+async def test_body_content_type_and_label_are_carried_faithfully(
+    producer: httpx.AsyncClient, node: Client, log: Log
+) -> None:
+    body = bytes(range(256))
+    headers = {
+        "Idempotency-Key": '"order-17"',
+        "Content-Type": "application/x-order; v=1",
+        "MQ-Label": "Gr%C3%B6%C3%9Fe",
+    }
+    answer = await producer.post(ORDERS, content=body, headers=headers)
+    assert answer.status_code == 200
+    [message] = await node.receive("orders")
+    assert answer.json() == {"id": str(message.id), "duplicate": False}
+    assert (message.body, message.label, message.transactional) == (body, "Größe", True)
+    assert Envelope.of(message.extension) == Envelope(
+        content_type="application/x-order; v=1", producer_key="order-17"
+    )
+    [line] = log.lines("accepted")
+    assert (line["message"], line["queue"], line["key"]) == (
+        str(message.id),
+        r"destination\orders",
+        "order-17",
+    )
+
+
+async def test_what_is_not_transactional_is_on_disk_too_and_has_its_properties(
+    producer: httpx.AsyncClient, node: Client
+) -> None:
+    headers = {
+        "MQ-Priority": "6",
+        "MQ-Time-To-Be-Received": "3600",
+        "MQ-Time-To-Reach-Queue": "60",
+        "MQ-Correlation-Id": "0a" * 20,
+    }
+    assert (await producer.post(NOTES, content=b"", headers=headers)).status_code == 200
+    [message] = await node.receive("notes")
+    assert (message.body, message.extension, message.priority) == (b"", b"", 6)
+    assert message.record.user.recoverable
+    assert message.record.user.time_to_be_received_s == 3_600
+    assert message.record.properties.correlation_id == b"\x0a" * 20
+
+
+@pytest.mark.parametrize("queue", ["orders", "destination%5Corders", "destination%5Cprivate%24%5Corders"])
+async def test_a_queue_is_the_same_however_it_is_called(
+    producer: httpx.AsyncClient, node: Client, queue: str
+) -> None:
+    for path, duplicate in ((ORDERS, False), (f"/queues/{queue}/messages", True)):
+        answer = await producer.post(path, content=b"x", headers={"Idempotency-Key": "1"})
+        assert answer.json()["duplicate"] is duplicate
+    assert len(await node.receive("orders", limit=10)) == 1
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("over", [0, 1])
+async def test_the_largest_body_is_taken_and_one_byte_more_is_not(
+    producer: httpx.AsyncClient, node: Client, chunked: bool, over: int
+) -> None:
+    """A chunked one is refused as it comes, any other on its head."""
+    body = bytes(LIMIT_BYTES + over)
+
+    async def in_chunks() -> AsyncIterator[bytes]:
+        yield body[: len(body) // 2]
+        yield body[len(body) // 2 :]
+
+    headers = {"Content-Type": "a" * 255, "Idempotency-Key": "k" * 200, "MQ-Label": "%C3%A4" * 249}
+    answer = await producer.post(NOTES, content=in_chunks() if chunked else body, headers=headers)
+    if over:
+        assert code_of(answer) is Code.BODY_TOO_LARGE
+        assert "4,191,232" in answer.json()["message"]
+    else:
+        assert answer.status_code == 200
+        assert [len(message.body) for message in await node.receive("notes")] == [LIMIT_BYTES]
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "code"),
+    [
+        ("GET", ORDERS, {}, Code.METHOD_NOT_ALLOWED),
+        ("POST", "/health", {}, Code.METHOD_NOT_ALLOWED),
+        ("GET", "/", {}, Code.NOT_FOUND),
+        ("POST", "/queues/orders", {}, Code.NOT_FOUND),
+        ("POST", "/queues/orders/messages/", {}, Code.NOT_FOUND),
+        ("POST", "/queues/ordres/messages", {}, Code.UNKNOWN_QUEUE),
+        ("POST", "/queues//messages", {}, Code.UNKNOWN_QUEUE),
+        ("POST", "/queues/%FF%00/messages", {}, Code.UNKNOWN_QUEUE),
+        ("POST", "/queues/nowhere%5C%1B%5B2J%0A/messages", {}, Code.UNKNOWN_QUEUE),
+        ("POST", "/queues/deadxact/messages", {}, Code.UNKNOWN_QUEUE),
+        ("POST", f"/queues/{'q' * 5_000}/messages", {}, Code.UNKNOWN_QUEUE),
+        ("POST", NOTES, {"MQ-Priority": "8"}, Code.BAD_HEADER),
+        ("POST", NOTES, {"MQ-Priority": "٣".encode()}, Code.BAD_HEADER),
+        ("POST", ORDERS, {"MQ-Priority": "3"}, Code.BAD_HEADER),
+        ("POST", NOTES, {"MQ-Time-To-Reach-Queue": "soon"}, Code.BAD_HEADER),
+        ("POST", NOTES, {"MQ-Time-To-Be-Received": "4294967296"}, Code.BAD_HEADER),
+        ("POST", NOTES, {"MQ-Correlation-Id": "0a"}, Code.BAD_HEADER),
+        ("POST", NOTES, {"MQ-Lable": "x"}, Code.BAD_HEADER),
+        ("POST", NOTES, {"MQ-Label": "%FF"}, Code.BAD_HEADER),
+        ("POST", NOTES, {"MQ-Label": b"\xe4"}, Code.BAD_HEADER),
+        ("POST", NOTES, {"MQ-Label": "a%00b"}, Code.INVALID),
+        ("POST", NOTES, {"MQ-Label": "x" * 250}, Code.INVALID),
+        ("POST", NOTES, {"Content-Type": "a" * 256}, Code.BAD_HEADER),
+        ("POST", NOTES, {"Idempotency-Key": "k" * 201}, Code.BAD_HEADER),
+        ("POST", NOTES, {"Idempotency-Key": b"\xe4"}, Code.BAD_HEADER),
+        ("POST", NOTES, [("Idempotency-Key", "1"), ("Idempotency-Key", "2")], Code.BAD_HEADER),
+        ("POST", NOTES, {"X": "y" * 20_000}, Code.HEAD_TOO_LARGE),
+        ("POST", NOTES, {"Origin": "http://a.page.somewhere"}, Code.FORBIDDEN),
+    ],
+)
+async def test_a_business_error_is_said_in_a_word_and_a_line(
+    producer: httpx.AsyncClient, node: Client, method: str, path: str, headers: Any, code: Code
+) -> None:
+    """Message Producer Rules: "A business error (a service-specific error code)"; nothing is accepted."""
+    assert code_of(await producer.request(method, path, headers=headers)) is code
+    status = await node.queues()
+    assert not any(queue.waiting for queue in status.local)
+
+
+def test_each_fault_of_the_server_is_said_in_the_same_form() -> None:
+    for fault in Fault:
+        status, headers, body = faulty(fault)
+        assert code_of(httpx.Response(status, headers=list(headers), content=body))
+
+
+async def test_another_message_with_the_same_id_is_refused(producer: httpx.AsyncClient, log: Log) -> None:
+    key = {"Idempotency-Key": "1"}
+    assert (await producer.post(ORDERS, content=b"one", headers=key)).status_code == 200
+    assert code_of(await producer.post(ORDERS, content=b"two", headers=key)) is Code.KEY_REUSED
+    [line] = log.lines("refused")
+    assert (line["reason"], line["queue"], line["key"]) == ("key-reused", r"destination\orders", "1")
+
+
+async def test_a_full_queue_is_no_business_error(tmp_path: Path) -> None:
+    """Message Producer Rules: "Any system error": when somebody has received, the same is accepted."""
+    small = tmp_path / "small.toml"
+    small.write_text(
+        '[node.destination]\naddress = "127.0.0.1:1"\n[node.destination.queue.orders]\nquota_kb = 8\n'
+    )
+    topology = load(str(small)).with_free_ports()
+    async with (
+        running(topology, "destination", tmp_path),
+        connect(topology, "destination", tmp_path) as client,
+        gateway(topology, tmp_path) as producer,
+    ):
+        key = {"Idempotency-Key": "2"}
+        assert (await producer.post(ORDERS, content=bytes(5_000))).status_code == 200
+        assert code_of(await producer.post(ORDERS, content=bytes(5_000), headers=key)) is Code.QUEUE_FULL
+        await client.receive("orders")
+        answer = await producer.post(ORDERS, content=bytes(5_000), headers=key)
+        assert (answer.status_code, answer.json()["duplicate"]) == (200, False)
+
+
+# Where the id is
+
+
+async def test_the_id_may_be_in_another_header(node: Client, topology: Topology, tmp_path: Path) -> None:
+    async with gateway(topology, tmp_path, key_header="X-Request-Id", require_key=True) as producer:
+        for duplicate in (False, True):
+            answer = await producer.post(ORDERS, content=b"x", headers={"X-Request-Id": "1"})
+            assert answer.json()["duplicate"] is duplicate
+        assert code_of(await producer.post(ORDERS, headers={"Idempotency-Key": "1"})) is Code.KEY_MISSING
+
+
+async def test_the_id_may_be_in_the_body(node: Client, topology: Topology, tmp_path: Path) -> None:
+    async with gateway(topology, tmp_path, key_field="id") as producer:
+        for content in (b'{"id": 17, "pieces": 3}', b'{"id": "17", "pieces": 3}'):
+            answer = await producer.post(ORDERS, content=content, headers={"MQ-Label": "x"})
+            assert answer.status_code == (422 if b'"17"' in content else 200)  # The same id in another body.
+        assert (await producer.post(ORDERS, content=content.replace(b'"17"', b"18"))).status_code == 200
+        answer = await producer.post(ORDERS, content=b'{"id": "' + b"k" * 201 + b'"}')
+        assert code_of(answer) is Code.INVALID
+    assert [Envelope.of(each.extension).producer_key for each in await node.receive("orders", 10)] == [
+        "17",
+        "18",
+    ]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff", b"[1]", b"{}", b'{"id": null}', b'{"id": [1]}', b'{"id": 1.5}', b"[" * 100_000]
+)
+async def test_a_body_without_the_id_is_just_sent_unless_an_id_is_asked_for(
+    node: Client, topology: Topology, tmp_path: Path, content: bytes
+) -> None:
+    async with gateway(topology, tmp_path, key_field="id") as producer:
+        assert (await producer.post(ORDERS, content=content)).json()["duplicate"] is False
+    async with gateway(topology, tmp_path, key_field="id", require_key=True) as producer:
+        assert code_of(await producer.post(ORDERS, content=content)) is Code.KEY_MISSING
+
+
+# Who may, and how much
+
+
+async def test_a_token_opens_its_queues_and_no_others(
+    node: Client, topology: Topology, tmp_path: Path
+) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text(f'[shop]\ntoken = "{"s" * 32}"\nqueues = ["orders"]\n')
+    tokens.chmod(0o600)
+
+    def bearer(token: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {token}"}
+
+    async with gateway(topology, tmp_path, tokens=tokens) as producer:
+        assert (await producer.post(ORDERS, headers=bearer("s" * 32))).status_code == 200
+        assert (
+            await producer.post(r"/queues/destination%5Corders/messages", headers=bearer("s" * 32))
+        ).is_success
+        assert code_of(await producer.post(NOTES, headers=bearer("s" * 32))) is Code.FORBIDDEN
+        assert code_of(await producer.post(ORDERS, headers=bearer("t" * 32))) is Code.UNAUTHORISED
+        answer = await producer.post("/queues/ordres/messages")
+        assert code_of(answer) is Code.UNAUTHORISED  # Who is nobody does not learn which queues there are.
+        assert answer.headers["www-authenticate"] == "Bearer"
+
+
+async def test_a_queue_takes_no_more_than_its_rate(node: Client, topology: Topology, tmp_path: Path) -> None:
+    async with gateway(topology, tmp_path, rate=0.01) as producer:
+        assert (await producer.post(ORDERS)).status_code == 200
+        answer = await producer.post(ORDERS)
+        assert code_of(answer) is Code.TOO_MANY
+        assert 90 <= int(answer.headers["retry-after"]) <= 100
+        assert (await producer.post(NOTES)).status_code == 200
+
+
+async def test_large_bodies_that_come_slowly_take_the_room_of_large_ones_alone(
+    topology: Topology, tmp_path: Path, idle_clock: MockClock
+) -> None:
+    async with (
+        running(topology, "destination", tmp_path),
+        gateway(topology, tmp_path) as producer,
+        trio.open_nursery() as nursery,
+    ):
+        large = bytes(LIMIT_BYTES)
+
+        async def slow() -> None:
+            async def body() -> AsyncIterator[bytes]:
+                yield large[:1_000]
+                await trio.sleep_forever()
+
+            await producer.post(NOTES, content=body(), headers={"Content-Length": str(len(large))})
+
+        for _ in range(ROOM_BYTES // LIMIT_BYTES):
+            nursery.start_soon(slow)
+        await trio.sleep(1)
+        assert code_of(await producer.post(NOTES, content=large)) is Code.OVERLOADED
+        assert (await producer.post(NOTES, content=large[:SMALL_BYTES])).status_code == 200
+        nursery.cancel_scope.cancel()
+
+
+# The rest
+
+
+async def test_health_is_that_of_the_node(topology: Topology, tmp_path: Path, idle_clock: MockClock) -> None:
+    log = Log()
+    async with trio.open_nursery() as nursery:
+        first = await nursery.start(_until_stopped, topology, tmp_path)
+        async with gateway(topology, tmp_path, log) as producer:
+            assert (await producer.get("/health")).json() == {"status": "ok"}
+            first.set()
+            await log.line("waiting")
+            assert code_of(await producer.get("/health")) is Code.NODE_UNAVAILABLE
+            assert code_of(await producer.post(ORDERS)) is Code.NODE_UNAVAILABLE
+            second = await nursery.start(_until_stopped, topology, tmp_path)
+            await log.at_least(2, "connected")
+            assert (await producer.post(ORDERS)).status_code == 200
+        second.set()
+
+
+async def _until_stopped(
+    topology: Topology, directory: Path, *, task_status: trio.TaskStatus[trio.Event]
+) -> None:
+    stop = trio.Event()
+    async with running(topology, "destination", directory):
+        task_status.started(stop)
+        await stop.wait()
+
+
+async def test_the_document_that_is_served_is_openapi(producer: httpx.AsyncClient) -> None:
+    document = json.loads((await producer.get("/openapi.json?x")).content)
+    assert document["openapi"] == "3.1.0"
+    assert (await producer.head("/openapi.json")).content == b""

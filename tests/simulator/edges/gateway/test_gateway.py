@@ -1,0 +1,574 @@
+"""The gateway's rules, as "Message Producer Rules", "OSB Rules" and "Eliminating Duplicates on OSB" have them.
+
+The world here is one of seeds: a node, a journal, a history and producers in memory, each of which may fail at any
+step, on a clock that jumps. `test_run.py` has the same with processes, sockets and disks.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+import pytest
+import trio
+from trio._core import _run
+from trio.testing import MockClock
+
+from mqproto.base.errors import FormatNameError, MqprotoError, QuotaExceeded, UsageError
+from mqproto.edge.exactlyonce import ENTRY_AFTER, Attempt, Entry
+from mqproto.messages.drafts import Draft
+from mqproto.wire import Guid
+from simulator.base.log import node_log
+from simulator.base.randomness import chance
+from simulator.base.storeerrors import StoreError
+from simulator.client import InDoubt, MessageId, NodeUnreachable
+from simulator.edges.gateway.gateway import (
+    Accepted,
+    Gateway,
+    Handed,
+    Queue,
+    Ticket,
+    queue_named,
+    queues_of,
+    scope_of,
+)
+from simulator.edges.gateway.refusals import MEANINGS, Code, Refusal
+from simulator.edges.history.history import HistoryError, Record
+from simulator.topology import load
+from tests.simulator.running import Log
+
+ORDERS = Queue(r"destination\orders", True)
+MANAGER = Guid(bytes(range(16)))
+
+
+def a_message(key: str = "order-1", body: bytes = b"three pieces", queue: Queue = ORDERS) -> Handed:
+    return Handed(queue, key, "text/plain", Draft(body=body, label="a label", transactional=True))
+
+
+class Dice:
+    """What goes wrong, and how long things take."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        self.random = chance(seed, "gateway") if seed is not None else random.Random(0)
+        self.chance = 0.0 if seed is None else self.random.choice([0.02, 0.1, 0.3])
+
+    def fails(self) -> bool:
+        return self.random.random() < self.chance
+
+    def a_while_s(self) -> float:
+        return self.random.choice([0, 0.001, 0.01, 0.1, 1]) if self.chance else 0
+
+
+class Storage:
+    """A document history in memory; an error says nothing of whether it happened, as with a database."""
+
+    def __init__(self, dice: Dice) -> None:
+        self.dice = dice
+        self.records: dict[tuple[str, str], Record] = {}
+        self.is_away = False
+
+    async def begin(self, scope: str, key: str, owner: str) -> Record:
+        await self._before()
+        found = self.records.get((scope, key), Record(Entry.ABSENT, "", 0, b""))
+        self.records.setdefault((scope, key), Record(Entry.STARTED, owner, 1, b""))
+        await self._after()
+        return found
+
+    async def finish(self, scope: str, key: str, attempt: Attempt, outcome: bytes = b"") -> None:
+        await self._before()
+        if self.entry(key) is not Entry.COMPLETED:
+            self.records.pop((scope, key), None)
+            if (entry := ENTRY_AFTER[attempt]) is not Entry.ABSENT:
+                self.records[scope, key] = Record(entry, "", 1, outcome)
+        await self._after()
+
+    async def started_by(self, scope: str, owner: str) -> list[str]:
+        await self._before()
+        return [
+            key
+            for (place, key), record in self.records.items()
+            if (place, record.owner, record.entry) == (scope, owner, Entry.STARTED)
+        ]
+
+    def entry(self, key: str) -> Entry:
+        """Of a message to the orders."""
+        record = self.records.get((scope_of(ORDERS.name), key))
+        return Entry.ABSENT if record is None else record.entry
+
+    async def _before(self) -> None:
+        await trio.sleep(self.dice.a_while_s())
+        if self.is_away or self.dice.fails():
+            raise HistoryError("the database cannot be reached: start it")
+
+    async def _after(self) -> None:
+        if self.dice.fails():
+            raise HistoryError("the connection to the database broke")
+        await trio.sleep(self.dice.a_while_s())
+
+
+@dataclass(eq=False)
+class Journalled:
+    """A message in the journal; without an end, nobody has heard what became of it."""
+
+    ticket: Ticket
+    draft: Draft
+    end: MessageId | MqprotoError | None = None
+
+
+@dataclass
+class Node:
+    """A node in memory, and the journal of the gateway that hands messages to it."""
+
+    dice: Dice
+    arrived: list[str] = field(default_factory=list)
+    """The bodies of what was accepted, in order."""
+    journal: list[Journalled] = field(default_factory=list)
+    failure: Exception | None = None
+    """What every submission ends with."""
+    lost: trio.Event = field(default_factory=trio.Event)
+    """The connection broke."""
+    is_away: bool = False
+    """Until `Gateway.recover` has been told of what has ended."""
+
+    async def submit(self, ticket: Ticket, draft: Draft) -> MessageId:
+        if self.is_away or isinstance(self.failure, NodeUnreachable | StoreError):
+            raise self.failure or NodeUnreachable("the node is not running")
+        entry = Journalled(ticket, draft)
+        if ticket.key:
+            self.journal.append(entry)
+        await self._on_its_way()
+        self._carry_out(entry)
+        await self._on_its_way()
+        if isinstance(entry.end, MqprotoError):
+            raise entry.end
+        assert entry.end is not None
+        return entry.end
+
+    async def _on_its_way(self) -> None:
+        """A request or an answer; if the connection breaks, all that are under way hear of it at once."""
+        if self.dice.fails():
+            self.is_away = True
+            self.lost.set()
+        with trio.move_on_after(self.dice.a_while_s()):
+            await self.lost.wait()
+        if self.lost.is_set() or isinstance(self.failure, InDoubt):
+            raise InDoubt("the connection broke")
+
+    def forget(self, ticket: Ticket) -> None:
+        self.journal = [entry for entry in self.journal if entry.ticket != ticket or entry.end is None]
+
+    def ended(self) -> list[tuple[Ticket, MessageId | MqprotoError]]:
+        """What the journal says on a new connection: what was under way is carried out first."""
+        self.lost = trio.Event()
+        for entry in self.journal:
+            if entry.end is None:
+                self._carry_out(entry)
+        return [(entry.ticket, entry.end) for entry in self.journal if entry.end is not None]
+
+    def _carry_out(self, entry: Journalled) -> None:
+        if isinstance(self.failure, MqprotoError) or self.dice.fails():
+            entry.end = (
+                self.failure if isinstance(self.failure, MqprotoError) else QuotaExceeded("it is full")
+            )
+        else:
+            self.arrived.append(entry.draft.body.decode())
+            entry.end = MessageId(MANAGER, len(self.arrived))
+
+
+@asynccontextmanager
+async def a_gateway(
+    node: Node, storage: Storage, log: Log | None = None, owner: str = "gateway-1", limit: int = 100
+) -> AsyncIterator[Gateway]:
+    """A gateway as it begins; at the end of the block it dies, whatever is under way."""
+    async with trio.open_nursery() as nursery:
+        gateway = Gateway(node, storage, owner, node_log(log or Log(), owner), nursery, limit=limit)
+        yield gateway
+        nursery.cancel_scope.cancel()
+
+
+async def handed_in(gateway: Gateway, handed: Handed) -> Accepted | Code:
+    """What becomes of it."""
+    try:
+        return await gateway.accept(handed, ExitStack())
+    except Refusal as refusal:
+        return refusal.code
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node(Dice())
+
+
+@pytest.fixture
+def storage() -> Storage:
+    return Storage(Dice())
+
+
+@pytest.fixture
+def autojump_clock() -> MockClock:
+    return MockClock(autojump_threshold=0)
+
+
+# Message Producer Rules
+
+
+async def test_200_only_after_the_message_is_persisted(node: Node, storage: Storage) -> None:
+    """Message Producer Rules: "The message is accepted for the delivery and persisted"."""
+    log = Log()
+    async with a_gateway(node, storage, log) as gateway:
+        accepted = await handed_in(gateway, a_message())
+    assert accepted == Accepted(f"{MessageId(MANAGER, 1)}", duplicate=False)
+    assert node.arrived == ["three pieces"]
+    assert storage.entry("order-1") is Entry.COMPLETED
+    [line] = log.lines("accepted")
+    assert (line["message"], line["queue"], line["key"]) == (accepted.id, ORDERS.name, "order-1")
+
+
+@pytest.mark.parametrize("failure", [UsageError("no"), FormatNameError("no")])
+async def test_a_business_error_is_for_good(node: Node, storage: Storage, failure: Exception) -> None:
+    """Message Producer Rules: "The message is considered invalid and is NOT accepted for delivery"."""
+    node.failure = failure
+    async with a_gateway(node, storage) as gateway:
+        assert await handed_in(gateway, a_message()) is Code.INVALID
+    assert MEANINGS[Code.INVALID].retry_after_s is None
+    assert not node.arrived
+    assert storage.entry("order-1") is Entry.ABSENT
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        (NodeUnreachable("the node is gone"), Code.NODE_UNAVAILABLE),
+        (QuotaExceeded("the queue is full"), Code.QUEUE_FULL),
+        (StoreError("the disk is full"), Code.HISTORY_UNAVAILABLE),
+    ],
+)
+async def test_after_a_system_error_the_producer_may_retry(
+    node: Node, storage: Storage, failure: Exception, code: Code
+) -> None:
+    """Message Producer Rules: "The message may or may not be accepted for delivery yet. The producer may retry"."""
+    node.failure = failure
+    async with a_gateway(node, storage) as gateway:
+        assert await handed_in(gateway, a_message()) is code
+        assert MEANINGS[code].retry_after_s is not None
+        node.failure = None
+        assert await handed_in(gateway, a_message()) == Accepted(str(MessageId(MANAGER, 1)), duplicate=False)
+
+
+def test_every_code_is_a_business_error_or_may_be_retried() -> None:
+    """Message Producer Rules: a status tells one from the other, and so does whether there is a time to retry after."""
+    assert set(MEANINGS) == set(Code)
+    for meaning in MEANINGS.values():
+        assert (meaning.retry_after_s is not None) == (meaning.status == 429 or meaning.status >= 500)
+
+
+# OSB Rules
+
+
+async def test_what_was_accepted_when_the_gateway_died_is_finished_by_its_next_life(
+    node: Node, storage: Storage, autojump_clock: MockClock
+) -> None:
+    """OSB Rules: "any eventually recoverable error MUST NOT prevent the message from the delivery"."""
+    storage.is_away = False
+    async with a_gateway(node, storage) as gateway:
+        node.failure = InDoubt("the connection broke")
+        assert await handed_in(gateway, a_message()) is Code.IN_DOUBT
+        assert await handed_in(gateway, a_message()) is Code.IN_PROGRESS
+    node.failure = None
+    async with a_gateway(node, storage) as gateway:
+        await gateway.recover(node.ended())
+        await gateway.clear([ORDERS])
+        assert await handed_in(gateway, a_message()) == Accepted(str(MessageId(MANAGER, 1)), duplicate=True)
+    assert node.arrived == ["three pieces"]
+    assert not node.journal
+
+
+async def test_what_was_begun_and_never_handed_to_the_node_is_new_in_the_next_life(
+    node: Node, storage: Storage
+) -> None:
+    """OSB Rules: a crash between the check and the queue."""
+    await storage.begin(scope_of(ORDERS.name), "order-1", "gateway-1")
+    await storage.begin(scope_of(ORDERS.name), "order-2", "gateway-2")
+    async with a_gateway(node, storage) as gateway:
+        await gateway.recover(node.ended())
+        await gateway.clear([ORDERS])
+        assert storage.entry("order-1") is Entry.ABSENT
+        assert storage.entry("order-2") is Entry.STARTED
+        assert await handed_in(gateway, a_message("order-1")) == Accepted(str(MessageId(MANAGER, 1)), False)
+        assert await handed_in(gateway, a_message("order-2")) is Code.IN_PROGRESS
+
+
+async def test_what_the_node_has_is_accepted_as_soon_as_the_history_can_be_told(
+    node: Node, storage: Storage, autojump_clock: MockClock
+) -> None:
+    """OSB Rules: the history goes away between the queue and the end of a submission, and comes back."""
+    log = Log()
+    async with a_gateway(node, storage, log) as gateway:
+        submit = node.submit
+
+        async def and_then_the_history_goes(ticket: Ticket, draft: Draft) -> MessageId:
+            storage.is_away = True
+            return await submit(ticket, draft)
+
+        node.submit = and_then_the_history_goes  # type: ignore[method-assign]
+        assert await handed_in(gateway, a_message()) is Code.IN_PROGRESS
+        assert log.lines("not-finished")
+        storage.is_away = False
+        assert await handed_in(gateway, a_message()) == Accepted(str(MessageId(MANAGER, 1)), duplicate=True)
+    assert node.arrived == ["three pieces"]
+
+
+async def test_without_the_history_nothing_is_accepted(node: Node, storage: Storage) -> None:
+    """OSB Rules: a gateway that cannot tell a duplicate accepts none."""
+    storage.is_away = True
+    async with a_gateway(node, storage) as gateway:
+        assert await handed_in(gateway, a_message()) is Code.HISTORY_UNAVAILABLE
+    assert not node.arrived
+
+
+async def test_what_nobody_can_tell_stays_in_doubt_over_restarts(node: Node, storage: Storage) -> None:
+    """OSB Rules: where the node has forgotten, to begin anew could double the message; a person has to look."""
+    await storage.begin(scope_of(ORDERS.name), "order-1", "gateway-1")
+    node.journal.append(Journalled(Ticket(ORDERS.name, "order-1", ""), Draft(body=b""), InDoubt("too old")))
+    log = Log()
+    async with a_gateway(node, storage, log) as gateway:
+        await gateway.recover(node.ended())
+        await gateway.clear([ORDERS])
+        assert await handed_in(gateway, a_message()) is Code.IN_PROGRESS
+    assert log.lines("in-doubt")[0]["key"] == "order-1"
+    assert node.journal
+
+
+# Eliminating Duplicates on OSB
+
+
+async def test_a_duplicate_is_dropped_right_before_the_queue(node: Node, storage: Storage) -> None:
+    """Eliminating Duplicates on OSB: "check-and-drop is right before the message is placed into the queue"."""
+    log = Log()
+    async with a_gateway(node, storage, log) as gateway:
+        first = await handed_in(gateway, a_message())
+        assert isinstance(first, Accepted)
+        assert await handed_in(gateway, a_message()) == Accepted(first.id, duplicate=True)
+        assert await handed_in(gateway, a_message("order-2")) == Accepted(str(MessageId(MANAGER, 2)), False)
+    assert len(node.arrived) == 2
+    [dropped] = log.lines("duplicate-dropped")
+    assert (dropped["message"], dropped["key"]) == (first.id, "order-1")
+
+
+async def test_all_gateways_share_what_they_have_seen(node: Node, storage: Storage) -> None:
+    """Eliminating Duplicates on OSB: the ids are in a storage that all servers share."""
+    async with a_gateway(node, storage) as one, a_gateway(Node(Dice()), storage, owner="gateway-2") as other:
+        first = await handed_in(one, a_message())
+        assert isinstance(first, Accepted)
+        assert await handed_in(other, a_message()) == Accepted(first.id, duplicate=True)
+
+
+async def test_those_who_come_meanwhile_wait_for_the_first(
+    node: Node, storage: Storage, autojump_clock: MockClock
+) -> None:
+    """Eliminating Duplicates on OSB: two instances of one message at a time."""
+    found: list[Accepted | Code] = []
+    node.dice = Dice(7)
+    node.dice.chance = 1e-9
+
+    async def one(gateway: Gateway) -> None:
+        found.append(await handed_in(gateway, a_message()))
+
+    async with a_gateway(node, storage) as gateway, trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(one, gateway)
+    accepted = [each for each in found if isinstance(each, Accepted)]
+    assert len(accepted) == 20
+    assert sorted(each.duplicate for each in accepted) == [False] + 19 * [True]
+    assert len(node.arrived) == 1
+
+
+@pytest.mark.parametrize("other", ["body", "content_type", "label"])
+async def test_an_id_that_was_given_to_another_message_is_refused(
+    node: Node, storage: Storage, other: str
+) -> None:
+    """Eliminating Duplicates on OSB: "Every message entering the system must have an unique id"."""
+    first = a_message()
+    draft = Draft(
+        body=b"four" if other == "body" else first.draft.body, label="" if other == "label" else "a label"
+    )
+    second = Handed(ORDERS, "order-1", "" if other == "content_type" else "text/plain", draft)
+    async with a_gateway(node, storage) as gateway:
+        for _ in range(2):  # Both at a time, and when the first is known.
+            found: list[Accepted | Code] = []
+
+            async def one(handed: Handed, found: list[Accepted | Code] = found) -> None:
+                found.append(await handed_in(gateway, handed))
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(one, first)
+                nursery.start_soon(one, second)
+            assert Code.KEY_REUSED in found
+            assert len([each for each in found if isinstance(each, Accepted)]) == 1
+    assert len(node.arrived) == 1
+
+
+async def test_the_same_id_in_another_queue_is_another_message(node: Node, storage: Storage) -> None:
+    """Eliminating Duplicates on OSB: an id is unique where it is used."""
+    async with a_gateway(node, storage) as gateway:
+        for queue in (ORDERS, Queue("destination\\notes", False)):
+            accepted = await handed_in(gateway, a_message(queue=queue))
+            assert isinstance(accepted, Accepted)
+            assert not accepted.duplicate
+
+
+async def test_without_an_id_each_is_a_message_of_its_own(node: Node, storage: Storage) -> None:
+    """Eliminating Duplicates on OSB: what has no id cannot be eliminated; a doubt is said to be one."""
+    async with a_gateway(node, storage) as gateway:
+        for _ in range(2):
+            assert isinstance(await handed_in(gateway, a_message("")), Accepted)
+        node.failure = InDoubt("the connection broke")
+        assert await handed_in(gateway, a_message("")) is Code.IN_DOUBT
+    assert len(node.arrived) == 2
+    assert not storage.records
+
+
+async def test_there_is_a_limit_to_what_is_under_way(
+    node: Node, storage: Storage, autojump_clock: MockClock
+) -> None:
+    storage.is_away = False
+    held = ExitStack()
+    given_back: list[int] = []
+    held.callback(given_back.append, 1)
+    async with a_gateway(node, storage, limit=0) as gateway:
+        with pytest.raises(Refusal, match="0 messages are under way"):
+            await gateway.accept(a_message(), held)
+    assert given_back == [1]
+
+
+async def test_after_a_bug_a_message_is_in_doubt_until_the_journal_tells(
+    node: Node, storage: Storage
+) -> None:
+    """OSB Rules: whatever happened between the queue and the answer, the message is neither lost nor doubled."""
+    submit = node.submit
+
+    async def broken(ticket: Ticket, draft: Draft) -> MessageId:
+        await submit(ticket, draft)
+        raise ZeroDivisionError("a bug")
+
+    node.submit = broken  # type: ignore[method-assign]
+    log = Log()
+    async with a_gateway(node, storage, log) as gateway:
+        assert await handed_in(gateway, a_message()) is Code.FAILED
+        assert log.lines("failed")[0]["reason"] == "ZeroDivisionError: a bug"
+        assert await handed_in(gateway, a_message()) is Code.IN_PROGRESS
+        await gateway.recover(node.ended())
+        assert await handed_in(gateway, a_message()) == Accepted(str(MessageId(MANAGER, 1)), duplicate=True)
+    assert len(node.arrived) == 1
+
+
+# Queues
+
+
+def test_a_queue_has_one_name_however_it_is_called() -> None:
+    topology = load("three-node")
+    names = [
+        "orders",
+        r"destination\orders",
+        r"DESTINATION\private$\Orders",
+        r"DIRECT=OS:destination\private$\orders",
+    ]
+    assert {queue_named(topology, "sender", name) for name in names} == {ORDERS}
+    assert ORDERS in queues_of(topology)
+
+
+@pytest.mark.parametrize(
+    "name", ["ordres", "deadxact", r"destination\orders;journal", r"nowhere\orders", "a/b", ""]
+)
+def test_what_is_no_queue_to_send_to_is_refused(name: str) -> None:
+    with pytest.raises((UsageError, FormatNameError)):
+        queue_named(load("three-node"), "sender", name)
+
+
+# A storm
+
+
+class World:
+    """Two gateways that die and come back, each with a node and a journal, one history, and producers who retry."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = Dice(seed)
+        self.storage = Storage(self.dice)
+        self.nodes = [Node(self.dice), Node(self.dice)]
+        self.gateways: list[Gateway | None] = [None, None]
+        self.ids: dict[str, set[str]] = {}
+        """By key, what producers were told."""
+        self.calm = False
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for number in range(2):
+                nursery.start_soon(self._live, number)
+            async with trio.open_nursery() as producers:
+                for key in range(12):
+                    for _ in range(self.dice.random.choice([1, 1, 2, 3])):
+                        producers.start_soon(self._produce, f"order-{key}")
+                await trio.sleep(self.dice.random.choice([5, 60]))
+                self.calm, self.dice.chance = True, 0.0
+            nursery.cancel_scope.cancel()
+
+    async def _live(self, number: int) -> None:
+        node, owner = self.nodes[number], f"gateway-{number}"
+        while True:
+            async with a_gateway(node, self.storage, owner=owner) as gateway:
+                await self._recover(node, gateway)
+                await until_it_works(partial(gateway.clear, [ORDERS]))
+                self.gateways[number] = gateway
+                life_s = float("inf") if self.calm else self.dice.random.expovariate(1 / 10)
+                with trio.move_on_after(life_s):
+                    while True:
+                        await node.lost.wait()
+                        await trio.sleep(self.dice.random.random())
+                        await self._recover(node, gateway)
+                self.gateways[number] = None
+
+    async def _recover(self, node: Node, gateway: Gateway) -> None:
+        async def recover() -> None:
+            await gateway.recover(node.ended())
+
+        await until_it_works(recover)
+        node.is_away = False
+
+    async def _produce(self, key: str) -> None:
+        """Until there is an answer, and in the calm once more."""
+        accepted = False
+        while not (accepted and self.calm):
+            gateway = self.dice.random.choice(self.gateways)
+            if gateway is not None:
+                with trio.move_on_after(self.dice.random.choice([0.001, 0.1, 1, 100])):
+                    found = await handed_in(gateway, a_message(key, key.encode()))
+                    if isinstance(found, Accepted):
+                        self.ids.setdefault(key, set()).add(found.id)
+                        accepted = True
+                    else:
+                        assert MEANINGS[found].retry_after_s is not None, found
+            await trio.sleep(0.1 + self.dice.random.random())
+
+
+async def until_it_works(action: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        with suppress(HistoryError):
+            return await action()
+        await trio.sleep(0.1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_after_the_storm_each_message_has_arrived_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From "At Least Once" to "Exactly Once": whatever fails, and however often each is handed in."""
+    # As in trio's own test_scheduler_determinism.py: the seed decides in which order tasks run, too.
+    monkeypatch.setattr(_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True)
+    _run._r.seed(seed)
+    world = World(seed)
+    trio.run(world.run, clock=MockClock(autojump_threshold=0))
+    arrived = Counter(body for node in world.nodes for body in node.arrived)
+    assert arrived == {f"order-{key}": 1 for key in range(12)}
+    assert {key: len(ids) for key, ids in world.ids.items()} == dict.fromkeys(arrived, 1)

@@ -1,0 +1,61 @@
+"""The OpenAPI document says what there is: each code, each status, each header."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from simulator.edges.gateway.front import HEADERS, Policy
+from simulator.edges.gateway.openapi import openapi
+from simulator.edges.gateway.refusals import MEANINGS, Code
+
+
+def operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for path in document["paths"].values():
+        yield from path.values()
+
+
+def test_every_code_occurs_under_its_status() -> None:
+    document = openapi(Policy())
+    assert document["components"]["schemas"]["Refusal"]["properties"]["code"]["enum"] == list(Code)
+    post = document["paths"]["/queues/{NAME}/messages"]["post"]["responses"]
+    for code, meaning in MEANINGS.items():
+        if code in (
+            Code.NOT_FOUND,
+            Code.METHOD_NOT_ALLOWED,
+        ):  # Of paths and methods that are not in the document.
+            continue
+        answer = post[str(meaning.status)]
+        assert f"{code}: {meaning.text}" in answer["description"]
+        assert ("Retry-After" in answer.get("headers", {})) == (meaning.retry_after_s is not None)
+
+
+def test_every_status_is_that_of_a_code() -> None:
+    known = {"200"} | {str(meaning.status) for meaning in MEANINGS.values()}
+    for operation in operations(openapi(Policy())):
+        assert set(operation["responses"]) <= known
+
+
+def test_every_header_is_there_and_the_one_that_the_policy_names() -> None:
+    post = openapi(Policy(key_header="X-Id"))["paths"]["/queues/{NAME}/messages"]["post"]
+    assert [each["name"] for each in post["parameters"]] == ["NAME", "X-Id", *HEADERS]
+    post = openapi(Policy(key_field="id"))["paths"]["/queues/{NAME}/messages"]["post"]
+    assert [each["name"] for each in post["parameters"]] == ["NAME", *HEADERS]
+    assert "the field id" in post["description"]
+
+
+def test_what_is_referred_to_is_there() -> None:
+    document = openapi(Policy())
+
+    def references(value: Any) -> Iterator[str]:
+        if isinstance(value, dict):
+            yield from [value["$ref"]] if "$ref" in value else []
+            for each in value.values():
+                yield from references(each)
+        elif isinstance(value, list):
+            for each in value:
+                yield from references(each)
+
+    found = set(references(document))
+    assert found == {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    assert len({each["operationId"] for each in operations(document)}) == len(list(operations(document)))

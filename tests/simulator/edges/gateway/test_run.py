@@ -1,0 +1,295 @@
+"""Gateways as processes: killed, stopped, overloaded; what a producer was told holds."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from mqproto.base.errors import UsageError
+from simulator.base.processes import memory_of
+from simulator.base.randomness import chance
+from simulator.base.storeerrors import StoreError
+from simulator.edges.gateway.front import LIMIT_BYTES
+from simulator.edges.gateway.run import run_gateway
+from simulator.edges.history.history import HistoryError
+from simulator.topology import Topology, load
+from tests.memory import memory_folder
+from tests.simulator.gateways import NO_ANSWER, GatewayProcess, ask, gateway, options_for, received
+from tests.simulator.running import Log, NodeProcess, running
+
+KILLS = int(os.environ.get("MQPROTO_GATEWAY_KILLS", "2"))
+"""How often somebody is killed in one storm."""
+ORDERS, NOTES = "/queues/orders/messages", "/queues/notes/messages"
+
+
+@pytest.fixture
+def topology() -> Topology:
+    return load("three-node").with_free_ports()
+
+
+# Crashes
+
+
+class Storm:
+    """Producers who retry and go away, while two gateways and their node are killed."""
+
+    def __init__(self, topology: Topology, folder: Path, history: str, seed: int, keys: int) -> None:
+        self.dice = chance(seed, "gateway storm")
+        self.node = NodeProcess(topology, "destination", folder)
+        self.gateways = [
+            GatewayProcess(options_for(topology, folder, history=history, name=name))
+            for name in ("first", "second")
+        ]
+        self.keys = [f"order-{number}" for number in range(keys)]
+        self.told: dict[str, set[str]] = {}
+        """By key, the ids in answers 200."""
+        self.answers: Counter[str] = Counter()
+        self.answered = trio.Event()
+
+    async def run(self, kills: int) -> None:
+        await self.node.start()
+        async with trio.open_nursery() as nursery:
+            for gateway in self.gateways:
+                nursery.start_soon(gateway.start)
+        async with trio.open_nursery() as nursery:
+            for key in self.keys:
+                nursery.start_soon(self.produce, key)
+            for _ in range(kills):
+                await self._some_more_answers(8)
+                await self._kill(
+                    self.dice.choice(["gateway", "node", "both"]), self.dice.choice(self.gateways)
+                )
+
+    async def produce(self, key: str) -> None:
+        """Until it is told that the message is accepted, and once more."""
+        while self.answers[key] < 2:
+            with suppress(*NO_ANSWER):
+                port = self.dice.choice(self.gateways).port
+                if self.dice.random() < 0.2:
+                    await self._ask_and_go_away(port, key)
+                    continue
+                answer = await ask(port, ORDERS, key.encode(), [("Idempotency-Key", key)])
+                if answer.status == 200:
+                    self.told.setdefault(key, set()).add(answer.body["id"])
+                    self.answers[key] += 1
+                    self.answered.set()
+                    continue
+                assert answer.status >= 500, answer.body
+            await trio.sleep(0.05)
+
+    async def _ask_and_go_away(self, port: int, key: str) -> None:
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            head = f"POST {ORDERS} HTTP/1.1\r\nHost: x\r\nIdempotency-Key: {key}\r\nContent-Length: {len(key)}\r\n\r\n"
+            request = (head + key).encode()
+            await stream.send_all(request[: self.dice.choice([len(request), len(request) - 1])])
+
+    async def _some_more_answers(self, count: int) -> None:
+        """Kills come after so many answers, not after a time."""
+        wanted = min(self._accepted() + count, 2 * len(self.keys))
+        while self._accepted() < wanted:
+            self.answered = trio.Event()
+            await self.answered.wait()
+
+    def _accepted(self) -> int:
+        return sum(self.answers[key] for key in self.keys)
+
+    async def _kill(self, who: str, gateway: GatewayProcess) -> None:
+        if who != "node":
+            await gateway.kill()
+        if who != "gateway":
+            await self.node.end(signal.SIGKILL)
+        async with trio.open_nursery() as nursery:
+            if who != "node":
+                nursery.start_soon(gateway.start)
+            if who != "gateway":
+                nursery.start_soon(self.node.start)
+
+
+async def test_whoever_is_killed_each_message_arrives_once(
+    topology: Topology, tmp_path: Path, history_url: str
+) -> None:
+    """Message Producer Rules, OSB Rules, Eliminating Duplicates on OSB: all of them at once."""
+    storm = Storm(topology, tmp_path, history_url, seed=KILLS, keys=12 * KILLS)
+    try:
+        await storm.run(KILLS)
+        found = await received(topology, "destination", tmp_path, "orders")
+    finally:
+        for each in storm.gateways:
+            await each.kill()
+        if storm.node.process is not None:
+            with trio.CancelScope(shield=True):
+                await storm.node.end(signal.SIGKILL)
+    assert Counter(message.body.decode() for message in found) == dict.fromkeys(storm.keys, 1)
+    assert storm.told == {message.body.decode(): {str(message.id)} for message in found}
+
+
+# Overload
+
+MEMORY_LIMIT_BYTES = 600 * 2**20
+
+
+async def test_under_overload_refusals_are_clear_memory_is_bounded_and_nothing_accepted_is_lost(
+    topology: Topology,
+) -> None:
+    """1,000 connections at once: small bodies, bodies at the limit and one byte over, and clients that are slow."""
+    told: Counter[tuple[int, str]] = Counter()
+    accepted: set[str] = set()
+    async with overloaded(topology) as (process, folder):
+
+        async def one(number: int, size_bytes: int) -> None:
+            body = f"{number:08}".encode().ljust(size_bytes, b"x")
+            answer = await ask(process.port, NOTES, body, [("Idempotency-Key", str(number))])
+            told[answer.status, answer.body.get("code", "")] += 1
+            if answer.status == 200:
+                accepted.add(f"{number:08}")
+
+        async def stuck(request: bytes) -> None:
+            async with await trio.open_tcp_stream("127.0.0.1", process.port) as stream:
+                with suppress(trio.BrokenResourceError):
+                    await stream.send_all(request)
+                await trio.sleep_forever()
+
+        async with trio.open_nursery() as slow:
+            for _ in range(50):
+                slow.start_soon(stuck, b"POST ")
+                slow.start_soon(
+                    stuck, f"POST {NOTES} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx".encode()
+                )
+                slow.start_soon(stuck, 500 * b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n")
+            async with trio.open_nursery() as nursery:
+                for number in range(800):
+                    nursery.start_soon(one, number, 1_000)
+                for number in range(1_000, 1_018):
+                    nursery.start_soon(one, number, LIMIT_BYTES)
+                    nursery.start_soon(one, 1_000 + number, LIMIT_BYTES + 1)
+            slow.cancel_scope.cancel()
+        assert process.process is not None
+        peak_bytes = memory_of(process.process.pid).peak_bytes
+        found = Counter(
+            message.body[:8].decode() for message in await received(topology, "destination", folder, "notes")
+        )
+    assert set(told) <= {(200, ""), (413, "body-too-large"), (503, "overloaded"), (503, "in-progress")}, told
+    assert told[413, "body-too-large"] == 18
+    assert told[200, ""] >= 800
+    assert accepted <= set(found)
+    assert set(found.values()) == {1}
+    assert peak_bytes is None or peak_bytes < MEMORY_LIMIT_BYTES
+
+
+@asynccontextmanager
+async def overloaded(topology: Topology) -> AsyncIterator[tuple[GatewayProcess, Path]]:
+    """A gateway and its node, each a process, on disks in memory."""
+    with memory_folder() as name:
+        node = NodeProcess(topology, "destination", Path(name))
+        process = GatewayProcess(options_for(topology, Path(name)))
+        try:
+            await node.start()
+            await process.start()
+            yield process, Path(name)
+        finally:
+            await process.kill()
+            if node.process is not None:
+                with trio.CancelScope(shield=True):
+                    await node.end(signal.SIGKILL)
+
+
+async def test_very_many_connections_are_served_or_told_to_come_back(topology: Topology) -> None:
+    """1,300 at once, more than there may be and than the doorway holds; those beyond it are closed."""
+    told: Counter[int] = Counter()
+    async with overloaded(topology) as (process, _):
+
+        async def one() -> None:
+            try:
+                told[(await ask(process.port, NOTES, b"x")).status] += 1
+            except NO_ANSWER:
+                told[0] += 1
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(1_300):
+                nursery.start_soon(one)
+        assert (await ask(process.port, NOTES, b"x")).status == 200
+    assert set(told) <= {200, 503, 0}
+    assert told[200] >= 1_000
+
+
+# Beginning and end
+
+
+async def test_at_sigterm_what_is_under_way_is_answered(topology: Topology, tmp_path: Path) -> None:
+    process = GatewayProcess(options_for(topology, tmp_path))
+    async with running(topology, "destination", tmp_path):
+        await process.start()
+        assert process.process is not None
+        async with await trio.open_tcp_stream("127.0.0.1", process.port) as stream:
+            await stream.send_all(
+                f"POST {ORDERS} HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n".encode()
+            )
+            assert (await stream.receive_some(1_000)).startswith(b"HTTP/1.1 100 ")
+            process.process.send_signal(signal.SIGTERM)
+            await stream.send_all(b"x")
+            answer = b"".join([part async for part in stream])
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert await process.wait() == 0
+        assert len(await received(topology, "destination", tmp_path, "orders")) == 1
+
+
+async def test_a_gateway_waits_for_its_node(topology: Topology, tmp_path: Path) -> None:
+    process = GatewayProcess(options_for(topology, tmp_path))
+    node = NodeProcess(topology, "destination", tmp_path)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(process.start)
+            nursery.start_soon(node.start)
+        assert (await ask(process.port, ORDERS, b"x")).status == 200
+    finally:
+        await process.kill()
+        with trio.CancelScope(shield=True):
+            await node.end(signal.SIGKILL)
+
+
+async def test_two_gateways_of_one_node_have_names_of_their_own(topology: Topology, tmp_path: Path) -> None:
+    async with running(topology, "destination", tmp_path), gateway(topology, tmp_path) as one:
+        with pytest.raises(StoreError, match="another client has it open"):
+            await run_gateway(options_for(topology, tmp_path), log=Log())
+        async with gateway(topology, tmp_path, name="second") as other:
+            for client, duplicate in ((one, False), (other, True)):
+                answer = await client.post(ORDERS, content=b"x", headers={"Idempotency-Key": "1"})
+                assert answer.json()["duplicate"] is duplicate
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"host": "0.0.0.0"}, "0.0.0.0:0 can be reached from outside: ask for that with --allow-remote"),
+        ({"host": "localhost"}, "localhost is no IP address: type --listen 127.0.0.1:8080"),
+        ({"node": "destinatoin"}, "did you mean 'destination'"),
+        ({"name": "../other"}, "--name '../other': files are called so"),
+        ({"key_header": "Schlüssel"}, "--key-header 'Schlüssel': a header has letters"),
+        ({"connections": 10**9}, "raise `ulimit -n`"),
+        ({"history": "mysql://x"}, "sqlite"),
+        ({"tokens": Path("nothing")}, "nothing: No such file or directory; name a file of tokens"),
+    ],
+)
+async def test_what_cannot_be_is_one_line(
+    topology: Topology, tmp_path: Path, options: dict[str, Any], error: str
+) -> None:
+    with pytest.raises((UsageError, HistoryError), match=re.escape(error)) as refused:
+        await run_gateway(options_for(topology, tmp_path, **options), log=Log())
+    assert "\n" not in str(refused.value)
+
+
+async def test_a_port_that_is_taken_is_said_to_be(topology: Topology, tmp_path: Path) -> None:
+    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listener:
+        port = listener.socket.getsockname()[1]
+        with pytest.raises(UsageError, match="is taken by another program: name another with --listen"):
+            await run_gateway(options_for(topology, tmp_path, port=port), log=Log())

@@ -1,0 +1,425 @@
+"""The table of documents: who comes first, what the index is for, and databases that fail in the middle.
+
+The index is that of "Transactions in OSB. Reliable Messaging.".
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sqlite3
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+import psycopg
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import Engine, create_engine, event, make_url, text
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import OperationalError
+
+from mqproto.base.errors import MqprotoError, UsageError
+from mqproto.edge.exactlyonce import Attempt, Entry
+from simulator.edges.history.databases import engine_for, parsed
+from simulator.edges.history.documents import (
+    LAYOUT,
+    UNKNOWN,
+    Answer,
+    Begin,
+    Call,
+    Change,
+    Documents,
+    Finish,
+    Look,
+    Record,
+    StartedBy,
+    rounds,
+)
+from simulator.edges.history.errors import HistoryError
+from simulator.edges.history.history import DocumentHistory, open_history
+from tests.databases import Server
+
+T = TypeVar("T")
+ORDERS = "trigger/orders"
+TICKETS = itertools.count(1)
+
+
+def a_begin(key: str, owner: str = "a") -> Begin:
+    return Begin(ORDERS, key, owner, next(TICKETS))
+
+
+def a_finish(key: str, entry: Entry = Entry.COMPLETED) -> Finish:
+    return Finish(ORDERS, key, 0, entry, b"outcome")
+
+
+@pytest.fixture
+def documents(history_url: str) -> Iterator[Documents]:
+    with closing(Documents(history_url, 1_000, lambda: 0)) as documents:
+        yield documents
+
+
+def path_of(url: str) -> str:
+    database = make_url(url).database
+    assert database is not None
+    return database
+
+
+changes = st.builds(
+    lambda key, entry: a_begin(key) if entry is None else a_finish(key, entry),
+    st.sampled_from("abc"),
+    st.sampled_from([None, Entry.ABSENT, Entry.COMPLETED]),
+)
+
+
+@given(calls=st.lists(changes))
+def test_each_round_has_a_document_once_in_order_and_its_ends_come_before_its_beginnings(
+    calls: list[Change],
+) -> None:
+    found = list(rounds(iter(calls)))
+    assert Counter(itertools.chain(*found)) == Counter(calls)
+    for together in found:
+        keys = [call.key for call in together]
+        assert keys == sorted(set(keys))
+    for key in "abc":
+        kinds = [isinstance(call, Begin) for together in found for call in together if call.key == key]
+        assert kinds == sorted(kinds)
+
+
+def test_calls_of_one_moment_on_one_document_all_get_their_answer(documents: Documents) -> None:
+    finish, first, second, look = a_finish("1", Entry.ABSENT), a_begin("1"), a_begin("1"), Look(ORDERS, "1")
+    owned = StartedBy(ORDERS, "a")
+    assert documents.carry_out([look, second, first, finish, owned]) == [
+        Record(Entry.STARTED, "a", 2, b""),
+        Record(Entry.ABSENT, "", 1, b""),
+        Record(Entry.STARTED, "a", 2, b""),
+        None,
+        ["1"],
+    ]
+
+
+def test_eliminating_duplicates_the_check_goes_by_an_index(new_history_url: Callable[[], str]) -> None:
+    """Eliminating Duplicates on the Consumer: the check is fast, and performed against a database's index."""
+    sent: list[tuple[str, Any]] = []
+
+    def note(_c: object, _u: object, statement: str, values: Any, _x: object, _m: bool) -> None:
+        if "FROM document_history " in " ".join([*statement.split(), ""]):
+            sent.append((statement, values))
+
+    url, now_s = new_history_url(), 0.0
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        with closing(Documents(url, 1, lambda: now_s)) as documents:
+            documents.carry_out([a_finish("1"), a_finish("2")])
+            documents.carry_out([a_begin("1"), a_begin("2"), Look("another", "1"), StartedBy(ORDERS, "a")])
+            now_s = 1_000
+            assert documents.carry_out([Look(ORDERS, "1")]) == [UNKNOWN]
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    kinds = Counter(statement.split()[0] for statement, _ in sent)
+    # What has expired, twice; documents of two scopes and of one; those of an owner.
+    assert kinds == {"SELECT": 2 + 2 + 1 + 1, "DELETE": 1}
+
+    engine = engine_for(parsed(url))
+    with engine.begin() as db:
+        if not url.startswith("sqlite"):
+            db.exec_driver_sql("SET enable_seqscan = off")  # As for a table that is not so short.
+        for statement, values in sent:
+            explain = "EXPLAIN QUERY PLAN" if url.startswith("sqlite") else "EXPLAIN"
+            plan = str(db.exec_driver_sql(f"{explain} {statement}", values).all())
+            assert re.search(r"PRIMARY KEY|INDEX document_history_|Index Scan|Index Only Scan", plan), plan
+            assert not re.search(r"SCAN document_history|Seq Scan", plan), plan
+    engine.dispose()
+
+
+def at_once(task: Callable[[], T]) -> list[T]:
+    """What comes of a task that four threads begin at the same instant."""
+    ready = threading.Barrier(4)
+
+    def run(_: int) -> T:
+        ready.wait()
+        return task()
+
+    with ThreadPoolExecutor(4) as threads:
+        return list(threads.map(run, range(4)))
+
+
+def test_a_new_database_is_made_once_by_all_who_open_it_at_once(new_history_url: Callable[[], str]) -> None:
+    for _ in range(5):
+        url = new_history_url()
+        opened = at_once(partial(Documents, url, 1, lambda: 0))
+        answers = [documents.carry_out([a_begin("1")])[0] for documents in opened]
+        assert answers == [UNKNOWN, *[Record(Entry.STARTED, "a", 1, b"")] * 3]
+        for documents in opened:
+            documents.close()
+
+
+def test_what_expires_for_several_at_once_is_nobodys_error(
+    history_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simulator.edges.history.documents.EXPIRE_ROWS", 5)
+    with closing(Documents(history_url, 1, lambda: 0)) as documents:
+        documents.carry_out([a_finish(str(number)) for number in range(300)])
+
+    def look_often() -> list[Answer | MqprotoError]:
+        with closing(Documents(history_url, 1, lambda: 1_000)) as documents:
+            return [documents.carry_out([Look(ORDERS, "never")])[0] for _ in range(20)]
+
+    assert at_once(look_often) == [[UNKNOWN] * 20] * 4
+
+
+def test_another_layout_is_refused_and_left_as_it_is(history_url: str) -> None:
+    Documents(history_url, 1, lambda: 0).close()
+    engine = create_engine(history_url)
+    with engine.begin() as db:
+        db.execute(text("UPDATE document_history_layout SET layout = 7"))
+    engine.dispose()
+    for _ in range(2):
+        with pytest.raises(HistoryError) as refused:
+            Documents(history_url, 1, lambda: 0)
+        assert str(refused.value).endswith(
+            f": it has layout 7, and this mqproto knows {LAYOUT}: use the mqproto that made it"
+        )
+
+
+def test_what_one_database_cannot_keep_does_no_harm_to_what_came_with_it(postgresql: Server) -> None:
+    postgresql.execute("CREATE DATABASE western ENCODING 'LATIN1' TEMPLATE template0")
+    try:
+        with closing(Documents(postgresql.url("western"), 1, lambda: 0)) as documents:
+            good, bad, other = documents.carry_out([a_begin("café"), a_begin("漢字"), a_begin("plain")])
+            assert (good, other) == (UNKNOWN, UNKNOWN)
+            assert isinstance(bad, UsageError)
+            assert "it cannot keep this: character with byte sequence 0xe6 0xbc 0xa2" in str(bad)
+            [found] = documents.carry_out([Look(ORDERS, "café")])
+            assert found == Record(Entry.STARTED, "a", 1, b"")
+    finally:
+        postgresql.execute("DROP DATABASE western")
+
+
+# Databases that fail
+
+
+def failure(documents: Documents) -> str:
+    """What each of two calls that come together is told."""
+    first, second = documents.carry_out([a_begin("failing"), a_begin("too")])
+    assert isinstance(first, HistoryError)
+    assert str(first) == str(second)
+    assert "\n" not in str(first)
+    return str(first).removeprefix(f"{documents.name}: ")
+
+
+def test_a_file_that_another_program_keeps_locked_is_told_and_then_it_goes_on(
+    new_sqlite_url: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simulator.edges.history.databases.BUSY_S", 0.05)
+    monkeypatch.setattr("simulator.edges.history.documents.BUSY_S", 0.05)
+    url = new_sqlite_url()
+    with closing(Documents(url, 1, lambda: 0)) as documents:
+        with closing(sqlite3.connect(path_of(url), isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            assert failure(documents) == "another program keeps it locked: let that end"
+            with pytest.raises(HistoryError, match="another program keeps it locked: let that end"):
+                Documents(url, 1, lambda: 0)
+        assert documents.carry_out([a_begin("1")]) == [UNKNOWN]
+
+
+@contextmanager
+def disk_of_pages(count: int) -> Iterator[None]:
+    """SQLite finds its disk full when a file has so many pages."""
+
+    def limit(db: DBAPIConnection, _: object) -> None:
+        db.cursor().execute(f"PRAGMA max_page_count = {count}")
+
+    event.listen(Engine, "connect", limit)
+    try:
+        yield
+    finally:
+        event.remove(Engine, "connect", limit)
+
+
+def test_a_full_disk_is_told_and_when_there_is_room_again_it_goes_on(
+    new_sqlite_url: Callable[[], str],
+) -> None:
+    url = new_sqlite_url()
+    with disk_of_pages(20), closing(Documents(url, 1, lambda: 0)) as documents:
+        large = [Finish(ORDERS, str(number), 0, Entry.COMPLETED, bytes(60_000)) for number in range(5)]
+        errors = documents.carry_out(large)
+        assert {str(error) for error in errors} == {
+            f"{path_of(url)}: the disk is full: make room; nothing acknowledged is lost"
+        }
+        assert documents.carry_out([a_begin("small")]) == [UNKNOWN]
+        assert documents.carry_out([Look(ORDERS, "0")]) == [UNKNOWN]
+    with closing(Documents(url, 1, lambda: 0)) as documents:
+        assert documents.carry_out(large) == [None] * 5
+        assert documents.carry_out([Look(ORDERS, "small")]) == [Record(Entry.STARTED, "a", 1, b"")]
+
+
+def test_a_damaged_file_is_told(new_sqlite_url: Callable[[], str]) -> None:
+    url = new_sqlite_url()
+    with closing(Documents(url, 1, lambda: 0)) as documents:
+        documents.carry_out([a_finish(str(number)) for number in range(500)])
+    with open(path_of(url), "r+b") as file:
+        file.seek(4_096)
+        file.write(bytes(range(256)) * 100)
+    with pytest.raises(HistoryError, match="it is damaged: put back a copy"):
+        Documents(url, 1, lambda: 0)
+
+
+def backends(postgresql: Server) -> set[int]:
+    """The processes that serve document histories."""
+    query = b"SELECT pid FROM pg_stat_activity WHERE application_name = 'mqproto'"
+    with psycopg.connect(make_url(postgresql.url()).set(drivername="postgresql").render_as_string()) as db:
+        return {pid for (pid,) in db.execute(query)}
+
+
+@pytest.mark.parametrize(
+    ("state", "advice"),
+    [
+        ("53100", "the server's disk is full: make room; nothing acknowledged is lost"),
+        ("25006", "it is read-only: name the server that takes writes, and a user who may write"),
+        ("57014", "it took too long: another program keeps its rows locked, or the server is overloaded"),
+        ("XX001", "the server fails (invalid page): look to it"),
+    ],
+)
+def test_what_a_server_fails_with_is_told_in_one_line_and_then_it_goes_on(
+    postgresql: Server, state: str, advice: str
+) -> None:
+    url = postgresql.new_schema()
+    schema = url.rpartition("%3D")[2]
+    with closing(Documents(url, 1, lambda: 0)) as documents:
+        postgresql.execute(
+            f"CREATE FUNCTION {schema}.fail() RETURNS trigger LANGUAGE plpgsql AS "
+            f"$$ BEGIN RAISE EXCEPTION E'invalid page\\nof password' USING ERRCODE = '{state}'; END $$",
+            f"CREATE TRIGGER fail BEFORE INSERT ON {schema}.document_history EXECUTE FUNCTION {schema}.fail()",
+        )
+        before = backends(postgresql)
+        assert failure(documents) == advice
+        postgresql.execute(f"DROP FUNCTION {schema}.fail CASCADE")
+        assert documents.carry_out([a_begin("failing")]) == [UNKNOWN]
+        # By a new connection, which may lead elsewhere: to the server that takes writes by now.
+        assert backends(postgresql) - before
+
+
+def test_rows_that_another_program_keeps_locked_are_told(
+    postgresql: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simulator.edges.history.databases.SETTINGS", ["SET lock_timeout = '50ms'"])
+    url = postgresql.new_schema()
+    with closing(Documents(url, 1, lambda: 0)) as documents:
+        engine = create_engine(url)
+        with engine.begin() as other:
+            other.execute(text("LOCK TABLE document_history"))
+            assert failure(documents) == "another program keeps its tables locked: let that end"
+        engine.dispose()
+        assert documents.carry_out([a_begin("1")]) == [UNKNOWN]
+
+
+def test_what_has_expired_waits_for_nobody_who_keeps_it_locked(postgresql: Server) -> None:
+    url, now_s = postgresql.new_schema(), 0.0
+    with closing(Documents(url, 1_000, lambda: now_s)) as documents:
+        documents.carry_out([a_finish("1"), a_finish("2")])
+        engine = create_engine(url)
+        with engine.begin() as other:
+            other.execute(text("SELECT 1 FROM document_history WHERE key = '1' FOR UPDATE"))
+            now_s += 1_000
+            first, second = documents.carry_out([Look(ORDERS, "1"), Look(ORDERS, "2")])
+            assert (first, second) == (Record(Entry.COMPLETED, "", 1, b"outcome"), UNKNOWN)
+        engine.dispose()
+        now_s += 10
+        assert documents.carry_out([Look(ORDERS, "1")]) == [UNKNOWN]
+
+
+def test_tables_that_are_gone_are_not_made_anew_in_silence(history_url: str, documents: Documents) -> None:
+    engine = create_engine(history_url)
+    with engine.begin() as db:
+        db.execute(text("DROP TABLE document_history"))
+    engine.dispose()
+    assert (
+        failure(documents)
+        == "its tables are gone: restore them, or start again and they are made anew, empty"
+    )
+
+
+def test_a_connection_that_was_lost_is_made_again_and_nobody_hears_of_it(postgresql: Server) -> None:
+    with closing(Documents(postgresql.new_schema(), 1, lambda: 0)) as documents:
+        first = a_begin("1")
+        assert documents.carry_out([first]) == [UNKNOWN]
+        ends: list[Callable[[], None]] = [
+            lambda: postgresql.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'mqproto'"
+            ),
+            postgresql.stop,
+            postgresql.kill,
+        ]
+        for end in ends:
+            end()
+            if end in (postgresql.stop, postgresql.kill):
+                postgresql.start()
+            assert documents.carry_out([first, a_begin("1")]) == [UNKNOWN, Record(Entry.STARTED, "a", 1, b"")]
+
+
+def test_a_connection_that_was_lost_before_the_answer_came_does_not_begin_a_second_time(
+    documents: Documents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transaction, losses = Documents._transaction, iter([True])
+
+    def lost(self: Documents, calls: Sequence[Call]) -> list[Answer]:
+        answers = transaction(self, calls)
+        if next(losses, False):
+            raise OperationalError("COMMIT", None, Exception("gone"), connection_invalidated=True)
+        return answers
+
+    monkeypatch.setattr(Documents, "_transaction", lost)
+    begin = a_begin("1")
+    assert documents.carry_out([begin, a_begin("2")]) == [UNKNOWN, UNKNOWN]
+    assert documents.carry_out([begin, a_begin("2")]) == [UNKNOWN, Record(Entry.STARTED, "a", 1, b"")]
+
+
+async def test_while_a_server_is_killed_and_started_again_each_document_is_begun_and_finished_once(
+    postgresql: Server,
+) -> None:
+    """Whoever gets an error asks again, and the history knows whether that was done already."""
+    is_up, began, errors = trio.Event(), Counter[str](), 0
+    is_up.set()
+
+    async def work(history: DocumentHistory, owner: int) -> None:
+        for number in range(60):
+            key = str(number)
+            record = await insist(partial(history.begin, ORDERS, key, str(owner)))
+            if record.entry is Entry.ABSENT:
+                began[key] += 1
+                await insist(partial(history.finish, ORDERS, key, Attempt.SUCCEEDED, key.encode()))
+
+    async def insist(ask: Callable[[], Awaitable[T]]) -> T:
+        nonlocal errors
+        while True:
+            try:
+                return await ask()
+            except HistoryError:
+                errors += 1
+                await is_up.wait()
+
+    url = postgresql.new_schema()
+    async with open_history(url) as first, open_history(url) as second:
+        async with trio.open_nursery() as nursery:
+            for owner in range(6):
+                nursery.start_soon(work, (first, second)[owner % 2], owner)
+            for _ in range(3):
+                is_up = trio.Event()
+                await trio.to_thread.run_sync(postgresql.kill)
+                await trio.to_thread.run_sync(postgresql.start)
+                is_up.set()
+        assert began == dict.fromkeys(map(str, range(60)), 1)
+        for number in range(60):
+            record = await first.look(ORDERS, str(number))
+            assert (record.entry, record.attempts, record.outcome) == (
+                Entry.COMPLETED,
+                1,
+                str(number).encode(),
+            )

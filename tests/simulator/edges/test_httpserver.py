@@ -1,0 +1,385 @@
+"""HTTP for strangers: what is slow, large, malformed or too much has an end, and a clear one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+
+import h11
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from simulator.base.log import node_log
+from simulator.edges.httpserver import DOORWAY, LINGER_S, Answer, Fault, Handler, Limits, Request, Server
+from tests.simulator.running import Log
+
+STATUSES = {
+    Fault.MALFORMED: 400,
+    Fault.HEAD_TOO_LARGE: 431,
+    Fault.TOO_SLOW: 503,
+    Fault.FULL: 503,
+    Fault.FAILED: 500,
+}
+Open = Callable[[], Awaitable[trio.SocketStream]]
+
+
+def explain(fault: Fault) -> Answer:
+    return Answer(STATUSES[fault], [], fault.value.encode())
+
+
+async def echo(request: Request) -> Answer:
+    """The method, the target, and the body. We are no proxy."""
+    if request.method == "CONNECT":
+        return Answer(405, [], b"")
+    body = b""
+    while part := await request.part():
+        body += part
+    return Answer(200, [("X-Echo", "yes")], f"{request.method} {request.target} ".encode() + body)
+
+
+@asynccontextmanager
+async def serving(
+    handler: Handler = echo, log: Log | None = None, limits: Limits | None = None
+) -> AsyncIterator[tuple[Server, Open]]:
+    """A server on a free port, stopped at the end, and what connects to it."""
+    server = Server(handler, explain, limits or Limits(), node_log(log or Log(), "test"))
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1", backlog=1_000)
+    port = listeners[0].socket.getsockname()[1]
+    async with trio.open_nursery() as nursery:
+        await nursery.start(server.run, listeners)
+        yield server, partial(trio.open_tcp_stream, "127.0.0.1", port)
+        server.stop()
+
+
+async def rest_of(stream: trio.SocketStream) -> bytes:
+    """All that comes until the other end closes."""
+    data = b""
+    with suppress(trio.BrokenResourceError):
+        async for part in stream:
+            data += part
+    return data
+
+
+async def answer_in(stream: trio.SocketStream) -> tuple[int, bytes]:
+    """Status and body of the next answer."""
+    client = h11.Connection(h11.CLIENT)
+    client.send(h11.Request(method="GET", target="/", headers=[("Host", "x")]))
+    client.send(h11.EndOfMessage())
+    status, body = 0, b""
+    while True:
+        event = client.next_event()
+        if event is h11.NEED_DATA:
+            client.receive_data(await stream.receive_some(65_536))
+        elif isinstance(event, h11.Response):
+            status = event.status_code
+        elif isinstance(event, h11.Data):
+            body += event.data
+        elif isinstance(event, h11.EndOfMessage):
+            return status, body
+
+
+GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def post(size_bytes: int, *headers: str) -> bytes:
+    """The head of a request with a body."""
+    return "\r\n".join(
+        ["POST /a HTTP/1.1", "Host: x", f"Content-Length: {size_bytes}", *headers, "", ""]
+    ).encode()
+
+
+async def test_a_connection_serves_one_request_after_the_other() -> None:
+    async with serving() as (_, connect), await connect() as stream:
+        await stream.send_all(post(3) + b"one")
+        assert await answer_in(stream) == (200, b"POST /a one")
+        await stream.send_all(GET)
+        assert await answer_in(stream) == (200, b"GET /a ")
+
+
+@given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=30), chunked=st.booleans())
+def test_a_request_is_the_same_however_its_bytes_come(sizes: list[int], chunked: bool) -> None:
+    body = b"0123456789" * 5
+    data = post(len(body)) + body
+    if chunked:
+        data = b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        data += b"19\r\n" + body[:25] + b"\r\n19\r\n" + body[25:] + b"\r\n0\r\n\r\n"
+
+    async def run() -> None:
+        async with serving() as (_, connect), await connect() as stream:
+            rest = data
+            for size in sizes:
+                await stream.send_all(rest[:size])
+                rest = rest[size:]
+            await stream.send_all(rest)
+            assert await answer_in(stream) == (200, b"POST /a " + body)
+
+    trio.run(run)
+
+
+# Slow clients
+
+
+async def test_a_head_that_comes_byte_by_byte_is_cut_off(idle_clock: MockClock) -> None:
+    async with serving(limits=Limits(head_s=10)) as (server, connect), await connect() as stream:
+        began_s = trio.current_time()
+        for byte in GET[:11]:
+            await stream.send_all(bytes([byte]))
+            await trio.sleep(1)
+        assert b"too slow" in await rest_of(stream)
+        assert trio.current_time() - began_s <= 11 + LINGER_S
+    assert server.connections == 0
+
+
+async def test_a_connection_on_which_nothing_is_asked_is_closed(idle_clock: MockClock) -> None:
+    async with serving(limits=Limits(head_s=10)) as (_, connect), await connect() as stream:
+        began_s = trio.current_time()
+        assert await rest_of(stream) == b""
+        assert 9 < trio.current_time() - began_s < 11
+
+
+async def test_a_body_that_comes_byte_by_byte_is_cut_off(idle_clock: MockClock) -> None:
+    async with serving(limits=Limits(body_s=10)) as (server, connect), await connect() as stream:
+        await stream.send_all(post(1_000))
+        for _ in range(11):
+            await stream.send_all(b"x")
+            await trio.sleep(1)
+        assert (await rest_of(stream)).endswith(b"too slow")
+        await trio.sleep(LINGER_S + 1)
+        assert server.connections == 0
+
+
+async def test_who_does_not_read_the_answers_is_cut_off(idle_clock: MockClock) -> None:
+    async def much(request: Request) -> Answer:
+        return Answer(200, [], bytes(1_000_000))
+
+    async with serving(much, limits=Limits(answer_s=10)) as (server, connect), await connect() as stream:
+        await stream.send_all(50 * GET)
+        await trio.sleep(5)
+        assert server.connections == 1
+        await trio.sleep(6 + LINGER_S)
+        assert server.connections == 0
+
+
+async def test_a_body_is_read_no_faster_than_it_is_asked_for(idle_clock: MockClock) -> None:
+    """Of a body that nobody asks for, nothing is in our memory."""
+    go_on = trio.Event()
+
+    async def patient(request: Request) -> Answer:
+        await go_on.wait()
+        return await echo(request)
+
+    async with serving(patient) as (_, connect), await connect() as stream:
+        size_bytes = 30_000_000
+        with trio.move_on_after(20) as patience:
+            await stream.send_all(post(size_bytes) + bytes(size_bytes))
+        assert patience.cancelled_caught
+        go_on.set()
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: " + b"9" * 30 + b"\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 20_000, 431),
+    ],
+)
+async def test_what_is_no_request_is_refused(data: bytes, status: int, idle_clock: MockClock) -> None:
+    async with serving() as (_, connect), await connect() as stream:
+        await stream.send_all(data)
+        assert (await rest_of(stream)).startswith(f"HTTP/1.1 {status} ".encode())
+
+
+@given(data=st.binary(max_size=60))
+def test_any_bytes_are_answered_or_closed(data: bytes) -> None:
+    async def run() -> None:
+        async with serving() as (server, connect), await connect() as stream:
+            await stream.send_all(data)
+            await stream.send_eof()
+            answer = await rest_of(stream)
+            assert answer == b"" or answer.startswith(b"HTTP/1.1 4")
+        assert server.connections == 0
+
+    trio.run(run, clock=MockClock(autojump_threshold=0.01))
+
+
+async def test_whoever_is_refused_on_the_head_hears_why_although_the_body_comes() -> None:
+    async def refusing(request: Request) -> Answer:
+        assert request.content_length == 3_000_000
+        return Answer(413, [], b"too large")
+
+    async with serving(refusing) as (_, connect), await connect() as stream:
+        await stream.send_all(post(3_000_000) + bytes(3_000_000))
+        head, _, body = (await rest_of(stream)).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 413 ")
+        assert b"connection: close" in head.lower()
+        assert body == b"too large"
+
+
+async def test_who_asks_before_he_sends_a_body_is_told_to_go_on_only_if_it_is_wanted() -> None:
+    async def choosy(request: Request) -> Answer:
+        return await echo(request) if request.content_length == 3 else Answer(413, [], b"")
+
+    async with serving(choosy) as (_, connect):
+        async with await connect() as stream:
+            await stream.send_all(post(4, "Expect: 100-continue"))
+            assert (await rest_of(stream)).startswith(b"HTTP/1.1 413 ")
+        async with await connect() as stream:
+            await stream.send_all(post(3, "Expect: 100-continue"))
+            assert (await stream.receive_some(1_000)).startswith(b"HTTP/1.1 100 ")
+            await stream.send_all(b"one")
+            assert await answer_in(stream) == (200, b"POST /a one")
+
+
+async def test_a_small_body_that_nobody_read_does_not_end_the_connection() -> None:
+    async def hasty(request: Request) -> Answer:
+        return Answer(404, [], b"")
+
+    async with serving(hasty) as (_, connect), await connect() as stream:
+        for _ in range(2):
+            await stream.send_all(post(3) + b"one")
+            assert await answer_in(stream) == (404, b"")
+
+
+async def test_a_bug_is_an_answer_and_a_line_in_the_log() -> None:
+    async def broken(request: Request) -> Answer:
+        raise KeyError("what was it")
+
+    log = Log()
+    async with serving(broken, log) as (_, connect), await connect() as stream:
+        await stream.send_all(GET)
+        assert await answer_in(stream) == (500, b"failed")
+        await stream.send_all(GET)
+        assert await answer_in(stream) == (500, b"failed")
+    assert [line["reason"] for line in log.lines("failed")] == ["KeyError: 'what was it'"] * 2
+
+
+async def test_an_answer_that_is_none_ends_its_connection_and_no_other() -> None:
+    async def careless(request: Request) -> Answer:
+        return Answer(200, [("A name", "a value")] if request.target == "/a" else [], b"")
+
+    log = Log()
+    async with serving(careless, log) as (_, connect):
+        async with await connect() as stream:
+            await stream.send_all(GET)
+            assert await rest_of(stream) == b""
+        async with await connect() as stream:
+            await stream.send_all(GET.replace(b"/a", b"/b"))
+            assert await answer_in(stream) == (200, b"")
+    assert len(log.lines("failed")) == 1
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "HEAD /a HTTP/1.1",
+        "CONNECT x:80 HTTP/1.1",
+        "OPTIONS * HTTP/1.1",
+        "GET http://x/a HTTP/1.1",
+        "GET /a HTTP/1.0",
+        "GET /a HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket",
+        "GET /a HTTP/1.1\r\nConnection: close",
+        "PRI * HTTP/1.1",
+    ],
+)
+async def test_whatever_is_asked_is_answered(head: str, idle_clock: MockClock) -> None:
+    log = Log()
+    async with serving(log=log) as (_, connect), await connect() as stream:
+        await stream.send_all(f"{head}\r\nHost: x\r\n\r\n".encode())
+        status = b"405 Method Not Allowed" if head.startswith("CONNECT") else b"200 OK"
+        assert (await rest_of(stream)).startswith(b"HTTP/1.1 " + status + b"\r\n")
+    assert not log.lines("failed")
+
+
+# Many connections
+
+
+async def test_one_connection_too_many_is_told_so_and_has_room_when_others_have_gone() -> None:
+    async with serving(limits=Limits(connections=2)) as (server, connect):
+        async with await connect() as first, await connect() as second:
+            for stream in (first, second):
+                await stream.send_all(GET)
+                assert (await answer_in(stream))[0] == 200
+            async with await connect() as third:
+                await third.send_all(GET)
+                assert await answer_in(third) == (503, b"full")
+        while server.connections:
+            await trio.testing.wait_all_tasks_blocked()
+        async with await connect() as fourth:
+            await fourth.send_all(GET)
+            assert (await answer_in(fourth))[0] == 200
+    assert server.turned_away == 1
+
+
+async def test_of_very_many_connections_each_is_served_told_or_closed(idle_clock: MockClock) -> None:
+    beyond = DOORWAY + 100
+    ends = dict.fromkeys(("served", "told", "closed"), 0)
+
+    async def one(connect: Open) -> None:
+        async with await connect() as stream:
+            with suppress(trio.BrokenResourceError, h11.RemoteProtocolError):
+                await stream.send_all(GET)
+                status, _ = await answer_in(stream)
+                ends["served" if status == 200 else "told"] += 1
+                await rest_of(stream)
+                return
+            ends["closed"] += 1
+
+    async with serving(limits=Limits(connections=20)) as (server, connect):
+        async with trio.open_nursery() as nursery:
+            for _ in range(20 + beyond):
+                nursery.start_soon(one, connect)
+        assert server.connections == 0
+    assert sum(ends.values()) == 20 + beyond
+    assert ends["served"] >= 20
+    assert ends["told"] + ends["closed"] == server.turned_away
+
+
+# The end
+
+
+async def test_what_is_under_way_at_the_end_is_answered() -> None:
+    begun, go_on = trio.Event(), trio.Event()
+
+    async def slow(request: Request) -> Answer:
+        begun.set()
+        await go_on.wait()
+        return await echo(request)
+
+    async with serving(slow) as (server, connect), await connect() as stream:
+        await stream.send_all(GET)
+        await begun.wait()
+        server.stop()
+        go_on.set()
+        answer = await rest_of(stream)
+        assert answer.endswith(b"GET /a ")
+        assert b"connection: close" in answer.lower()
+
+
+async def test_idle_and_stubborn_clients_do_not_keep_the_server_from_ending(idle_clock: MockClock) -> None:
+    async def much(request: Request) -> Answer:
+        return Answer(200, [], bytes(50_000_000))
+
+    limits = Limits(grace_s=5, answer_s=1_000)
+    async with (
+        serving(much, limits=limits) as (server, connect),
+        await connect(),
+        await connect() as stubborn,
+    ):
+        await stubborn.send_all(GET)
+        await trio.sleep(1)
+        assert server.connections == 2
+        server.stop()
+        await trio.sleep(6)
+        assert server.connections == 0

@@ -1,0 +1,264 @@
+"""What a consumer's answer means: the table of callee.py, row by row, and calls over real sockets.
+
+Reliable messaging is "Transactions in OSB. Reliable Messaging".
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from functools import partial
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqproto.base.errors import UsageError
+from mqproto.edge.exactlyonce import Attempt
+from simulator.edges.trigger.callee import (
+    ANSWER_LIMIT_BYTES,
+    REASON_LIMIT,
+    RETRY_AFTER_LIMIT_S,
+    SPARE_THREADS,
+    BusinessError,
+    Call,
+    HttpCallee,
+    PythonCallee,
+    Response,
+    endpoint,
+    meaning,
+    one_line,
+    retry_after_s,
+)
+from tests.simulator.consumers import DROP, OK, HttpConsumer, Reply, Seen, listening
+
+SUCCEEDED, FOR_NOW, FOR_GOOD = Attempt.SUCCEEDED, Attempt.FAILED_FOR_NOW, Attempt.FAILED_FOR_GOOD
+CALL = Call(message="GUID\\1", key="order-17", delivery_count=1, body=b"one")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error_field", "attempt"),
+    [
+        (200, b"", "", SUCCEEDED),
+        (299, b'{"code": "looks like one"}', "", SUCCEEDED),
+        (200, None, "", SUCCEEDED),
+        (200, b"", "fault", SUCCEEDED),
+        (200, b'{"fault": null}', "fault", SUCCEEDED),
+        (200, b'{"fault": 0}', "fault", SUCCEEDED),
+        (200, b'{"fault": ""}', "fault", SUCCEEDED),
+        (200, b'{"fault": false}', "fault", SUCCEEDED),
+        (200, b'{"fault": "E1"}', "fault", FOR_GOOD),
+        (200, b'{"fault": 1}', "fault", FOR_GOOD),
+        (200, None, "fault", FOR_NOW),
+        (400, b'{"code": "E1"}', "", FOR_GOOD),
+        (404, b'{"code": 17, "message": "none"}', "", FOR_GOOD),
+        (499, b'{"fault": "E1"}', "fault", FOR_GOOD),
+        (422, b'{"code": "E1"}', "fault", FOR_GOOD),
+        (404, b"<html>not found</html>", "", FOR_NOW),
+        (400, b"", "", FOR_NOW),
+        (400, None, "", FOR_NOW),
+        (400, b'{"code": true}', "", FOR_NOW),
+        (400, b'["code"]', "", FOR_NOW),
+        (400, b"[" * 60_000, "", FOR_NOW),
+        (400, b'{"code": "\xff"}', "", FOR_NOW),
+        (408, b'{"code": "E1"}', "", FOR_NOW),
+        (425, b'{"code": "E1"}', "", FOR_NOW),
+        (429, b'{"code": "E1"}', "", FOR_NOW),
+        (301, b'{"code": "E1"}', "", FOR_NOW),
+        (500, b'{"code": "E1"}', "", FOR_NOW),
+        (503, b'{"fault": "E1"}', "fault", FOR_NOW),
+        (599, b"", "", FOR_NOW),
+    ],
+)
+def test_what_an_answer_means(status: int, body: bytes | None, error_field: str, attempt: Attempt) -> None:
+    """Reliable messaging, Message Consumer Rules."""
+    assert meaning(Response(status, {}, body), error_field).attempt is attempt
+
+
+@given(status=st.integers(100, 599), body=st.none() | st.binary(), error_field=st.sampled_from(["", "code"]))
+def test_any_answer_means_something_in_one_line(status: int, body: bytes | None, error_field: str) -> None:
+    answer = meaning(Response(status, {}, body), error_field)
+    assert answer.reason.isprintable()
+    assert (answer.reason == "") == (answer.attempt is SUCCEEDED)
+
+
+def test_the_reason_of_a_business_error_begins_with_the_service_code() -> None:
+    body = b'{"code": "unknown-account", "message": "there is\\nno 17"}'
+    assert meaning(Response(422, {}, body)).reason == "unknown-account: there is no 17"
+
+
+@given(st.text())
+def test_a_reason_is_one_line_of_bounded_length(text: str) -> None:
+    line = one_line(text)
+    assert len(line) <= REASON_LIMIT
+    assert line.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("", 0),
+        ("0", 0),
+        ("120", 120),
+        ("-1", 0),
+        ("soon", 0),
+        ("²", 0),
+        ("9" * 5_000, RETRY_AFTER_LIMIT_S),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", RETRY_AFTER_LIMIT_S),
+        ("Fri, 99 Dec 9999 23:59:59 GMT", 0),
+    ],
+)
+def test_retry_after_is_read_and_bounded(value: str, seconds: float) -> None:
+    assert retry_after_s(value) == seconds
+
+
+def test_retry_after_may_be_a_date() -> None:
+    date = format_datetime(datetime.now(UTC) + timedelta(seconds=1_000), usegmt=True)
+    assert 900 < retry_after_s(date) <= 1_000
+
+
+def test_retry_after_comes_with_the_answer() -> None:
+    assert meaning(Response(503, {"Retry-After": "7"}, b"")).retry_after_s == 7
+
+
+async def post(*cues: Reply | None, error_field: str = "") -> tuple[HttpConsumer, list[Attempt]]:
+    consumer = HttpConsumer(*cues)
+    async with listening(consumer), endpoint(consumer.url) as found:
+        callee = HttpCallee(found, error_field)
+        return consumer, [(await callee.call(CALL)).attempt for _ in cues]
+
+
+@pytest.mark.parametrize(
+    ("cue", "attempt"),
+    [
+        (DROP, FOR_NOW),
+        (Reply(200, b"body", cut=3), FOR_NOW),
+        (Reply(302, headers={"Location": "/elsewhere"}), FOR_NOW),
+        (Reply(200, bytes(ANSWER_LIMIT_BYTES + 1)), SUCCEEDED),
+        (Reply(400, b'{"code": "E1"}' + b" " * ANSWER_LIMIT_BYTES), FOR_NOW),
+        (Reply(400, b'{"code": "E1"}', headers={"Content-Encoding": "gzip"}), FOR_GOOD),
+    ],
+)
+async def test_each_call_is_one_request_whatever_is_answered(cue: Reply | None, attempt: Attempt) -> None:
+    """Reliable messaging, Do NOT Use Biz Service Retries. Redirections are not followed, nothing is unpacked."""
+    consumer, attempts = await post(cue, OK)
+    assert attempts == [attempt, SUCCEEDED]
+    assert consumer.bodies == [b"one", b"one"]
+
+
+async def test_an_answer_that_never_ends_is_not_read_to_its_end() -> None:
+    async def endless(stream: trio.SocketStream) -> None:
+        async with stream:
+            await stream.receive_some(65_536)
+            await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n")
+            with suppress(trio.BrokenResourceError):
+                while True:
+                    await stream.send_all(bytes(65_536))
+
+    async with trio.open_nursery() as nursery:
+        [listener] = await nursery.start(partial(trio.serve_tcp, endless, 0, host="127.0.0.1"))
+        async with endpoint(f"http://127.0.0.1:{listener.socket.getsockname()[1]}/") as found:
+            assert (await HttpCallee(found).call(CALL)).attempt is SUCCEEDED
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    "said", [b"SSH-2.0-OpenSSH\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: " + bytes([0x61]) * 10**6, b""]
+)
+async def test_bytes_that_are_no_http_are_a_system_error(said: bytes) -> None:
+    async def chatter(stream: trio.SocketStream) -> None:
+        async with stream:
+            await stream.receive_some(65_536)
+            with suppress(trio.BrokenResourceError):
+                await stream.send_all(said)
+
+    async with trio.open_nursery() as nursery:
+        [listener] = await nursery.start(partial(trio.serve_tcp, chatter, 0, host="127.0.0.1"))
+        async with endpoint(f"http://127.0.0.1:{listener.socket.getsockname()[1]}/") as found:
+            answer = await HttpCallee(found).call(CALL)
+        nursery.cancel_scope.cancel()
+    assert answer.attempt is FOR_NOW
+    assert answer.reason.startswith("the connection broke")
+
+
+async def test_a_call_that_is_given_up_leaves_nothing_behind() -> None:
+    consumer = HttpConsumer()
+
+    async def never(seen: Seen) -> Reply:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    consumer.answering = never
+    async with listening(consumer), endpoint(consumer.url) as found:
+        callee = HttpCallee(found)
+        with trio.move_on_after(0.05) as scope:
+            await callee.call(CALL)
+        assert scope.cancelled_caught
+
+
+@pytest.mark.parametrize("url", ["orders", "ftp://127.0.0.1/", "http://", "http://[::1", "http://host:port/"])
+async def test_what_is_no_url_of_http_is_refused(url: str) -> None:
+    with pytest.raises(UsageError, match="is no URL"):
+        async with endpoint(url):
+            pass
+
+
+# Functions
+
+
+async def test_a_function_of_either_kind_succeeds_by_returning() -> None:
+    async def later(call: Call) -> str:
+        await trio.lowlevel.checkpoint()
+        return "whatever"
+
+    for function in (later, lambda call: call.body):
+        assert (await PythonCallee(function).call(CALL)).attempt is SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("error", "attempt", "reason"),
+    [
+        (BusinessError("E1", "no such account"), FOR_GOOD, "E1: no such account"),
+        (BusinessError("E1"), FOR_GOOD, "E1"),
+        (ValueError("what\nis this"), FOR_NOW, "ValueError: what is this"),
+        (ExceptionGroup("two", [OSError(), OSError()]), FOR_NOW, "ExceptionGroup: two (2 sub-exceptions)"),
+    ],
+)
+async def test_what_a_function_raises_is_a_business_error_or_a_system_error(
+    error: Exception, attempt: Attempt, reason: str
+) -> None:
+    def fails(call: Call) -> None:
+        raise error
+
+    async def fails_later(call: Call) -> None:
+        raise error
+
+    for function in (fails, fails_later):
+        answer = await PythonCallee(function).call(CALL)
+        assert (answer.attempt, answer.reason) == (attempt, reason)
+
+
+async def test_functions_that_take_too_long_are_left_behind_and_are_bounded() -> None:
+    may_end = threading.Event()
+    running = threading.Semaphore(0)
+
+    def slow(call: Call) -> None:
+        running.release()
+        may_end.wait()
+
+    callee = PythonCallee(slow)
+    try:
+        for _ in range(SPARE_THREADS + 3):
+            with trio.move_on_after(0.02) as scope:
+                await callee.call(CALL)
+            assert scope.cancelled_caught
+        begun = 0
+        while running.acquire(blocking=False):
+            begun += 1
+        assert 1 <= begun <= 1 + SPARE_THREADS
+    finally:
+        may_end.set()

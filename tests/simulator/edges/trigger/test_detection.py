@@ -1,0 +1,136 @@
+"""The three steps with a document history, on SQLite and PostgreSQL, and without: who calls twice, and who may not.
+
+Duplicate detection is "Summary of Duplicate Detection Process for JMS Triggers".
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import trio
+import trio.testing
+
+from mqproto.edge.exactlyonce import Attempt, Entry, Verdict
+from simulator.edges.history.history import DocumentHistory, HistoryError, open_history
+from simulator.edges.trigger.callee import Call
+from simulator.edges.trigger.detection import REMEMBERED_LIMIT, Detection
+
+NEW, DUPLICATE, IN_DOUBT, REJECTED = Verdict.NEW, Verdict.DUPLICATE, Verdict.IN_DOUBT, Verdict.REJECTED
+SCOPE = "trigger/orders"
+
+
+def call(delivery_count: int = 1, message: str = "GUID\\1") -> Call:
+    return Call(message=message, key=message, delivery_count=delivery_count, body=b"")
+
+
+@pytest.fixture
+async def history(history_url: str) -> AsyncIterator[DocumentHistory]:
+    async with open_history(history_url) as history:
+        yield history
+
+
+@pytest.mark.parametrize(
+    ("attempt", "verdict"),
+    [
+        (None, IN_DOUBT),
+        (Attempt.SUCCEEDED, DUPLICATE),
+        (Attempt.FAILED_FOR_NOW, NEW),
+        (Attempt.FAILED_FOR_GOOD, REJECTED),
+    ],
+)
+async def test_what_a_message_is_follows_from_what_was_recorded_of_it(
+    history: DocumentHistory, attempt: Attempt | None, verdict: Verdict
+) -> None:
+    """Duplicate detection, step 2 and the first two notes: over the life of a trigger."""
+    first = Detection("orders", "trigger", history)
+    assert (await first.judge(call())).verdict is NEW
+    if attempt is not None:
+        await first.record(call().key, attempt, "E1: no such account")
+    found = await Detection("orders", "trigger", history).judge(call(2))
+    assert found.verdict is verdict
+    assert (found.reason == "") == (verdict is NEW)
+    if verdict is REJECTED:
+        assert found.reason == "E1: no such account"
+
+
+async def test_a_message_is_started_on_disk_before_anybody_is_called(history: DocumentHistory) -> None:
+    await Detection("orders", "trigger-7", history).judge(call())
+    record = await history.look(SCOPE, call().key)
+    assert (record.entry, record.owner) == (Entry.STARTED, "trigger-7")
+
+
+async def test_of_many_who_judge_one_message_at_a_time_one_finds_it_new(history: DocumentHistory) -> None:
+    verdicts: list[Verdict | None] = []
+
+    async def judge(number: int) -> None:
+        verdicts.append((await Detection("orders", f"trigger-{number}", history).judge(call())).verdict)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(20):
+            nursery.start_soon(judge, number)
+    assert sorted(map(str, verdicts)) == sorted([NEW, *[IN_DOUBT] * 19])
+
+
+async def test_an_attempt_has_the_delivery_count_or_the_number_that_history_and_memory_know(
+    history: DocumentHistory,
+) -> None:
+    """Duplicate detection, notes: it is the delivery count that has a maximum."""
+    detection = Detection("orders", "trigger", history)
+    for delivery_count, attempt in ((1, 1), (2, 2), (-1, 3), (9, 9), (-1, 5)):
+        assert (await detection.judge(call(delivery_count))).attempt == attempt
+        await detection.record(call().key, Attempt.FAILED_FOR_NOW)
+    later = Detection("orders", "trigger", history)
+    assert (await later.judge(call(-1))).attempt == 6, "by the history alone"
+
+
+async def test_without_history_attempts_are_remembered_while_the_message_is_in_the_queue() -> None:
+    detection = Detection("orders", "trigger", enabled=False)
+    assert [(await detection.judge(call(-1))).attempt for _ in range(3)] == [1, 2, 3]
+    detection.settled(call().message)
+    assert (await detection.judge(call(-1))).attempt == 1
+    for number in range(REMEMBERED_LIMIT + 1):
+        await detection.judge(call(-1, message=str(number)))
+    assert (await detection.judge(call(-1))).attempt == 1, "memory is bounded"
+
+
+async def test_who_looks_for_no_duplicates_finds_every_delivery_new() -> None:
+    detection = Detection("orders", "trigger", enabled=False)
+    assert [(await detection.judge(call(count))).verdict for count in (1, 2, -1)] == [NEW] * 3
+
+
+async def test_what_the_history_could_not_be_told_it_hears_before_anything_else(
+    history: DocumentHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Duplicate detection, notes: a message that was processed is no new one because the database was away."""
+    detection = Detection("orders", "trigger", history)
+    await detection.judge(call())
+
+    async def away(*arguments: object) -> None:
+        raise HistoryError("the database is away: start it")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(history, "finish", away)
+        await detection.record(call().key, Attempt.SUCCEEDED)
+        assert not await detection.is_back()
+        with pytest.raises(HistoryError):
+            await detection.judge(call(2))
+    assert await detection.is_back()
+    assert (await history.look(SCOPE, call().key)).entry is Entry.COMPLETED
+    assert (await detection.judge(call(3))).verdict is DUPLICATE
+
+
+async def test_two_messages_of_one_key_are_not_in_hand_at_one_time() -> None:
+    detection = Detection("orders", "trigger")
+    order: list[str] = []
+
+    async def hold(name: str) -> None:
+        async with detection.alone("order-17"):
+            order.append(f"{name} begins")
+            await trio.testing.wait_all_tasks_blocked()
+            order.append(f"{name} ends")
+
+    async with trio.open_nursery() as nursery:
+        for name in "abc":
+            nursery.start_soon(hold, name)
+    assert [line.split()[1] for line in order] == ["begins", "ends"] * 3

@@ -1,0 +1,284 @@
+"""`mqproto trigger` as a process: what may be typed, and what is left when it is killed.
+
+Reliable messaging is "Transactions in OSB. Reliable Messaging", duplicate detection "Summary of Duplicate Detection
+Process for JMS Triggers".
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from mqproto.messages.drafts import Draft
+from simulator.cli.cli import FINDING, MISUSE, run_command
+from simulator.client import Client
+from simulator.topology import Topology, parse
+from tests.conformance import ROOT
+from tests.simulator.consumers import DROP, OK, HttpConsumer, Reply, Seen, business_error, listening
+from tests.simulator.edges.trigger.test_trigger import TOPOLOGY, send, taken_from
+from tests.simulator.running import running_with_client
+from tests.test_readme import blocks, console_blocks, shows
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "desk.toml"
+    file.write_text(TOPOLOGY)
+    return file
+
+
+@pytest.fixture
+async def desk(file: Path, tmp_path: Path) -> AsyncIterator[Client]:
+    topology: Topology = parse(TOPOLOGY, str(file)).with_free_ports()
+    async with running_with_client(topology, "desk", tmp_path) as client:
+        yield client
+
+
+@asynccontextmanager
+async def running_trigger(file: Path, *options: str) -> AsyncIterator[trio.Process]:
+    command = [
+        sys.executable,
+        "-m",
+        "simulator.cli.cli",
+        "trigger",
+        str(file),
+        "orders",
+        "--directory",
+        str(file.parent),
+    ]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    process = await trio.lowlevel.open_process([*command, *options], stdout=subprocess.PIPE, env=environment)
+    assert process.stdout is not None
+    try:
+        said = b""
+        while not said.endswith(b"\n"):
+            chunk = await process.stdout.receive_some()
+            assert chunk, "it ended before it was ready"
+            said += chunk
+        assert said == b"ready trigger\n"
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        with trio.CancelScope(shield=True):
+            await process.wait()
+        await process.stdout.aclose()
+
+
+async def ended(process: trio.Process, number: signal.Signals) -> int:
+    """The exit status after a signal."""
+    process.send_signal(number)
+    return await process.wait()
+
+
+async def test_a_trigger_that_is_killed_during_the_call_leaves_the_message_in_doubt_and_goes_on(
+    desk: Client, file: Path
+) -> None:
+    """Duplicate detection, step 2: processing started but did not complete. Nothing is lost or processed twice."""
+    consumer = HttpConsumer()
+    asked, processed = trio.Event(), trio.Event()
+
+    async def never_the_first(seen: Seen) -> Reply:
+        if seen.body == b"one":
+            asked.set()
+            await trio.sleep_forever()
+        processed.set()
+        return OK
+
+    consumer.answering = never_the_first
+    async with listening(consumer):
+        options = ("--url", consumer.url, "--error-queue", r"desk\errors")
+        async with running_trigger(file, *options) as trigger:
+            await send(desk, b"one", b"two")
+            await asked.wait()
+            assert await ended(trigger, signal.SIGKILL) == -signal.SIGKILL
+        async with running_trigger(file, *options) as trigger:
+            await processed.wait()
+            assert await ended(trigger, signal.SIGTERM) == 0
+    assert consumer.bodies == [b"one", b"two"]
+    [copy] = await taken_from(desk, "errors")
+    assert copy.body == b"one"
+    assert await taken_from(desk, "orders") == []
+
+
+class Unreliable(HttpConsumer):
+    """Processes each message once, by its key, and answers as its dice say; at some messages its caller is killed."""
+
+    def __init__(self, seed: int, kills: set[bytes]) -> None:
+        super().__init__()
+        self.processed: list[bytes] = []
+        self.refused: list[bytes] = []
+        self.killed: list[bytes] = []
+        self.kill = trio.Event()
+        self.last = trio.Event()
+        self.answering = self._by_dice
+        self._dice = random.Random(seed)
+        self._kills = kills
+        self._keys: set[str] = set()
+
+    async def _by_dice(self, seen: Seen) -> Reply | None:
+        if seen.body == b"last":
+            self.last.set()
+            return OK
+        fault = self._dice.choice(["none", "none", "500", "lost", "lost late", "business", "never"])
+        is_known = seen.headers["idempotency-key"] in self._keys
+        if seen.body in self._kills:
+            self._kills.remove(seen.body)
+            if fault in ("none", "lost late"):
+                self._process(seen)
+            self.killed.append(seen.body)
+            self.kill.set()
+            await trio.sleep_forever()
+        if fault == "business" and not is_known:
+            self.refused.append(seen.body)
+            return business_error("refused")
+        if fault in ("none", "lost late", "never"):
+            self._process(seen)
+        if fault == "never":
+            await trio.sleep_forever()
+        return {"500": Reply(500), "lost": DROP, "lost late": DROP}.get(fault, OK)
+
+    def _process(self, seen: Seen) -> None:
+        key = seen.headers["idempotency-key"]
+        if key not in self._keys:
+            self._keys.add(key)
+            self.processed.append(seen.body)
+
+
+async def test_whatever_fails_each_message_is_processed_once_and_in_order_or_in_an_error_queue(
+    desk: Client, file: Path
+) -> None:
+    """Reliable messaging, OSB Rules and Message Consumer Rules; duplicate detection, step 2: all of it at once."""
+    bodies = [b"%d" % number for number in range(30)]
+    consumer = Unreliable(seed=7, kills={b"5", b"20"})
+    queues = ("--error-queue", r"desk\errors", "--in-doubt-queue", r"desk\doubts")
+    times = ("--timeout", "0.2", "--interval", "0.01", "--max-delay", "0.02", "--attempts", "1000")
+    async with listening(consumer):
+        await send(desk, *bodies, b"last")
+        for _ in range(2):
+            async with running_trigger(file, "--url", consumer.url, *queues, *times):
+                await consumer.kill.wait()
+                consumer.kill = trio.Event()
+        async with running_trigger(file, "--url", consumer.url, *queues, *times) as trigger:
+            await consumer.last.wait()
+            assert await ended(trigger, signal.SIGTERM) == 0
+    doubts = [copy.body for copy in await taken_from(desk, "doubts")]
+    errors = [copy.body for copy in await taken_from(desk, "errors")]
+    assert await taken_from(desk, "orders") == []
+    assert doubts == consumer.killed
+    assert errors == consumer.refused
+    assert consumer.processed == sorted(consumer.processed, key=int)
+    assert {*consumer.processed, *errors, *doubts} == {*bodies}
+    assert not {*consumer.processed} & {*errors}
+
+
+async def test_a_trigger_that_is_stopped_during_the_call_lets_it_end(desk: Client, file: Path) -> None:
+    """Reliable messaging, OSB Rules: the same after an orderly end."""
+    consumer = HttpConsumer()
+    asked, may_answer = trio.Event(), trio.Event()
+
+    async def slow(seen: Seen) -> Reply:
+        asked.set()
+        await may_answer.wait()
+        return OK
+
+    consumer.answering = slow
+    async with listening(consumer), running_trigger(file, "--url", consumer.url) as trigger:
+        await send(desk, b"one", b"two")
+        await asked.wait()
+        trigger.send_signal(signal.SIGTERM)
+        may_answer.set()
+        assert await trigger.wait() == 0
+    left = [message.body for message in await taken_from(desk, "orders")]
+    assert consumer.bodies + left == [b"one", b"two"]
+
+
+async def test_what_the_readme_shows_of_a_trigger_is_what_it_logs(tmp_path: Path) -> None:
+    page = (ROOT / "simulator" / "README.md").read_text("utf-8")
+    [[shown]] = console_blocks("How do I have my service called")
+    [log] = [block.text for block in blocks(page) if block.text.startswith('{"node": "destination trigger"')]
+    file = tmp_path / "shop.toml"
+    file.write_text(TOPOLOGY.replace("desk", "destination"))
+    topology = parse(file.read_text(), str(file)).with_free_ports()
+    refused = business_error("unknown-account", "there is no 17")
+    consumer = HttpConsumer(Reply(503), OK, refused)
+    async with running_with_client(topology, "destination", tmp_path) as client, listening(consumer):
+        drafts = [Draft(body=b"one", transactional=True), Draft(body=b"two", transactional=True)]
+        options = ("--url", consumer.url, "--error-queue", r"destination\errors")
+        async with running_trigger(file, *options) as trigger:
+            await client.send_many(r"destination\orders", drafts)
+            [copy] = await client.receive("errors")
+            assert await ended(trigger, signal.SIGTERM) == 0
+    assert copy.body == b"two"
+    assert shown.output == "ready trigger"
+    printed = (tmp_path / "destination-trigger.log").read_text()
+    assert shows(log, printed), printed
+
+
+def test_a_trigger_says_what_it_waits_for_and_ends_when_it_is_told_to(file: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "simulator.cli.cli",
+        "trigger",
+        str(file),
+        "orders",
+        "--call",
+        "json:dumps",
+    ]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "MQPROTO_DIRECTORY": str(file.parent)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, env=environment) as process:
+        try:
+            assert process.stderr is not None
+            said = process.stderr.readline().decode()
+            assert said.startswith("mqproto: waits until its node runs (mqproto node desk desk); the log is ")
+            assert "desk is not running" in (file.parent / "desk-trigger.log").read_text()
+        finally:
+            process.terminate()
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "say who is to be called"),
+        (("--url", "http://127.0.0.1:9", "--call", "json:dumps"), "say who is to be called"),
+        (("--url", "orders.example"), "is no URL of HTTP"),
+        (("--call", "json:nothing"), "cannot be had"),
+        (("--call", "json:dumps", "--no-history", "--history", "sqlite:///h"), "choose one"),
+        (("--call", "json:dumps", "--at-least-once", "--resolver", "json:dumps"), "leave --history"),
+        (("--call", "json:dumps", "--group-by", "label"), "cannot be grouped"),
+        (("--call", "json:dumps", "--parallel", "3"), "how they are grouped"),
+        (("--call", "json:dumps", "--name", "../trigger"), "--name"),
+        (("--call", "json:dumps", "--error-queue", r"desk\plain"), "name a transactional queue"),
+        (("--call", "json:dumps", "--error-queue", r"desk\nowhere"), "nowhere"),
+        (("--call", "json:dumps", "--history", "mysql://somewhere"), "no document history is kept"),
+    ],
+)
+def test_misuse_is_one_line_that_says_what_to_do(
+    file: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], says: str
+) -> None:
+    file.write_text(f"{TOPOLOGY}[node.desk.queue.plain]\n")
+    status = run_command(["trigger", str(file), "orders", "--directory", str(file.parent), *arguments])
+    printed = capsys.readouterr()
+    assert status == MISUSE
+    assert says in printed.err
+    assert printed.err.count("\n") == 1
+
+
+def test_a_history_that_cannot_be_had_is_said_in_one_line(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = file.parent / "no-such-folder" / "history.sqlite"
+    arguments = ["--directory", str(file.parent), "--call", "json:dumps", "--history", f"sqlite:///{place}"]
+    assert run_command(["trigger", str(file), "orders", *arguments]) == FINDING
+    assert capsys.readouterr().err.count("\n") == 1

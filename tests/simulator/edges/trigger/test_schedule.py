@@ -1,0 +1,206 @@
+"""A schedule against a queue that is a list: each group is attempted in order, and nothing is forgotten."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import inf
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from simulator.edges.trigger.schedule import LEASE_LIMIT, LEASED_LIMIT_BYTES, Schedule
+
+ATTEMPTS = 4
+DELAY_S = 10.0
+
+
+class Desk:
+    """A queue of messages, numbered in its order, each of a group; and who attempts them."""
+
+    def __init__(self, schedule: Schedule[int], groups: list[str]) -> None:
+        self.schedule = schedule
+        self.groups = groups
+        self.waiting = list(range(len(groups)))
+        self.leased: list[int] = []
+        self.running: list[int] = []
+        self.settled: list[int] = []
+        self.attempts: Counter[int] = Counter()
+        self.asking = False
+        self.now_s = 0.0
+
+    def step(self) -> None:
+        """Start what may start, and ask for a message if that is wanted."""
+        for number in self.schedule.start(self.now_s):
+            assert number in self.leased, "what is attempted is leased"
+            group = self.groups[number]
+            assert group not in {self.groups[other] for other in self.running}, "one of a group at a time"
+            earlier = [other for other in range(number) if self.groups[other] == group]
+            assert not any(self.open(other) for other in earlier), "the first of its group"
+            self.attempts[number] += 1
+            self.running.append(number)
+        if self.schedule.wants_lease(self.now_s):
+            self.schedule.asked()
+            self.asking = True
+
+    def open(self, number: int) -> bool:
+        """Whether it is still to be processed."""
+        return number in self.waiting or number in self.leased
+
+    def answer(self) -> None:
+        """The queue hands out its first message; if there is none, it says so after a second."""
+        self.asking = False
+        if not self.waiting:
+            self.now_s += 1
+            self.schedule.nothing_there()
+            return
+        number = self.waiting.pop(0)
+        self.leased.append(number)
+        self.schedule.leased(number, self.groups[number])
+
+    def end(self, number: int, *, succeeds: bool) -> None:
+        """An attempt ends."""
+        self.running.remove(number)
+        self.leased.remove(number)
+        if succeeds or self.attempts[number] == ATTEMPTS:
+            self.settled.append(number)
+            self.schedule.settled(number)
+        else:
+            self.waiting = sorted([*self.waiting, number])
+            self.schedule.given_back(number, self.now_s + DELAY_S)
+
+    def break_connection(self) -> None:
+        """All leases are void; who attempts something has noticed."""
+        if self.asking:
+            self.asking = False
+            self.schedule.not_answered()
+        for number in self.leased:
+            self.schedule.given_back(number)
+        self.waiting, self.leased, self.running = sorted(self.waiting + self.leased), [], []
+
+    def is_quiet(self) -> bool:
+        return not (self.running or self.asking)
+
+
+@given(
+    groups=st.lists(st.sampled_from("abcd"), max_size=30),
+    parallel=st.integers(1, 3),
+    lookahead=st.integers(0, 5),
+    data=st.data(),
+)
+def test_whatever_happens_groups_are_attempted_in_order_and_every_message_is_settled(
+    groups: list[str], parallel: int, lookahead: int, data: st.DataObject
+) -> None:
+    desk = Desk(Schedule(parallel, parallel + lookahead), groups)
+    storm = data.draw(st.integers(0, 60))
+    while desk.waiting or desk.leased:
+        desk.step()
+        assert len(desk.leased) + desk.asking <= parallel + lookahead
+        assert len(desk.running) <= parallel
+        if desk.is_quiet():
+            due_s = desk.schedule.next_s(desk.now_s)
+            assert due_s < inf, "something is to be done, and nobody would begin with it"
+            desk.now_s = due_s
+            continue
+        choices = [*desk.running, *["answer"] * desk.asking, *["break"] * (storm > 0)]
+        storm -= 1
+        choice = data.draw(st.sampled_from(choices))
+        if choice == "answer":
+            desk.answer()
+        elif choice == "break":
+            event("the connection breaks")
+            desk.break_connection()
+        else:
+            assert isinstance(choice, int)
+            desk.end(choice, succeeds=storm < 0 or data.draw(st.booleans()))
+    for group in set(groups):
+        settled = [number for number in desk.settled if groups[number] == group]
+        assert settled == [number for number, one in enumerate(groups) if one == group]
+
+
+def test_a_group_that_waits_does_not_hold_up_the_others() -> None:
+    desk = Desk(Schedule(1, 4), ["a", "a", "b"])
+    for _ in range(2):
+        desk.step()
+        if desk.asking:
+            desk.answer()
+    assert desk.running == [0]
+    desk.end(0, succeeds=False)
+    for _ in range(4):
+        desk.step()
+        if desk.asking:
+            desk.answer()
+    assert desk.running == [2]
+    assert desk.schedule.next_s(desk.now_s) == DELAY_S
+
+
+def test_one_at_a_time_leases_nothing_while_the_first_message_is_not_due() -> None:
+    schedule = Schedule[int](1, 1)
+    schedule.asked()
+    schedule.leased(0, "")
+    assert schedule.start(0) == [0]
+    assert not schedule.wants_lease(0)
+    schedule.given_back(0, due_s=5)
+    assert not schedule.wants_lease(4.9)
+    assert schedule.next_s(4.9) == 5
+    assert schedule.wants_lease(5)
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_message_that_somebody_else_took_holds_nobody_up(empty: bool) -> None:
+    """It was given back, the queue was asked after that, and handed out something else."""
+    schedule = Schedule[int](1, 3)
+    for number in (0, 1):
+        schedule.asked()
+        schedule.leased(number, "a")
+    assert schedule.start(0) == [0]
+    schedule.given_back(0)
+    assert schedule.start(0) == [], "the second waits for the first"
+    schedule.asked()
+    if empty:
+        schedule.nothing_there()
+    else:
+        schedule.leased(2, "a")
+    assert schedule.start(0) == [1]
+
+
+def test_a_message_handed_out_before_another_was_given_back_says_nothing_of_it() -> None:
+    schedule = Schedule[int](1, 3)
+    schedule.asked()
+    schedule.leased(0, "a")
+    assert schedule.start(0) == [0]
+    schedule.asked()
+    schedule.given_back(0)
+    schedule.leased(1, "a")
+    assert schedule.start(0) == [], "the first is still in the queue"
+    schedule.asked()
+    schedule.leased(0, "a")
+    assert schedule.start(0) == [0]
+
+
+def test_a_message_of_a_higher_priority_says_nothing_of_one_that_was_given_back() -> None:
+    schedule = Schedule[int](1, 3)
+    schedule.asked()
+    schedule.leased(0, "a", priority=3)
+    assert schedule.start(0) == [0]
+    schedule.given_back(0)
+    schedule.asked()
+    schedule.leased(1, "a", priority=7)
+    schedule.asked()
+    schedule.leased(0, "a", priority=3)
+    assert schedule.start(0) == [0]
+
+
+def test_leases_are_bounded_in_number_and_in_bytes() -> None:
+    schedule = Schedule[int](2)
+    for number in range(LEASE_LIMIT):
+        assert schedule.wants_lease(0)
+        schedule.asked()
+        schedule.leased(number, "a", size_bytes=1)
+        schedule.start(0)
+    assert not schedule.wants_lease(0)
+    schedule = Schedule[int](2)
+    schedule.asked()
+    schedule.leased(0, "a", size_bytes=LEASED_LIMIT_BYTES)
+    assert schedule.start(0) == [0]
+    assert not schedule.wants_lease(0)

@@ -1,0 +1,834 @@
+"""A trigger calls its consumer once for each message if it can be had, in order, whatever fails.
+
+Tests cite "Transactions in OSB. Reliable Messaging" as reliable messaging, and "Summary of Duplicate Detection Process
+for JMS Triggers" as duplicate detection, each with the heading.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from mqproto.base.errors import UsageError
+from mqproto.edge.exactlyonce import Attempt, Entry
+from mqproto.messages.drafts import Draft
+from simulator.base.log import node_log
+from simulator.client import Client, ReceivedMessage, connect
+from simulator.client.envelope import Envelope, FailureNote
+from simulator.edges.history.history import DocumentHistory, HistoryError, open_history
+from simulator.edges.trigger.callee import (
+    Answer,
+    BusinessError,
+    Call,
+    Callee,
+    HttpCallee,
+    PythonCallee,
+    endpoint,
+)
+from simulator.edges.trigger.detection import Detection
+from simulator.edges.trigger.judgment import call_for
+from simulator.edges.trigger.resolver import PythonResolver, Resolver
+from simulator.edges.trigger.retries import Retries
+from simulator.edges.trigger.trigger import Policy, Trigger
+from simulator.topology import Topology, parse
+from tests.simulator.consumers import DROP, ERROR, OK, HttpConsumer, Reply, Seen, business_error, listening
+from tests.simulator.running import Log, NodeProcess, running_with_client
+
+ORDERS = r"desk\orders"
+ERRORS = r"desk\errors"
+DOUBTS = r"desk\doubts"
+TOPOLOGY = """
+name = "desk"
+[node.desk]
+[node.desk.queue.orders]
+transactional = true
+[node.desk.queue.errors]
+transactional = true
+[node.desk.queue.doubts]
+transactional = true
+[node.desk.queue.notes]
+"""
+SOON = Retries(interval_s=0.01, limit_s=0.02, attempts=4)
+POLICY = Policy(error_queue=ERRORS, in_doubt_queue=DOUBTS, retries=SOON)
+WAYPOINTS = (
+    "attempted",
+    "committed",
+    "rolled-back",
+    "dead-lettered",
+    "duplicate-dropped",
+    "in-doubt",
+    "retrieval-failure",
+    "unsettled",
+)
+
+
+@pytest.fixture
+def topology() -> Topology:
+    return parse(TOPOLOGY, "desk.toml").with_free_ports()
+
+
+@pytest.fixture
+async def desk(topology: Topology, tmp_path: Path) -> AsyncIterator[Client]:
+    """A client of the node that has all queues."""
+    async with running_with_client(topology, "desk", tmp_path) as client:
+        yield client
+
+
+@pytest.fixture
+async def history(history_url: str) -> AsyncIterator[DocumentHistory]:
+    async with open_history(history_url) as history:
+        yield history
+
+
+class Start:
+    """Starts triggers; what they log is the result."""
+
+    def __init__(self, topology: Topology, directory: Path, nursery: trio.Nursery) -> None:
+        self._connect = partial(connect, topology, "desk", directory)
+        self._nursery = nursery
+        self.triggers: list[Trigger] = []
+
+    def __call__(
+        self,
+        consumer: Callee,
+        policy: Policy = POLICY,
+        history: DocumentHistory | None = None,
+        resolver: Resolver | None = None,
+        *,
+        detects: bool = True,
+        queue: str = "orders",
+        log: Log | None = None,
+        patience_s: float = 10,
+    ) -> Log:
+        log = log or Log()
+        detection = Detection("orders", "trigger", history, resolver, enabled=detects)
+        opened = partial(self._connect, patience_s=patience_s)
+        trigger = Trigger(opened, queue, consumer, detection, policy, node_log(log, "trigger"))
+        self.triggers.append(trigger)
+        self._nursery.start_soon(trigger.run)
+        return log
+
+    async def stop(self) -> None:
+        """Stop all of them, and return when they have ended."""
+        for trigger in self.triggers:
+            trigger.stop()
+        while self._nursery.child_tasks:
+            await trio.lowlevel.checkpoint()
+
+
+@pytest.fixture
+async def start(topology: Topology, tmp_path: Path) -> AsyncIterator[Start]:
+    async with trio.open_nursery() as nursery:
+        start = Start(topology, tmp_path, nursery)
+        yield start
+        for trigger in start.triggers:
+            trigger.stop()
+
+
+@asynccontextmanager
+async def called_over_http(consumer: HttpConsumer, error_field: str = "") -> AsyncIterator[HttpCallee]:
+    async with listening(consumer), endpoint(consumer.url) as found:
+        yield HttpCallee(found, error_field)
+
+
+async def send(desk: Client, *bodies: bytes, **options: Any) -> list[str]:
+    sent = await desk.send_many(ORDERS, [Draft(body=body, transactional=True, **options) for body in bodies])
+    return [str(one) for one in sent]
+
+
+async def taken_from(desk: Client, queue: str) -> list[ReceivedMessage]:
+    return await desk.receive(queue, limit=500, timeout_s=0)
+
+
+def story(log: Log) -> list[str]:
+    """The waypoints of a log, in order."""
+    lines = [line for word in WAYPOINTS for line in log.lines(word)]
+    return [line["event"] for line in sorted(lines, key=lambda line: str(line["timestamp"]))]
+
+
+class Says:
+    """A consumer that says what it was told to, in turn, and then that all is well."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.calls: list[Call] = []
+        self._answers = list(answers)
+
+    async def call(self, call: Call) -> Answer:
+        self.calls.append(call)
+        return self._answers.pop(0) if self._answers else Answer(Attempt.SUCCEEDED)
+
+
+FOR_NOW = Answer(Attempt.FAILED_FOR_NOW, "HTTP 500")
+FOR_GOOD = Answer(Attempt.FAILED_FOR_GOOD, "unknown-account: 17")
+
+
+# Message Consumer Rules
+
+
+async def test_after_200_and_no_business_error_the_message_is_discarded(desk: Client, start: Start) -> None:
+    """Reliable messaging, Message Consumer Rules: the message is received, and can be discarded."""
+    async with called_over_http(HttpConsumer()) as callee:
+        log = start(callee)
+        [sent] = await send(desk, b"one")
+        line = await log.line("committed")
+        assert (line["message"], line["queue"], line["attempt"]) == (sent, "orders", 1)
+    assert story(log) == ["attempted", "committed"]
+    for queue in ("orders", "errors", "doubts"):
+        assert await taken_from(desk, queue) == []
+
+
+@pytest.mark.parametrize(
+    ("reply", "error_field"),
+    [(business_error("unknown-account", "17"), ""), (Reply(200, b'{"fault": "unknown-account"}'), "fault")],
+)
+async def test_after_a_business_error_it_is_reported_and_discarded_and_never_redelivered(
+    desk: Client, start: Start, reply: Reply, error_field: str
+) -> None:
+    """Reliable messaging, Message Consumer Rules: the message is invalid and will not be accepted, ever."""
+    consumer = HttpConsumer(reply)
+    async with called_over_http(consumer, error_field) as callee:
+        log = start(callee)
+        [sent, _] = await send(desk, b"bad", b"good", label="order")
+        await log.line("committed")
+    assert consumer.bodies == [b"bad", b"good"]
+    assert story(log) == ["attempted", "dead-lettered", "attempted", "committed"]
+    [copy] = await taken_from(desk, "errors")
+    assert (copy.body, copy.label, str(copy.correlation)) == (b"bad", "order", sent)
+    note = FailureNote.of(copy.extension)
+    assert note is not None
+    assert (note.failure, note.attempts, note.message, note.queue) == ("business error", 1, sent, "orders")
+    assert note.reason.startswith("unknown-account")
+
+
+@pytest.mark.parametrize("cue", [ERROR, Reply(503), DROP, Reply(200, b"half", cut=2), Reply(404, b"<html>")])
+async def test_after_a_system_error_it_is_redelivered(desk: Client, start: Start, cue: Reply | None) -> None:
+    """Reliable messaging, Message Consumer Rules: it may or may not have been received; it must be redelivered."""
+    consumer = HttpConsumer(cue)
+    async with called_over_http(consumer) as callee:
+        log = start(callee, detects=False)
+        await send(desk, b"one")
+        await log.line("committed")
+    assert consumer.bodies == [b"one", b"one"]
+    assert [seen.headers["mq-delivery-count"] for seen in consumer.seen] == ["1", "2"]
+    assert story(log) == ["attempted", "rolled-back", "attempted", "committed"]
+
+
+async def test_after_a_time_out_it_is_redelivered(desk: Client, start: Start) -> None:
+    """Reliable messaging, Message Consumer Rules: a time-out gives no information."""
+    consumer = HttpConsumer()
+
+    async def late_at_first(seen: Seen) -> Reply:
+        if len(consumer.seen) == 1:
+            await trio.sleep_forever()
+        return OK
+
+    consumer.answering = late_at_first
+    async with called_over_http(consumer) as callee:
+        log = start(callee, Policy(timeout_s=0.2, retries=SOON), detects=False)
+        await send(desk, b"one")
+        line = await log.line("rolled-back")
+        assert line["reason"] == "no answer within 0.2 s"
+        await log.line("committed")
+    assert consumer.bodies == [b"one", b"one"]
+
+
+async def test_a_consumer_that_is_not_there_is_called_when_it_is(desk: Client, start: Start) -> None:
+    """Reliable messaging, OSB Rules: an eventually recoverable error must not prevent the delivery."""
+    consumer = HttpConsumer()
+    async with listening(consumer):
+        pass
+    async with endpoint(consumer.url) as gone:
+        log = start(HttpCallee(gone), detects=False)
+        await send(desk, b"one")
+        line = await log.line("rolled-back")
+        assert "cannot be connected to" in line["reason"]
+
+
+# Response in the same transaction, typical mistakes
+
+
+async def test_the_response_is_awaited_in_the_transaction_of_the_read(desk: Client, start: Start) -> None:
+    """Reliable messaging, Why Response in the Same Trasaction? Until the answer is there, the message is not gone."""
+    asked, may_answer = trio.Event(), trio.Event()
+
+    async def slow(call: Call) -> None:
+        asked.set()
+        await may_answer.wait()
+
+    log = start(PythonCallee(slow))
+    await send(desk, b"one")
+    await asked.wait()
+    [queue] = [queue for queue in (await desk.queues()).local if queue.name == "orders"]
+    assert (queue.waiting, queue.unsettled) == (1, 1)
+    assert log.lines("committed") == []
+    may_answer.set()
+    await log.line("committed")
+
+
+async def test_one_delivery_is_one_call(desk: Client, start: Start) -> None:
+    """Reliable messaging, Do NOT Use Biz Service Retries: what is attempted again is delivered again, and counted."""
+    consumer = HttpConsumer(ERROR, DROP, ERROR)
+    async with called_over_http(consumer) as callee:
+        log = start(callee, detects=False)
+        await send(desk, b"one")
+        await log.line("committed")
+    assert [seen.headers["mq-delivery-count"] for seen in consumer.seen] == ["1", "2", "3", "4"]
+
+
+async def test_a_message_that_fails_keeps_its_place(desk: Client, start: Start) -> None:
+    """Reliable messaging, Do NOT Re-Insert into Queue in Code: the first does not become the last, nor another one."""
+    says = Says(FOR_NOW, FOR_NOW)
+    log = start(says, detects=False)
+    sent = await send(desk, b"one", b"two", b"three")
+    await log.at_least(3, "committed")
+    assert [call.body for call in says.calls] == [b"one"] * 3 + [b"two", b"three"]
+    assert [line["message"] for line in log.lines("committed")] == sent
+
+
+async def test_while_a_message_waits_for_its_next_attempt_nobody_holds_it(desk: Client, start: Start) -> None:
+    """Reliable messaging, Do NOT Use Biz Service Retries: retries hold no thread, and the message is in its queue."""
+    says = Says(FOR_NOW)
+    log = start(says, Policy(retries=Retries(interval_s=3_600, limit_s=3_600)), detects=False)
+    await send(desk, b"one")
+    line = await log.line("rolled-back")
+    assert line["next_try_s"] == 3_600
+    [message] = await taken_from(desk, "orders")
+    assert (message.body, message.delivery_count) == (b"one", 2)
+
+
+async def test_the_log_has_one_line_for_each_waypoint_and_no_traceback(desk: Client, start: Start) -> None:
+    """Reliable messaging, Keep the Logs Clean: the waypoints of each message id, and nothing that nobody needs."""
+
+    def refuses(call: Call) -> None:
+        raise ConnectionRefusedError("the database is away")
+
+    log = start(PythonCallee(refuses), detects=False)
+    [sent] = await send(desk, b"one")
+    await log.line("dead-lettered")
+    assert story(log) == ["attempted", "rolled-back"] * 3 + [
+        "attempted",
+        "retrieval-failure",
+        "dead-lettered",
+    ]
+    assert {line["message"] for word in WAYPOINTS for line in log.lines(word)} == {sent}
+    assert "Traceback" not in log.getvalue()
+    assert log.lines("rolled-back")[0]["reason"] == "ConnectionRefusedError: the database is away"
+
+
+# The steps, and the notes on them
+
+
+async def test_step_1_a_second_delivery_is_in_doubt_without_history_and_resolver(
+    desk: Client, start: Start
+) -> None:
+    """Duplicate detection, step 1: it is acknowledged, and not executed."""
+    says = Says(FOR_NOW)
+    log = start(says)
+    [sent] = await send(desk, b"one")
+    await log.line("in-doubt")
+    assert len(says.calls) == 1
+    assert story(log) == ["attempted", "rolled-back", "in-doubt"]
+    [copy] = await taken_from(desk, "doubts")
+    note = FailureNote.of(copy.extension)
+    assert note is not None
+    assert (copy.body, note.failure, note.message) == (b"one", "in doubt", sent)
+    assert await taken_from(desk, "orders") == []
+
+
+@pytest.mark.parametrize(
+    ("status", "calls", "waypoints"),
+    [
+        ("NEW", 2, ["attempted", "committed"]),
+        ("DUPLICATE", 1, ["duplicate-dropped"]),
+        ("IN_DOUBT", 1, ["in-doubt"]),
+        ("PERHAPS", 1, ["in-doubt"]),
+    ],
+)
+async def test_step_3_the_resolver_decides(
+    desk: Client, start: Start, status: str, calls: int, waypoints: list[str]
+) -> None:
+    """Duplicate detection, step 3: NEW is executed; DUPLICATE and IN_DOUBT are acknowledged without that."""
+    says = Says(FOR_NOW)
+    log = start(says, resolver=PythonResolver(lambda call: status))
+    await send(desk, b"one")
+    await log.line(waypoints[-1])
+    assert len(says.calls) == calls
+    assert story(log) == ["attempted", "rolled-back", *waypoints]
+    assert await taken_from(desk, "orders") == []
+
+
+async def test_a_resolver_that_fails_leaves_the_message_in_doubt_and_one_that_is_away_is_asked_again(
+    desk: Client, start: Start
+) -> None:
+    """Duplicate detection, step 3: what becomes of a message if the resolver raises is our reading."""
+    failures: list[Exception] = [TimeoutError("the database is away"), ValueError("no such order")]
+
+    def fails(call: Call) -> str:
+        raise failures.pop(0)
+
+    log = start(Says(FOR_NOW), resolver=PythonResolver(fails))
+    await send(desk, b"one")
+    line = await log.line("in-doubt")
+    assert line["reason"] == "the resolver failed: ValueError: no such order"
+    assert story(log) == ["attempted", "rolled-back", "rolled-back", "in-doubt"]
+    assert log.lines("rolled-back")[-1]["reason"] == "the resolver: TimeoutError: the database is away"
+
+
+async def test_notes_after_a_transient_error_a_message_is_new_with_document_history(
+    desk: Client, start: Start, history: DocumentHistory
+) -> None:
+    """Duplicate detection, first note."""
+    says = Says(FOR_NOW)
+    log = start(says, history=history)
+    [sent] = await send(desk, b"one")
+    await log.line("committed")
+    assert [call.delivery_count for call in says.calls] == [1, 2]
+    assert (await history.look("trigger/orders", sent)).entry is Entry.COMPLETED
+
+
+async def test_notes_after_a_fatal_error_a_message_is_rejected_and_reported_with_document_history(
+    desk: Client, start: Start, history: DocumentHistory
+) -> None:
+    """Duplicate detection, second note: the next time it is received; here under its producer's id."""
+    says = Says(FOR_GOOD)
+    log = start(says, history=history)
+    extension = Envelope(producer_key="order-17").as_extension()
+    await send(desk, b"one", b"again", extension=extension)
+    await log.at_least(2, "dead-lettered")
+    assert [call.body for call in says.calls] == [b"one"]
+    assert story(log) == ["attempted", "dead-lettered", "retrieval-failure", "dead-lettered"]
+    first, second = await taken_from(desk, "errors")
+    note = FailureNote.of(second.extension)
+    assert note is not None
+    assert (note.failure, note.reason) == ("retrieval failure", "unknown-account: 17")
+    assert Envelope.of(first.extension).producer_key == "order-17"
+
+
+async def test_notes_without_history_a_failure_is_reported_at_the_maximum_delivery_count_alone(
+    desk: Client, start: Start
+) -> None:
+    """Duplicate detection, third note; reliable messaging, Error Handling: interval, maximum, error queue."""
+    says = Says(*[FOR_NOW] * 4)
+    log = start(says, resolver=PythonResolver(lambda call: "NEW"))
+    await send(desk, b"one")
+    await log.line("dead-lettered")
+    assert len(says.calls) == SOON.attempts
+    assert len(log.lines("retrieval-failure")) == 1
+    assert story(log)[-2:] == ["retrieval-failure", "dead-lettered"]
+    [copy] = await taken_from(desk, "errors")
+    note = FailureNote.of(copy.extension)
+    assert note is not None
+    assert (note.failure, note.reason, note.attempts) == ("retrieval failure", "HTTP 500", 4)
+
+
+async def test_what_was_given_up_may_be_sent_once_more_under_the_same_key(
+    desk: Client, start: Start, history: DocumentHistory
+) -> None:
+    """Duplicate detection, first note: after a transient error it is new, and so is what a person sends again."""
+    says = Says(*[FOR_NOW] * SOON.attempts)
+    log = start(says, history=history)
+    extension = Envelope(producer_key="order-17").as_extension()
+    await send(desk, b"one", extension=extension)
+    await log.line("dead-lettered")
+    [copy] = await taken_from(desk, "errors")
+    await send(desk, copy.body, extension=copy.extension)
+    line = await log.line("committed")
+    assert line["attempt"] == 1
+    assert log.lines("attempted")[-1]["key"] == says.calls[-1].key == "order-17"
+
+
+async def test_a_message_that_was_delivered_too_often_is_given_up_without_a_call(
+    desk: Client, start: Start
+) -> None:
+    """Duplicate detection, notes: the retrieval failure is found as the message is delivered."""
+    await send(desk, b"one")
+    for _ in range(SOON.attempts):
+        with pytest.raises(ValueError, match="not yet"):
+            async with desk.transaction("orders"):
+                raise ValueError("not yet")
+    says = Says()
+    log = start(says, detects=False)
+    await log.line("dead-lettered")
+    assert says.calls == []
+    assert story(log) == ["retrieval-failure", "dead-lettered"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "waypoint"), [(Attempt.SUCCEEDED, "duplicate-dropped"), (None, "in-doubt")]
+)
+async def test_step_2_what_was_completed_is_a_duplicate_and_what_was_started_is_in_doubt(
+    desk: Client, start: Start, history: DocumentHistory, entry: Attempt | None, waypoint: str
+) -> None:
+    """Duplicate detection, step 2: both are acknowledged without being executed."""
+    await history.begin("trigger/orders", "order-17", "somebody")
+    if entry is not None:
+        await history.finish("trigger/orders", "order-17", entry)
+    says = Says()
+    log = start(says, history=history)
+    await send(desk, b"one", extension=Envelope(producer_key="order-17").as_extension())
+    await log.line(waypoint)
+    assert says.calls == []
+    assert story(log) == [waypoint]
+    assert await taken_from(desk, "orders") == []
+
+
+async def test_a_duplicate_is_dropped_however_often_it_was_delivered(
+    desk: Client, start: Start, history: DocumentHistory
+) -> None:
+    """Duplicate detection, step 2: what was processed is no failure, whatever the maximum delivery count."""
+    [sent] = await send(desk, b"one")
+    await history.begin("trigger/orders", sent, "somebody")
+    await history.finish("trigger/orders", sent, Attempt.SUCCEEDED)
+    for _ in range(SOON.attempts):
+        with pytest.raises(ValueError, match="not yet"):
+            async with desk.transaction("orders"):
+                raise ValueError("not yet")
+    log = start(Says(), history=history)
+    await log.line("duplicate-dropped")
+    assert await taken_from(desk, "errors") == []
+
+
+@pytest.mark.parametrize(("producer_key", "key"), [("order-17", "order-17"), ("", None)])
+async def test_a_message_goes_by_its_uuid_and_without_one_by_its_identifier(
+    desk: Client, producer_key: str, key: str | None
+) -> None:
+    """Duplicate detection, step 2: the producer's id is the UUID."""
+    [sent] = await send(desk, b"one", extension=Envelope(producer_key=producer_key).as_extension())
+    [message] = await taken_from(desk, "orders")
+    call = call_for(message)
+    assert (call.key, call.message) == (key or sent, sent)
+
+
+# What the consumer is told
+
+
+async def test_the_consumer_is_told_what_the_producer_said(desk: Client, start: Start) -> None:
+    """Reliable messaging, Eliminating Duplicates on the Consumer: it is given the id that the producer chose."""
+    consumer = HttpConsumer()
+    extension = Envelope(content_type="application/json", producer_key="order-17").as_extension()
+    async with called_over_http(consumer) as callee:
+        log = start(callee)
+        [sent] = await send(desk, b'{"id": 17}', label="Größe 7", extension=extension)
+        await log.line("committed")
+    [seen] = consumer.seen
+    assert seen.body == b'{"id": 17}'
+    expected = {
+        "content-type": "application/json",
+        "idempotency-key": "order-17",
+        "mq-message-id": sent,
+        "mq-delivery-count": "1",
+        "mq-label": "Gr%C3%B6%C3%9Fe%207",
+    }
+    assert expected.items() <= seen.headers.items()
+
+
+async def test_messages_of_a_queue_that_is_not_transactional_are_handled_alike(
+    desk: Client, start: Start
+) -> None:
+    says = Says(FOR_NOW, FOR_GOOD)
+    log = start(says, queue="notes", detects=False)
+    await desk.send(r"desk\notes", b"one", recoverable=True, priority=5)
+    await log.line("dead-lettered")
+    assert [call.delivery_count for call in says.calls] == [1, 2]
+    [copy] = await taken_from(desk, "errors")
+    assert copy.body == b"one"
+
+
+async def test_a_function_may_run_in_a_thread_and_raise_a_business_error(desk: Client, start: Start) -> None:
+    def accept(call: Call) -> None:
+        if call.body == b"bad":
+            raise BusinessError("unknown-account", "17")
+
+    log = start(PythonCallee(accept))
+    await send(desk, b"bad", b"good")
+    await log.line("committed")
+    assert log.lines("dead-lettered")[0]["reason"] == "unknown-account: 17"
+
+
+# Without an error queue, with one that is full
+
+
+async def test_without_an_error_queue_the_senders_dead_letter_queue_has_the_message(
+    desk: Client, start: Start
+) -> None:
+    log = start(Says(FOR_GOOD), Policy(retries=SOON))
+    await send(desk, b"one", journal_negative=True)
+    line = await log.line("dead-lettered")
+    assert line["to"] == "the sender"
+    [dead] = await desk.receive("deadxact", timeout_s=5)
+    assert (dead.body, dead.message_class) == (b"one", "NACK_RECEIVE_REJECTED")
+
+
+async def test_a_message_stays_while_the_error_queue_does_not_take_its_copy(
+    desk: Client, start: Start, history: DocumentHistory
+) -> None:
+    """Reliable messaging, Transactions: a message is removed only when what became of it is safe."""
+    says = Says(FOR_GOOD)
+    log = start(says, Policy(error_queue=r"desk\nowhere", retries=SOON), history=history)
+    await send(desk, b"one")
+    lines = await log.at_least(2, "rolled-back")
+    assert "nowhere" in lines[0]["reason"]
+    assert len(says.calls) == 1
+    assert log.lines("dead-lettered") == []
+
+
+# Groups
+
+
+async def test_a_group_that_fails_does_not_hold_up_the_others_and_keeps_its_order(
+    desk: Client, start: Start
+) -> None:
+    done: list[bytes] = []
+    may_succeed = trio.Event()
+
+    async def accept(call: Call) -> None:
+        if call.body == b"a1" and not may_succeed.is_set():
+            raise OSError("not now")
+        done.append(call.body)
+        if call.body == b"b3":
+            may_succeed.set()
+
+    policy = Policy(
+        retries=Retries(interval_s=0.01, limit_s=0.02, attempts=1_000), group_by="correlation", parallel=2
+    )
+    log = start(PythonCallee(accept), policy, detects=False)
+    bodies = [b"a1", b"a2", b"b1", b"a3", b"b2", b"b3"]
+    await desk.send_many(
+        ORDERS,
+        [Draft(body=body, transactional=True, correlation_id=body[:1] * 20) for body in bodies],
+    )
+    await log.at_least(6, "committed")
+    assert [body for body in done if body[:1] == b"a"] == [b"a1", b"a2", b"a3"]
+    assert [body for body in done if body[:1] == b"b"] == [b"b1", b"b2", b"b3"]
+    assert done.index(b"b3") < done.index(b"a1")
+
+
+async def test_groups_run_side_by_side_up_to_a_limit(desk: Client, start: Start) -> None:
+    consumer = HttpConsumer()
+    full = trio.Event()
+
+    async def together(seen: Seen) -> Reply:
+        if consumer.under_way == 3:
+            full.set()
+        await full.wait()
+        return OK
+
+    consumer.answering = together
+    async with called_over_http(consumer) as callee:
+        log = start(callee, Policy(group_by="correlation", parallel=3))
+        drafts = [
+            Draft(body=b"%d" % number, transactional=True, correlation_id=bytes([number]) * 20)
+            for number in range(8)
+        ]
+        await desk.send_many(ORDERS, drafts)
+        await log.at_least(8, "committed")
+    assert consumer.most_under_way == 3
+
+
+# What breaks
+
+
+async def test_a_call_that_succeeded_while_the_node_died_is_not_repeated(
+    topology: Topology, tmp_path: Path, start: Start, new_sqlite_url: Callable[[], str]
+) -> None:
+    node = NodeProcess(topology, "desk", tmp_path)
+    await node.start()
+    asked, may_answer = trio.Event(), trio.Event()
+    calls: list[bytes] = []
+
+    async def slow(call: Call) -> None:
+        calls.append(call.body)
+        asked.set()
+        await may_answer.wait()
+
+    try:
+        async with node.client() as desk:
+            await send(desk, b"one", b"two")
+        async with open_history(new_sqlite_url()) as history:
+            log = start(PythonCallee(slow), history=history)
+            await asked.wait()
+            await node.end(signal.SIGKILL)
+            await node.start()
+            may_answer.set()
+            await log.line("duplicate-dropped")
+            await log.line("committed")
+            await start.stop()
+        assert calls == [b"one", b"two"]
+    finally:
+        await node.end(signal.SIGKILL)
+
+
+async def test_a_trigger_waits_for_its_node_before_the_first_message_and_during_a_call(
+    topology: Topology, tmp_path: Path, start: Start, new_sqlite_url: Callable[[], str]
+) -> None:
+    """Reliable messaging, OSB Rules: whatever can be brought up again must not prevent the delivery."""
+    node = NodeProcess(topology, "desk", tmp_path)
+    asked, may_answer = trio.Event(), trio.Event()
+    calls: list[bytes] = []
+
+    async def slow(call: Call) -> None:
+        calls.append(call.body)
+        asked.set()
+        await may_answer.wait()
+
+    async with open_history(new_sqlite_url()) as history:
+        log = start(PythonCallee(slow), history=history, patience_s=0.05)
+        line = await log.line("waiting")
+        assert "desk is not running" in line["reason"]
+        await node.start()
+        try:
+            async with node.client() as desk:
+                await send(desk, b"one")
+            await asked.wait()
+            await node.end(signal.SIGKILL)
+            may_answer.set()
+            await log.at_least(2, "waiting")
+            await node.start()
+            await log.line("duplicate-dropped")
+            await start.stop()
+        finally:
+            await node.end(signal.SIGKILL)
+    assert calls == [b"one"]
+    # Whether the kill or the commit came first is not ours to say.
+    assert story(log) in (
+        ["attempted", "rolled-back", "duplicate-dropped"],
+        ["attempted", "unsettled", "duplicate-dropped"],
+    )
+
+
+async def test_groups_keep_their_order_and_nothing_is_repeated_though_the_node_dies_again_and_again(
+    topology: Topology, tmp_path: Path, start: Start, new_sqlite_url: Callable[[], str]
+) -> None:
+    node = NodeProcess(topology, "desk", tmp_path)
+    await node.start()
+    bodies = [b"%c%d" % (group, number) for number in range(8) for group in b"abc"]
+    calls: list[bytes] = []
+    reached, may_go_on = trio.Event(), trio.Event()
+
+    async def accept(call: Call) -> None:
+        calls.append(call.body)
+        if call.body in (b"b1", b"c5"):
+            reached.set()
+            await may_go_on.wait()
+
+    try:
+        async with node.client() as desk:
+            drafts = [Draft(body=body, transactional=True, correlation_id=body[:1] * 20) for body in bodies]
+            await desk.send_many(ORDERS, drafts)
+        async with open_history(new_sqlite_url()) as history:
+            policy = Policy(group_by="correlation", parallel=2, retries=SOON)
+            log = start(PythonCallee(accept), policy, history=history)
+            for _ in range(2):
+                await reached.wait()
+                await node.end(signal.SIGKILL)
+                await node.start()
+                reached = trio.Event()
+                may_go_on.set()
+                may_go_on = trio.Event()
+            while len(log.lines("committed")) + len(log.lines("duplicate-dropped")) < len(bodies):
+                await log.more()
+            await start.stop()
+    finally:
+        await node.end(signal.SIGKILL)
+    for group in (b"a", b"b", b"c"):
+        of_group = [body for body in calls if body[:1] == group]
+        assert of_group == [body for body in bodies if body[:1] == group]
+    assert log.lines("in-doubt") == []
+
+
+async def test_several_triggers_may_share_a_queue_and_a_history(
+    desk: Client, start: Start, history: DocumentHistory
+) -> None:
+    everyone = [Says(*[FOR_NOW] * 3) for _ in range(3)]
+    log = Log()
+    policy = Policy(retries=Retries(interval_s=0.01, limit_s=0.02, attempts=10))  # One may meet all failures.
+    for says in everyone:
+        start(says, policy, history, log=log)
+    sent = await send(desk, *[b"%d" % number for number in range(30)])
+    committed = [line["message"] for line in await log.at_least(len(sent), "committed")]
+    assert sorted(committed) == sorted(sent)
+    calls = sum(len(says.calls) for says in everyone)
+    assert calls == len(sent) + len(log.lines("rolled-back"))
+    assert await taken_from(desk, "orders") == []
+
+
+async def test_a_trigger_that_stops_lets_the_call_in_hand_come_to_its_end(desk: Client, start: Start) -> None:
+    asked, may_answer = trio.Event(), trio.Event()
+
+    async def slow(call: Call) -> None:
+        asked.set()
+        await may_answer.wait()
+
+    log = start(PythonCallee(slow))
+    await send(desk, b"one", b"two")
+    await asked.wait()
+    start.triggers[0].stop()
+    may_answer.set()
+    await start.stop()
+    assert story(log) == ["attempted", "committed"]
+    assert [message.body for message in await taken_from(desk, "orders")] == [b"two"]
+
+
+async def test_a_call_that_does_not_end_is_rolled_back_when_the_trigger_stops(
+    desk: Client, start: Start, history: DocumentHistory
+) -> None:
+    asked = trio.Event()
+
+    async def never(call: Call) -> None:
+        asked.set()
+        await trio.sleep_forever()
+
+    log = start(PythonCallee(never), Policy(stop_s=0.05, retries=Retries(attempts=1)), history=history)
+    [sent] = await send(desk, b"one")
+    await asked.wait()
+    await start.stop()
+    assert story(log) == ["attempted", "rolled-back"]
+    assert log.lines("rolled-back")[0]["reason"] == "no answer before the trigger stopped"
+    assert (await history.look("trigger/orders", sent)).entry is Entry.ABSENT
+    [message] = await taken_from(desk, "orders")
+    assert message.body == b"one"
+
+
+async def test_while_the_history_is_away_nobody_is_called_and_nothing_is_given_up(
+    desk: Client, start: Start, history: DocumentHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reliable messaging, OSB Rules: when the functioning is restored, the message is delivered."""
+
+    async def away(*arguments: object) -> None:
+        raise HistoryError("the database is away: start it")
+
+    says = Says()
+    with monkeypatch.context() as broken:
+        broken.setattr(history, "begin", away)
+        broken.setattr(history, "started_by", away)
+        log = start(says, Policy(retries=Retries(interval_s=0, attempts=2)), history=history)
+        await send(desk, b"one")
+        line = await log.line("rolled-back")
+        assert line["reason"] == "the database is away: start it"
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(log.lines("rolled-back")) == 1
+        assert says.calls == []
+    await log.line("committed")
+    assert len(says.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ({"group_by": "label"}, "messages cannot be grouped by 'label': by correlation, or not at all"),
+        ({"parallel": 2}, "2 at once would change the order: say how they are grouped"),
+        ({"group_by": "correlation", "parallel": 65}, "65 groups at once: must be 1 to 64"),
+        ({"timeout_s": 0}, "a time-out of 0 s: it takes more than 0"),
+    ],
+)
+def test_a_policy_that_cannot_be_is_refused(policy: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=f"^{message}$"):
+        Policy(**policy)

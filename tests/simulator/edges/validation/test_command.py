@@ -1,0 +1,79 @@
+"""The commands at the edges as a person types them."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import httpx
+import pytest
+
+from simulator.command.options import MISUSE
+from tests.conformance import ROOT
+from tests.simulator.typed import COMMAND, in_process, node, topology_file
+from tests.test_readme import Command, console_blocks
+
+
+def curl(command: Command, port: int) -> str:
+    """What the command prints, at another port."""
+    _, _, body, _, header, url = shlex.split(command.text)
+    name, _, value = header.partition(": ")
+    return httpx.post(
+        url.replace("8080", str(port)), content=body, headers={name: value}, trust_env=False, timeout=60
+    ).text
+
+
+def test_what_the_readme_shows_of_the_gateway_is_what_it_says(tmp_path: Path) -> None:
+    file = topology_file(tmp_path)
+    [[start], requests] = console_blocks("How do I hand in messages over HTTP?")
+    assert start.text == "mqproto gateway three-node sender"
+    command = [*COMMAND, "gateway", str(file), "sender", "--directory", str(tmp_path), "--free-port"]
+    with node(file, tmp_path):
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            try:
+                assert process.stdout is not None
+                said, _, port = process.stdout.readline().decode().rpartition(":")
+                assert f"{said}:8080" == start.output
+                for request in requests:
+                    assert curl(request, int(port)) == request.output
+            finally:
+                process.terminate()
+        assert process.returncode == 0
+
+
+def test_a_gateway_says_what_it_waits_for_and_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    file = topology_file(tmp_path)
+    command = [*COMMAND, "gateway", str(file), "sender", "--directory", str(tmp_path), "--free-port"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        try:
+            assert process.stderr is not None
+            said = process.stderr.readline().decode()
+            assert said.startswith("mqproto: waits until its node runs (mqproto node three-node sender)")
+            assert "sender is not running" in (tmp_path / "sender-gateway.log").read_text()
+        finally:
+            process.terminate()
+    assert process.returncode == 0
+
+
+def test_the_readme_has_every_code() -> None:
+    from simulator.edges.gateway.refusals import MEANINGS
+
+    lines = (ROOT / "simulator" / "README.md").read_text("utf-8").splitlines()
+    for code, (status, retry_after_s, text) in MEANINGS.items():
+        assert f"| {status} | `{code}` | {'' if retry_after_s is None else retry_after_s} | {text} |" in lines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--listen", "0.0.0.0:80"], "can be reached from outside: ask for that with --allow-remote"),
+        (["--listen", "127.0.0.1:x"], "--listen: '127.0.0.1:x' has no port from 1 to 65535"),
+        (["--tokens", "nothing"], "nothing: No such file or directory; name a file of tokens"),
+        (["--history", "oracle://x"], "its URL is sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE"),
+    ],
+)
+def test_what_cannot_be_is_one_line(arguments: list[str], complaint: str, tmp_path: Path) -> None:
+    done = in_process("gateway", topology_file(tmp_path), "sender", "-d", tmp_path, *arguments)
+    assert done.status == MISUSE
+    assert complaint in done.complaint

@@ -1,0 +1,57 @@
+"""Time and memory: what takes too much is stopped, and what does not is left alone."""
+
+from __future__ import annotations
+
+import resource
+import signal
+from contextlib import suppress
+
+import pytest
+
+from simulator.fuzz.parser.bounds import TookTooLong, Watch, memory_limit
+
+
+def test_what_comes_to_no_end_is_stopped_even_if_it_catches_everything() -> None:
+    watch = Watch(0.1)
+
+    def never_ends() -> None:
+        while True:
+            with suppress(Exception):
+                sum(range(100))
+
+    with watch.watching(), pytest.raises(TookTooLong, match=r"0\.1 s"):
+        never_ends()
+
+
+def test_many_packets_that_take_no_time_each_are_not_stopped() -> None:
+    watch = Watch(0.05)
+    with watch.watching():
+        for _ in range(300_000):
+            watch.packets += 1
+    assert watch.packets == 300_000
+
+
+def test_afterwards_nothing_is_watched_any_more() -> None:
+    before = signal.getsignal(signal.SIGPROF)
+    with Watch(0.1).watching():
+        pass
+    assert signal.getsignal(signal.SIGPROF) == before
+    assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
+
+
+def test_memory_beyond_the_limit_is_refused_and_then_given_again() -> None:
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with memory_limit(64 * 2**20):
+        assert len(bytes(16 * 2**20)) == 16 * 2**20
+        with pytest.raises(MemoryError):
+            bytes(2**31)
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
+def test_of_two_memory_limits_the_inner_one_counts() -> None:
+    with memory_limit(64 * 2**20):
+        outer = resource.getrlimit(resource.RLIMIT_AS)
+        with memory_limit(512 * 2**20):
+            assert len(bytes(128 * 2**20)) == 128 * 2**20
+        # Little memory is not asked for here: what other tests gave back may do for it.
+        assert resource.getrlimit(resource.RLIMIT_AS) == outer

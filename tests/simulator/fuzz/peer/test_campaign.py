@@ -1,0 +1,160 @@
+"""Each planted fault of a peer is found, made smaller, kept in a file, and repeated from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trio.testing import MockClock
+
+from mqproto.wire import inspect_packet
+from simulator.fuzz.findings import file_of, load
+from simulator.fuzz.peer.campaign import Plan, Report
+from simulator.fuzz.peer.conduct import Oracle
+from simulator.fuzz.peer.investigation import ONCE
+from simulator.fuzz.peer.peer import Options, fuzz_peer, repeat
+from tests.simulator.fuzz import peers
+from tests.simulator.fuzz.peers import Peer, serving
+
+QUICK = Options(patience_s=0.7)
+"""Small peers answer at once."""
+
+
+async def fuzzed(peer: Peer, tmp_path: Path, options: Options = QUICK, **changes: Any) -> Report:
+    plan: dict[str, Any] = {"seed": 1, "seconds": 30.0, "enough": 1, "folder": tmp_path, "shrink_s": 10.0}
+    async with serving(peer) as address:
+        return await fuzz_peer(address, options, Plan(**plan | changes))
+
+
+async def test_a_sound_peer_has_no_finding(tmp_path: Path, idle_clock: MockClock) -> None:
+    report = await fuzzed(Peer(), tmp_path, limit=250)
+    assert report.findings.lines() == []
+    assert report.cases == 250
+    assert report.counts["closed by the peer"] > 60
+    assert len(report.kinds) > 25
+
+
+PLANTED: list[tuple[Callable[[], Peer], Oracle, str]] = [
+    (peers.HangsOnAGap, Oracle.HANGS, "a session acknowledgment"),
+    (peers.AnswersGarbage, Oracle.WRONG, "what it says is no packet"),
+    (peers.AcknowledgesBeyond, Oracle.WRONG, "acknowledges what it cannot have got"),
+    (peers.AnswersTwice, Oracle.WRONG, "a second EstablishConnection"),
+    (peers.NeverCloses, Oracle.HANGS, "to close"),
+    (peers.ForgetsCounts, Oracle.WRONG, "counts its messages wrongly"),
+]
+
+
+@pytest.mark.parametrize(
+    ("plant", "oracle", "rule"), PLANTED, ids=lambda value: getattr(value, "__name__", "")
+)
+async def test_a_planted_fault_is_found_made_smaller_and_repeated_from_its_file(
+    plant: Callable[[], Peer], oracle: Oracle, rule: str, tmp_path: Path, idle_clock: MockClock
+) -> None:
+    report = await fuzzed(plant(), tmp_path)
+    [finding] = report.findings.first.values()
+    assert finding.how["oracle"] == oracle
+    assert rule in finding.how["rule"]
+    kept = load(file_of(finding, tmp_path))
+    assert kept == finding
+    async with serving(plant()) as address:
+        fault = await repeat(kept, address, QUICK)
+        assert fault is not None
+        assert fault.oracle == oracle
+        # The peer has not crashed, and sends answers to whoever is well-behaved.
+    async with serving(Peer()) as address:
+        assert await repeat(kept, address, QUICK) is None
+    sent = [step for step in finding.how["steps"] if step.startswith("send")]
+    assert len(sent) <= 4, "a handshake, what is wrong, and what shows it"
+
+
+async def test_a_peer_that_half_a_packet_stops_is_found_out_with_that_half(
+    tmp_path: Path, idle_clock: MockClock
+) -> None:
+    report = await fuzzed(peers.HangsForAll(), tmp_path)
+    [finding] = report.findings.first.values()
+    # Either the canary waits, or another connection of the same case.
+    assert finding.how["oracle"] in (Oracle.STARVES, Oracle.HANGS)
+    sent = [step for step in finding.how["steps"] if step.startswith("send")]
+    assert len(sent) <= 4
+    async with serving(peers.HangsForAll()) as address:
+        assert await repeat(finding, address, QUICK) is not None
+
+
+async def test_a_peer_that_serves_one_client_is_found_before_anything_hostile_is_sent(
+    tmp_path: Path, idle_clock: MockClock
+) -> None:
+    report = await fuzzed(peers.ServesOneClient(), tmp_path)
+    [finding] = report.findings.first.values()
+    assert finding.how["rule"] == "it serves one session at a time"
+    assert report.cases == 1
+    assert report.ended
+
+
+@pytest.mark.parametrize(
+    ("is_deadly", "seed"),
+    # Seeds that find it soon. With others each takes some hundreds of cases, and at most 20 s of a busy core.
+    [
+        (peers.doubled_count_wraps, 6),
+        (peers.aligned_size_wraps, 2),
+        (peers.flag_announces_nothing, 1),
+        (peers.more_elements_than_bytes, 1),
+    ],
+)
+async def test_a_packet_that_crashes_the_peer_is_found_within_a_minute_and_made_smaller(
+    is_deadly: Callable[[dict[str, Any]], bool], seed: int, tmp_path: Path, idle_clock: MockClock
+) -> None:
+    peer = peers.CrashesOn(is_deadly)
+    report = await fuzzed(peer, tmp_path, seconds=60.0, seed=seed)
+    [finding] = report.findings.first.values()
+    assert finding.how["oracle"] in (Oracle.CRASHES, Oracle.STARVES)
+    assert peer.crash_count > 1
+    sizes = [int(step.split()[3]) for step in finding.how["steps"] if step.startswith("send")]
+    assert len(sizes) == 3, "a handshake and the packet"
+    last = finding.data[-sizes[-1] :]
+    assert is_deadly({field.name: field.value for field in inspect_packet(last).fields})
+    kept = load(file_of(finding, tmp_path))
+    again = peers.CrashesOn(is_deadly)
+    async with serving(again) as address:
+        fault = await repeat(kept, address, QUICK)
+        assert fault is not None
+        assert again.crash_count == 1
+
+
+async def test_of_a_peer_that_does_not_come_back_the_last_cases_are_kept(
+    tmp_path: Path, idle_clock: MockClock
+) -> None:
+    peer = peers.DiesForGood()
+    report = await fuzzed(peer, tmp_path)
+    [finding] = report.findings.first.values()
+    assert finding.how["oracle"] in (Oracle.CRASHES, Oracle.STARVES)
+    assert report.ended == "the peer serves nobody any more"
+    again = peers.DiesForGood()
+    async with serving(again) as address:
+        assert await repeat(load(file_of(finding, tmp_path)), address, QUICK) is not None
+
+
+async def test_time_ends_it_and_cases_go_on_until_then(tmp_path: Path) -> None:
+    """By the clock on the wall, on a machine that may have other things to do."""
+    report = await fuzzed(Peer(), tmp_path, Options(), seconds=0.4)
+    assert report.findings.lines() == []
+    assert report.ended == ""
+    assert report.cases > 1
+    assert report.seconds >= 0.4
+
+
+async def test_crashes_by_other_fields_are_other_findings_and_each_is_one_that_repeats(
+    tmp_path: Path, idle_clock: MockClock
+) -> None:
+    def deadly(fields: dict[str, Any]) -> bool:
+        return fields.get("properties.message_size", 0) > 2**31 or peers.more_elements_than_bytes(fields)
+
+    report = await fuzzed(peers.CrashesOn(deadly), tmp_path, enough=2, seconds=60.0)
+    assert report.ended == "2 findings are enough"
+    for group, finding in report.findings.first.items():
+        assert group.startswith("serves nobody after ")
+        assert ONCE not in finding.detail
+        peer = peers.CrashesOn(deadly)
+        async with serving(peer) as address:
+            assert await repeat(finding, address, QUICK) is not None

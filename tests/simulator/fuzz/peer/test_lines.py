@@ -1,0 +1,94 @@
+"""Connections to a peer: what is no connection, what is not read, what is not answered, and what is no Ping."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import closing
+
+import pytest
+import trio
+
+from simulator.fuzz.peer.conduct import Fault, Oracle
+from simulator.fuzz.peer.lines import Line, Place, connected, datagrams, judge_datagrams
+from simulator.fuzz.peer.talk import connection_request
+from tests.simulator.fuzz.peers import Peer, serving
+
+
+def a_place(port: int, patience_s: float = 5.0, ping_port: int = 9) -> Place:
+    return Place(socket.AF_INET, ("127.0.0.1", port), ping_port, patience_s)
+
+
+def a_listener(backlog: int = 8) -> socket.socket:
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(backlog)
+    return listener
+
+
+async def test_where_nobody_listens_the_peer_is_gone() -> None:
+    with closing(a_listener()) as listener:
+        place = a_place(listener.getsockname()[1])
+    assert await connected(place) == Fault(Oracle.CRASHES, "no connection can be had", "connection refused")
+
+
+async def test_a_peer_that_accepts_nobody_or_answers_nobody_is_given_up_in_time() -> None:
+    with closing(a_listener()) as listener:  # The kernel accepts; nobody reads.
+        place = a_place(listener.getsockname()[1], patience_s=0.05)
+        stream = await connected(place)
+        assert isinstance(stream, trio.SocketStream)
+        async with trio.open_nursery() as nursery:
+            line = Line(place, stream)
+            nursery.start_soon(line.listen)
+            assert await line.say(connection_request()) is None
+            fault = await line.settle()
+            assert fault is not None
+            assert (fault.oracle, fault.detail) == (Oracle.HANGS, "0.05 s long")
+            fault = await line.say(bytes(50_000_000))
+            assert fault is not None
+            assert fault.rule == "it reads no more"
+            line.close()
+
+
+async def test_a_peer_may_close_at_any_time_and_owes_nothing_then() -> None:
+    with closing(a_listener()) as listener:
+        place = a_place(listener.getsockname()[1])
+        stream = await connected(place)
+        assert isinstance(stream, trio.SocketStream)
+        listener.accept()[0].close()
+        async with trio.open_nursery() as nursery:
+            line = Line(place, stream)
+            nursery.start_soon(line.listen)
+            assert await line.say(connection_request()) is None
+            assert await line.settle() is None
+            assert line.closed
+            await line.finish()
+            line.close()
+    assert place.counts == {"connections": 1, "answers": 0, "closed by the peer": 1}
+
+
+async def test_an_answer_is_heard_and_counted() -> None:
+    async with serving(Peer()) as address, trio.open_nursery() as nursery:
+        place = a_place(int(address.rpartition(":")[2]))
+        stream = await connected(place)
+        assert isinstance(stream, trio.SocketStream)
+        line = Line(place, stream)
+        nursery.start_soon(line.listen)
+        assert await line.say(connection_request(), piece_bytes=100) is None
+        assert await line.settle() is None
+        assert line.conduct.answered_by is not None
+        assert place.counts["answers"] == 1
+        line.close(reset=True)
+
+
+@pytest.mark.spec("[MS-MQQB] 2.2.7")
+async def test_what_answers_a_ping_is_one_or_a_fault() -> None:
+    with socket.socket(type=socket.SOCK_DGRAM) as port:
+        port.bind(("127.0.0.1", 0))
+        async with datagrams(a_place(1, ping_port=port.getsockname()[1])) as asking:
+            await asking.send(b"ping?")
+            _, whence = port.recvfrom(100)
+            assert judge_datagrams(asking) is None
+            port.sendto(b"no ping", whence)
+            fault = judge_datagrams(asking)
+            assert fault is not None
+            assert (fault.oracle, fault.rule) == (Oracle.WRONG, "what answers a Ping is none (2.2.7)")

@@ -1,0 +1,27 @@
+"""Packets out of turn: what each tactic says, and where it ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.fuzz.peer.cases import Act
+from simulator.fuzz.peer.tactics import TACTICS
+from simulator.fuzz.peer.talk import Talk, Target
+from tests.examples import DESTINATION
+
+TARGET = Target(
+    (r"TCP:127.0.0.1\private$\notes", r"TCP:127.0.0.1\private$\orders"), DESTINATION, sent_s=1_700_000_000
+)
+
+
+@pytest.mark.parametrize("name", TACTICS)
+def test_each_tactic_says_something_and_ends_where_it_can_be_judged(name: str) -> None:
+    for number in range(1, 30):
+        talk = Talk(TARGET, 9, number)
+        what = TACTICS[name](talk)
+        case = talk.case(name, what)
+        assert what
+        assert "\n" not in what
+        assert case.steps[-1].act in (Act.AWAIT, Act.WATCH)
+        assert case.connections
+        assert len(case.data) < 200_000

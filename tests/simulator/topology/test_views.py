@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.topology import QueueDeclaration, Topology, load, parse, shipped
+from simulator.topology.views import as_toml, seen_by
+
+
+def same(topology: Topology) -> Topology:
+    return parse(as_toml(topology), f"{topology.name}.toml")
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_topology_written_and_read_again_is_the_same(name: str) -> None:
+    topology = load(name)
+    assert same(topology) == topology
+
+
+@pytest.mark.parametrize("queue", ["orders.2024", "a#b", "it's=that", "{x}", "del~"])
+def test_names_that_toml_has_to_quote_survive(queue: str) -> None:
+    pair = load("pair")
+    node = replace(pair.nodes["sender"], queues={queue: QueueDeclaration(name=queue, identifier=77)})
+    topology = replace(pair, nodes={**pair.nodes, "sender": node}, description=f'"{queue}"\\')
+    assert same(topology) == topology
+
+
+@given(
+    queue=st.builds(
+        QueueDeclaration,
+        name=st.just("q"),
+        identifier=st.integers(16, 2**32 - 1),
+        transactional=st.booleans(),
+        quota_kb=st.none() | st.integers(1, 2**40),
+        journal=st.just(True),
+        journal_quota_kb=st.none() | st.integers(1, 2**40),
+    )
+)
+def test_what_is_declared_of_a_queue_survives(queue: QueueDeclaration) -> None:
+    pair = load("pair")
+    node = replace(pair.nodes["sender"], queues={"q": queue})
+    topology = replace(pair, nodes={**pair.nodes, "sender": node})
+    assert same(topology) == topology
+
+
+def test_what_nodes_are_to_write_into_their_logs_survives() -> None:
+    asked = load("pair").with_waypoints()
+    assert same(asked) == asked
+
+
+def test_each_node_finds_its_neighbours_behind_the_detours_and_itself_where_it_is() -> None:
+    topology = load("demo")
+    detours = {("sender", "intermediate"): ("127.0.0.9", 9), ("intermediate", "sender"): ("127.0.0.8", 8)}
+    sender = seen_by(topology, "sender", detours)
+    intermediate = seen_by(topology, "intermediate", detours)
+    assert sender.dial_address("sender", "intermediate") == ("127.0.0.9", 9)
+    assert intermediate.dial_address("intermediate", "sender") == ("127.0.0.8", 8)
+    assert intermediate.dial_address("intermediate", "destination") == topology.nodes["destination"].address
+    assert sender.nodes["intermediate"].ping_address == topology.nodes["intermediate"].ping_address
+    assert sender.nodes["sender"] == topology.nodes["sender"]
+    assert same(sender) == sender

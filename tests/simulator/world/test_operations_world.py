@@ -1,0 +1,392 @@
+"""Clients, a node and all between them fail at every moment, and each operation is carried out once.
+
+The parts are the real ones: the node's service, its core and what it keeps of those who invoke; the clients' invokers
+and journals. The wires, the clock and the node's disk are simulated, and what goes wrong comes from a seed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, cast
+
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from mqproto.base.errors import UsageError
+from mqproto.base.moment import Moment
+from mqproto.edge.operations import Invoker
+from mqproto.manager.queuemanager import QueueManager
+from mqproto.messages.drafts import Draft
+from mqproto.wire import UserMessage, decode_packet
+from simulator.base.storeerrors import StoreError
+from simulator.client.journal import Journal, opened
+from simulator.node import control
+from simulator.node.clock import Clock
+from simulator.node.connection import Connection
+from simulator.node.control import FrameBuffer, Operation
+from simulator.node.performers import Performers
+from simulator.node.service import Client, Service
+from simulator.node.turns import Turns
+from simulator.storage import Store
+from simulator.storage.disk import Disk
+from simulator.topology import load
+from simulator.topology.directory import Directory
+from tests.memory import memory_folder
+
+ORDERS: Final = r".\private$\orders"
+NOTES: Final = r".\private$\notes"
+DIRECTORY: Final = Directory(topology := load("pair"), topology.node_named("destination"))
+TRANSACTIONAL, EXPRESS, REFUSED = "transactional", "express", "refused"
+STEPS: Final = 2_000
+
+
+class Ticking(Clock):
+    """Each look at it is a millisecond later."""
+
+    def __init__(self) -> None:
+        self._uptime_ms = 0
+
+    def now(self) -> Moment:
+        self._uptime_ms += 1
+        return Moment(self._uptime_ms, 1_700_000_000 + self._uptime_ms // 1_000)
+
+
+class Counted(Performers):
+    """It says how often a duplicate came."""
+
+    def invoke(self, invoker: bytes, identifier: int, now_s: int, *, lasting: bool) -> bytes | None:
+        outcome = super().invoke(invoker, identifier, now_s, lasting=lasting)
+        if outcome is not None:
+            event("a duplicate had the first outcome")
+        return outcome
+
+
+class Line:
+    """A connection, as both ends see it: what was sent comes in order, or the line breaks and it never comes."""
+
+    unsent_bytes = 0
+
+    def __init__(self, node: Node, introduction: control.Introduction) -> None:
+        self.to_node = deque[bytes]()
+        self.to_client = deque[bytes]()
+        self.broken = False
+        self.end = Client(node.service, cast("Connection", self))
+        self.hello = node.service.introduce(self.end, introduction)
+
+    def send(self, data: bytes) -> None:
+        """The node's end sends."""
+        if not self.broken:
+            self.to_client.append(data)
+
+
+class Node:
+    """A node that dies and starts again on its disk."""
+
+    def __init__(self, dice: random.Random) -> None:
+        self.dice = dice
+        self.disk = Disk()
+        self.clock = Ticking()
+        self.lines: list[Line] = []
+        self.express = Counter[bytes]()
+        """Express messages of all lives that have ended."""
+        self.start()
+
+    def start(self) -> None:
+        state = self.disk.load()
+        node = DIRECTORY.node
+        core = QueueManager(
+            node.guid, DIRECTORY.queues, DIRECTORY.routes, node.settings, state, self.clock.now()
+        )
+        self.service = Service(
+            core,
+            DIRECTORY,
+            cast("Store", self.disk),
+            state.outcomes,
+            Turns(),
+            self.clock,
+            memoryview(bytearray()),
+        )
+        self.service.performers = Counted(core, state.outcomes, self.clock.now().utc_s)
+        self.service.life = self.dice.getrandbits(31) + 1
+
+    def hear(self, line: Line) -> None:
+        """One request comes, unless another connection of its invoker has come first."""
+        if line.to_node:
+            for request in FrameBuffer().feed(line.to_node.popleft()):
+                if not line.end._is_over:
+                    line.end._take(request)
+
+    def turn(self, *, dies: bool = False) -> None:
+        """Carry out a batch, or die in the middle of it: before it is on disk, or before anybody hears of it."""
+        batch = self.service.core.take(self.clock.now())
+        if batch.writes is not None:
+            self.disk.begin(batch.writes)
+            if dies:
+                event("the node died within a commit")
+                self.disk.crash(kept=self.dice.random() < 0.5)
+            else:
+                self.disk.flush()
+        if dies:
+            self.die()
+        else:
+            self.service.deliver(batch.deliveries)
+
+    def die(self) -> None:
+        """What was on its way to it is lost, what it had said may still come; then it starts again."""
+        self.express += Counter(self.in_memory())
+        for line in self.lines:
+            line.to_node.clear()
+            line.broken = True
+        self.lines.clear()
+        self.start()
+
+    def in_memory(self) -> Iterator[bytes]:
+        for message in self.service.core.peek("notes", 10**6):
+            yield _body(message.packet)
+
+    def sent(self) -> Counter[bytes]:
+        """How often each message came into being, in this life and in those before it."""
+        stored = Counter(_body(row.packet) for row in self.disk.messages.values())
+        return stored + self.express + Counter(self.in_memory())
+
+
+def _body(packet: bytes) -> bytes:
+    record = decode_packet(packet)
+    assert isinstance(record, UserMessage)
+    return record.properties.message_body
+
+
+@dataclass
+class Asked:
+    """An operation without an outcome."""
+
+    kind: str
+    name: bytes
+    data: bytes
+    life: int | None = None
+
+
+class Application:
+    """Invokes operations as simulator/client/exchange.py does; with a journal it outlives its process."""
+
+    def __init__(self, name: str, node: Node, dice: random.Random, journal: Path | None) -> None:
+        self.name = name
+        self.node = node
+        self.dice = dice
+        self.path = journal
+        self.held = ExitStack()
+        self.kinds = [TRANSACTIONAL, REFUSED] if journal else [TRANSACTIONAL, EXPRESS, REFUSED]
+        self.kind, self.run_length, self.fails = TRANSACTIONAL, 0, False
+        self.count = 0
+        self.names = dict[bytes, Asked]()
+        """All that it ever asked for, by the body."""
+        self.told = dict[bytes, bool]()
+        """What it knows: whether it was accepted or refused."""
+        self.start()
+
+    def start(self) -> None:
+        self.line: Line | None = None
+        self.journal: Journal | None = None
+        self.asked = dict[int, Asked]()
+        if self.path is None:
+            self.identity = self.dice.randbytes(16)
+            self.invoker = Invoker(control.PROFILE)
+            return
+        self.journal = self.held.enter_context(opened(self.path))
+        self.identity = self.journal.invoker
+        self.invoker = Invoker(control.PROFILE, *self.journal.state())
+        for pending in self.invoker.pending:
+            wish = control.parameters(control.Frame(pending.operation, 0, pending.parameter))
+            self.asked[pending.identifier] = self.names[wish.drafts[0].body]
+            self.asked[pending.identifier].life = 0
+
+    def die(self) -> None:
+        """What the journal has not flushed is lost; without one there is no next life, but another application."""
+        if self.journal is not None:
+            self.journal._ended.clear()
+            self.journal._forgotten.clear()
+        self.held.close()
+        self.start()
+
+    def connect(self) -> None:
+        """Everything that has no answer is asked for again, but for what a node that died had in memory alone."""
+        if self.line is not None:
+            return
+        introduction = control.Introduction(self.identity, self.journal is not None, self.invoker.following)
+        self.line = line = Line(self.node, introduction)
+        self.node.lines.append(line)
+        assert not self.invoker.learn(line.hello.profile)
+        for identifier, asked in list(self.asked.items()):
+            if asked.kind == EXPRESS and asked.life not in (None, line.hello.life):
+                event("an express message was in doubt")
+                self.end(identifier)
+            else:
+                self.send(identifier)
+
+    def hang_up(self) -> None:
+        """What was on its way to us is lost. What is on its way to the node may still come."""
+        if self.line is not None:
+            self.line.broken = True
+            self.line = None
+
+    def begin(self) -> None:
+        """Ask for something new, be there a connection or not; most often for the same as the last time."""
+        if not self.invoker.may_begin:
+            return
+        if not self.run_length:
+            self.kind, self.run_length = self.dice.choice(self.kinds), self.dice.choice([3, 40, 300])
+            self.fails = self.dice.random() < 0.1
+        self.run_length -= 1
+        name = f"{self.name} {self.count}".encode()
+        self.count += 1
+        queue = ORDERS if self.kind == TRANSACTIONAL else NOTES
+        draft = Draft(body=name, transactional=self.kind != EXPRESS)
+        asked = Asked(self.kind, name, control.encode(control.Send(queue, [draft])))
+        pending = self.invoker.begin(Operation.SEND, asked.data)
+        if self.journal is not None:
+            if self.fails:
+                self.journal._db.execute("PRAGMA query_only = 1").close()
+            try:
+                self.journal.begin([(pending.identifier, Operation.SEND, asked.data, b"")])
+            except StoreError:
+                event("a journal could not be written")
+                self.invoker.take_back(pending.identifier)
+                return
+            finally:
+                if self.fails:
+                    self.journal._db.execute("PRAGMA query_only = 0").close()
+        self.names[name] = self.asked[pending.identifier] = asked
+        self.send(pending.identifier)
+
+    def send(self, identifier: int) -> None:
+        if self.line is not None:
+            asked = self.asked[identifier]
+            asked.life = asked.life or self.line.hello.life
+            frame = control.framed(Operation.SEND, identifier, asked.data, identifier)
+            if not self.line.broken:
+                self.line.to_node.append(frame)
+
+    def hear(self) -> None:
+        """One answer comes, or the end of the connection."""
+        if self.line is None:
+            return
+        if not self.line.to_client:
+            if self.line.broken:
+                self.line = None
+            return
+        [answer] = FrameBuffer().feed(self.line.to_client.popleft())
+        if answer.request in self.asked:
+            asked = self.asked[answer.request]
+            try:
+                control.result(Operation.SEND, answer)
+            except UsageError:
+                self.told[asked.name] = False
+            else:
+                self.told[asked.name] = True
+            self.end(answer.request)
+            if self.journal is not None:
+                self.journal.end(answer.request, answer)
+
+    def end(self, identifier: int) -> None:
+        del self.asked[identifier]
+        self.invoker.end(identifier)
+
+
+class World:
+    """A node and those who send to it."""
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        self.dice = dice = random.Random(seed)
+        self.node = Node(dice)
+        journals = dice.choice([[True], [False], [True, False, True]])
+        self.applications = [
+            Application(str(number), self.node, dice, folder / f"{number}.journal" if has_one else None)
+            for number, has_one in enumerate(journals)
+        ]
+        kinds = ["hang up", "node dies", "application dies"]
+        self.faults = dice.sample(kinds, dice.randint(1, 3))
+        self.fault_rate = dice.choice([0.003, 0.02, 0.1])
+
+    def step(self) -> None:
+        dice, node = self.dice, self.node
+        application = dice.choice(self.applications)
+        if dice.random() < 0.001:
+            self.calm()
+        if dice.random() < self.fault_rate:
+            match dice.choice(self.faults):
+                case "hang up":
+                    application.hang_up()
+                case "node dies":
+                    node.turn(dies=True)
+                case _:
+                    application.die()
+            return
+        burst = dice.choice([1, 1, 1, 10, 90])
+        match dice.randrange(8):
+            case 0 | 1:
+                for _ in range(burst):
+                    application.begin()
+            case 2 | 3 if node.lines:
+                # What lies on a connection that its client has given up comes very late.
+                line = dice.choice(node.lines) if dice.random() < 0.01 else application.line
+                for _ in range(burst):
+                    node.hear(line or node.lines[0])
+            case 4:
+                node.turn()
+            case 5 | 6:
+                for _ in range(burst):
+                    application.hear()
+            case _:
+                application.connect()
+
+    def calm(self) -> None:
+        """Nothing goes wrong any more."""
+        while any(application.asked or not application.line for application in self.applications):
+            for application in self.applications:
+                application.connect()
+            for line in self.node.lines:
+                self.node.hear(line)
+            self.node.turn()
+            for application in self.applications:
+                application.hear()
+
+    def check(self) -> None:
+        """At most once; exactly once if it was told so, and never if it was refused."""
+        sent = self.node.sent()
+        for application in self.applications:
+            for name, asked in application.names.items():
+                assert sent[name] <= 1, f"{asked.kind} message {name!r} was sent {sent[name]} times"
+                if name in application.told:
+                    told = application.told[name]
+                    assert told is (asked.kind != REFUSED)
+                    assert sent[name] == told, (
+                        f"{asked.kind} message {name!r}: told {told}, sent {sent[name]}"
+                    )
+                else:
+                    assert application.path is None or asked in application.asked.values(), (
+                        f"{name!r} is forgotten"
+                    )
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=settings().max_examples * 2 // 5)
+def test_whatever_breaks_or_dies_each_operation_is_carried_out_once_if_its_invoker_was_told_so(
+    seed: int,
+) -> None:
+    """Duplicate Operation Detection Support: executed once and once only, and eventually the same outcome."""
+    with memory_folder() as folder:
+        world = World(seed, Path(folder))
+        for _ in range(STEPS):
+            world.step()
+        world.check()
+        world.calm()
+        world.check()
+        rounds = max(application.count for application in world.applications) // 256
+        event(f"identifiers went round {rounds} times")
+        for application in world.applications:
+            application.held.close()

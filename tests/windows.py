@@ -1,0 +1,435 @@
+"""A lane, a local queue, an outgoing queue and a sequence, each with a disk and nothing else of a queue manager.
+
+Each can be driven step by step, and restarted from what was committed. What a queue wants written is committed as a
+queue manager would: what is urgent at once, the rest with it.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any, Final, TypeAlias
+
+from mqproto.base.configuration import Settings
+from mqproto.base.moment import Moment
+from mqproto.base.timers import Timers
+from mqproto.queues.lanes import Lane
+from mqproto.queues.localqueue import Consumer, LocalQueue, QueueDeclaration
+from mqproto.session import InFlight
+from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.transfer.sequence import OutgoingSequence
+from mqproto.turn.effects import (
+    QueueKind,
+    QueueRow,
+    ReadExpired,
+    ReadPage,
+    StoredQueue,
+    Waiting,
+    Writes,
+    message_key,
+)
+from mqproto.turn.endings import Ending
+from mqproto.turn.pending import PendingWrites
+from mqproto.wire import (
+    MessageClass,
+    TransactionHeader,
+    TxSequenceId,
+    UserMessage,
+    decode_packet,
+    encode_packet,
+)
+from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
+from simulator.storage.disk import Disk
+from tests.examples import SENT_S, a_user_message
+from tests.pair import guid_of, queue
+
+QUEUE: Final = 5
+FINAL: Final = 6
+NOW: Final = Moment(1_000, SENT_S)
+SMALL: Final = Settings(resident_messages=3, resend_batch=2)
+
+Pages: TypeAlias = list[tuple[ReadPage, list[tuple[int, bytes, bool]]]]
+
+
+def no_deadline(position: int, packet: bytes) -> None:
+    """Any time will do."""
+
+
+def a_packet(body: int | str, **changes: Any) -> bytes:
+    """A message that can be told by its body; the changes are arguments of `user_message`."""
+    return encode_packet(a_user_message(body=str(body).encode(), **changes))
+
+
+def message_in(packet: bytes) -> UserMessage:
+    """The message that a packet is."""
+    message = decode_packet(packet)
+    assert isinstance(message, UserMessage)
+    return message
+
+
+def body_of(packet: bytes) -> str:
+    """By what a packet of `a_packet` can be told."""
+    return message_in(packet).properties.message_body.decode()
+
+
+def header_of(packet: bytes) -> TransactionHeader:
+    """The TransactionHeader of a packet that must have one."""
+    header = message_in(packet).transaction
+    assert header is not None
+    return header
+
+
+def key_of(packet: bytes) -> tuple[TxSequenceId, int]:
+    """What tells a transactional message from all others of its sender: the identifier of its sequence, its number."""
+    header = header_of(packet)
+    return header.tx_sequence_id, header.tx_sequence_number
+
+
+class Alone:
+    """A disk, a clock, timers, and what is to be written."""
+
+    def __init__(self, settings: Settings = SMALL) -> None:
+        self.settings = settings
+        self.store = Disk()
+        self.now = NOW
+        self.forget()
+
+    def forget(self) -> None:
+        """The process ends: what was not committed is gone."""
+        self.timers = Timers()
+        self.writes = PendingWrites(self.timers)
+
+    def stored(self, number: int) -> StoredQueue | None:
+        """What the store knows of a queue."""
+        return next((found for found in self.store.load().queues if found.queue == number), None)
+
+    def commit(self) -> Writes | None:
+        """What is urgent goes to disk, and takes along the rest."""
+        writes = self.writes.take(self.now)
+        if writes is not None:
+            self.store.commit(writes)
+        return writes
+
+    def commit_all(self) -> None:
+        """What could have waited goes to disk as well."""
+        self.writes.force()
+        self.commit()
+
+    def pass_ms(self, milliseconds: int) -> None:
+        """Time passes."""
+        uptime_ms = self.now.uptime_ms + milliseconds
+        self.now = Moment(uptime_ms, NOW.utc_s + (uptime_ms - NOW.uptime_ms) // 1_000)
+
+    def pass_s(self, seconds: int) -> None:
+        """Time passes."""
+        self.pass_ms(1_000 * seconds)
+
+
+class Filed(Alone):
+    """One lane."""
+
+    def __init__(self, settings: Settings = SMALL) -> None:
+        super().__init__(settings)
+        self.restart()
+
+    def restart(self) -> None:
+        """The process begins, or begins again."""
+        self.forget()
+        self.lane = Lane(QUEUE, QueueKind.LOCAL, "q", self.settings, self.stored(QUEUE), priority=5)
+
+    def join(self, packet: bytes, *, recoverable: bool) -> None:
+        """A message joins."""
+        self.lane.join(packet, 1, self.writes, recoverable=recoverable)
+
+    def leave_all(self) -> list[bytes]:
+        """What can be had of the lane, in order."""
+        packets: list[bytes] = []
+        while True:
+            while self.lane.window:
+                packets.append(self.lane.window.pop().packet)
+            page = self.lane.window.wanted()
+            if page is None:
+                return packets
+            self.lane.window.loaded(self.store.read(page), no_deadline)
+
+
+class Hosted(Alone):
+    """One local queue."""
+
+    def __init__(self, declaration: QueueDeclaration | None = None, settings: Settings = SMALL) -> None:
+        super().__init__(settings)
+        self.declaration = declaration or queue("orders", transactional=False)
+        self.endings: list[Ending] = []
+        self.restart()
+
+    def restart(self) -> None:
+        """The process begins, or begins again."""
+        self.forget()
+        known = self.store.load().queues
+        numbers = count(1 + max((stored.queue for stored in known), default=0))
+        ours = [stored for stored in known if stored.kind is QueueKind.LOCAL]
+        self.queue = LocalQueue(self.declaration, self.settings, lambda: next(numbers), ours)
+        self.queue.lane(0).register(self.writes)
+        self.commit_all()
+
+    def insert(self, body: int | str, *, priority: int = 0, recoverable: bool = True, **changes: Any) -> int:
+        """A message reaches the queue; its key."""
+        packet = a_packet(body, priority=priority, recoverable=recoverable, **changes)
+        self.queue.insert(
+            packet,
+            5,
+            self.writes,
+            priority=priority,
+            recoverable=recoverable,
+            expires_s=receive_deadline_s(packet),
+        )
+        self.commit_all()
+        lane = self.queue.lane(priority)
+        return lane.key(lane.last_position)
+
+    def ask(self, consumer: int, limit: int = 1_000, *, transactional: bool = False) -> None:
+        """A consumer asks for messages."""
+        self.queue.ask(Consumer(consumer, limit, transactional))
+
+    def hand_out(self) -> dict[int, list[str]]:
+        """What each consumer is given of what is in memory: the bodies."""
+        given_out: dict[int, list[str]] = {}
+        self.delivery_counts: dict[str, int] = {}
+        for consumer, received in self.queue.hand_out(self.now, self.writes, self.endings):
+            given_out[consumer.consumer] = [body_of(one.packet) for one in received]
+            self.delivery_counts |= {body_of(one.packet): one.delivery_count for one in received}
+        self.commit_all()
+        return given_out
+
+    def settle(self, consumer: int, message_class: MessageClass = MessageClass.ACK_RECEIVE) -> None:
+        """A consumer commits, or rejects for good."""
+        self.queue.settle(consumer, message_class, self.writes, self.endings)
+        self.commit_all()
+
+    def let_go(self) -> None:
+        """What is in memory and purged or over leaves."""
+        self.queue.let_go(self.now, self.writes, self.endings)
+        self.commit_all()
+
+    def let_go_on_disk(self) -> None:
+        """What is on disk alone and over leaves."""
+        for key, packet, _ in self.store.read(ReadExpired(1_000, 2**40)):
+            [lane] = [lane for lane in self.queue.lanes if lane.queue == key >> 40]
+            args = self.now, self.writes, self.endings
+            self.queue.let_go_on_disk(lane, key - lane.key(0), packet, *args)
+        self.commit_all()
+
+    def wanted(self) -> Pages:
+        """The pages that the queue asks for, with what the store says now."""
+        return [(page, self.store.read(page)) for page in self.queue.pages()]
+
+    def loaded(self, pages: Pages) -> None:
+        """Pages arrive."""
+        windows = {lane.queue: lane.window for lane in self.queue.lanes}
+        for page, rows in pages:
+            windows[page.queue].loaded(rows, self.queue.deadline_s)
+
+    def turn(self) -> list[str]:
+        """All that a queue manager does for a queue that was stirred; the bodies that are handed out."""
+        bodies: list[str] = []
+        while True:
+            if self.queue.purging:
+                self.let_go()
+            bodies += [body for found in self.hand_out().values() for body in found]
+            pages = self.wanted()
+            if not pages:
+                return bodies
+            self.loaded(pages)
+
+    def receive(self) -> list[str]:
+        """The bodies of all messages that can be received, in order."""
+        bodies: list[str] = []
+        while True:
+            self.ask(99)
+            found = self.turn()
+            self.queue.abandon(99)
+            if not found:
+                return bodies
+            bodies += found
+
+    def ended(self) -> list[tuple[str, MessageClass]]:
+        """The endings so far: body and class."""
+        return [(body_of(ending.packet), MessageClass(ending.message_class)) for ending in self.endings]
+
+
+class Carrier(Alone):
+    """One queue on its way out that is no sequence."""
+
+    def __init__(self, settings: Settings = SMALL) -> None:
+        super().__init__(settings)
+        self.restart()
+
+    def restart(self) -> None:
+        """The process begins, or begins again."""
+        self.forget()
+        self.queue = OutgoingQueue(QUEUE, "b", self.settings, self.stored(QUEUE), priority=3)
+
+    def put(self, body: int | str, *, recoverable: bool = True, **changes: Any) -> int:
+        """A message joins; its position."""
+        packet = a_packet(body, recoverable=recoverable, **changes)
+        expires_s = reach_deadline_s(packet)
+        self.queue.join(packet, 5, self.writes, recoverable=recoverable, expires_s=expires_s)
+        self.commit()
+        return self.queue.last_position
+
+    def take(self) -> InFlight | Waiting:
+        """The next message leaves for the neighbour, or is over."""
+        entries, over = self.take_run(1, 1)
+        return entries[0] if entries else over[0]
+
+    def take_run(self, limit: int, limit_bytes: int) -> tuple[list[InFlight], list[Waiting]]:
+        """The next messages leave for the neighbour, as many as fit, or are over."""
+        taken = self.queue.take(limit, limit_bytes, self.now, self.writes)
+        self.commit()
+        return taken
+
+    def take_all(self) -> list[InFlight]:
+        """All that can be sent, read from disk where it must be."""
+        entries: list[InFlight] = []
+        while True:
+            while self.queue.has_next:
+                entries += self.take_run(7, 10_000)[0]
+            pages = self.wanted()
+            if not pages:
+                return entries
+            self.loaded(pages)
+
+    def wanted(self) -> Pages:
+        """The pages that the queue asks for, with what the store says now."""
+        return [(page, self.store.read(page)) for page in self.queue.pages()]
+
+    def loaded(self, pages: Pages) -> None:
+        """Pages arrive."""
+        for page, rows in pages:
+            self.queue.loaded(page, rows)
+
+    def expire(self) -> list[str]:
+        """What is over in memory and on disk leaves, as at the expiration timer: the bodies."""
+        packets = self.queue.expired(self.now, self.writes)
+        self.commit_all()
+        low = message_key(QUEUE, 0)
+        for key, packet, _ in self.store.read(ReadExpired(1_000, 2**40)):
+            if self.queue.expired_on_disk(key - low, packet, self.now, self.writes):
+                packets.append(packet)
+        self.commit_all()
+        return [body_of(packet) for packet in packets]
+
+
+class Sender(Alone):
+    """One sequence. Pages that it wants come at once."""
+
+    def __init__(self, settings: Settings = SMALL) -> None:
+        super().__init__(settings)
+        self.store.commit(Writes(queues=[QueueRow(FINAL, QueueKind.FINAL, "q")]))
+        self.sequence = OutgoingSequence(QUEUE, "q", guid_of("c"), 9, settings, self.timers, NOW)
+        self.sequence.final_queue = FINAL
+        self.sequence.register(self.writes)
+        self.writes.changed(self.sequence, urgent=True)
+        self.commit()
+
+    def restart(self) -> None:
+        """The process begins again."""
+        self.forget()
+        state, stored = self.store.load(), self.stored(QUEUE)
+        assert stored is not None
+        low = message_key(QUEUE, 0)
+        self.sequence = OutgoingSequence(
+            QUEUE, "q", guid_of("c"), 9, self.settings, self.timers, self.now, stored
+        )
+        self.sequence.final_queue = FINAL
+        gaps = [(first - low, last - low) for first, last in state.gaps]
+        self.sequence.restore(state.outgoing[0], gaps, stored.first)
+        self.commit()
+
+    def commit(self) -> Writes | None:
+        """What is urgent goes to disk, and pages that are wanted come from there."""
+        writes = super().commit()
+        for page in list(self.sequence.pages()):
+            self.sequence.loaded(page, self.store.read(page))
+        return writes
+
+    def put(self, *, final_ack: bool = False, **changes: Any) -> tuple[TxSequenceId, int]:
+        """An application sends a message; its identifier and number."""
+        sequence = self.sequence
+        identifier, number, previous = sequence.number_next()
+        header = TransactionHeader(
+            tx_sequence_id=identifier, tx_sequence_number=number, previous_tx_sequence_number=previous
+        )
+        packet = a_packet("x", transaction=header, **{"sent_time_s": self.now.utc_s} | changes)
+        sequence.final_asked |= final_ack
+        message_id = 1_001 + sequence.last_position
+        expires_s = reach_deadline_s(packet)
+        sequence.join(
+            packet, message_id, self.writes, recoverable=True, final_ack=final_ack, expires_s=expires_s
+        )
+        self.writes.changed(sequence, urgent=True)
+        self.commit()
+        return identifier, number
+
+    def take_next(self) -> InFlight | Waiting:
+        """The next message leaves for the neighbour, or is over."""
+        entries, over = self.take_run(1)
+        return entries[0] if entries else over[0]
+
+    def take_run(self, count: int) -> tuple[list[InFlight], list[Waiting]]:
+        """The next messages leave, so many at most, or are over."""
+        assert self.sequence.has_next
+        taken = self.sequence.take(count, 10**6, self.now, self.writes)
+        self.commit()
+        assert 1 <= len(taken[0]) + len(taken[1]) <= count
+        return taken
+
+    def take(self, count: int = 1) -> list[InFlight]:
+        """Messages leave for the neighbour, none of which is over."""
+        entries = []
+        for _ in range(count):
+            taken = self.take_next()
+            assert isinstance(taken, InFlight)
+            entries.append(taken)
+        return entries
+
+    def take_numbers(self) -> list[int]:
+        """Send whatever may be sent now; the numbers on the wire."""
+        numbers = []
+        while self.sequence.has_next:
+            taken = self.take_next()
+            if isinstance(taken, InFlight):
+                numbers.append(header_of(taken.packet).tx_sequence_number)
+        return numbers
+
+    def order_ack(self, number: int) -> bool:
+        """An OrderAck comes; whether it says anything new."""
+        news = self.sequence.order_ack(number, self.now, self.writes)
+        self.commit()
+        return news
+
+    def withdraw(self, number: int, *, decided: bool = False) -> None:
+        """A message leaves before its OrderAck."""
+        self.sequence.withdraw(number, self.writes, decided=decided)
+        self.commit_all()
+
+    def time_out(self) -> None:
+        """No OrderAck came in time."""
+        self.sequence.ack_wait_expired(self.now)
+        self.commit()
+
+    def expire(self) -> list[tuple[TxSequenceId, int]]:
+        """What is over in memory and on disk leaves, as at the expiration timer: identifiers and numbers."""
+        packets = self.sequence.expired(self.now, self.writes)
+        self.writes.force()
+        super().commit()  # The store answers before pages bring anything new into memory.
+        low = message_key(QUEUE, 0)
+        for key, packet, _ in self.store.read(ReadExpired(1_000, 2**40)):
+            if self.sequence.expired_on_disk(key - low, packet, self.now, self.writes):
+                packets.append(packet)
+        self.commit_all()
+        return [key_of(packet) for packet in packets]
+
+    def kept_on_disk(self) -> list[int]:
+        """The positions of the sequence's messages on disk."""
+        low, high = message_key(QUEUE, 0), message_key(QUEUE + 1, 0)
+        return sorted(key - low for key in self.store.messages if low <= key < high)
