@@ -76,8 +76,6 @@ class Arrivals:
         confirmations: Confirmations,
         expiration: Expiration,
         tracing: Tracing,
-        state: StoredState,
-        now: Moment,
     ) -> None:
         self._identity = desk.identity
         self._settings = desk.settings
@@ -97,7 +95,6 @@ class Arrivals:
         self.refused_count = 0
         self.stored_bytes = 0
         """What the store held when the last batch was committed, and what was put into it since."""
-        self._restore_sequences(state, now)
 
     def arrived(self, message: UserMessage | None, packet: bytes, peer: str, now: Moment) -> None:
         """A UserMessage came from a neighbour at address `peer`.  3.1.5.8
@@ -297,7 +294,7 @@ class Arrivals:
             if len(self._sequences) >= self._settings.maximum_sequences:
                 raise NoRoomError(f"{len(self._sequences):,} senders are known, which is maximum_sequences")
             held_queue = self._outbound.next_queue()
-            self._writes.now.queues.append(QueueRow(held_queue, QueueKind.HELD, held_name(key)))
+            self._writes.urgent().queues.append(QueueRow(held_queue, QueueKind.HELD, held_name(key)))
             sequence = self._sequences[key] = IncomingSequence(
                 message.user.source_queue_manager, queue.queue, held_queue, self._settings, self._timers, now
             )
@@ -318,7 +315,8 @@ class Arrivals:
 
     # After a restart
 
-    def _restore_sequences(self, state: StoredState, now: Moment) -> None:
+    def restore(self, state: StoredState, now: Moment) -> None:
+        """Go on with the sequences that the store knows, and with what they hold."""
         keys = {
             stored.queue: key_of_held(stored.name) for stored in state.queues if stored.kind is QueueKind.HELD
         }

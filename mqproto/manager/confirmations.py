@@ -169,7 +169,7 @@ class Confirmations:
             return
         if not self._queue:
             self._queue = self._outbound.next_queue()
-            self._writes.now.queues.append(QueueRow(self._queue, QueueKind.ORDER, ORDER_QUEUE_NAME))
+            self._writes.urgent().queues.append(QueueRow(self._queue, QueueKind.ORDER, ORDER_QUEUE_NAME))
         self._last += 1
         key = message_key(self._queue, self._last)
         self._writes.put(
@@ -201,9 +201,9 @@ class Confirmations:
         """The message that a FinalAck decides, if it is there."""
         message_id = page.after + 1
         position, message_class = self._undecided.pop((page.queue, message_id))
-        self._writes.now.remove(self._queue, position, position)
+        self._writes.urgent().remove(self._queue, position, position)
         if (
             rows and rows[0][0] == message_id
         ):  # Else it asked for no FinalAck, or its outcome was known before.
-            self._writes.now.remove(page.queue, message_id, message_id)
+            self._writes.urgent().remove(page.queue, message_id, message_id)
             self._endings.append(Ending(rows[0][1], message_class, Place.ELSEWHERE))

@@ -46,7 +46,7 @@ class MessageIdHistory:
         known = self._times.pop(key, None) is not None
         self._times[key] = now.utc_s
         if recoverable:
-            writes.now.identifiers.append(IdentifierRow(source, ordinal, now.utc_s))
+            writes.urgent().identifiers.append(IdentifierRow(source, ordinal, now.utc_s))
         if known:
             self.duplicate_count += 1
             return True

@@ -60,7 +60,7 @@ class Outbound:
         """MessageIdOrdinal.  3.1.1.3"""
         if self._next_message_id == self._message_id_ceiling:
             self._message_id_ceiling += MESSAGE_ID_BLOCK
-            self._writes.now.counters["message_id_ceiling"] = self._message_id_ceiling
+            self._writes.urgent().counters["message_id_ceiling"] = self._message_id_ceiling
         self._next_message_id += 1
         return (self._next_message_id - 1) & 0xFFFFFFFF
 
@@ -70,7 +70,7 @@ class Outbound:
         3.1.1.3.1 asks that a TxSequenceID be greater than any before; an OrderAck names a sequence by nothing else.
         """
         self._last_time_stamp = max(self._last_time_stamp + 1, now.utc_s)
-        self._writes.now.counters["sequence_time_stamp"] = self._last_time_stamp
+        self._writes.urgent().counters["sequence_time_stamp"] = self._last_time_stamp
         return self._last_time_stamp
 
     # Queues
@@ -141,7 +141,9 @@ class Outbound:
         """Pause a queue, or resume it; it stays so over restarts.  3.1.7.13, 3.1.7.14"""
         queue.on_hold = on_hold
         queue.registered = True
-        self._writes.now.queues.append(QueueRow(queue.queue, queue.kind, queue.name, queue.priority, on_hold))
+        self._writes.urgent().queues.append(
+            QueueRow(queue.queue, queue.kind, queue.name, queue.priority, on_hold)
+        )
         self._neighbours.wake(queue)
 
     def put(
@@ -238,7 +240,9 @@ class Outbound:
         """The queue for messages of a sequence that had their OrderAck and wait for their FinalAck."""
         if not sequence.final_queue:
             sequence.final_queue = self._finals[sequence.name] = self.next_queue()
-            self._writes.now.queues.append(QueueRow(sequence.final_queue, QueueKind.FINAL, sequence.name))
+            self._writes.urgent().queues.append(
+                QueueRow(sequence.final_queue, QueueKind.FINAL, sequence.name)
+            )
         return sequence.final_queue
 
     # After a restart

@@ -38,6 +38,7 @@ from mqproto.manager.identifiers import MessageIdHistory
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.outcomes import Outcomes
+from mqproto.manager.parts import Parts
 from mqproto.manager.purges import Purges
 from mqproto.manager.sending import Sending
 from mqproto.manager.status import NodeStatus, counts, describe
@@ -91,34 +92,42 @@ class QueueManager:
         now: Moment,
     ) -> None:
         self.identity = identity
-        self._settings = settings
-        self._desk = desk = desk_of(identity, settings)
+        desk = desk_of(identity, settings)
         self._timers, self._writes, self._waypoints = desk.timers, desk.writes, desk.waypoints
         self._notes, self._endings = desk.notes, desk.endings
-        self._sequences: dict[SequenceKey, IncomingSequence] = {}
+        incoming: dict[SequenceKey, IncomingSequence] = {}
         self._neighbours = Neighbours(desk)
         self._outbound = Outbound(desk, routes, self._neighbours, state, now)
         self._queues = LocalQueues(desk, queues, self._outbound.next_queue, state)
         self._history = MessageIdHistory(settings, desk.timers, state.identifiers, now)
-        self._outcomes = Outcomes(desk, self._sequences, routes, self._outbound, self._queues)
+        self._outcomes = Outcomes(desk, incoming, routes, self._outbound, self._queues)
         self._tracing = Tracing(self._outcomes)
         self._expiration = Expiration(desk, self._outbound, self._queues)
         self._confirmations = Confirmations(desk, self._outbound, state)
         self._arrivals = Arrivals(
             desk,
-            self._sequences,
+            incoming,
             self._outbound,
             self._queues,
             self._history,
             self._confirmations,
             self._expiration,
             self._tracing,
-            state,
-            now,
         )
+        self._arrivals.restore(state, now)
         self._sending = Sending(desk, self._outbound, self._queues, self._expiration)
         self._purges = Purges(desk)
         self._dead_letters = DeadLetters(desk, routes, self._queues, self._sending)
+        self._parts = Parts(
+            desk,
+            self._neighbours,
+            self._outbound,
+            self._queues,
+            incoming,
+            self._history,
+            self._arrivals,
+            self._outcomes,
+        )
 
     # Transports
 
@@ -412,21 +421,11 @@ class QueueManager:
 
     def status(self) -> NodeStatus:
         """What waits where, for people; the caller adds the time."""
-        return describe(
-            self.identity,
-            self._settings,
-            self._neighbours,
-            self._outbound,
-            self._queues,
-            self._sequences,
-            self._arrivals,
-            self._history,
-            self._outcomes,
-        )
+        return describe(self._parts)
 
     def counts(self) -> dict[str, int]:
         """What `status` counts, for who asks often: it costs a fraction of all that is for people."""
-        return counts(self._outbound, self._sequences.values(), self._arrivals, self._history, self._outcomes)
+        return counts(self._parts)
 
     def leaving(self) -> dict[str, int]:
         """How many messages at most the next commit removes from each local queue that it removes some from."""
@@ -439,4 +438,8 @@ class QueueManager:
 
     def whereabouts(self) -> Whereabouts:
         """Where messages are, for people; it holds until something is fed or taken."""
-        return Whereabouts(self._neighbours, self._outbound, self._queues, self._sequences)
+        return Whereabouts(self._parts)
+
+    def inspect(self) -> Parts:
+        """All parts, for tests and worlds."""
+        return self._parts

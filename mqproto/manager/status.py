@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from mqproto.base.configuration import Settings
 from mqproto.formatname import PrivateName
-from mqproto.manager.arrivals import Arrivals
-from mqproto.manager.identifiers import MessageIdHistory
-from mqproto.manager.localqueues import LocalQueues
-from mqproto.manager.outbound import Outbound
-from mqproto.manager.outcomes import Outcomes
+from mqproto.manager.parts import Parts
 from mqproto.neighbours.connections import ConnectionAttempt
 from mqproto.neighbours.neighbours import Neighbours
 from mqproto.queues.localqueue import LocalQueue
@@ -156,57 +151,42 @@ class NodeStatus:
     resent: int = 0
 
 
-def describe(
-    identity: Guid,
-    settings: Settings,
-    neighbours: Neighbours,
-    outbound: Outbound,
-    queues: LocalQueues,
-    sequences: Mapping[SequenceKey, IncomingSequence],
-    arrivals: Arrivals,
-    history: MessageIdHistory,
-    outcomes: Outcomes,
-) -> NodeStatus:
+def describe(parts: Parts) -> NodeStatus:
     """Look at all parts of a queue manager; nothing changes."""
+    neighbours, queues, incoming = parts.neighbours, parts.queues, parts.incoming
     names = {queue.queue: queue.name for queue in queues}
     held: dict[int, int] = {}
-    for sequence in sequences.values():
+    for sequence in incoming.values():
         held[sequence.queue] = held.get(sequence.queue, 0) + sequence.held_count
     lanes: dict[str, list[OutgoingQueue]] = {}
-    for queue in outbound:
+    for queue in parts.outbound:
         lanes.setdefault(queue.name, []).append(queue)
     in_flight = neighbours.in_flight()
-    incoming = sequences.values()
     return NodeStatus(
         local=[_local(queue, held.get(queue.queue, 0)) for queue in queues if not queues.is_gone(queue)],
         outgoing=[_outgoing(one_queue, neighbours, in_flight) for one_queue in lanes.values()],
         incoming=[
-            _incoming(sequence, key, names.get(sequence.queue, ""), identity)
-            for key, sequence in sequences.items()
+            _incoming(sequence, key, names.get(sequence.queue, ""), parts.desk.identity)
+            for key, sequence in incoming.items()
         ],
-        stored_bytes=arrivals.stored_bytes,
-        quota_bytes=settings.quota_bytes,
+        stored_bytes=parts.arrivals.stored_bytes,
+        quota_bytes=parts.desk.settings.quota_bytes,
         sessions_open=sum(session.is_open for session in neighbours.sessions.values()),
-        **counts(outbound, incoming, arrivals, history, outcomes),
+        **counts(parts),
     )
 
 
-def counts(
-    outbound: Outbound,
-    incoming: Collection[IncomingSequence],
-    arrivals: Arrivals,
-    history: MessageIdHistory,
-    outcomes: Outcomes,
-) -> dict[str, int]:
+def counts(parts: Parts) -> dict[str, int]:
     """What a NodeStatus counts since the process began, by the names that it has there."""
+    incoming = parts.incoming.values()
     return {
-        "forwarded": arrivals.forwarded_count,
-        "refused": arrivals.refused_count,
-        "expired": outcomes.expired_count,
-        "duplicates": history.duplicate_count + sum(sequence.duplicate_count for sequence in incoming),
+        "forwarded": parts.arrivals.forwarded_count,
+        "refused": parts.arrivals.refused_count,
+        "expired": parts.outcomes.expired_count,
+        "duplicates": parts.history.duplicate_count + sum(sequence.duplicate_count for sequence in incoming),
         "held_ever": sum(sequence.held_count_total for sequence in incoming),
         "overflowed": sum(sequence.overflow_count for sequence in incoming),
-        "resent": sum(queue.resend_count for queue in outbound if isinstance(queue, OutgoingSequence)),
+        "resent": sum(queue.resend_count for queue in parts.outbound if isinstance(queue, OutgoingSequence)),
     }
 
 

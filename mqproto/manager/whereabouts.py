@@ -6,18 +6,16 @@ the place of each message in it means; the express messages that are only in mem
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from mqproto.manager.localqueues import LocalQueues
-from mqproto.manager.outbound import Outbound
+from mqproto.manager.parts import Parts
 from mqproto.manager.status import destination_name
-from mqproto.neighbours.neighbours import Neighbours
 from mqproto.queues.lanes import Lane
 from mqproto.queues.localqueue import LocalQueue
-from mqproto.transfer.incoming import IncomingSequence, SequenceKey, asks_final_ack
+from mqproto.transfer.incoming import asks_final_ack
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.effects import message_key
@@ -113,17 +111,11 @@ def describe_message(found: Found) -> MessageStatus:
 class Whereabouts:
     """Tells where messages are at this moment; nothing changes."""
 
-    def __init__(
-        self,
-        neighbours: Neighbours,
-        outbound: Outbound,
-        queues: LocalQueues,
-        sequences: Mapping[SequenceKey, IncomingSequence],
-    ) -> None:
-        self._in_flight = neighbours.in_flight()
-        self._outbound = outbound
-        self._queues = queues
-        self._sequences = sequences
+    def __init__(self, parts: Parts) -> None:
+        self._in_flight = parts.neighbours.in_flight()
+        self._outbound = parts.outbound
+        self._queues = parts.queues
+        self._incoming = parts.incoming
 
     def numbers_of(self, name: str) -> list[int]:
         """The store's queues whose messages are in a local queue or held for it, or in the outgoing ones of a name.
@@ -132,7 +124,7 @@ class Whereabouts:
         """
         local = next((queue for queue in self._queues if queue.name == name), None)
         if local is not None:
-            held = [one.held_queue for one in self._sequences.values() if one.queue == local.queue]
+            held = [one.held_queue for one in self._incoming.values() if one.queue == local.queue]
             return [lane.queue for lane in local.lanes] + held
         outgoing = sorted(self._outbound.named(name), key=lambda queue: -queue.priority)
         finals = [queue.final_queue for queue in outgoing if isinstance(queue, OutgoingSequence)]
@@ -151,7 +143,7 @@ class Whereabouts:
             queue, lane = local
             spot = self._local_spot(queue, lane, position)
             return None if spot is None else Found(spot, queue.name, key, packet)
-        for sequence in self._sequences.values():
+        for sequence in self._incoming.values():
             if sequence.held_queue == number:
                 names = {queue.queue: queue.name for queue in self._queues}
                 return Found(Spot.HELD, names.get(sequence.queue, ""), key, packet)

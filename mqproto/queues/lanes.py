@@ -227,7 +227,7 @@ class Lane:
     def register(self, writes: PendingWrites) -> None:
         """See that the store knows the queue."""
         if not self.registered:
-            writes.now.queues.append(QueueRow(self.queue, self.kind, self.name, self.priority))
+            writes.urgent().queues.append(QueueRow(self.queue, self.kind, self.name, self.priority))
             self.registered = True
 
     def join(
@@ -256,5 +256,5 @@ class Lane:
         """A message joins at the end that the store has already, under another key."""
         self._last += 1
         self.register(writes)
-        writes.now.moves.append((key, self.key(self._last), expires_s))
+        writes.urgent().moves.append((key, self.key(self._last), expires_s))
         self.window.append(Waiting(self._last, packet, final_ack, stored=True, expires_s=expires_s))

@@ -187,7 +187,7 @@ class LocalQueue:
                 self._given_back.pop(one.key, None)
         for lane, run in groupby(handed, LANE):
             if stored := [message.position for _, message in run if message.stored]:
-                writes.now.remove_each(lane.queue, stored)
+                writes.urgent().remove_each(lane.queue, stored)
 
     def _end(
         self,

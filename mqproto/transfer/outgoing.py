@@ -108,7 +108,7 @@ class OutgoingQueue(Lane):
         self.count -= 1
         self.window.forget_on_disk(message.position)
         if message.stored:
-            writes.now.remove(self.queue, message.position, message.position)
+            writes.urgent().remove(self.queue, message.position, message.position)
 
     def expired(self, now: Moment, writes: PendingWrites) -> list[bytes]:
         """Those in memory whose time is over leave; their packets."""

@@ -269,10 +269,10 @@ class OutgoingSequence(OutgoingQueue):
         self._resends = deque(message for message in self._resends if message.position != position)
         if self.final_asked and not decided:
             key = self.key(position)
-            writes.now.finals.append(FinalAckKept(key, key, self.final_queue))
+            writes.urgent().finals.append(FinalAckKept(key, key, self.final_queue))
         # On disk before the next message bridges the gap: after a crash this one would come back, and its destination,
         # which is past it, would drop it without a word.
-        writes.now.remove(self.queue, position, position)
+        writes.urgent().remove(self.queue, position, position)
         self._begin_anew_if_empty()
         writes.changed(self, urgent=True)
 

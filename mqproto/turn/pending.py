@@ -30,14 +30,13 @@ class PendingWrites:
     def __init__(self, timers: Timers, waypoints: Waypoints = OFF) -> None:
         self._writes = Writes()
         self._changed: dict[Kept, None] = {}
-        self._urgent = False
+        self._is_urgent = False
         self._timers = timers
         self._waypoints = waypoints
 
-    @property
-    def now(self) -> Writes:
-        """Where to put what must be on disk before this turn's packets leave."""
-        self._urgent = True
+    def urgent(self) -> Writes:
+        """Where to put what must be on disk before this turn's packets leave; all of it is committed in this turn."""
+        self._is_urgent = True
         return self._writes
 
     @property
@@ -47,24 +46,24 @@ class PendingWrites:
 
     def put(self, message: MessageRow, queue: str) -> None:
         """Keep a message; `queue` is the name of where."""
-        self._urgent = True
+        self._is_urgent = True
         self._waypoints.stored(message.packet, queue)
         self._writes.messages.append(message)
 
     def changed(self, sequence: Kept, *, urgent: bool) -> None:
         """A sequence has another row from now on."""
         self._changed[sequence] = None
-        self._urgent = self._urgent or urgent
+        self._is_urgent = self._is_urgent or urgent
 
     def accompany(self, outcomes: dict[tuple[bytes, int], OutcomeRow | None], *, needed: bool) -> bool:
         """Keep what came of an operation together with what it wrote; whether that is so.
 
         needed: even if it wrote nothing.
         """
-        self._urgent = self._urgent or needed
-        if self._urgent:
+        self._is_urgent = self._is_urgent or needed
+        if self._is_urgent:
             self._writes.outcomes |= outcomes
-        return self._urgent
+        return self._is_urgent
 
     def leaving(self) -> dict[int, int]:
         """By the number of a queue, how many messages at most the next commit removes from it."""
@@ -76,11 +75,11 @@ class PendingWrites:
 
     def force(self) -> None:
         """Write in this turn whatever there is."""
-        self._urgent = True
+        self._is_urgent = True
 
     def take(self, now: Moment) -> Writes | None:
         """The transaction to commit now, or None if there is none or it may wait."""
-        if not self._urgent:
+        if not self._is_urgent:
             if (self._changed or self._writes) and not self._timers.runs(Timer.LAZY_WRITES, None):
                 self._timers.start(Timer.LAZY_WRITES, None, now.uptime_ms + LAZY_WRITES_DELAY_MS)
             return None
@@ -91,7 +90,7 @@ class PendingWrites:
             else:
                 self._writes.incoming[row.source, row.queue] = row
         self._changed.clear()
-        self._urgent = False
+        self._is_urgent = False
         self._timers.stop(Timer.LAZY_WRITES, None)
         writes, self._writes = self._writes, Writes()
         return writes or None

@@ -296,13 +296,13 @@ def memory_is_bounded(machine: Machine) -> str | None:
     for name, count in residents(core):
         if count > settings.resident_messages + slack:
             return f"{machine.name} has {count} messages of {name} in memory, {settings.resident_messages} may be"
-    for sequence in core._sequences.values():
+    for sequence in core.inspect().incoming.values():
         if sequence.held_count > settings.held_messages_limit:
             return (
                 f"{machine.name} holds {sequence.held_count} messages, {settings.held_messages_limit} may be"
             )
-    if len(core._history) > settings.remove_duplicate_size:
-        return f"{machine.name} remembers {len(core._history)} identifiers"
+    if len(core.inspect().history) > settings.remove_duplicate_size:
+        return f"{machine.name} remembers {len(core.inspect().history)} identifiers"
     return None
 
 
@@ -320,9 +320,9 @@ def quotas_are_kept(machine: Machine) -> str | None:
 
 def residents(core: QueueManager) -> Iterator[tuple[str, int]]:
     """How many messages of each queue a core has in memory."""
-    for outgoing in core._outbound:
+    for outgoing in core.inspect().outbound:
         yield outgoing.name, len(outgoing.window)
-    for local in core._queues:
+    for local in core.inspect().queues:
         if not is_systems(local.name):
             for lane in local.lanes:
                 yield local.name, len(lane.window)
@@ -387,13 +387,13 @@ def retained_by(machine: Machine) -> str | None:
         count = machine.disk.count(queue.queue)
         if count and not (queue.kind is QueueKind.LOCAL and is_systems(queue.name)):
             return f"{machine.name} keeps {count} messages in {queue.kind} queue {queue.name}"
-    for outgoing in core._outbound:
+    for outgoing in core.inspect().outbound:
         if outgoing.count:
             return f"{machine.name} has {outgoing.count} messages for {outgoing.name} waiting"
-    for local in core._queues:
+    for local in core.inspect().queues:
         if (local.count or any(local.unsettled.values())) and not is_systems(local.name):
             return f"{machine.name} has messages in {local.name}: {local.count} waiting or not settled"
-    for sequence in core._sequences.values():
+    for sequence in core.inspect().incoming.values():
         if sequence.held_count:
             return f"{machine.name} holds {sequence.held_count} messages behind a gap"
     return None

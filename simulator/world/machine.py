@@ -262,7 +262,7 @@ class Machine:
         assert self.core is not None
         letters = [self.ledger.messages[identity_of(kept.packet)] for kept in self.core.peek(queue, LETTERS)]
         # Each takes the next MessageID; nobody says which those are, so one is spent to know.
-        spent = self.core._outbound.next_message_id()
+        spent = self.core.inspect().outbound.next_message_id()
         sent = self.core.send_back(queue, None, self.moment())
         assert sent == len(letters), "what applications have sent has a destination"
         for message_id, letter in enumerate(letters, spent + 1):

@@ -115,7 +115,7 @@ def never_remove_what_was_acknowledged(sound: Any) -> Any:
     return order_ack
 
 
-@_plant(Arrivals, "_restore_sequences", "delivered_once_and_in_order", "nothing_is_retained")
+@_plant(Arrivals, "restore", "delivered_once_and_in_order", "nothing_is_retained")
 def forget_incoming_sequences_after_a_restart(sound: Any) -> Any:
     """What came before the restart may come again."""
 

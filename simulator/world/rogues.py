@@ -49,7 +49,7 @@ def impatient(world: World, fault: Fault) -> bool:
 
 def _resend(machine: Machine) -> None:
     assert machine.core is not None
-    outbound = machine.core._outbound
+    outbound = machine.core.inspect().outbound
     for queue in outbound:
         if isinstance(queue, OutgoingSequence) and queue.count:
             queue.ack_wait_expired(machine.moment())
@@ -61,7 +61,7 @@ def deaf(world: World, fault: Fault) -> bool:
     machine = world.machines[fault.where]
     if machine.core is None:
         return False
-    outbound = machine.core._outbound
+    outbound = machine.core.inspect().outbound
     sound = outbound.acknowledge
     end_ms = min(fault.at_ms + fault.for_ms, world.scenario.storm_ms)
 
@@ -81,7 +81,7 @@ def lossy(world: World, fault: Fault) -> bool:
     machine = world.machines[fault.where]
     if machine.core is None:
         return False
-    arrivals = machine.core._arrivals
+    arrivals = machine.core.inspect().arrivals
     sound = arrivals._forward
     end_ms = min(fault.at_ms + fault.for_ms, world.scenario.storm_ms)
 
@@ -113,7 +113,7 @@ def forged_ack(world: World, fault: Fault) -> bool:
 def _forge(machine: Machine, name: SequenceName, message: Message, is_final: bool) -> None:
     assert machine.core is not None
     assert message.place is not None
-    outbound = machine.core._outbound
+    outbound = machine.core.inspect().outbound
     source, time_stamp, ordinal = name
     identifier, number = TxSequenceId(time_stamp=time_stamp, ordinal=ordinal), message.place[1]
     common: dict[str, Any] = {

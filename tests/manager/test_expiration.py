@@ -236,7 +236,9 @@ def test_nobody_receives_a_message_after_its_last_second(net: Net, kind: str, as
     net.run()
     assert [message.properties.message_body for message in net.nodes["c"].received] == [b"early"]
     if asked:
-        core._timers.stop(Timer.EXPIRATION, None)  # Nothing but the application looks at the queue.
+        core.inspect().desk.timers.stop(
+            Timer.EXPIRATION, None
+        )  # Nothing but the application looks at the queue.
         net.now = Moment(net.now.uptime_ms + 1_000, net.now.utc_s + 1)
         assert net.receive("c", name) == []
     net.pass_ms(2_000)

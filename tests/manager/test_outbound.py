@@ -171,8 +171,8 @@ def test_the_host_of_a_direct_format_name(name: str, host: str | None) -> None:
 def in_memory(net: Net, name: str) -> int:
     """How many messages all windows of a node hold."""
     core = net.nodes[name].up
-    outgoing = sum(len(q.window) for q in core._outbound)
-    return outgoing + sum(len(lane.window) for q in core._queues for lane in q.lanes)
+    outgoing = sum(len(q.window) for q in core.inspect().outbound)
+    return outgoing + sum(len(lane.window) for q in core.inspect().queues for lane in q.lanes)
 
 
 @pytest.mark.parametrize("kind", ["transactional", "recoverable", "express"])

@@ -384,7 +384,7 @@ def test_what_comes_behind_a_message_that_had_no_room_is_not_taken_but_acknowled
     net.send("c", at("a", 99), "makes c wait", transactional=True)
     net.run()
     core = net.nodes["c"].up
-    (session,) = core._neighbours.sessions
+    (session,) = core.inspect().neighbours.sessions
     (row,) = net.nodes["c"].store.outgoing.values()
     identifier = TxSequenceId(time_stamp=row.time_stamp, ordinal=row.ordinal)
     to_notes = {"source": guid_of("a"), "destination_manager": guid_of("c"), "destination": 17}

@@ -87,7 +87,7 @@ def test_a_request_has_our_guid_and_no_flag_and_each_has_the_next_cookie() -> No
 def test_the_cookie_wraps_at_32_bits() -> None:
     net = a_pair()
     core = net.nodes["a"].up
-    core._neighbours.pings._cookie = 2**32 - 1
+    core.inspect().neighbours.pings._cookie = 2**32 - 1
     net.send("a", at("c", 17), "x")
     [ping] = core.take(net.now).pings
     assert decode_ping(ping.datagram).cookie == 0
@@ -119,7 +119,7 @@ def test_a_good_response_opens_the_transport_once_and_stops_the_timer() -> None:
     for _ in range(3):
         core.ping_answered(ping.session, a_response(ping))
     assert core.take(net.now).connects == [OpenTransport(ping.session, "c", 1801)]
-    assert not core._timers.runs(Timer.PING_RESPONSE, ping.session)
+    assert not core.inspect().desk.timers.runs(Timer.PING_RESPONSE, ping.session)
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.2.2")
@@ -202,7 +202,7 @@ def test_a_request_that_cannot_be_sent_fails_with_the_shells_reason() -> None:
     net, core, ping = asking()
     core.lost(ping.session, "no computer is found under c:3527", net.now)
     assert core.status().outgoing[0].last_failure == "no computer is found under c:3527"
-    assert not core._timers.runs(Timer.PING_RESPONSE, ping.session)
+    assert not core.inspect().desk.timers.runs(Timer.PING_RESPONSE, ping.session)
     core.ping_answered(ping.session, a_response(ping))
     assert core.take(net.now).connects == []
 
@@ -212,7 +212,7 @@ def test_a_manager_that_stops_waits_for_no_response() -> None:
     core.stop(net.now)
     batch = core.take(net.now)
     assert [close.session for close in batch.closes] == [ping.session]
-    assert not core._timers.runs(Timer.PING_RESPONSE, ping.session)
+    assert not core.inspect().desk.timers.runs(Timer.PING_RESPONSE, ping.session)
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.2.3")

@@ -129,7 +129,7 @@ class Story:
 
     def hold(self, value: int) -> None:
         core = self.net.nodes["abc"[value % 3]].up
-        for name in {outgoing.name for outgoing in core._outbound}:
+        for name in {outgoing.name for outgoing in core.inspect().outbound}:
             core.hold(name, on_hold=value < 5)
 
     def purge(self, value: int) -> None:
@@ -138,7 +138,7 @@ class Story:
             self.net.nodes["c"].up.purge("orders", self.net.now)
         else:
             core = self.net.nodes["b"].up
-            for name in {one.name for one in core._outbound if not one.name.endswith("$")}:
+            for name in {one.name for one in core.inspect().outbound if not one.name.endswith("$")}:
                 core.purge(name, self.net.now)
 
     def set_clock(self, value: int) -> None:

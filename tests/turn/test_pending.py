@@ -57,7 +57,7 @@ def test_what_somebody_is_told_of_is_written_in_this_turn_and_takes_along_what_c
 def test_whatever_is_put_among_what_is_to_be_written_now_is_written_in_this_turn() -> None:
     writes, _ = pending()
     writes.later.lasting.append(7)
-    writes.now.counters["ceiling"] = 5
+    writes.urgent().counters["ceiling"] = 5
     taken = writes.take(NOW)
     assert taken is not None
     assert (taken.counters, taken.lasting) == ({"ceiling": 5}, [7])
@@ -110,7 +110,7 @@ def test_an_outcome_joins_what_its_operation_wrote_and_is_not_written_by_itself_
     assert not writes.accompany(outcomes, needed=False)
     assert writes.take(NOW) is None
     assert timers.next_ms is None
-    writes.now.counters["ceiling"] = 5
+    writes.urgent().counters["ceiling"] = 5
     assert writes.accompany(outcomes, needed=False)
     taken = writes.take(NOW)
     assert taken is not None

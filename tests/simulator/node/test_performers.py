@@ -48,7 +48,7 @@ class Machine:
         if known is None:
             known = b"at %d" % identifier
             if writes:
-                self.core._writes.force()
+                self.core.inspect().desk.writes.force()
             self.performers.performed(invoker, identifier % 256, known, self.now_s)
             self.commit()
         return known

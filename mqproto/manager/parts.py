@@ -1,0 +1,31 @@
+"""The parts of one queue manager, for whoever looks at all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from mqproto.manager.arrivals import Arrivals
+from mqproto.manager.identifiers import MessageIdHistory
+from mqproto.manager.localqueues import LocalQueues
+from mqproto.manager.outbound import Outbound
+from mqproto.manager.outcomes import Outcomes
+from mqproto.neighbours.neighbours import Neighbours
+from mqproto.transfer.incoming import IncomingSequence, SequenceKey
+from mqproto.turn.desk import Desk
+
+
+class Parts(NamedTuple):
+    """What `QueueManager.inspect` shows. To look changes nothing; who changes something here breaks its queue manager.
+
+    Worlds do both: they look for what must hold, and play queue managers that misbehave.
+    """
+
+    desk: Desk
+    neighbours: Neighbours
+    outbound: Outbound
+    queues: LocalQueues
+    incoming: Mapping[SequenceKey, IncomingSequence]
+    history: MessageIdHistory
+    arrivals: Arrivals
+    outcomes: Outcomes
