@@ -187,7 +187,7 @@ class Whereabouts:
 
 
 def _sequence_spot(queue: OutgoingSequence, position: int, packet: bytes) -> Spot | None:
-    if position <= queue.base + queue.last_ack:
+    if position <= queue.cursors.acknowledged:
         # The next commit takes it away, or puts it among those that wait for their FinalAck.
         message = decode_message(packet)
         return Spot.AWAITING_FINAL_ACK if asks_final_ack(message) else None
@@ -195,7 +195,7 @@ def _sequence_spot(queue: OutgoingSequence, position: int, packet: bytes) -> Spo
         return None
     if position > queue.sent_through:
         return Spot.UNSENT
-    return Spot.IN_FLIGHT if position > queue.saved_through else Spot.AWAITING_ORDER_ACK
+    return Spot.IN_FLIGHT if position > queue.cursors.saved_through else Spot.AWAITING_ORDER_ACK
 
 
 def _waits(lane: Lane, position: int) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
@@ -12,6 +11,7 @@ from mqproto.base.ranges import Ranges
 from mqproto.base.timers import Timer, Timers
 from mqproto.queues.lanes import QueueWindow
 from mqproto.session import InFlight
+from mqproto.transfer.cursors import Cursors
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.turn.effects import (
     FinalAckKept,
@@ -27,9 +27,6 @@ from mqproto.turn.pending import PendingWrites
 from mqproto.wire import TxSequenceId, with_previous_number
 from mqproto.wire.glance import reach_deadline_s
 from mqproto.wire.guid import NULL_GUID, Guid
-
-CEILING_BLOCK: Final = 256
-"""By how much the stored ceiling of what was sent runs ahead, so that not every send has to wait for a commit."""
 
 
 class OutgoingSequence(OutgoingQueue):
@@ -59,9 +56,7 @@ class OutgoingSequence(OutgoingQueue):
         super().__init__(queue, name, settings, stored, kind=QueueKind.SEQUENCE)
         self.destination_manager = destination_manager
         self.identifier = TxSequenceId(ordinal=1, time_stamp=time_stamp)
-        self.base = self._last
-        self.last_ack = 0
-        self.saved_through = self._last
+        self.cursors = Cursors(self._last)
         self.final_queue = 0
         """Where messages go that had their OrderAck and wait for their FinalAck; 0 until one asks for it."""
         self.final_asked = bool(stored and stored.final_ack_count)
@@ -72,15 +67,20 @@ class OutgoingSequence(OutgoingQueue):
         self.resend_count = 0
         self._holes = Ranges()
         """Numbers that no message has any more; the next message bridges them.  3.1.7.1.3"""
-        self._sent_ceiling = self._last
-        self._stored_ceiling = self._last
         self._settings = settings
         self._timers = timers
         self._resends: deque[Waiting] = deque()
-        self._resend_after = 0
-        self._resend_through = 0
-        self._resent_through = 0
         self._resend_reading = False
+
+    @property
+    def base(self) -> int:
+        """The position before the first message of the current sequence."""
+        return self.cursors.base
+
+    @property
+    def last_ack(self) -> int:
+        """The number that the last OrderAck told of; 0 if none came for the current sequence."""
+        return self.cursors.acknowledged - self.cursors.base
 
     # What the operator sees: OutgoingTransferInfo, [MS-MQDMPR] 3.1.1.4
 
@@ -154,9 +154,7 @@ class OutgoingSequence(OutgoingQueue):
         entries, over = super().take(limit, limit_bytes, now, writes)
         if entries:
             self._see_to_timer(now)
-            self._sent_ceiling = max(self._sent_ceiling, entries[-1].position)
-            if self._sent_ceiling > self._stored_ceiling:
-                self._stored_ceiling = self._sent_ceiling + CEILING_BLOCK
+            if self.cursors.send(entries[-1].position):
                 writes.changed(self, urgent=True)
         return entries, over
 
@@ -168,7 +166,7 @@ class OutgoingSequence(OutgoingQueue):
             entry.resent = True
             entries.append(entry)
             limit_bytes -= len(entry.packet)
-        self._resent_through = entries[-1].position
+        self.cursors.resent_through = entries[-1].position
         self.resend_count += len(entries)
         return entries
 
@@ -184,7 +182,7 @@ class OutgoingSequence(OutgoingQueue):
 
     def deadline_s(self, position: int, packet: bytes) -> int | None:
         """As above, if it was never sent. Else its destination may have it, and must say."""
-        return None if position <= self._sent_ceiling else reach_deadline_s(packet)
+        return None if position <= self.cursors.sent_ceiling else reach_deadline_s(packet)
 
     def remove(self, message: Waiting, writes: PendingWrites) -> None:
         self.withdraw(message.position - self.base, writes, decided=True)
@@ -198,8 +196,7 @@ class OutgoingSequence(OutgoingQueue):
     def acknowledged(self, entries: Sequence[InFlight], writes: PendingWrites) -> None:
         """The neighbour has saved these messages. They stay ours until the destination's OrderAck.  3.1.1.6.2"""
         position = max(entry.position for entry in entries)
-        if position > self.saved_through:
-            self.saved_through = position
+        if self.cursors.save(position):
             writes.changed(self, urgent=False)
 
     def returned(self, entries: Iterable[InFlight]) -> None:
@@ -213,7 +210,7 @@ class OutgoingSequence(OutgoingQueue):
 
     def was_sent(self, number: int) -> bool:
         """Whether a message with this number may have reached the destination; after a restart, any may have."""
-        return 0 < number <= self._sent_ceiling - self.base
+        return 0 < number <= self.cursors.sent_ceiling - self.base
 
     def _see_to_timer(self, now: Moment) -> None:
         if not self._timers.runs(Timer.TRANSACTIONAL_ACK_WAIT, self):
@@ -240,11 +237,10 @@ class OutgoingSequence(OutgoingQueue):
         on_disk = self._count_kept(self.window.read_through - self.base, number)
         withdrawn = self._holes.drop_through(number)
         self.count -= number - self.last_ack - withdrawn
-        self.last_ack = number
-        self.saved_through = max(self.saved_through, last)
+        resend_is_over = self.cursors.acknowledge(last)
         self.window.forget_through(last, on_disk)
-        if last > self._resent_through:
-            self._end_resend()  # More has arrived than was sent again: the first copies were only late.
+        if resend_is_over:
+            self._end_resend()
         self.resend_interval_index = 0
         self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
         if self.sent_through > last:
@@ -283,8 +279,7 @@ class OutgoingSequence(OutgoingQueue):
         self.identifier = TxSequenceId(
             ordinal=self.identifier.ordinal + 1, time_stamp=self.identifier.time_stamp
         )
-        self.base = self.saved_through = self._stored_ceiling = self._last
-        self.last_ack = 0
+        self.cursors.begin(self._last)
         self.final_asked = False
         self._holes.clear()
         self._end_resend()
@@ -301,12 +296,11 @@ class OutgoingSequence(OutgoingQueue):
         self.resend_interval_index = min(self.resend_interval_index + 1, len(table) - 1)
         self._await_order_ack(now)
         self._resends.clear()
-        self._resend_after = self._resent_through = self.base + self.last_ack
-        self._resend_through = self.sent_through
+        self.cursors.begin_resend(self.sent_through)
 
     def _end_resend(self) -> None:
         self._resends.clear()
-        self._resend_through = 0
+        self.cursors.end_resend()
 
     @property
     def _resend_end(self) -> int:
@@ -316,7 +310,7 @@ class OutgoingSequence(OutgoingQueue):
             if self.base + first > end:
                 break
             end += last - first + 1
-        return min(end, self._resend_through, self.sent_through)
+        return min(end, self.cursors.resend_through, self.sent_through)
 
     def connected(self, now: Moment) -> None:
         """A session to the next hop is open: what was sent before and never acknowledged is watched again.  3.1.3.2
@@ -335,21 +329,22 @@ class OutgoingSequence(OutgoingQueue):
 
     def pages(self) -> Iterable[ReadPage]:
         yield from super().pages()
-        if self._resend_reading or self._resends or self._resend_after >= self._resend_through:
+        cursors = self.cursors
+        if self._resend_reading or self._resends or not cursors.is_resending:
             return
         through = self._resend_end
-        if self._resend_after < through:
+        if cursors.resend_after < through:
             self._resend_reading = True
-            count = min(through - self._resend_after, max(1, self._settings.resident_messages // 2))
+            count = min(through - cursors.resend_after, max(1, self._settings.resident_messages // 2))
             yield ReadPage(
-                self.queue, self._resend_after, count, self._settings.resident_bytes // 2, ReadBy.RESEND
+                self.queue, cursors.resend_after, count, self._settings.resident_bytes // 2, ReadBy.RESEND
             )
 
     def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> int | None:
         if page.reader is not ReadBy.RESEND:
             return super().loaded(page, rows)
         self._resend_reading = False
-        if page.after != self._resend_after:
+        if page.after != self.cursors.resend_after:
             return None  # What was to be resent has changed since: the page begins at the wrong place.
         through = self._resend_end
         rows = [row for row in rows if row[0] <= through]
@@ -357,7 +352,7 @@ class OutgoingSequence(OutgoingQueue):
             if self.is_kept(position):
                 self._resends.append(Waiting(position, packet, final_ack, stored=True))
         # The page may have been cut by its size, so the next begins behind its last row, whether that is kept or not.
-        self._resend_after = rows[-1][0] if rows else max(self._resend_after, through)
+        self.cursors.resend_after = rows[-1][0] if rows else max(self.cursors.resend_after, through)
         return None  # They were sent before: only their destination says what became of them.
 
     # The store
@@ -372,8 +367,8 @@ class OutgoingSequence(OutgoingQueue):
             self.base,
             self.next_number,
             self.last_ack,
-            self.saved_through,
-            self._stored_ceiling,
+            self.cursors.saved_through,
+            self.cursors.stored_ceiling,
         )
 
     def restore(self, row: OutgoingRow, gaps: Iterable[tuple[int, int]], first: int) -> None:
@@ -382,18 +377,23 @@ class OutgoingSequence(OutgoingQueue):
         What is missing, there or at either end, was withdrawn.
         """
         self.identifier = TxSequenceId(ordinal=row.ordinal, time_stamp=row.time_stamp)
-        self.base, self.last_ack = row.base, row.last_ack
         last_kept, self._last = self._last, row.base + row.next_number - 1
-        self.saved_through = max(row.saved_through, row.base + row.last_ack)
-        self._stored_ceiling = row.sent_ceiling
-        self._sent_ceiling = min(row.sent_ceiling, self._last)
+        self.cursors.restore(
+            row.base, row.base + row.last_ack, row.saved_through, row.sent_ceiling, self._last
+        )
         ends = [(row.base + row.last_ack + 1, first - 1), (last_kept + 1, self._last)]
         for low, high in [ends[0], *gaps, ends[1]] if self.count else []:
             if low <= high:
                 self._holes.add(low - row.base, high - row.base)
         on_disk = (
-            self._count_kept(self.saved_through - self.base, self._last - self.base) if self.count else 0
+            self._count_kept(self.cursors.saved_through - self.base, self._last - self.base)
+            if self.count
+            else 0
         )
         self.window = QueueWindow(
-            self.queue, self._settings, read_through=self.saved_through, last=self._last, on_disk=on_disk
+            self.queue,
+            self._settings,
+            read_through=self.cursors.saved_through,
+            last=self._last,
+            on_disk=on_disk,
         )

@@ -325,7 +325,7 @@ def test_a_sequence_is_full_when_a_whole_transaction_might_not_fit_any_more() ->
         (LAST_NUMBER - TRANSACTION_LIMIT, False),
         (LAST_NUMBER - TRANSACTION_LIMIT + 1, True),
     ):
-        sequence.base += sequence.next_number - next_number
+        sequence.cursors.base += sequence.next_number - next_number
         assert sequence.next_number == next_number
         assert outbound.is_full(name) is full
 

@@ -268,12 +268,12 @@ def test_a_sequence_without_numbers_takes_nothing_until_all_of_it_is_acknowledge
     net = a_pair()
     net.send("a", at("c"), "first", transactional=True)
     sequence = net.nodes["a"].up._outbound._sequences[at("c").name]
-    base = sequence.base
-    sequence.base -= LAST_NUMBER - TRANSACTION_LIMIT
+    base = sequence.cursors.base
+    sequence.cursors.base -= LAST_NUMBER - TRANSACTION_LIMIT
     assert sequence.next_number > LAST_NUMBER - TRANSACTION_LIMIT
     with pytest.raises(QuotaExceeded, match="has used up its numbers: wait"):
         net.send("a", at("c"), "x", transactional=True)
-    sequence.base = base
+    sequence.cursors.base = base
     net.pass_ms(1_000)
     net.send("a", at("c"), "next", transactional=True)
     net.run()

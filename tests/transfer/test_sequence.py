@@ -10,9 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from mqproto.base.configuration import Settings
 from mqproto.base.timers import Timer, Timers
 from mqproto.session import InFlight
-from mqproto.transfer import sequence
+from mqproto.transfer import cursors
+from mqproto.transfer.cursors import CEILING_BLOCK
 from mqproto.transfer.incoming import IncomingSequence, Verdict
-from mqproto.transfer.sequence import CEILING_BLOCK
 from mqproto.turn.effects import ReadBy, ReadExpired, ReadPage, Waiting, message_key
 from mqproto.wire import INFINITE, TxSequenceId
 from tests.pair import guid_of
@@ -29,7 +29,7 @@ from tests.windows import (
 @pytest.fixture
 def no_margin(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ceiling of what was sent is written for each message anew."""
-    monkeypatch.setattr(sequence, "CEILING_BLOCK", 0)
+    monkeypatch.setattr(cursors, "CEILING_BLOCK", 0)
 
 
 def sent(sender: Sender) -> list[int]:
@@ -586,7 +586,7 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(sequence, "CEILING_BLOCK", 2)
+        self.patch.setattr(cursors, "CEILING_BLOCK", 2)
         self.sender = Sender()
         self.destination = IncomingSequence(
             guid_of("a"), 1, 2, Settings(held_messages_limit=3), Timers(), NOW

@@ -1,0 +1,108 @@
+"""How far an outgoing sequence has come: its places on the line of its queue's positions.  3.1.1.6.2
+
+Positions count all messages that ever joined the queue. Numbers, from 1, count those of the current sequence, which
+begins behind `base`; so message `number` stands at position `base + number`.
+
+    base        acknowledged    saved_through   sent_ceiling             last       stored_ceiling
+     │ OrderAck came │ next hop has │ was sent once │ was never sent       │             │
+    ─┼───────────────┼──────────────┼───────────────┼──────────────────────┼─────────────┼──►
+                     │<─────────────── kept until their OrderAck ─────────>│
+
+    a resend:        └─ sent again ─► resent_through ─ read ─► resend_after ─ to be read ─► resend_through
+
+`sent_through`, the place of the window's head, lies at or before `sent_ceiling`: when a session breaks it goes back.
+On disk are base, acknowledged, saved_through, last and stored_ceiling, which runs ahead of what is sent.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+CEILING_BLOCK: Final = 256
+"""By how much the stored ceiling of what was sent runs ahead, so that not every send has to wait for a commit."""
+
+
+class Cursors:
+    """The places of one sequence; all are positions. Where nothing has happened yet, all are the same.
+
+    base: before the first message of the current sequence.
+    acknowledged: the destination has all up to here: an OrderAck said so.
+    saved_through: the next hop has all up to here on its disk.
+    sent_ceiling: nothing behind it was ever sent. After a restart that is not known, so it is what was stored.
+    stored_ceiling: what the store says of it.
+    resend_after, resend_through: while something is to be resent, what lies between is still to be read.
+    resent_through: the last message that was sent again.
+    """
+
+    __slots__ = (
+        "acknowledged",
+        "base",
+        "resend_after",
+        "resend_through",
+        "resent_through",
+        "saved_through",
+        "sent_ceiling",
+        "stored_ceiling",
+    )
+
+    def __init__(self, last: int) -> None:
+        self.resent_through = 0
+        self.sent_ceiling = last
+        self.begin(last)
+
+    def begin(self, last: int) -> None:
+        """A new sequence begins behind the last message of the queue; nothing of it was sent."""
+        self.base = self.acknowledged = self.saved_through = self.stored_ceiling = last
+        self.end_resend()
+
+    def restore(self, base: int, acknowledged: int, saved_through: int, ceiling: int, last: int) -> None:
+        """Go on where the store left off. What was acknowledged, the next hop had."""
+        self.base, self.acknowledged = base, acknowledged
+        self.saved_through = max(saved_through, acknowledged)
+        self.stored_ceiling, self.sent_ceiling = ceiling, min(ceiling, last)
+        self.check(last)
+
+    def send(self, position: int) -> bool:
+        """All up to a position leave; whether the stored ceiling was raised for that, and must be on disk first."""
+        self.sent_ceiling = max(self.sent_ceiling, position)
+        if self.sent_ceiling <= self.stored_ceiling:
+            return False
+        self.stored_ceiling = self.sent_ceiling + CEILING_BLOCK
+        return True
+
+    def save(self, position: int) -> bool:
+        """The next hop has all up to a position; whether that is news."""
+        if position <= self.saved_through:
+            return False
+        self.saved_through = position
+        return True
+
+    def acknowledge(self, position: int) -> bool:
+        """The destination has all up to a position, so the next hop had it.
+
+        Returns:
+            Whether that is more than was sent again: the first copies were only late, and a resend is over.
+        """
+        self.acknowledged = position
+        self.saved_through = max(self.saved_through, position)
+        return position > self.resent_through
+
+    def begin_resend(self, sent_through: int) -> None:
+        """What was sent and is not acknowledged is to be sent again."""
+        self.resend_after = self.resent_through = self.acknowledged
+        self.resend_through = sent_through
+
+    def end_resend(self) -> None:
+        """Nothing more is to be sent again."""
+        self.resend_after = self.resend_through = 0
+
+    @property
+    def is_resending(self) -> bool:
+        """Whether something is still to be read, and sent again."""
+        return self.resend_after < self.resend_through
+
+    def check(self, last: int) -> None:
+        """The places stand in the order of the picture."""
+        places = self.base, self.acknowledged, self.saved_through, last
+        assert list(places) == sorted(places), f"the places of a sequence are out of order: {places}"
+        assert self.sent_ceiling <= last, f"{self.sent_ceiling} was sent, and {last} was the last to join"
