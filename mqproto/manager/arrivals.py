@@ -12,6 +12,7 @@ from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.tracing import Tracing
 from mqproto.queues.localqueue import LocalQueue
+from mqproto.rules.admission import ADMISSIONS, MISSING, Admission
 from mqproto.transfer.acknowledgments import ORDER_QUEUE, make_order_ack
 from mqproto.transfer.incoming import (
     IncomingSequence,
@@ -132,15 +133,14 @@ class Arrivals:
         if message.properties.message_class and self._confirmations.take(message, packet, now):
             return
         queue = self._queues.addressed(message.user.destination_queue)
-        if queue is None:
-            self._refuse(message, packet, MessageClass.NACK_BAD_DST_Q, peer)
-        elif message.transaction is not None:
-            if queue.declaration.transactional:
-                self._arrived_in_sequence(queue, message, packet, peer, now)
-            else:
-                self._refuse(message, packet, MessageClass.NACK_NOT_TRANSACTIONAL_Q, peer)
-        elif queue.declaration.transactional:
-            self._refuse(message, packet, MessageClass.NACK_NOT_TRANSACTIONAL_MSG, peer)
+        kind = MISSING if queue is None else queue.declaration.transactional
+        admission = ADMISSIONS[kind, message.transaction is not None]
+        if isinstance(admission, MessageClass):
+            self._refuse(message, packet, admission, peer)
+            return
+        assert queue is not None
+        if admission is Admission.IN_SEQUENCE:
+            self._arrived_in_sequence(queue, message, packet, peer, now)
         else:
             self._let_in(queue, message, without_session_header(packet), peer, now)
 

@@ -24,6 +24,7 @@ from mqproto.manager.outbound import Outbound
 from mqproto.messages.destinations import Destination, destination_of
 from mqproto.queues.localqueue import LocalQueue, SystemQueue
 from mqproto.routing import Routes
+from mqproto.rules.endings import FOLLOWS, IN_QUEUE_BIT, FinalAck, end_of
 from mqproto.transfer.acknowledgments import make_final_ack
 from mqproto.transfer.incoming import IncomingSequence, SequenceKey, asks_final_ack, sequence_key
 from mqproto.turn.desk import Desk
@@ -62,8 +63,6 @@ DELIVERED: Final = frozenset({MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_REC
 EXPIRED: Final = frozenset({MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.NACK_RECEIVE_TIMEOUT})
 LONGER_NAMES_BYTES: Final = 256
 """By how much, at most, an administration acknowledgment may exceed a message with the same body."""
-IN_QUEUE_BIT: Final = 0x4000
-"""Set in the class of what happened to a message after it had reached its queue.  [MS-MQMQ] 2.2.18.1.6"""
 
 
 class Outcomes:
@@ -95,29 +94,29 @@ class Outcomes:
             self._follow(ending, packet, now)
 
     def _follow(self, ending: Ending, message: UserMessage, now: Moment) -> None:
-        message_class = ending.message_class
-        is_ours = message.user.source_queue_manager == self._identity
+        message_class, user = ending.message_class, message.user
+        is_ours = user.source_queue_manager == self._identity
+        follows = FOLLOWS[end_of(message_class), is_ours, message.transaction is not None]
         if ending.place is Place.ON_THE_WAY:
             self._waypoints.ended(ending.packet, message_class)
         if ending.place is not Place.ELSEWHERE:
             self.expired_count += message_class in EXPIRED
             if wants_administration(message, message_class):
                 self._acknowledge(ending, message, now)
-            if message.transaction is not None and not is_ours:
+            if follows.final_ack is FinalAck.ALWAYS or (
+                follows.final_ack is FinalAck.IF_ASKED and asks_final_ack(message)
+            ):
                 self._send_final_ack(ending, message, now)
         if message_class == MessageClass.ACK_RECEIVE:
             journal = self._queues.journal_of(ending.queue)
             if journal is not None:
                 self._keep(journal, ending.packet, message, message_class)
-        if message_class in DELIVERED:
-            # A transactional message is journaled once it was received, another when the next hop has it.
-            finished = MessageClass.ACK_RECEIVE if message.transaction else MessageClass.ACK_REACH_QUEUE
-            if is_ours and message.user.journal_positive and message_class == finished:
-                self._keep(self._queues.named(SystemQueue.JOURNAL), ending.packet, message, message_class)
-        elif message.user.journal_negative and (is_ours or message.transaction is None):
-            name = SystemQueue.DEADXACT if message.transaction is not None else SystemQueue.DEADLETTER
+        if follows.kept is SystemQueue.JOURNAL:
+            if user.journal_positive:
+                self._keep(self._queues.named(follows.kept), ending.packet, message, message_class)
+        elif follows.kept is not None and user.journal_negative:
             letter = with_message_class(ending.packet, message_class)
-            self._keep(self._queues.named(name), letter, message, message_class)
+            self._keep(self._queues.named(follows.kept), letter, message, message_class)
 
     def _keep(self, queue: LocalQueue, packet: bytes, message: UserMessage, message_class: int) -> None:
         """Put a message into a journal or a dead-letter queue; without room there it is gone."""
@@ -138,14 +137,9 @@ class Outcomes:
 
     def _send_final_ack(self, ending: Ending, message: UserMessage, now: Moment) -> None:
         """Tell the sender's queue manager how its transactional message ended.  3.1.7.2.2, 3.1.7.17"""
-        message_class = ending.message_class
-        if message_class == MessageClass.ACK_REACH_QUEUE:
-            return
-        if message_class & IN_QUEUE_BIT and not asks_final_ack(message):
-            return
         reply_to = ending.reply_to or self._reply_to(ending.queue, message)
         message_id = self._outbound.next_message_id()
-        ack = make_final_ack(message, message_class, reply_to, self._identity, message_id, now)
+        ack = make_final_ack(message, ending.message_class, reply_to, self._identity, message_id, now)
         self._outbound.acknowledge(ack, reply_to)
 
     def _reply_to(self, queue: int, message: UserMessage) -> ReplyTo:

@@ -1,0 +1,89 @@
+"""What follows when a message ends, as a table: who is told by a FinalAck, and where it is kept.
+
+Three things decide: how its way ended, whether this queue manager sent it, and whether it is transactional. Bits of the
+message say whether its sender wants what the table allows. Administration acknowledgments are not here: wherever a
+message ends, they are sent if four bits of it ask for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from mqproto.queues.localqueue import SystemQueue
+from mqproto.wire import MessageClass
+
+IN_QUEUE_BIT: Final = 0x4000
+"""Set in the class of what happened to a message after it had reached its queue.  [MS-MQMQ] 2.2.18.1.6"""
+
+
+class End(Enum):
+    """How the way of a message ended; its class says more."""
+
+    REACHED = auto()
+    """It is in the queue that it was for; the next hop has it, as far as its sender is concerned."""
+    RECEIVED = auto()
+    """An application has it."""
+    KEPT_OUT = auto()
+    """It came to its end before its queue."""
+    TAKEN_OUT = auto()
+    """It was in its queue, and left it unreceived."""
+
+
+def end_of(message_class: int) -> End:
+    """What a class tells.  [MS-MQMQ] 2.2.18.1.6"""
+    if message_class == MessageClass.ACK_REACH_QUEUE:
+        return End.REACHED
+    if message_class == MessageClass.ACK_RECEIVE:
+        return End.RECEIVED
+    return End.TAKEN_OUT if message_class & IN_QUEUE_BIT else End.KEPT_OUT
+
+
+class FinalAck(Enum):
+    """Whether the queue manager of a message's sender is told by a FinalAck.  [MS-MQQB] 3.1.7.2.2"""
+
+    NEVER = auto()
+    IF_ASKED = auto()
+    """With the FinalAck bit, or one of the journals, in the message."""
+    ALWAYS = auto()
+
+
+class Follows(NamedTuple):
+    """One cell of the table.
+
+    kept: the queue that gets a copy: the journal if JP is set in the message, a dead-letter queue if JN is.
+    """
+
+    final_ack: FinalAck = FinalAck.NEVER
+    kept: SystemQueue | None = None
+
+
+NOTHING: Final = Follows()
+JOURNAL: Final = Follows(kept=SystemQueue.JOURNAL)
+DEADLETTER: Final = Follows(kept=SystemQueue.DEADLETTER)
+DEADXACT: Final = Follows(kept=SystemQueue.DEADXACT)
+
+OURS, OTHERS = True, False
+TRANSACTIONAL, PLAIN = True, False
+FOLLOWS: Final[Mapping[tuple[End, bool, bool], Follows]] = {
+    # A transactional message is journaled once it was received, another when the next hop has it.
+    (End.REACHED, OURS, PLAIN): JOURNAL,
+    (End.REACHED, OURS, TRANSACTIONAL): NOTHING,
+    (End.REACHED, OTHERS, PLAIN): NOTHING,
+    (End.REACHED, OTHERS, TRANSACTIONAL): NOTHING,
+    (End.RECEIVED, OURS, PLAIN): NOTHING,
+    (End.RECEIVED, OURS, TRANSACTIONAL): JOURNAL,
+    (End.RECEIVED, OTHERS, PLAIN): NOTHING,
+    (End.RECEIVED, OTHERS, TRANSACTIONAL): Follows(FinalAck.IF_ASKED),
+    # A message without a transaction is a dead letter where it ended; one with, at its sender, who hears of it.
+    (End.KEPT_OUT, OURS, PLAIN): DEADLETTER,
+    (End.KEPT_OUT, OURS, TRANSACTIONAL): DEADXACT,
+    (End.KEPT_OUT, OTHERS, PLAIN): DEADLETTER,
+    (End.KEPT_OUT, OTHERS, TRANSACTIONAL): Follows(FinalAck.ALWAYS),
+    (End.TAKEN_OUT, OURS, PLAIN): DEADLETTER,
+    (End.TAKEN_OUT, OURS, TRANSACTIONAL): DEADXACT,
+    (End.TAKEN_OUT, OTHERS, PLAIN): DEADLETTER,
+    (End.TAKEN_OUT, OTHERS, TRANSACTIONAL): Follows(FinalAck.IF_ASKED),
+}
+"""By how it ended, whether we sent it, and whether it is transactional.  [MS-MQQB] 3.1.5.8.2, 3.1.7.2"""

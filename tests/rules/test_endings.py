@@ -1,0 +1,45 @@
+"""The table of what follows when a message ends. tests/manager/test_outcomes.py acts out each way to end."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from mqproto.queues.localqueue import SystemQueue
+from mqproto.rules.endings import FOLLOWS, End, FinalAck, end_of
+from mqproto.wire import MessageClass
+from tests.ways import WAYS
+
+
+def test_the_table_has_all_cases_and_no_other() -> None:
+    assert set(FOLLOWS) == set(product(End, (False, True), (False, True)))
+
+
+def test_each_end_is_acted_out_with_and_without_a_transaction() -> None:
+    acted = {(end_of(event), kind) for way in WAYS for kind in way.of.split(", ") for event in way.history}
+    assert acted == set(product(End, ("express", "transactional")))
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.18.1.6")
+@pytest.mark.parametrize("message_class", [one for one in MessageClass if one & 0x8000])
+def test_a_class_whose_second_bit_is_set_tells_of_a_message_that_was_in_its_queue(
+    message_class: MessageClass,
+) -> None:
+    assert end_of(message_class) is (End.TAKEN_OUT if message_class & 0xC000 == 0xC000 else End.KEPT_OUT)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.2.2")
+@pytest.mark.parametrize(("case", "follows"), FOLLOWS.items())
+def test_final_acks_are_for_transactional_messages_of_others_and_kept_is_one_s_own_of_these(
+    case: tuple[End, bool, bool], follows: object
+) -> None:
+    end, ours, transactional = case
+    told, kept = FOLLOWS[case]
+    assert (told is not FinalAck.NEVER) == (transactional and not ours and end is not End.REACHED)
+    if kept is SystemQueue.JOURNAL:
+        assert (ours, end) == (True, End.RECEIVED if transactional else End.REACHED)
+    elif kept is not None:
+        assert end in (End.KEPT_OUT, End.TAKEN_OUT)
+        assert kept is (SystemQueue.DEADXACT if transactional else SystemQueue.DEADLETTER)
+        assert ours or not transactional
