@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from mqproto.wire import SeenField
+from simulator.base.shrinking import Search, Step, anew, fewer, shrinking, shrunk
 from simulator.fuzz.mutations import fields_of, sections_of, with_honest_size
 from simulator.fuzz.roles import role_of
 
@@ -20,29 +21,17 @@ async def minimised(
 ) -> list[Part]:
     """The fewest of these parts, such as the steps of a conversation, with which it still holds.
 
-    Halves are left out first, then quarters, down to single parts.
-
     Args:
         still: whether these parts show the same fault; it holds for all of them.
         tries: how often to ask, at most.
     """
-    kept = list(parts)
-    size = len(kept) // 2 or 1
-    while size:
-        begin = len(kept)
-        smaller = False
-        # From the end, as what comes later mostly depends on what came before.
-        while begin > 0:
-            begin = max(begin - size, 0)
-            candidate = kept[:begin] + kept[begin + size :]
-            if tries <= 0:
-                return kept
-            tries -= 1
-            if await still(candidate):
-                kept, smaller = candidate, True
-        if not smaller or size > len(kept):
-            size //= 2
-    return kept
+    search = shrinking(tuple(parts), [fewer], tries)
+    try:
+        candidate = next(search)
+        while True:
+            candidate = search.send(await still([*candidate]))
+    except StopIteration as end:
+        return [*end.value]
 
 
 def minimised_packet(packet: bytes, still: Callable[[bytes], bool], tries: int = TRIES) -> bytes:
@@ -51,90 +40,80 @@ def minimised_packet(packet: bytes, still: Callable[[bytes], bool], tries: int =
     Whole sections go first, then fields, then bytes, each with PacketSize as it is or repaired; what is left is made
     zero where that changes nothing.
     """
-    search = _Search(packet, still, tries)
-    while True:
-        before = search.best
-        search.drop_fields()
-        search.drop_announced()
-        search.lower_lengths()
-        search.drop_bytes()
-        search.clear_bytes()
-        if search.best == before or search.tries <= 0:
-            return search.best
+    return shrunk(packet, STEPS, still, tries)
 
 
-class _Search:
-    """The smallest packet so far."""
+def without_fields(packet: bytes) -> Iterator[bytes]:
+    """Sections and fields left out, the largest first."""
+    for start, stop in spans_of(packet):
+        yield from _repaired_or_not(packet, packet[:start] + packet[stop:])
 
-    def __init__(self, packet: bytes, still: Callable[[bytes], bool], tries: int) -> None:
-        self.best = packet
-        self.still = still
-        self.tries = tries
 
-    def take(self, candidate: bytes) -> bool:
-        """Whether the fault shows with this one too; then it is the best."""
-        if self.tries <= 0 or candidate == self.best:
-            return False
-        self.tries -= 1
-        if not self.still(candidate):
-            return False
-        self.best = candidate
-        return True
+def without_announced(packet: bytes) -> Iterator[bytes]:
+    """What a flag announces or a length counts left out, together with the flag or the count."""
+    for candidate in unannounced(packet):
+        yield from _repaired_or_not(packet, candidate)
 
-    def take_without(self, start: int, stop: int) -> bool:
-        candidate = self.best[:start] + self.best[stop:]
-        return self.take(with_honest_size(candidate)) or self.take(candidate)
 
-    def drop_fields(self) -> None:
-        """Sections and fields left out, the largest first."""
-        while any(self.take_without(start, stop) for start, stop in spans_of(self.best)):
-            pass
+def lower_lengths(packet: bytes) -> Search[bytes]:
+    """Lengths and counts as small as they may be, so that what they count can go.
 
-    def drop_announced(self) -> None:
-        """What a flag announces or a length counts, together with the flag or the count."""
-        while any(
-            self.take(with_honest_size(candidate)) or self.take(candidate)
-            for candidate in unannounced(self.best)
-        ):
-            pass
+    What counts more than is there is halved only: how much memory or time is too much has no sharp edge, and a
+    finding that stands on it shows nothing the next time.
+    """
+    for field in fields_of(packet):
+        if not role_of(field.section, field.name).derived:
+            continue
+        value = int(field.value)
+        while value > len(packet) and (yield _written(packet, field, value // 2)):
+            value //= 2
+            packet = _written(packet, field, value)
+        if value > len(packet):
+            continue
+        for step in (1 << place for place in reversed(range(value.bit_length()))):
+            if step <= value and (yield _written(packet, field, value - step)):
+                value -= step
+                packet = _written(packet, field, value)
 
-    def lower_lengths(self) -> None:
-        """Lengths and counts as small as they may be, so that what they count can go.
 
-        What counts more than is there is halved only: how much memory or time is too much has no sharp edge, and a
-        finding that stands on it shows nothing the next time.
-        """
-        for field in fields_of(self.best):
-            if not role_of(field.section, field.name).derived:
-                continue
-            value = int(field.value)
-            while value > len(self.best) and self.take(_written(self.best, field, value // 2)):
-                value //= 2
-            if value > len(self.best):
-                continue
-            for step in (1 << place for place in reversed(range(value.bit_length()))):
-                if step <= value and self.take(_written(self.best, field, value - step)):
-                    value -= step
+def fewer_bytes(packet: bytes) -> Search[bytes]:
+    """Bytes left out, halves first, from the end: what comes later mostly depends on what came before."""
+    size = len(packet) // 2
+    while size:
+        end = len(packet)
+        while end > 0:
+            start = max(end - size, 0)
+            for candidate in _repaired_or_not(packet, packet[:start] + packet[end:]):
+                if (yield candidate):
+                    packet = candidate
+                    break
+            end = start
+        size //= 2
 
-    def drop_bytes(self) -> None:
-        """Bytes left out, halves first, from the end: what comes later mostly depends on what came before."""
-        size = len(self.best) // 2
-        while size:
-            end = len(self.best)
-            while end > 0:
-                start = max(end - size, 0)
-                self.take_without(start, end)
-                end = start
-            size //= 2
 
-    def clear_bytes(self) -> None:
-        """Bytes made zero, many at a time first."""
-        size = len(self.best)
-        while size:
-            for start in range(0, len(self.best), size):
-                zeros = bytes(len(self.best[start : start + size]))
-                self.take(self.best[:start] + zeros + self.best[start + size :])
-            size //= 2
+def zeros(packet: bytes) -> Search[bytes]:
+    """Bytes made zero, many at a time first."""
+    size = len(packet)
+    while size:
+        for start in range(0, len(packet), size):
+            candidate = packet[:start] + bytes(len(packet[start : start + size])) + packet[start + size :]
+            if candidate != packet and (yield candidate):
+                packet = candidate
+        size //= 2
+
+
+STEPS: Final[tuple[Step[bytes], ...]] = (
+    anew(without_fields),
+    anew(without_announced),
+    lower_lengths,
+    fewer_bytes,
+    zeros,
+)
+
+
+def _repaired_or_not(packet: bytes, candidate: bytes) -> Iterator[bytes]:
+    """A candidate with PacketSize as it should be, and as it is; each that is another packet than this one."""
+    return (each for each in dict.fromkeys((with_honest_size(candidate), candidate)) if each != packet)
 
 
 def unannounced(packet: bytes) -> Iterator[bytes]:

@@ -6,11 +6,13 @@ made smaller, for as long as the same invariant breaks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
+from simulator.base.shrinking import anew, fewer, shrunk
 from simulator.world.scenario import Burst, Consumer, Fault, Link, Scenario
 from simulator.world.ways import steps_between
 from simulator.world.world import Result, simulate
@@ -32,23 +34,24 @@ def shrink(
         show: called with each smaller scenario that was found.
     """
     assert result.breach is not None, "nothing broke"
-    best = result
-    left = runs
-    progress = True
-    while progress and left > 0:
-        progress = False
-        for step in STEPS:
-            candidates = step(best.scenario)
-            while left > 0 and (candidate := next(candidates, None)) is not None:
-                if not _is_connected(candidate):
-                    continue
-                left -= 1
-                found = simulate(candidate)
-                if found.breach is not None and found.breach.invariant == result.breach.invariant:
-                    best, progress = found, True
-                    show(candidate)
-                    candidates = step(candidate)
-    return best
+    smallest = result
+
+    def breaks_the_same(scenario: Scenario) -> bool:
+        nonlocal smallest
+        found = simulate(scenario)
+        if found.breach is None or found.breach.invariant != invariant:
+            return False
+        smallest = found
+        show(scenario)
+        return True
+
+    invariant = result.breach.invariant
+    shrunk(result.scenario, [anew(partial(_connected, step)) for step in STEPS], breaks_the_same, runs)
+    return smallest
+
+
+def _connected(step: Callable[[Scenario], Iterator[Scenario]], scenario: Scenario) -> Iterator[Scenario]:
+    return filter(_is_connected, step(scenario))
 
 
 def _is_connected(scenario: Scenario) -> bool:
@@ -172,13 +175,16 @@ STEPS: Final[tuple[Callable[[Scenario], Iterator[Scenario]], ...]] = (
 )
 
 
-def _subsets(parts: Sequence[Part]) -> Iterator[tuple[Part, ...]]:
+def _subsets(parts: tuple[Part, ...]) -> Iterator[tuple[Part, ...]]:
     """All but a half, a quarter, an eighth and so on, down to all but one."""
-    size = len(parts)
-    while size:
-        for begin in range(0, len(parts), size):
-            yield (*parts[:begin], *parts[begin + size :])
-        size //= 2
+    search = fewer(parts)
+    candidate = next(search, None)
+    while candidate is not None:
+        yield candidate
+        try:
+            candidate = search.send(False)
+        except StopIteration:
+            return
 
 
 def _changed(parts: Iterable[Part], old: Part, new: Part) -> tuple[Part, ...]:
