@@ -24,7 +24,11 @@ def test_the_smallest_that_still_shows_it_is_found(one: int, other: int) -> None
 @given(st.lists(st.integers(0, 9), max_size=30).map(tuple), st.sets(st.integers(0, 9), max_size=3))
 def test_the_parts_that_matter_are_left(parts: tuple[int, ...], matter: set[int]) -> None:
     needed = matter & {*parts}
-    assert sorted(shrunk(parts, [fewer], lambda some: needed <= {*some}, 10_000)) == sorted(needed)
+
+    def shows(some: tuple[int, ...]) -> bool:
+        return needed <= {*some}
+
+    assert sorted(shrunk(parts, [fewer], shows, 10_000)) == sorted(needed)
 
 
 @pytest.mark.parametrize("tries", [0, 1, 7])
