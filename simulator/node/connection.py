@@ -85,7 +85,7 @@ class Connection:
 
     async def _drain(self) -> None:
         try:
-            while self._unsent and self.failure is None:
+            while self._unsent and self.failure is None and not self.is_closed:
                 await trio.lowlevel.wait_writable(self._socket)
                 sent = self._try_to_send(self._unsent[0])
                 self.unsent_bytes -= sent
@@ -107,8 +107,10 @@ class Connection:
         """Return when there is something to read, an end or an error.
 
         Raises:
-            trio.ClosedResourceError: somebody called `close`.
+            trio.ClosedResourceError: somebody called `close`, before or meanwhile.
         """
+        if self.is_closed:
+            raise trio.ClosedResourceError
         await trio.lowlevel.wait_readable(self._socket)
 
     def read(self) -> memoryview | None:

@@ -103,3 +103,15 @@ async def test_closing_wakes_whoever_reads() -> None:
 )
 def test_how_a_connection_ended_is_said_in_words(error: OSError | None, words: str) -> None:
     assert end_of(error) == words
+
+
+async def test_what_could_not_be_sent_before_it_was_closed_harms_nobody() -> None:
+    """The task that sends the rest has not begun to wait yet when the connection is closed."""
+    async with pair() as (ours, _):
+        ours.send(bytes(10_000_000))
+        assert ours.unsent_bytes > 0
+        ours.close()
+        await ours.flushed()
+        assert ours.unsent_bytes == 0
+        with pytest.raises(trio.ClosedResourceError):
+            await ours.readable()
