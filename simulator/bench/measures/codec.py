@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from mqproto.base.errors import UsageError
 from mqproto.wire import (
     NULL_GUID,
     Guid,
@@ -25,8 +26,7 @@ from mqproto.wire import (
     reference,
     user_message,
 )
-from simulator.bench import byhand
-from simulator.bench.measures.others import Contender, contenders, values_of
+from simulator.bench.measures.others import ByHand, Contender, by_hand, contenders, values_of
 
 BODY_BYTES: Final = 1_024
 ROUNDS: Final = 21
@@ -70,7 +70,16 @@ class CodecFigures:
 
 
 def bench_codec(rounds: int = ROUNDS) -> CodecFigures:
-    """Parse and build a transactional message with a body of 1 KiB, with everything that can."""
+    """Parse and build a transactional message with a body of 1 KiB, with everything that can.
+
+    Raises:
+        UsageError: this is the wheel, which has nothing to compare with.
+    """
+    yardstick = by_hand()
+    if yardstick is None:
+        raise UsageError(
+            "what the codec is compared with is not in the wheel: clone mqproto and run it there"
+        )
     others, missing = contenders()
     tasks: dict[str, dict[str, Job]] = {}
     sizes = {}
@@ -78,15 +87,15 @@ def bench_codec(rounds: int = ROUNDS) -> CodecFigures:
         message = example(kind=kind)
         packet = codec.encode_packet(message)
         sizes[kind] = len(packet)
-        hold_to(message, packet, others)
+        hold_to(message, packet, yardstick, others)
         fields = values_of(message)
         parse: dict[str, Job] = {
             GENERATED: partial(codec.decode_packet, packet),
-            BY_HAND: partial(byhand.parse, packet),
+            BY_HAND: partial(yardstick.parse, packet),
         }
         build: dict[str, Job] = {
             GENERATED: partial(codec.encode_packet, message),
-            BY_HAND: partial(byhand.build, message),
+            BY_HAND: partial(yardstick.build, message),
         }
         if kind == COMPARED:
             parse[INTERPRETED] = partial(reference.decode_packet, packet)
@@ -123,16 +132,16 @@ def example(body_bytes: int = BODY_BYTES, kind: str = "private") -> UserMessage:
     )
 
 
-def hold_to(message: UserMessage, packet: bytes, others: Iterable[Contender]) -> None:
+def hold_to(message: UserMessage, packet: bytes, yardstick: ByHand, others: Iterable[Contender]) -> None:
     """See that everybody reads this message in this packet, and writes this packet for this message.
 
     Raises:
         AssertionError: somebody does not, and its figures would mean nothing.
     """
     check_packet(packet)
-    for parse in (codec.decode_packet, byhand.parse, reference.decode_packet):
+    for parse in (codec.decode_packet, yardstick.parse, reference.decode_packet):
         assert parse(packet) == message
-    for build in (codec.encode_packet, byhand.build, reference.encode_packet):
+    for build in (codec.encode_packet, yardstick.build, reference.encode_packet):
         assert build(message) == packet
     fields = values_of(message)
     for each in others:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from mqproto.wire import UserMessage
 
@@ -44,6 +44,26 @@ MODULES: Final = {
     "scapy": "layers",
 }
 """What has to be installed, and the module that needs it."""
+
+
+class ByHand(Protocol):
+    """Code written by hand, the yardstick: `simulator.bench.byhand`."""
+
+    def parse(self, data: bytes) -> UserMessage:
+        """The message in a packet."""
+
+    def build(self, message: UserMessage) -> bytes:
+        """The packet of a message."""
+
+
+def by_hand() -> ByHand | None:
+    """The yardstick; None in the wheel, which leaves out what only benchmarks compare with."""
+    try:
+        found: Any = import_module("simulator.bench.byhand")
+    except ModuleNotFoundError:
+        return None
+    yardstick: ByHand = found
+    return yardstick
 
 
 def contender_for(package: str) -> Contender:

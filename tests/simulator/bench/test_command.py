@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -159,14 +160,36 @@ def test_a_folder_that_cannot_be_had_is_refused_before_anything_is_measured(
     assert asked == {}
 
 
-def test_without_spark_the_analysis_is_left_out_with_a_word(
-    asked: dict[str, tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("missing", "name", "said"),
+    [
+        ("pyspark", "analysis", "the analysis is left out: pyspark is not installed"),
+        (
+            "simulator.bench.byhand",
+            "codec",
+            "the codec is left out: what it is compared with is not in the wheel",
+        ),
+    ],
+)
+def test_a_benchmark_that_lacks_something_is_left_out_with_a_word(
+    missing: str,
+    name: str,
+    said: str,
+    asked: dict[str, tuple[Any, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    monkeypatch.setattr(command, "find_spec", lambda module: None if module == missing else find_spec(module))
     assert run_command(["bench", "all", "--json"]) == DONE
     told = capsys.readouterr()
-    assert list(json.loads(told.out)["benchmarks"]) == NAMES[:-1]
-    assert "mqproto: the analysis is left out: pyspark is not installed" in told.err
+    assert list(json.loads(told.out)["benchmarks"]) == [one for one in NAMES if one != name]
+    assert f"mqproto: {said}" in told.err
+
+
+def test_without_spark_the_analysis_alone_is_misuse(
+    asked: dict[str, tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "find_spec", lambda module: None)
     assert run_command(["bench", "analyse"]) == MISUSE
 
 

@@ -9,6 +9,7 @@ from statistics import median
 import pytest
 
 from mqproto.wire import encode_packet
+from simulator.bench import byhand
 from simulator.bench.measures.codec import (
     BY_HAND,
     DESTINATIONS,
@@ -44,14 +45,14 @@ def test_each_contender_reads_and_writes_the_same_message(package: str) -> None:
     for kind in DESTINATIONS:
         message = example(kind=kind)
         packet = encode_packet(message)
-        hold_to(message, packet, [contender])
+        hold_to(message, packet, byhand, [contender])
         other = dataclasses.replace(contender, values=lambda parsed: values_of(example(3)))
         with pytest.raises(AssertionError, match=contender.name):
-            hold_to(message, packet, [other])
+            hold_to(message, packet, byhand, [other])
         if contender.build is not None:
             other = dataclasses.replace(contender, build=lambda prepared: b"something else")
             with pytest.raises(AssertionError, match=contender.name):
-                hold_to(message, packet, [other])
+                hold_to(message, packet, byhand, [other])
 
 
 def test_contenders_that_are_not_installed_are_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
