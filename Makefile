@@ -16,7 +16,7 @@ TESTS := $(VENV)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reo
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo crash kills producers validate backlogs powerloss test core wheel truth rotation coverage lint format bench samples lock clean
+.PHONY: help demo crash kills producers validate backlogs powerloss mutants test core wheel truth rotation coverage lint format bench samples lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -41,6 +41,9 @@ backlogs: $(DEV)  ## 600 messages of mixed sizes wait, in 20 ways of each kind, 
 
 powerloss: $(DEV)  ## the store after a power loss at every one of its writes; some minutes, needs strace
 	@MQPROTO_POWERLOSS_PERCENT=100 $(VENV)/bin/python -m pytest -rP tests/simulator/storage/test_powerloss.py $(ARGS)
+
+mutants: $(DEV)  ## 200 random faults of one line: who notices them, worlds and tests? hours; ARGS="--faults 20"
+	@$(VENV)/bin/python -m tests.mutants $(ARGS)
 
 test: $(DEV)  ## all tests
 	@$(TESTS) $(ARGS)

@@ -1,0 +1,333 @@
+"""Faults of one line, drawn at random: are they found by the worlds, and by the tests?  `make mutants`
+
+Each fault is put into a copy of the checkout, and shown to the worlds, seed after seed, and to the tests, until one of
+them notices. What survives is listed: nothing looks for it, or it is no fault at all. EXPLAINED has those of the second
+kind that are known, by the line that was changed. The dice are of the run, and printed: `--seed` repeats it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import random
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Final, NamedTuple
+
+from tests.conformance import ROOT
+
+ROOMS: Final[dict[str, tuple[str, ...]]] = {
+    "core": (
+        *("mqproto/turn", "mqproto/session", "mqproto/messages", "mqproto/queues", "mqproto/rules"),
+        *("mqproto/transfer", "mqproto/neighbours", "mqproto/manager"),
+    ),
+    "shell": ("simulator/node",),
+    "store": ("simulator/storage",),
+}
+"""Where faults are put."""
+NOT_IN_WORLDS: Final = ("shell",)
+"""What worlds have other hands for: sockets and clients. `carry.py`, their order, is in the core."""
+OTHERS: Final = frozenset({"mqproto/turn/waypoints.py", "simulator/storage/disk.py"})
+"""Notes for people, and the oracle that worlds hold the store to."""
+TESTS: Final = (
+    *("tests/rules", "tests/turn", "tests/queues", "tests/transfer", "tests/session", "tests/messages"),
+    *("tests/neighbours", "tests/manager", "tests/test_seeds.py", "tests/test_spec_frames.py"),
+    *("tests/simulator/storage", "tests/simulator/node", "tests/simulator/client", "tests/simulator/world"),
+    "tests/simulator/demo",
+)
+"""The nearest first."""
+COPIED: Final = (
+    "mqproto",
+    "simulator",
+    "captures",
+    "tests",
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "Makefile",
+    ".ci",
+)
+WORLDS_S: Final = 900
+TESTS_S: Final = 900
+"""A fault that makes an endless loop is found when so many seconds are over."""
+
+WORLDS: Final = """
+import sys
+from simulator.world import draw, simulate
+for seed in range(int(sys.argv[1])):
+    breach = simulate(draw(seed)).breach
+    if breach is not None:
+        sys.exit(f"seed {seed}: {breach.invariant}")
+"""
+EXPLAINED: Final[dict[tuple[str, str], str]] = {}
+"""By the name of the file and the line as it was: why a change there is no fault."""
+
+
+class Fault(NamedTuple):
+    """One change of one line.
+
+    place: the function that it is in.
+    """
+
+    room: str
+    path: str
+    line: int
+    place: str
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line} {self.place}: {self.old.strip()}  ->  {self.new.strip()}"
+
+
+NOT_LOOKED_AT: Final = "not in the worlds"
+
+
+class Found(NamedTuple):
+    """What became of a fault: who noticed, or nothing where nobody did."""
+
+    fault: Fault
+    worlds: str
+    tests: str
+
+
+OTHER_OPERATORS: Final[dict[type[ast.AST], type[ast.AST]]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+}
+
+
+def changes(node: ast.AST, *, making: bool) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
+    """What may be wrong with a node: what is replaced, and by what text.
+
+    making: whether this is an `__init__`, where to leave something out would only end in an AttributeError.
+    """
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        other = OTHER_OPERATORS.get(type(node.ops[0]))
+        if other is not None:
+            changed = ast.Compare(node.left, [other()], node.comparators)  # type: ignore[list-item]
+            yield node, f"({ast.unparse(changed)})"
+    elif isinstance(node, ast.BoolOp):
+        yield node, f"({ast.unparse(ast.BoolOp(OTHER_OPERATORS[type(node.op)](), node.values))})"  # type: ignore[arg-type]
+    elif isinstance(node, ast.BinOp) and type(node.op) in OTHER_OPERATORS:
+        text = ast.unparse(ast.BinOp(node.left, OTHER_OPERATORS[type(node.op)](), node.right))  # type: ignore[arg-type]
+        yield node, f"({text})"
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield node, f"({ast.unparse(node.operand)})"
+    elif isinstance(node, ast.If | ast.While | ast.IfExp):
+        yield node.test, f"(not ({ast.unparse(node.test)}))"
+    elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        yield node, str(not node.value)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, int):
+        yield node, str(node.value + 1)
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("min", "max"):
+        yield node.func, "max" if node.func.id == "min" else "min"
+    elif (
+        isinstance(node, ast.AugAssign)
+        or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call | ast.Await))
+        or (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute) and not making)
+    ):
+        yield node, "pass"
+
+
+def faults_of(room: str, path: str, source: str) -> Iterator[Fault]:
+    """All faults that can be made of one module; annotations, assertions and what is raised stay as they are."""
+    lines = source.splitlines()
+
+    def within(node: ast.AST, place: str) -> Iterator[Fault]:
+        if isinstance(node, ast.Assert | ast.Raise | ast.Import | ast.ImportFrom):
+            return
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            place = f"{place}.{node.name}".lstrip(".")
+        inside = place.rpartition(".")[2]
+        if (
+            inside
+            and not inside[0].isupper()
+            and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ):
+            for what, text in changes(node, making=inside == "__init__"):
+                if what.lineno == what.end_lineno:
+                    # Columns are counted in bytes of UTF-8.
+                    line = lines[what.lineno - 1].encode()
+                    new = line[: what.col_offset] + text.encode() + line[what.end_col_offset :]
+                    yield Fault(room, path, what.lineno, place, line.decode(), new.decode())
+        for name, value in ast.iter_fields(node):
+            if name in ("annotation", "returns", "decorator_list"):
+                continue
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST) and not isinstance(child, ast.arguments):
+                    yield from within(child, place)
+
+    yield from within(ast.parse(source), "")
+
+
+def all_faults() -> dict[str, list[Fault]]:
+    """By room, all that can be made."""
+    found: dict[str, list[Fault]] = {}
+    for room, folders in ROOMS.items():
+        for folder in folders:
+            for path in sorted((ROOT / folder).rglob("*.py")):
+                name = path.relative_to(ROOT).as_posix()
+                if name not in OTHERS:
+                    found.setdefault(room, []).extend(faults_of(room, name, path.read_text("utf-8")))
+    return found
+
+
+def drawn(count: int, dice: random.Random) -> list[Fault]:
+    """So many different faults: half of them in the core, a quarter each in the shell and in the store."""
+    pools = all_faults()
+    shares = {"core": count - count // 4 * 2, "shell": count // 4, "store": count // 4}
+    return [fault for room, share in shares.items() for fault in dice.sample(pools[room], share)]
+
+
+class Copy:
+    """A copy of the checkout, to put one fault after the other in."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        for name in COPIED:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(
+                    source, folder / name, ignore=shutil.ignore_patterns("__pycache__", "samples")
+                )
+            else:
+                shutil.copy(source, folder / name)
+
+    def look(self, fault: Fault, seeds: int, tests: Sequence[str] = TESTS) -> Found:
+        """Who notices a fault."""
+        path = self._folder / fault.path
+        source = path.read_text("utf-8")
+        lines = source.splitlines(keepends=True)
+        assert lines[fault.line - 1].rstrip("\n") == fault.old, f"{fault.path} has changed since it was read"
+        lines[fault.line - 1] = f"{fault.new}\n"
+        path.write_text("".join(lines), "utf-8")
+        try:
+            worlds = NOT_LOOKED_AT if fault.room in NOT_IN_WORLDS else self.worlds(seeds)
+            return Found(fault, worlds, self.tests(tests))
+        finally:
+            path.write_text(source, "utf-8")
+
+    def worlds(self, seeds: int) -> str:
+        """What the first world says that breaks; nothing if none does."""
+        return self._run([sys.executable, "-c", WORLDS, str(seeds)], WORLDS_S)
+
+    def tests(self, tests: Sequence[str]) -> str:
+        """The first test that fails; nothing if none does."""
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]
+        return self._run(command, TESTS_S)
+
+    def _run(self, command: Sequence[str], limit_s: float) -> str:
+        """How a command failed, in a few words; nothing if it did not."""
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
+            process = subprocess.Popen(
+                command, cwd=self._folder, stdout=output, stderr=output, start_new_session=True
+            )
+            try:
+                status = process.wait(limit_s)
+            except subprocess.TimeoutExpired:
+                return f"no end within {limit_s:.0f} s"
+            finally:
+                # Nodes that a test has started may outlive it.
+                subprocess.run(["pkill", "-KILL", "-s", str(process.pid)], check=False)
+                process.wait()
+            output.seek(0)
+            told = [line.strip() for line in output if line.strip()]
+        if status == 0:
+            return ""
+        failed = [line for line in told if line.startswith(("FAILED", "ERROR", "seed "))]
+        return (
+            (failed or told or ["it ended"])[-1 if not failed else 0]
+            .removeprefix("FAILED ")
+            .partition(" - ")[0]
+        )
+
+
+def run(faults: Sequence[Fault], seeds: int, jobs: int) -> list[Found]:
+    """Look at all faults, several at once, and tell each as it comes."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="mqproto-mutants-") as folder, ThreadPoolExecutor(jobs) as pool:
+        copies: SimpleQueue[Copy] = SimpleQueue()
+        for number in range(jobs):
+            copies.put(Copy(Path(folder, str(number))))
+        copy = copies.get()
+        if sound := copy.worlds(10) or copy.tests(TESTS):
+            raise SystemExit(f"without any fault something fails: {sound}; mend it first")
+        copies.put(copy)
+
+        def look(numbered: tuple[int, Fault]) -> Found:
+            number, fault = numbered
+            copy = copies.get()
+            try:
+                found = copy.look(fault, seeds)
+            finally:
+                copies.put(copy)
+            print(f"{number:3} {fault}")
+            print(f"      worlds: {found.worlds or 'SURVIVES'}")
+            print(
+                f"      tests: {found.tests or 'SURVIVES'}   ({time.monotonic() - began:,.0f} s)", flush=True
+            )
+            return found
+
+        return list(pool.map(look, enumerate(faults, 1)))
+
+
+def tell(found: Sequence[Found]) -> None:
+    """The table at the end."""
+    for who in ("worlds", "tests"):
+        seen = [one for one in found if getattr(one, who) != NOT_LOOKED_AT]
+        survivors = [one for one in seen if not getattr(one, who)]
+        known = [one for one in survivors if (one.fault.path, one.fault.old.strip()) in EXPLAINED]
+        faults = len(seen) - len(known)
+        caught = len(seen) - len(survivors)
+        print(
+            f"\n{who} noticed {caught} of {faults} faults, {100 * caught / max(faults, 1):.0f} %; survivors:"
+        )
+        for room, count in Counter(one.fault.room for one in survivors).items():
+            print(f"  {count} in the {room}")
+        for one in survivors:
+            reason = EXPLAINED.get((one.fault.path, one.fault.old.strip()))
+            print(f"  {one.fault}{f'  (no fault: {reason})' if reason else ''}")
+
+
+def main() -> None:
+    """As it is typed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--faults", type=int, default=200, help="how many are drawn")
+    parser.add_argument("--seed", type=int, default=None, help="of the dice; by default one that is drawn")
+    parser.add_argument("--seeds", type=int, default=1_000, help="how many worlds look at each")
+    parser.add_argument("--jobs", type=int, default=2, help="how many are looked at at once")
+    parser.add_argument("--list", action="store_true", help="only say which they are")
+    options = parser.parse_args()
+    seed = secrets.randbelow(1_000_000) if options.seed is None else options.seed
+    print(f"{options.faults} faults with the seed {seed}")
+    faults = drawn(options.faults, random.Random(seed))
+    if options.list:
+        print(*faults, sep="\n")
+    else:
+        tell(run(faults, options.seeds, options.jobs))
+
+
+if __name__ == "__main__":
+    main()

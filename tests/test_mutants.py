@@ -1,0 +1,73 @@
+"""The tool that plants random faults: each is one line that Python reads, and who notices is told."""
+
+from __future__ import annotations
+
+import ast
+import random
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from tests.conformance import ROOT
+from tests.mutants import NOT_LOOKED_AT, Copy, Fault, Found, all_faults, drawn, faults_of, tell
+
+
+def test_each_fault_changes_one_line_and_is_python() -> None:
+    for fault in random.Random(7).sample([*chain(*all_faults().values())], 200):
+        lines = (ROOT / fault.path).read_text("utf-8").splitlines()
+        assert lines[fault.line - 1] == fault.old != fault.new
+        lines[fault.line - 1] = fault.new
+        ast.parse("\n".join(lines))
+
+
+def test_the_same_seed_draws_the_same_faults_in_every_room() -> None:
+    faults = drawn(12, random.Random(3))
+    assert faults == drawn(12, random.Random(3))
+    assert [fault.room for fault in faults] == ["core"] * 6 + ["shell"] * 3 + ["store"] * 3
+
+
+@pytest.mark.parametrize(
+    ("line", "changes"),
+    [
+        ("return a < b", ["return (a <= b)"]),
+        ("return a is None and b", ["return (a is None or b)", "return (a is not None) and b"]),
+        ("return min(a, 1)", ["return max(a, 1)", "return min(a, 2)"]),
+        ("self.x = not y", ["pass", "self.x = (y)"]),
+        ("assert a < 1", []),
+        ("raise Error(a + 1)", []),
+    ],
+)
+def test_what_may_be_wrong_with_a_line(line: str, changes: list[str]) -> None:
+    found = faults_of("core", "module.py", f"def f():\n    {line}\n")
+    assert sorted(fault.new.strip() for fault in found) == sorted(changes)
+
+
+def a_fault(old: str, new: str) -> Fault:
+    path = "mqproto/rules/endings.py"
+    lines = (ROOT / path).read_text("utf-8").splitlines()
+    [line] = [number for number, text in enumerate(lines, 1) if text.strip() == old]
+    indented = lines[line - 1]
+    return Fault("core", path, line, "end_of", indented, indented.replace(old, new))
+
+
+def test_a_copy_tells_who_notices_a_fault_and_the_checkout_stays_as_it_is(tmp_path: Path) -> None:
+    copy = Copy(tmp_path)
+    before = (ROOT / "mqproto/rules/endings.py").read_text("utf-8")
+    harmful = a_fault("return End.REACHED", "return End.RECEIVED")
+    found = copy.look(harmful, 0, ["tests/rules/test_endings.py"])
+    assert (found.worlds, found.tests.partition("::")[0]) == ("", "tests/rules/test_endings.py")
+    harmless = a_fault("return End.REACHED", "return  End.REACHED")
+    assert copy.look(harmless, 1, ["tests/rules/test_endings.py"]) == Found(harmless, "", "")
+    assert (ROOT / "mqproto/rules/endings.py").read_text("utf-8") == before
+
+
+def test_the_table_has_the_share_that_was_noticed_and_each_survivor(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    one, other = drawn(4, random.Random(1))[:2]
+    tell([Found(one, "seed 3: order", "tests/a.py::b"), Found(other, NOT_LOOKED_AT, "")])
+    told = capsys.readouterr().out
+    assert "worlds noticed 1 of 1 faults, 100 %" in told
+    assert "tests noticed 1 of 2 faults, 50 %" in told
+    assert str(other) in told
