@@ -7,6 +7,7 @@
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import FormatNameError, MqprotoError, UsageError, WireFormatError
 from mqproto.base.moment import Moment
+from mqproto.base.timers import Timers
 from mqproto.formatname import parse_format_name, parse_path_name, parse_queue_name
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.messages.destinations import Destination
@@ -32,6 +33,7 @@ __all__ = [
     "Session",
     "Settings",
     "StoredState",
+    "Timers",
     "UsageError",
     "WireFormatError",
     "Writes",
