@@ -9,7 +9,14 @@ from simulator.base.storeerrors import StoreError
 from simulator.storage.base import Mark, Tables
 from simulator.storage.files import Files
 from simulator.storage.recent import Recent, Size
-from simulator.storage.segments import FoundSegment, SegmentName, damaged, segment_path, segments_of
+from simulator.storage.segments import (
+    FoundSegment,
+    SegmentName,
+    damaged,
+    explained_file,
+    segment_path,
+    segments_of,
+)
 
 
 def recover(files: Files, tables: Tables, path: Path, node: Guid, remove_duplicate_size: int) -> Mark:
@@ -50,7 +57,8 @@ def recover(files: Files, tables: Tables, path: Path, node: Guid, remove_duplica
         mark = Mark(names[-1].number + 1, record, is_begun=False)
         tables.take_over(recent, mark)
     for name in there:
-        files.remove(name.path)
+        with explained_file(name.path):
+            files.remove(name.path)
     return mark
 
 

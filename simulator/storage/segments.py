@@ -206,9 +206,15 @@ def segment_path(store: Path, number: int) -> Path:
 
 
 def segments_of(files: Files, store: Path) -> list[SegmentName]:
-    """The segments that lie beside a store, in order."""
+    """The segments that lie beside a store, in order.
+
+    Raises:
+        StoreError: the folder cannot be read.
+    """
     ending = re.compile(re.escape(f"{store.name}-log-") + r"(\d{6,})")
-    found = ((ending.fullmatch(name), name) for name in files.names(store.parent))
+    with explained_file(store.parent):
+        names = files.names(store.parent)
+    found = ((ending.fullmatch(name), name) for name in names)
     return sorted(SegmentName(int(match[1]), store.parent / name) for match, name in found if match)
 
 

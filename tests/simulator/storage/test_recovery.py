@@ -334,6 +334,25 @@ def test_after_a_flush_that_failed_nothing_is_committed_any_more_until_the_log_w
         assert numbers(again) in ([], [1])
 
 
+@pytest.mark.parametrize("name", ["names", "read", "remove"])
+def test_a_disk_that_fails_while_the_log_goes_to_the_tables_is_said_in_one_line_and_the_next_does_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    with Store(tmp_path / "a.sqlite", NODE) as store:
+        store.commit(Writes(queues=QUEUES, messages=[one(1)]))
+        shutil.copytree(tmp_path, tmp_path / "left")
+
+    def fail(files: files.SystemFiles, path: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.SystemFiles, name, fail)
+        with pytest.raises(StoreError, match=r"the disk fails .*: look to it, then start the node again"):
+            Store(tmp_path / "left" / "a.sqlite", NODE)
+    with Store(tmp_path / "left" / "a.sqlite", NODE) as again:
+        assert numbers(again) == [1]
+
+
 def has(store: Store, model: Disk) -> bool:
     """Whether the store has what the model has, without and with its log brought to the tables."""
     return (
