@@ -129,6 +129,11 @@ class Store:
             self._tables.db.execute(f"PRAGMA busy_timeout = {BUSY_RUNNING_MS}").close()
             undo.pop_all()
 
+    @property
+    def record_count(self) -> int:
+        """How many transactions were committed since there was a store."""
+        return self._next_record - 1
+
     def __enter__(self) -> Self:
         return self
 

@@ -15,6 +15,7 @@ from typing import Final
 from mqproto.messages.drafts import HEADROOM_BYTES, PACKET_LIMIT_BYTES
 from simulator.base.randomness import chance
 from simulator.world.faults import DETOUR_MS, FAULTS
+from simulator.world.files import ENDINGS
 from simulator.world.scenario import Burst, Consumer, Fault, Link, Scenario
 from simulator.world.ways import steps_between
 
@@ -227,6 +228,8 @@ def draw_faults(
 def _value(dice: random.Random, kind: str) -> int:
     if kind == "slow disk":
         return dice.choice((1, 10, 100, 2_000))
+    if kind in ("die in commit", "die at start"):
+        return len(ENDINGS) * dice.choice((0, 1, 2, 3, 4, 5, 6, 8, 13)) + dice.randrange(len(ENDINGS))
     if kind == "full disk":
         return dice.choice((0, 300, 3_000))
     if kind == "jump clock":

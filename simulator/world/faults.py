@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mqproto.queues.localqueue import SystemQueue
+from simulator.world.files import Ending
 from simulator.world.rogues import deaf, forged_ack, hostile, hostile_ping, impatient, lossy, stranger
 from simulator.world.scenario import Fault
 from simulator.world.traffic import ORDERS
@@ -49,10 +50,18 @@ def stop(world: World, fault: Fault) -> bool:
 
 
 def die_in_commit(world: World, fault: Fault) -> bool:
-    """The next commit is the last: it is on disk if `value` is odd, and nobody hears of it either way."""
+    """The node ends in one of the next steps that it does on its disk; `value` says in which and how, see Ending."""
     machine = world.machines[fault.where]
-    machine.dies_at_commit = bool(fault.value & 1)
+    machine.files.end_by(Ending.of(fault.value))
     return machine.core is not None
+
+
+def die_at_start(world: World, fault: Fault) -> bool:
+    """The process is killed, and the next one ends in one of its first steps; `value` says in which and how."""
+    if not _stop(world, replace(fault, value=0), told=True):
+        return False
+    world.machines[fault.where].ends_at_start = Ending.of(fault.value)
+    return True
 
 
 def slow_disk(world: World, fault: Fault) -> bool:
@@ -191,6 +200,7 @@ FAULTS: Final[dict[str, Callable[[World, Fault], bool]]] = {
     "power loss": power_loss,
     "stop": stop,
     "die in commit": die_in_commit,
+    "die at start": die_at_start,
     "slow disk": slow_disk,
     "full disk": full_disk,
     "jump clock": jump_clock,

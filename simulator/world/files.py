@@ -4,6 +4,9 @@ When a process is killed its system lives on, so all that was written is there, 
 the power goes, each sector of 512 bytes that was not flushed may hold what it held before or what was written, a name
 that came or went may have done so or not until its folder is flushed, and of SQLite's transactions that were not
 flushed the first few may be there. The tables are SQLite's own, in memory; what it asks for is what it gets.
+
+Each change of a file or of the folder, each flush and each transaction of SQLite's is a step, and a process can end
+within any of them: before it has begun, in the middle, or when it is done.
 """
 
 from __future__ import annotations
@@ -12,14 +15,45 @@ import errno
 import os
 import random
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Self
 
 from simulator.storage.files import Lock
 
 SECTOR_BYTES: Final = 512
 FILLERS: Final = (b"\0", b"\xa5")
 """What stands where a file has grown and nothing was written: nothing, or what the disk held there before."""
+FULL: Final = "full disk"
+KILLED: Final = "killed"
+POWER_LOST: Final = "power lost"
+DISK_FAILS: Final = "disk fails"
+ENDINGS: Final = (KILLED, POWER_LOST, DISK_FAILS)
+
+
+class Ending(NamedTuple):
+    """How a process ends by its disk.
+
+    steps: how many steps it does before the one in which it ends.
+    how: one of ENDINGS. A disk that fails says so, and the process is the one to end.
+    """
+
+    steps: int
+    how: str
+
+    @classmethod
+    def of(cls, value: int) -> Self:
+        """The ending that a fault's value stands for."""
+        steps, how = divmod(value, len(ENDINGS))
+        return cls(steps, ENDINGS[how])
+
+
+class DiedError(BaseException):
+    """The process has ended within a step. Nothing that it would do after that reaches its disk."""
+
+    def __init__(self, *, power_lost: bool) -> None:
+        super().__init__(POWER_LOST if power_lost else KILLED)
+        self.power_lost = power_lost
 
 
 class SimulatedFile:
@@ -37,23 +71,31 @@ class SimulatedFile:
 
     def write(self, offset: int, parts: list[bytes]) -> None:
         data = b"".join(parts)
-        room_bytes = self._files.room_for(self)
-        self._change(offset, data if room_bytes is None else data[:room_bytes])
+        files = self._files
+        room_bytes = files.room_for()
+        written = data[: files.step(len(data))][:room_bytes]
+        if written:
+            self._change(offset, written)
+        files.stepped()
         if room_bytes is not None and len(data) > room_bytes:
+            files.trouble = FULL
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def truncate(self, size_bytes: int) -> None:
-        self._change(size_bytes, b"")
+        if self._files.step():
+            self._change(size_bytes, b"")
+        self._files.stepped()
 
     def flush(self) -> None:
-        self._files.flush(self)
+        if self._files.step():
+            self._files.flush(self)
+        self._files.stepped()
 
     def close(self) -> None:
         """Nothing is kept for it."""
 
     def _change(self, offset: int, data: bytes) -> None:
         """What is written ends the file: the log is only added to, or cut."""
-        self._files.release()
         assert offset <= len(self.data), "the log has no holes"
         self._unflushed.append((offset, bytes(self.data[offset:]), data))
         del self.data[offset:]
@@ -71,21 +113,26 @@ class SimulatedFile:
         del self.data[offset:]
         self.data += data[: dice.randrange(len(data))] if dice.randrange(2) else before
 
-    def lose_power(self, dice: random.Random, *, last_is_torn: bool) -> None:
-        """Each sector that was not flushed is old or new; of the last write all are new, or one is old."""
+    def lose_power(self, dice: random.Random, *, kept: bool | None) -> None:
+        """What was not flushed is there, or it is not, or each of its sectors by itself.
+
+        Args:
+            kept: whether all sectors of the last write are new, or at least one is old; None is either.
+        """
         changes, self._unflushed = self._unflushed, []
         for offset, before, _ in reversed(changes):
             del self.data[offset:]
             self.data += before
+        left = dice.choice((0, 50, 50, 100))
         for number, (offset, _, data) in enumerate(changes, 1):
             if not data:
-                if dice.randrange(2):
+                if dice.randrange(100) < left:
                     del self.data[offset:]
                 continue
             sectors = range(offset // SECTOR_BYTES, (offset + len(data) - 1) // SECTOR_BYTES + 1)
-            new = {sector for sector in sectors if dice.randrange(2)}
-            if number == len(changes):
-                new = new - {dice.choice(sectors)} if last_is_torn else set(sectors)
+            new = {sector for sector in sectors if dice.randrange(100) < left}
+            if number == len(changes) and kept is not None:
+                new = set(sectors) if kept else new - {dice.choice(sectors)}
             self._write_sectors(offset, data, new, dice.choice(FILLERS))
 
     def _write_sectors(self, offset: int, data: bytes, sectors: set[int], filler: bytes) -> None:
@@ -103,22 +150,55 @@ class SimulatedConnection(sqlite3.Connection):
     flushes = True
 
     def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        if statement == "COMMIT":
+            return self._commit(super().execute, statement)
         if statement.startswith("PRAGMA synchronous"):
             self.flushes = "FULL" in statement
-        found = super().execute(statement, *values)
-        if statement == "COMMIT":
-            self.files.committed(self)
-        return found
+        return super().execute(statement, *values)
 
     def executescript(self, script: str) -> sqlite3.Cursor:
-        found = super().executescript(script)
-        self.files.committed(self)
+        return self._commit(super().executescript, script)
+
+    def _commit(self, run: Callable[[str], sqlite3.Cursor], statement: str) -> sqlite3.Cursor:
+        """A transaction is there wholly or not, also if the process ends meanwhile."""
+        files = self.files
+        if files.room_bytes is not None and not files.room_for():
+            files.trouble = FULL
+            raise _sqlite_error(sqlite3.SQLITE_FULL, "database or disk is full")
+        try:
+            found = self.cursor()
+            if files.step():
+                found = run(statement)
+                files.committed(self)
+            files.stepped()
+        except OSError as error:
+            raise _sqlite_error(sqlite3.SQLITE_IOERR, "disk I/O error") from error
         return found
 
     def close(self) -> None:
         """SQLite brings its log to the file, and flushes that."""
-        self.files.disconnected(self)
+        if self.files.death is None:
+            self.files.disconnected(self)
+            super().close()
+
+    def is_gone(self) -> bytes:
+        """The process is no more; returns what its last whole transaction has left."""
+        if self.in_transaction:
+            self.rollback()
+        image = self.image()
         super().close()
+        return image
+
+    def image(self) -> bytes:
+        """The file as it is; SQLite has none to show before anything was written."""
+        [(page_count,)] = super().execute("PRAGMA page_count")
+        return self.serialize() if page_count else b""
+
+
+def _sqlite_error(code: int, text: str) -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError(text)
+    error.sqlite_errorcode = code
+    return error
 
 
 class SimulatedFiles:
@@ -129,12 +209,21 @@ class SimulatedFiles:
 
     Attributes:
         room_bytes: what the files of the log may take; None for a disk that never fills up.
-        holds_flush: whether a flush lasts: it is done at `release`, or with the next write.
+        holds_flush: whether a flush lasts: it is done at `release`, or with the next step.
+        death: how the process has ended; then `crash` has to come.
+        trouble: what the disk has refused last: FULL or DISK_FAILS; empty if nothing since it was cleared.
     """
 
     def __init__(self, dice: random.Random, *, loses_power: bool) -> None:
         self.room_bytes: int | None = None
         self.holds_flush = False
+        self.death: DiedError | None = None
+        self.trouble = ""
+        self._ending: Ending | None = None
+        self._steps = 0
+        """How many were done since it was said how the process ends."""
+        self._is_last = False
+        """Whether the step under way is the one in which it ends."""
         self._dice = dice
         self._loses_power = loses_power
         self._files: dict[str, SimulatedFile] = {}
@@ -144,9 +233,10 @@ class SimulatedFiles:
         self._flushing: SimulatedFile | None = None
         self._db: SimulatedConnection | None = None
         self._tables = b""
-        """The file of the tables, as SQLite has last flushed it, or as it was when it was closed."""
+        """The file of the tables when nobody has it open, as the system sees it."""
+        self._flushed_tables = b""
         self._unflushed_tables: list[bytes] = []
-        """The same after each transaction since then."""
+        """What it was after each transaction since it was last flushed."""
         self._is_locked = False
 
     @property
@@ -154,9 +244,45 @@ class SimulatedFiles:
         """What the files of the log take."""
         return sum(len(file.data) for file in self._files.values())
 
-    def room_for(self, file: SimulatedFile) -> int | None:
+    def room_for(self) -> int | None:
         """How many bytes more can be written; None for any number."""
         return None if self.room_bytes is None else max(0, self.room_bytes - self.size_bytes)
+
+    # Steps
+
+    def end_by(self, ending: Ending | None) -> None:
+        """How the process ends, counted from now; None for not at all."""
+        self._ending, self._steps = ending, 0
+
+    def step(self, size: int = 1) -> int:
+        """Something is done to the disk; `stepped` follows. Returns how much of it: all, but for the last step."""
+        if self.death is not None:
+            raise self.death
+        self.release()
+        if self._ending is None:
+            return size
+        self._steps += 1
+        if self._steps <= self._ending.steps:
+            return size
+        self._is_last = True
+        return self._dice.choice((0, self._dice.randrange(size + 1), size))
+
+    def stepped(self) -> None:
+        """A step was done, as far as `step` has said.
+
+        Raises:
+            DiedError: the process has ended within it.
+            OSError: the disk has failed.
+        """
+        if not self._is_last:
+            return
+        assert self._ending is not None
+        how, self._ending, self._is_last = self._ending.how, None, False
+        if how == DISK_FAILS:
+            self.trouble = DISK_FAILS
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self.death = DiedError(power_lost=how == POWER_LOST)
+        raise self.death
 
     # What a store asks for
 
@@ -165,23 +291,27 @@ class SimulatedFiles:
 
     def create(self, path: Path) -> SimulatedFile:
         assert path.name not in self._files, f"{path.name} is there already"
-        self.release()
-        file = self._files[path.name] = SimulatedFile(self)
-        self._names.append((path.name, file))
+        file = SimulatedFile(self)
+        if self.step():
+            self._files[path.name] = file
+            self._names.append((path.name, file))
+        self.stepped()
         return file
 
     def read(self, path: Path) -> bytes:
         return bytes(self._files[path.name].data)
 
     def remove(self, path: Path) -> None:
-        self.release()
-        del self._files[path.name]
-        self._names.append((path.name, None))
+        if self.step():
+            del self._files[path.name]
+            self._names.append((path.name, None))
+        self.stepped()
 
     def flush_folder(self, folder: Path) -> None:
-        self.release()
-        self._flushed_names = dict(self._files)
-        self._names.clear()
+        if self.step():
+            self._flushed_names = dict(self._files)
+            self._names.clear()
+        self.stepped()
 
     def connect(self, path: Path) -> sqlite3.Connection:
         db = sqlite3.connect(":memory:", isolation_level=None, factory=SimulatedConnection)
@@ -207,7 +337,6 @@ class SimulatedFiles:
 
     def flush(self, file: SimulatedFile) -> None:
         """A file is flushed, now or when the flush has lasted long enough."""
-        self.release()
         if self.holds_flush:
             self._flushing = file
         else:
@@ -222,47 +351,48 @@ class SimulatedFiles:
     def committed(self, db: SimulatedConnection) -> None:
         """A transaction of SQLite's has ended."""
         if self._loses_power:
-            image = db.serialize()
+            image = db.image()
             if db.flushes:
-                self._tables = image
-                self._unflushed_tables.clear()
+                self._are_flushed(image)
             else:
                 self._unflushed_tables.append(image)
 
     def disconnected(self, db: SimulatedConnection) -> None:
         """The store has closed the tables."""
         if db is self._db:
-            self._tables = db.serialize()
-            self._unflushed_tables.clear()
+            self._tables = db.image()
+            self._are_flushed(self._tables)
             self._db = None
+
+    def _are_flushed(self, tables: bytes) -> None:
+        self._flushed_tables = tables
+        self._unflushed_tables.clear()
 
     # The end of a process
 
-    def crash(self, *, kept: bool, power_lost: bool) -> None:
+    def crash(self, *, kept: bool | None, power_lost: bool) -> None:
         """The process ends, and with it perhaps the power.
 
         Args:
-            kept: whether the write whose flush lasts is on disk wholly; if not, it is not.
+            kept: whether the write whose flush lasts is on disk wholly; if not, it is not; None is either.
         """
         db, self._db = self._db, None
         if db is not None:
-            if db.in_transaction:
-                db.rollback()
-            left = [self._tables, *self._unflushed_tables] if power_lost else [db.serialize()]
-            self._tables = self._dice.choice(left)
-            self._unflushed_tables.clear()
-            db.close()
+            self._tables = db.is_gone()
         flushing, self._flushing = self._flushing, None
         if power_lost:
+            assert self._loses_power, "what it would leave was not kept"
+            self._tables = self._dice.choice([self._flushed_tables, *self._unflushed_tables])
+            self._are_flushed(self._tables)
             self._lose_names()
             for file in self._files.values():
-                file.lose_power(self._dice, last_is_torn=not kept)
-        elif flushing is not None and not kept:
+                file.lose_power(self._dice, kept=kept)
+        elif flushing is not None and kept is False:
             flushing.forget_last_write(self._dice)
-        if not power_lost and flushing is not None and kept:
-            flushing.is_flushed()
         self._is_locked = False
         self.holds_flush = False
+        self.death = None
+        self.trouble = ""
 
     def _lose_names(self) -> None:
         names = self._flushed_names

@@ -13,11 +13,22 @@ from typing import TYPE_CHECKING, Final
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.queues.localqueue import JOURNAL_SUFFIX, SystemQueue
 from mqproto.session.data import ahead
-from mqproto.turn.effects import Note, QueueKind, StoredState, Writes
+from mqproto.turn.effects import (
+    Note,
+    QueueKind,
+    ReadBy,
+    ReadExpired,
+    ReadPage,
+    SendBytes,
+    StoredState,
+    Writes,
+)
 from mqproto.wire import MessageClass, OrderAckBody
 from mqproto.wire.glance import receive_deadline_s
+from simulator.storage import Store
 from simulator.world.glimpse import Glimpse, SessionGlimpse
 from simulator.world.links import End
+from simulator.world.scenario import Consumer
 from simulator.world.traffic import LATE, REPLIES, Message, Promise
 
 if TYPE_CHECKING:
@@ -25,6 +36,7 @@ if TYPE_CHECKING:
     from simulator.world.machine import Machine
     from simulator.world.world import World
 
+ALL: Final = 2**40
 SYSTEM_QUEUES: Final = frozenset(SystemQueue)
 SEQUENCE_KINDS: Final = frozenset({QueueKind.SEQUENCE, QueueKind.FINAL, QueueKind.HELD, QueueKind.ORDER})
 BROKEN_RULES: Final = ("3.1.5.1", "3.1.5.3", "3.1.5.4", "3.1.5.5", "3.1.5.8")
@@ -35,9 +47,18 @@ NO_ROOM: Final = "3.1.5.8.8"
 """The exception: a peer can do nothing for a store that is full."""
 
 
-def disks_have_what_was_committed(machine: Machine, state: StoredState) -> str | None:
-    """A store that is opened has what was committed to it."""
-    expected = machine.disk.load()
+def disks_have_what_was_committed(machine: Machine, store: Store, state: StoredState) -> str | None:
+    """A store that is opened has what was committed to it: each transaction once, and no other."""
+    disk = machine.disk
+    if store.record_count != disk.commit_count:
+        return f"the store of {machine.name} has {store.record_count} transactions, not {disk.commit_count}"
+    pages: list[ReadPage | ReadExpired] = [
+        ReadPage(queue, 0, ALL, ALL, ReadBy.WINDOW) for queue in disk.queues
+    ]
+    for page in (*pages, ReadExpired(ALL, ALL)):
+        if store.read(page) != disk.read(page):
+            return f"the store of {machine.name} answers {page} otherwise"
+    expected = disk.load()
     for each in fields(StoredState):
         found, wanted = getattr(state, each.name), getattr(expected, each.name)
         if each.name in UNORDERED:
@@ -72,6 +93,18 @@ def accepted_is_on_disk(machine: Machine, messages: Iterable[Message]) -> str | 
     for message in messages:
         if message.identity not in machine.stored and message.kind.promise is not Promise.NOTHING:
             return f"{message} was accepted by {machine.name} and is not on its disk"
+    return None
+
+
+def handed_out_is_on_disk(machine: Machine, consumer: Consumer, messages: Iterable[Message]) -> str | None:
+    """What a consumer is given has been on disk; from one without a transaction nobody could take it back."""
+    for message in messages:
+        if message.kind.promise is Promise.NOTHING:
+            continue
+        if message.identity not in machine.stored:
+            return f"{machine.name} hands out {message}, which is not on its disk"
+        if not consumer.transactional and not message.receipts:
+            return f"{machine.name} hands out {message} for good, which is still in its queue on disk"
     return None
 
 
@@ -160,6 +193,13 @@ def replies_tell_the_truth(machine: Machine, message: Message | None, message_cl
 
 
 # When a packet leaves
+
+
+def closed_after_what_was_sent(machine: Machine, send: SendBytes) -> str | None:
+    """A node sends on a connection that it has not closed itself, so that a peer hears why it does."""
+    if send.session not in machine.ends:
+        return f"{machine.name} sends {len(send.chunks)} packets on connection {send.session}, which it has closed"
+    return None
 
 
 def acknowledged_is_on_disk(ledger: Ledger, end: End, header: SessionGlimpse) -> str | None:

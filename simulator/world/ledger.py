@@ -128,8 +128,6 @@ class Ledger:
             message.receipts += 1
         if writes is not None:
             self._written(machine, writes, received)
-        if accepted:
-            self.check("accepted_is_on_disk", invariants.accepted_is_on_disk(machine, accepted))
         if received:
             for message in received:
                 message.stream.waiting.pop(message, None)

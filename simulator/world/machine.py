@@ -41,7 +41,7 @@ from simulator.storage.pages import Row
 from simulator.world import invariants
 from simulator.world.agenda import Agenda
 from simulator.world.consumers import Application
-from simulator.world.files import SimulatedFiles
+from simulator.world.files import FULL, POWER_LOST, DiedError, Ending, SimulatedFiles
 from simulator.world.glimpse import Glimpse, identity_of
 from simulator.world.ledger import Ledger
 from simulator.world.links import End, Line
@@ -62,7 +62,7 @@ LETTERS: Final = 1_000
 """How many dead letters an operator sends once more at a time."""
 ROOMY: Final = Settings()
 STORE: Final = Path("node.sqlite")
-POWER_LOSSES: Final = frozenset({"power loss"})
+STEPWISE: Final = frozenset({"die in commit", "die at start"})
 NEVER: Final = Moment(uptime_ms=-1, utc_s=0)
 
 
@@ -79,10 +79,6 @@ class _Flushing:
     submissions: list[Message]
     receipts: list[Message]
     after: list[Callable[[], None]] = field(default_factory=list)
-
-
-class _DiedError(Exception):
-    """The process ended in the middle of its loop."""
 
 
 class Machine:
@@ -112,7 +108,10 @@ class Machine:
         self.files = SimulatedFiles(
             chance(world.scenario.seed, "files", name),
             loses_power=any(
-                fault.kind in POWER_LOSSES and fault.where == name for fault in world.scenario.faults
+                fault.kind == "power loss"
+                or (fault.kind in STEPWISE and Ending.of(fault.value).how == POWER_LOST)
+                for fault in world.scenario.faults
+                if fault.where == name
             ),
         )
         self.disk = Disk(self.settings.remove_duplicate_size)
@@ -133,8 +132,8 @@ class Machine:
         self.receipts: list[Message] = []
         """What applications have committed to since the last batch."""
         self.flush_ms = 0
-        self.dies_at_commit: bool | None = None
-        """Whether the next commit is its end, and then whether the disk has it."""
+        self.ends_at_start: Ending | None = None
+        """How its process ends when it is started again; the one after that lives on."""
         self.utc_offset_s = 0
         self.down_since_ms = 0
         self._uptime_offset_ms = 1_000_000
@@ -143,7 +142,11 @@ class Machine:
         self._waiting: list[tuple[Burst, int]] = []
         self._inbox: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._flushing: _Flushing | None = None
+        self._undecided: _Flushing | None = None
+        """What was being committed when its process ended: the disk has all of it or nothing, and nobody heard."""
         self._batch = Batch()
+        self._answered: list[Message] = []
+        """What applications have sent and are told is accepted when that batch is carried out."""
         self._handed: list[list[Message]] = []
         """By delivery of that batch, what applications are given."""
         self._turn_entered = False
@@ -279,12 +282,20 @@ class Machine:
             self._uptime_offset_ms = BOOTED_MS - self.now_ms
             self._moment = NEVER
             self.has_power = True
-        self.store = Store(
-            STORE, self.guid, self.settings.remove_duplicate_size, self._world.scenario.limits, self.files
-        )
-        state = self.store.load()
+        ending, self.ends_at_start = self.ends_at_start, None
+        if ending is not None:
+            self.files.end_by(ending)
+        try:
+            self.store = Store(
+                STORE, self.guid, self.settings.remove_duplicate_size, self._world.scenario.limits, self.files
+            )
+            state = self.store.load()
+        except (DiedError, StoreError) as error:
+            self._cannot_start(error)
+            return
+        self._see_what_was_kept(self.store)
         self.ledger.check(
-            "disks_have_what_was_committed", invariants.disks_have_what_was_committed(self, state)
+            "disks_have_what_was_committed", invariants.disks_have_what_was_committed(self, self.store, state)
         )
         self.core = QueueManager(
             self.guid, self.queues, self._world.routes_of(self.name), self.settings, state, self.moment()
@@ -297,25 +308,50 @@ class Machine:
             self._submit(burst, number)
         self._enter_turn()
 
-    def crash(self, *, kept: bool, told: bool = True) -> None:
-        """Stop between two instructions.
+    def _cannot_start(self, error: DiedError | StoreError) -> None:
+        """It has ended while it opened its store, and is started again."""
+        power_lost = self._is_end(error)
+        self.trace.add(self.now_ms, self.name, "cannot start", power_lost)
+        self.ledger.tally["crash at its start"] += 1
+        self.files.crash(kept=None, power_lost=power_lost)
+        self.store = None
+        self.has_power = not power_lost
+        self._world.restart_later(self)
+
+    def _is_end(self, error: DiedError | StoreError) -> bool:
+        """Its process has ended by its disk, as it was to; returns whether the power was lost."""
+        if isinstance(error, DiedError):
+            return error.power_lost
+        if not self.files.trouble:
+            raise error
+        self.ledger.tally[self.files.trouble] += 1
+        return False
+
+    def _see_what_was_kept(self, store: Store) -> None:
+        """It is up again: does its disk have what was being committed when it ended?"""
+        undecided, self._undecided = self._undecided, None
+        if undecided is None:
+            return
+        kept = store.record_count > self.disk.commit_count
+        self.ledger.tally[f"crash within a commit, {'kept' if kept else 'gone'}"] += 1
+        if kept:
+            self.ledger.flushing(self, undecided.batch.writes, undecided.submissions, undecided.receipts)
+            self.ledger.noted(self, undecided.batch.notes)
+        else:
+            self.ledger.forgotten(undecided.submissions)
+        self.disk.crash(kept=kept)
+
+    def crash(self, *, kept: bool | None, told: bool = True) -> None:
+        """Stop between two instructions, or within one.
 
         Args:
-            kept: whether a commit that was being flushed is on disk.
+            kept: whether a commit that was being flushed is on disk; None if it may be.
             told: whether its system lives on and tells the peers, as it does when only the process is killed.
         """
         if self.core is None:
             return
         self.trace.add(self.now_ms, self.name, "crash", kept, told)
-        if self._flushing is not None:
-            flushing = self._flushing
-            self.ledger.tally[f"crash within a commit, {'kept' if kept else 'gone'}"] += 1
-            if kept:
-                self.ledger.flushing(self, flushing.batch.writes, flushing.submissions, flushing.receipts)
-                self.ledger.noted(self, flushing.batch.notes)
-            else:
-                self._submissions += flushing.submissions
-            self.disk.crash(kept=kept)
+        self._undecided, self._flushing = self._flushing, None
         self.files.crash(kept=kept, power_lost=not told)
         self.store = None
         self._world.look(self)
@@ -331,7 +367,6 @@ class Machine:
                 else:
                     end.line.forget(end)
         self.ends.clear()
-        self._flushing = None
         self._tick_ms = None
         self._restarts_at_ms = None
         self._inbox.clear()
@@ -370,7 +405,8 @@ class Machine:
                 self.hear(self.life, self.stop, self.now_ms + BACK_AFTER_MS)
         self.flush_ms = 0
         self.files.room_bytes = None
-        self.dies_at_commit = None
+        self.files.end_by(None)
+        self.ends_at_start = None
         for application in self.applications.values():
             application.is_calm = True
         if self.core is None:
@@ -390,9 +426,11 @@ class Machine:
         core = self.core
         if core is None or self._flushing is not None:
             return
+        self.files.trouble = ""
         now = self.moment()
         core.tick(now)
         self._batch = batch = core.take(now)
+        self._answered = list(self._submissions)
         self._handed = []
         for delivery in batch.deliveries:
             self._handed.append(self.ledger.handed_out(self, delivery))
@@ -404,11 +442,9 @@ class Machine:
             carry_out(core, batch, now, self)
             if batch.writes is None:
                 self._open_store.tidy()
-        except _DiedError:
-            self._world.restart_later(self)
-        except StoreError:
-            self.ledger.tally["full disk"] += 1
-            self.crash(kept=False)
+        except (DiedError, StoreError) as error:
+            power_lost = self._is_end(error)
+            self.crash(kept=None, told=not power_lost)
             self._world.restart_later(self)
         else:
             self._then(self._after_turn, batch)
@@ -429,8 +465,12 @@ class Machine:
         if self._restarts_at_ms is not None:
             self._world.agenda.at(self._restarts_at_ms, self._world.restart, self, self.life + 1)
             self._restarts_at_ms = None
-            self._open_store.close()
-            self.crash(kept=True)
+            power_lost = False
+            try:
+                self._open_store.close()
+            except DiedError as error:
+                power_lost = error.power_lost
+            self.crash(kept=True, told=not power_lost)
         elif batch.deadline_ms is not None:
             self._tick_at(batch.deadline_ms - self._uptime_offset_ms)
 
@@ -445,21 +485,19 @@ class Machine:
         """Put it into the store; what follows waits for the flush, if that lasts."""
         store, files = self._open_store, self.files
         submissions, receipts = self._take_applications()
-        files.holds_flush = bool(self.flush_ms) or self.dies_at_commit is not None
+        files.holds_flush = bool(self.flush_ms)
         self.disk.begin(writes)
+        self._flushing = _Flushing(self._batch, submissions, receipts)
         try:
             store.commit(writes)
         except StoreError:
-            self.disk.crash(kept=False)
-            self._submissions = submissions
+            if files.trouble == FULL:  # Then nothing of it is there.
+                self.disk.crash(kept=False)
+                self._flushing = None
+                self._submissions = submissions
             raise
         finally:
             files.holds_flush = False
-        self._flushing = _Flushing(self._batch, submissions, receipts)
-        if self.dies_at_commit is not None:
-            kept, self.dies_at_commit = self.dies_at_commit, None
-            self.crash(kept=kept)
-            raise _DiedError
         if self.flush_ms:
             self.agenda.at(self.now_ms + self.flush_ms, self._flushed, self.life)
         else:
@@ -474,6 +512,10 @@ class Machine:
         self.files.release()
         self.ledger.flushing(self, flushing.batch.writes, flushing.submissions, flushing.receipts)
         self.disk.flush()
+        size_bytes = self._open_store.size_bytes
+        if size_bytes != self.disk.size_bytes:
+            reason = f"the store of {self.name} has {size_bytes} bytes, {self.disk.size_bytes} were committed"
+            self.ledger.check("disks_have_what_was_committed", reason)
         for act in flushing.after:
             act()
         inbox, self._inbox = self._inbox, []
@@ -516,6 +558,7 @@ class Machine:
 
     def _send(self, send: SendBytes) -> None:
         end = self.ends.get(send.session)
+        self.ledger.check("closed_after_what_was_sent", invariants.closed_after_what_was_sent(self, send))
         if end is not None and end.open:
             glimpses = [Glimpse(chunk) for chunk in send.chunks]
             self.trace.sent(self.now_ms, end, glimpses)
@@ -534,13 +577,21 @@ class Machine:
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Applications are given messages."""
-        if deliveries:
-            self._then(self._deliver, deliveries, self._handed)
+        handed, answered = self._handed, self._answered
+        if handed or answered:
+            self._handed, self._answered = [], []
+            self._then(self._deliver, deliveries, handed, answered)
 
-    def _deliver(self, deliveries: Sequence[Delivery], handed: list[list[Message]]) -> None:
+    def _deliver(
+        self, deliveries: Sequence[Delivery], handed: list[list[Message]], answered: list[Message]
+    ) -> None:
+        self.ledger.check("accepted_is_on_disk", invariants.accepted_is_on_disk(self, answered))
         for delivery, messages in zip(deliveries, handed, strict=True):
             self.trace.add(self.now_ms, self.name, "deliver", delivery.queue, len(delivery.messages))
-            self.applications[delivery.consumer].given(messages)
+            application = self.applications[delivery.consumer]
+            reason = invariants.handed_out_is_on_disk(self, application.consumer, messages)
+            self.ledger.check("handed_out_is_on_disk", reason)
+            application.given(messages)
 
     def _connect(self, session: int, host: str) -> None:
         line = self.lines.get(host)

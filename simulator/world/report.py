@@ -33,7 +33,9 @@ EVENTS: Final[dict[str, str]] = {
     "consumer left": "given up by a consumer that left",
     "crash within a commit, kept": "commits that a crash cut, and that lasted",
     "crash within a commit, gone": "commits that a crash cut, and that did not",
-    "full disk": "commits that a full disk refused",
+    "crash at its start": "starts that a crash cut",
+    "full disk": "commits and starts that a full disk refused",
+    "disk fails": "commits and starts that a failing disk refused",
 }
 """What a tally counts, and how it is called in the table."""
 

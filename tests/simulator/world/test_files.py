@@ -1,0 +1,369 @@
+"""The simulated files: what was flushed lasts, the rest may, and a process can end in any step of a store."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from collections import Counter
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqproto.turn.effects import ReadBy, ReadExpired, ReadPage, StoredState, Writes
+from simulator.base.randomness import chance
+from simulator.base.storeerrors import StoreError
+from simulator.storage import Store
+from simulator.storage.disk import Disk
+from simulator.world.files import (
+    DISK_FAILS,
+    ENDINGS,
+    FILLERS,
+    FULL,
+    KILLED,
+    POWER_LOST,
+    SECTOR_BYTES,
+    DiedError,
+    Ending,
+    SimulatedFiles,
+)
+from tests.simulator.series import LIMITS, NODE, series
+
+FOLDER: Final = Path("folder")
+FILE: Final = FOLDER / "log"
+TABLES: Final = FOLDER / "tables"
+OLD: Final = b"1" * 700
+"""It ends within a sector."""
+NEW: Final = b"2" * 3_000
+DICE: Final = 200
+"""So many throws show all that can happen."""
+
+Content = tuple[StoredState, list[list[tuple[int, bytes, bool]]]]
+
+
+def new_files(seed: int = 0, *, loses_power: bool = True) -> SimulatedFiles:
+    return SimulatedFiles(chance(seed, "files"), loses_power=loses_power)
+
+
+def with_a_file(seed: int = 0) -> SimulatedFiles:
+    """One that has `OLD` in a file, flushed with its name."""
+    files = new_files(seed)
+    file = files.create(FILE)
+    file.write(0, [OLD])
+    file.flush()
+    files.flush_folder(FOLDER)
+    return files
+
+
+def opened_tables(files: SimulatedFiles) -> sqlite3.Connection:
+    db = files.connect(TABLES)
+    if not db.execute("SELECT 1 FROM sqlite_master").fetchall():
+        db.executescript("BEGIN; CREATE TABLE number (number INTEGER); COMMIT;")
+    return db
+
+
+def put(db: sqlite3.Connection, number: int, *, flushed: bool) -> None:
+    db.execute(f"PRAGMA synchronous = {'FULL' if flushed else 'NORMAL'}")
+    db.execute("BEGIN IMMEDIATE")
+    db.execute("INSERT INTO number VALUES (?)", (number,))
+    db.execute("COMMIT")
+
+
+def numbers_in(files: SimulatedFiles) -> list[int]:
+    return [number for (number,) in opened_tables(files).execute("SELECT number FROM number")]
+
+
+# When the power goes
+
+
+@given(st.integers(0, 2**32), st.lists(st.binary(min_size=1, max_size=2_000), min_size=1), st.data())
+def test_what_was_flushed_lasts(seed: int, parts: list[bytes], data: st.DataObject) -> None:
+    files = new_files(seed)
+    file = files.create(FILE)
+    files.flush_folder(FOLDER)
+    flushed_count = data.draw(st.integers(0, len(parts)), label="flushed")
+    offset = 0
+    for number, part in enumerate(parts, 1):
+        file.write(offset, [part])
+        offset += len(part)
+        if number == flushed_count:
+            file.flush()
+    flushed = b"".join(parts[:flushed_count])
+    files.crash(kept=None, power_lost=True)
+    found = files.read(FILE)
+    assert found.startswith(flushed)
+    assert len(found) <= offset
+    files.crash(kept=None, power_lost=True)
+    assert files.read(FILE) == found, "what a power loss has left lasts"
+
+
+def test_of_what_was_not_flushed_each_sector_may_be_lost_by_itself() -> None:
+    found = Counter[str]()
+    for seed in range(DICE):
+        files = with_a_file(seed)
+        written = OLD + NEW
+        files._files[FILE.name].write(len(OLD), [NEW])
+        files.crash(kept=None, power_lost=True)
+        left = files.read(FILE)
+        assert left[: len(OLD)] == OLD
+        new = [left[at : at + 1] == b"2" for at in range(2 * SECTOR_BYTES, len(written), SECTOR_BYTES)]
+        found["all" if left == written else "nothing" if left == OLD else "torn"] += 1
+        found["a hole"] += True in new and not all(new[: new.index(True)])
+        found["cut"] += len(OLD) < len(left) < len(written)
+        assert {bytes([byte]) for byte in left} <= {b"1", b"2", *FILLERS}
+    assert min(found[each] for each in ("all", "nothing", "torn", "a hole", "cut")) > 0
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_write_whose_flush_lasts_is_kept_or_not_as_its_caller_says(kept: bool) -> None:
+    for seed in range(DICE):
+        for power_lost in (False, True):
+            files = with_a_file(seed)
+            files.holds_flush = True
+            file = files._files[FILE.name]
+            file.write(len(OLD), [NEW])
+            file.flush()
+            files.crash(kept=kept, power_lost=power_lost)
+            assert (files.read(FILE) == OLD + NEW) == kept
+            assert files.read(FILE).startswith(OLD)
+
+
+def test_a_flush_that_lasts_is_done_with_the_next_step() -> None:
+    for seed in range(DICE):
+        files = with_a_file(seed)
+        files.holds_flush = True
+        file = files._files[FILE.name]
+        file.write(len(OLD), [NEW])
+        file.flush()
+        file.write(len(OLD + NEW), [NEW])
+        files.crash(kept=None, power_lost=True)
+        assert files.read(FILE).startswith(OLD + NEW)
+
+
+def test_names_come_and_go_for_certain_when_the_folder_is_flushed() -> None:
+    found = Counter[tuple[str, ...]]()
+    for seed in range(DICE):
+        files = with_a_file(seed)
+        files.create(FOLDER / "other").flush()
+        files.remove(FILE)
+        files.crash(kept=None, power_lost=True)
+        found[tuple(sorted(files.names(FOLDER)))] += 1
+        files = with_a_file(seed)
+        files.create(FOLDER / "other").flush()
+        files.remove(FILE)
+        files.flush_folder(FOLDER)
+        files.crash(kept=None, power_lost=True)
+        assert files.names(FOLDER) == ["other"]
+    assert set(found) == {("log", "other"), ("log",), ("other",), ()}
+
+
+def test_what_was_cut_off_may_be_there_again_until_it_is_flushed() -> None:
+    found = Counter[bytes]()
+    for seed in range(DICE):
+        files = with_a_file(seed)
+        files._files[FILE.name].truncate(600)
+        files.crash(kept=None, power_lost=True)
+        found[files.read(FILE)] += 1
+    assert set(found) == {OLD, OLD[:600]}
+
+
+def test_of_transactions_that_were_not_flushed_the_first_few_may_be_there() -> None:
+    found = Counter[tuple[int, ...]]()
+    for seed in range(DICE):
+        files = new_files(seed)
+        db = opened_tables(files)
+        for number in range(1, 5):
+            put(db, number, flushed=number == 2)
+        files.crash(kept=None, power_lost=True)
+        found[tuple(numbers_in(files))] += 1
+    assert set(found) == {(1, 2), (1, 2, 3), (1, 2, 3, 4)}
+
+
+def test_what_a_killed_process_has_not_flushed_can_be_lost_with_the_power_after_that() -> None:
+    found = Counter[tuple[int, ...]]()
+    for seed in range(DICE):
+        files = new_files(seed)
+        put(opened_tables(files), 1, flushed=False)
+        files.crash(kept=None, power_lost=False)
+        assert numbers_in(files) == [1], "the system has it"
+        files.crash(kept=None, power_lost=True)
+        found[tuple(numbers_in(files))] += 1
+    assert set(found) == {(), (1,)}
+
+
+def test_tables_that_were_closed_are_flushed() -> None:
+    for seed in range(DICE):
+        files = new_files(seed)
+        db = opened_tables(files)
+        put(db, 1, flushed=False)
+        db.close()
+        files.crash(kept=None, power_lost=True)
+        assert numbers_in(files) == [1]
+
+
+# When a process is killed
+
+
+def test_all_that_a_killed_process_has_done_is_there_but_for_the_transaction_that_it_was_in() -> None:
+    files = with_a_file()
+    db = opened_tables(files)
+    put(db, 1, flushed=False)
+    db.execute("BEGIN IMMEDIATE")
+    db.execute("INSERT INTO number VALUES (2)")
+    files._files[FILE.name].write(len(OLD), [NEW])
+    files.create(FOLDER / "other").write(0, [b"3"])
+    files.crash(kept=None, power_lost=False)
+    assert numbers_in(files) == [1]
+    assert files.read(FILE) == OLD + NEW
+    assert files.read(FOLDER / "other") == b"3"
+
+
+def a_life(files: SimulatedFiles) -> None:
+    """Steps of all kinds."""
+    file = files.create(FILE)
+    file.write(0, [OLD, NEW])
+    file.flush()
+    files.flush_folder(FOLDER)
+    put(opened_tables(files), 1, flushed=True)
+    file.truncate(600)
+    files.remove(FILE)
+
+
+def what_is_there(files: SimulatedFiles) -> tuple[bytes | None, list[int]]:
+    return files.read(FILE) if files.names(FOLDER) else None, numbers_in(files)
+
+
+def test_a_process_can_end_before_within_and_behind_each_of_its_steps() -> None:
+    whole = OLD + NEW
+    seen = []
+    for steps in range(8):
+        seen.append(set[str]())
+        for seed in range(DICE):
+            files = new_files(seed)
+            files.end_by(Ending(steps, KILLED))
+            with pytest.raises(DiedError) as died:
+                a_life(files)
+            assert not died.value.power_lost
+            with pytest.raises(DiedError):
+                files.create(FOLDER / "after its end")
+            files.crash(kept=None, power_lost=False)
+            content, numbers = what_is_there(files)
+            assert content is None or whole.startswith(content)
+            seen[-1].add(f"{'no file' if content is None else len(content)} {numbers}")
+    assert seen[0] == {"no file []", "0 []"}
+    assert {"0 []", f"{len(whole)} []"} < seen[1]
+    assert len(seen[1]) > 20, "a write can be torn anywhere"
+    assert seen[2] == seen[3] == seen[4] == {f"{len(whole)} []"}
+    assert seen[5] == {f"{len(whole)} []", f"{len(whole)} [1]"}
+    assert seen[6] == {f"{len(whole)} [1]", "600 [1]"}
+    assert seen[7] == {"600 [1]", "no file [1]"}
+
+
+def test_a_disk_that_fails_says_so_once_and_may_have_done_it() -> None:
+    found = Counter[bytes]()
+    for seed in range(DICE):
+        files = with_a_file(seed)
+        files.end_by(Ending(0, DISK_FAILS))
+        file = files._files[FILE.name]
+        with pytest.raises(OSError, match="Input/output error") as failed:
+            file.write(len(OLD), [b"23"])
+        assert failed.value.errno == errno.EIO
+        assert files.trouble == DISK_FAILS
+        found[files.read(FILE)] += 1
+        file.write(len(files.read(FILE)), [b"4"])
+    assert set(found) == {OLD, OLD + b"2", OLD + b"23"}
+    db = opened_tables(files)
+    files.end_by(Ending(0, DISK_FAILS))
+    with pytest.raises(sqlite3.OperationalError) as error:
+        put(db, 1, flushed=True)
+    assert error.value.sqlite_errorcode == sqlite3.SQLITE_IOERR
+
+
+def test_a_full_disk_takes_what_fits_and_no_transaction() -> None:
+    files = with_a_file()
+    db = opened_tables(files)
+    files.room_bytes = files.size_bytes + 10
+    with pytest.raises(OSError, match="No space left") as full:
+        files._files[FILE.name].write(len(OLD), [NEW])
+    assert full.value.errno == errno.ENOSPC
+    assert files.read(FILE) == OLD + NEW[:10]
+    with pytest.raises(sqlite3.OperationalError) as error:
+        put(db, 1, flushed=True)
+    assert error.value.sqlite_errorcode == sqlite3.SQLITE_FULL
+    assert files.trouble == FULL
+    db.execute("ROLLBACK")
+    files.room_bytes = None
+    put(db, 2, flushed=True)
+    db.close()
+    assert numbers_in(files) == [2]
+
+
+# With a store
+
+
+def content(store: Store | Disk) -> Content:
+    state = store.load()
+    state.outgoing.sort()
+    state.incoming.sort()
+    pages = [ReadPage(queue.queue, 0, 100_000, 2**40, ReadBy.WINDOW) for queue in state.queues]
+    return state, [*map(store.read, pages), store.read(ReadExpired(100_000, 2**40))]
+
+
+def life(files: SimulatedFiles, batches: list[Writes]) -> tuple[int, str]:
+    """A store that commits; returns how many commits have returned, and how its process ended, if it did."""
+    done = 0
+    try:
+        store = Store(TABLES, NODE, limits=LIMITS, files=files)
+        for writes in batches:
+            store.commit(writes)
+            done += 1
+        store.close()
+    except DiedError as died:
+        return done, POWER_LOST if died.power_lost else KILLED
+    except StoreError:
+        return done, files.trouble
+    return done, files.trouble
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_a_store_has_what_was_committed_in_whatever_step_its_process_ends(how: str) -> None:
+    """As of a real disk, tests/simulator/storage/test_powerloss.py, with each step of a longer life."""
+    length = 25
+    model, contents = Disk(), []
+    batches = list(series(1, length))
+    for writes in batches:
+        model.commit(writes)
+        contents.append(content(model))
+    ended = Counter[str]()
+    for steps in count():
+        files = new_files(steps)
+        files.end_by(Ending(steps, how))
+        done, ending = life(files, batches)
+        if not ending:
+            break
+        assert ending == how
+        files.crash(kept=None, power_lost=how == POWER_LOST)
+        with Store(TABLES, NODE, limits=LIMITS, files=files) as again:
+            has = again.record_count
+            assert has in (done, done + 1)
+            assert content(again) == (contents[has - 1] if has else content(Disk()))
+        ended[f"within a commit, {'kept' if has > done else 'gone'}"] += 1
+    assert steps > 2 * length
+    assert min(ended.values()) > 10
+    assert len(ended) == 2
+
+
+def test_the_same_dice_leave_the_same_files() -> None:
+    def left(seed: int) -> tuple[dict[str, int], bytes]:
+        files = new_files(seed)
+        files.end_by(Ending(60, POWER_LOST))
+        life(files, list(series(1, 40)))
+        files.crash(kept=None, power_lost=True)
+        sizes = {name: len(files.read(FOLDER / name)) for name in files.names(FOLDER)}
+        return sizes, files._tables  # The salt of a segment is no matter of our dice.
+
+    assert [left(seed) for seed in range(10)] == [left(seed) for seed in range(10)]
+    assert len({str(left(seed)) for seed in range(10)}) > 1
