@@ -16,7 +16,7 @@ TESTS := $(VENV)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reo
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo crash kills producers validate backlogs powerloss mutants test core wheel truth rotation coverage lint format bench samples lock clean
+.PHONY: help demo crash kills producers validate backlogs powerloss mutants test core wheel plants truth rotation coverage lint format bench samples lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -53,6 +53,9 @@ core:  ## the core of the tests on each other Python that is here; ARGS=python3.
 
 wheel: $(DEV)  ## the wheel in empty environments, with each extra: what is there works, what is missing is said
 	@$(VENV)/bin/python -m tests.wheels $(ARGS)
+
+plants: $(DEV)  ## faults planted in core, loop and store: the first seed of simulated worlds that finds each; a minute or two
+	@$(VENV)/bin/python -m simulator.world.plants $(ARGS)
 
 truth: $(DEV)  ## what `mqproto analyse` says of 200 simulated worlds, against what these know; some minutes
 	@MQPROTO_TRUTH_WORLDS=200 $(VENV)/bin/python -m pytest tests/captures/pipeline/test_truth.py $(ARGS)

@@ -36,7 +36,7 @@ def run_seeds(
     """Run the worlds of `count` seeds.
 
     Args:
-        plant: the name of a fault to plant in the core, see plants.py.
+        plant: the name of a fault to plant, see plants/.
         captures: the folder for the capture of each world and its truth, see truth.py.
         processes: how many to run beside each other; as many as there are cores if not given.
         progress: called with all there is so far, again and again.

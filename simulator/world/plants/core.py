@@ -1,17 +1,9 @@
-"""Faults planted in the core on purpose, to see that the worlds find them.
-
-Each is named for what it breaks and replaces one attribute of the core. `mqproto simulate --plant NAME` runs with one;
-a test sees that each is found.
-"""
+"""Faults of the core."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-from mqproto.base.errors import UsageError
 from mqproto.manager import arrivals
 from mqproto.manager.arrivals import Arrivals
 from mqproto.manager.identifiers import MessageIdHistory
@@ -30,67 +22,32 @@ from mqproto.turn.effects import QueueKind
 from mqproto.turn.pending import PendingWrites
 from mqproto.wire import MessageClass
 from mqproto.wire.glance import TRANSACTIONAL, Head, reach_deadline_s
-from simulator.storage import disk
-from simulator.storage.pages import Row
-
-Wrap = Callable[[Any], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Plant:
-    """A fault: the attribute that it replaces, what it makes of it, and who should notice.
-
-    found_by: the invariants that may be the first to break.
-    """
-
-    owner: object
-    attribute: str
-    wrap: Wrap
-    found_by: frozenset[str]
-
-
-PLANTS: Final[dict[str, Plant]] = {}
-"""By name, as it is typed."""
-
-
-def _plant(owner: object, attribute: str, *found_by: str) -> Callable[[Wrap], Wrap]:
-    """Register a function that makes the faulty attribute out of the sound one."""
-
-    def register(wrap: Wrap) -> Wrap:
-        PLANTS[wrap.__name__.replace("_", "-")] = Plant(owner, attribute, wrap, frozenset(found_by))
-        return wrap
-
-    return register
-
-
-@contextmanager
-def planted(name: str) -> Iterator[Plant]:
-    """Run the block with one fault in the core.
-
-    Raises:
-        UsageError: there is no fault of that name.
-    """
-    plant = PLANTS.get(name)
-    if plant is None:
-        raise UsageError(f"no fault is called {name!r}; there are: {', '.join(PLANTS)}")
-    sound = vars(plant.owner)[plant.attribute]
-    setattr(plant.owner, plant.attribute, plant.wrap(sound))
-    try:
-        yield plant
-    finally:
-        setattr(plant.owner, plant.attribute, sound)
-
+from simulator.world.plants.planting import plant
 
 # What is on disk, and when
 
 
-@_plant(PendingWrites, "put", "acknowledged_is_on_disk", "accepted_is_on_disk", "nothing_is_retained")
+@plant(
+    PendingWrites,
+    "put",
+    "acknowledged_is_on_disk",
+    "accepted_is_on_disk",
+    "nothing_is_retained",
+    "no_error_of_our_own",
+)
 def acknowledge_before_flush(sound: Any) -> Any:
     """A message waits for the next commit, and what is said of it does not."""
     return lambda self, message, queue: self.later.messages.append(message)
 
 
-@_plant(Outbound, "_restore", "handed_out_as_it_was_sent", "nothing_is_retained", "all_is_accounted_for")
+@plant(
+    Outbound,
+    "_restore",
+    "handed_out_as_it_was_sent",
+    "endings_have_reasons",
+    "nothing_is_retained",
+    "all_is_accounted_for",
+)
 def reuse_message_ids_after_a_restart(sound: Any) -> Any:
     """The block of MessageIDs that was set aside is begun anew."""
 
@@ -101,7 +58,7 @@ def reuse_message_ids_after_a_restart(sound: Any) -> Any:
     return restore
 
 
-@_plant(OutgoingSequence, "order_ack", "nothing_is_retained")
+@plant(OutgoingSequence, "order_ack", "nothing_is_retained")
 def never_remove_what_was_acknowledged(sound: Any) -> Any:
     """The OrderAck is believed, and the disk never hears of it."""
 
@@ -115,7 +72,13 @@ def never_remove_what_was_acknowledged(sound: Any) -> Any:
     return order_ack
 
 
-@_plant(Arrivals, "restore", "delivered_once_and_in_order", "nothing_is_retained")
+@plant(
+    Arrivals,
+    "restore",
+    "delivered_once_and_in_order",
+    "nothing_is_retained",
+    "no_error_of_our_own",
+)
 def forget_incoming_sequences_after_a_restart(sound: Any) -> Any:
     """What came before the restart may come again."""
 
@@ -127,13 +90,13 @@ def forget_incoming_sequences_after_a_restart(sound: Any) -> Any:
     return restore
 
 
-@_plant(MessageIdHistory, "__init__", "delivered_once_and_in_order")
+@plant(MessageIdHistory, "__init__", "delivered_once_and_in_order")
 def forget_message_ids_after_a_restart(sound: Any) -> Any:
     """What came before the restart is no duplicate."""
     return lambda self, settings, timers, rows, now: sound(self, settings, timers, (), now)
 
 
-@_plant(IncomingSequence, "restore_held", "nothing_is_retained", "no_error_of_our_own")
+@plant(IncomingSequence, "restore_held", "nothing_is_retained", "no_error_of_our_own")
 def forget_what_is_held_after_a_restart(sound: Any) -> Any:
     """What waits behind a gap stays on disk for ever, and its place is given away."""
     return lambda self, header, packet, position: None
@@ -142,7 +105,7 @@ def forget_what_is_held_after_a_restart(sound: Any) -> Any:
 # Order and numbers
 
 
-@_plant(arrivals, "make_order_ack", "order_acks_leave_no_gap")
+@plant(arrivals, "make_order_ack", "order_acks_leave_no_gap")
 def order_ack_beyond_a_gap(sound: Any) -> Any:
     """What is held is acknowledged like what was accepted."""
 
@@ -157,7 +120,7 @@ def order_ack_beyond_a_gap(sound: Any) -> Any:
     return make
 
 
-@_plant(incoming, "comes_next", "delivered_once_and_in_order", "order_acks_leave_no_gap")
+@plant(incoming, "comes_next", "delivered_once_and_in_order", "order_acks_leave_no_gap")
 def forget_to_hold(sound: Any) -> Any:
     """Whatever has a higher number comes next."""
 
@@ -169,7 +132,7 @@ def forget_to_hold(sound: Any) -> Any:
     return comes_next
 
 
-@_plant(IncomingSequence, "judge", "delivered_once_and_in_order")
+@plant(IncomingSequence, "judge", "delivered_once_and_in_order")
 def deliver_duplicates(sound: Any) -> Any:
     """A message that came before is accepted again."""
 
@@ -180,19 +143,19 @@ def deliver_duplicates(sound: Any) -> Any:
     return judge
 
 
-@_plant(OutgoingSequence, "number_next", "delivered_once_and_in_order", "order_acks_leave_no_gap")
+@plant(OutgoingSequence, "number_next", "delivered_once_and_in_order", "order_acks_leave_no_gap")
 def wrong_previous_number(sound: Any) -> Any:
     """Each message says that none came before it."""
     return lambda self: (*sound(self)[:2], 0)
 
 
-@_plant(OutgoingSequence, "_bridged", "nothing_is_retained")
+@plant(OutgoingSequence, "_bridged", "nothing_is_retained")
 def forget_to_bridge_a_gap(sound: Any) -> Any:
     """A message names the one before it, though that was withdrawn and never comes."""
     return lambda self, position, packet: packet
 
 
-@_plant(OutgoingSequence, "withdraw", "nothing_is_retained", "all_is_accounted_for")
+@plant(OutgoingSequence, "withdraw", "order_acks_leave_no_gap", "nothing_is_retained", "all_is_accounted_for")
 def lose_on_withdraw(sound: Any) -> Any:
     """With the message that was refused goes the next one."""
 
@@ -204,19 +167,19 @@ def lose_on_withdraw(sound: Any) -> Any:
     return withdraw
 
 
-@_plant(IncomingSequence, "schedule_order_ack", "nothing_is_retained")
+@plant(IncomingSequence, "schedule_order_ack", "nothing_is_retained")
 def never_send_an_order_ack(sound: Any) -> Any:
     """The destination accepts and says nothing."""
     return lambda self, now: None
 
 
-@_plant(OutgoingSequence, "connected", "nothing_is_retained")
+@plant(OutgoingSequence, "connected", "nothing_is_retained")
 def forget_to_resend_after_a_restart(sound: Any) -> Any:
     """What was sent before the session broke is not watched any more."""
     return lambda self, now: None
 
 
-@_plant(OutgoingSequence, "ack_wait_expired", "nothing_is_retained")
+@plant(OutgoingSequence, "ack_wait_expired", "nothing_is_retained")
 def never_resend(sound: Any) -> Any:
     """The resend timer runs, and nothing follows."""
     return lambda self, now: self._await_order_ack(now)
@@ -225,7 +188,7 @@ def never_resend(sound: Any) -> Any:
 # Intermediates
 
 
-@_plant(Arrivals, "_forward", "intermediates_keep_no_sequences")
+@plant(Arrivals, "_forward", "intermediates_keep_no_sequences")
 def intermediates_that_number(sound: Any) -> Any:
     """Who passes a message on begins a sequence for it."""
 
@@ -239,7 +202,7 @@ def intermediates_that_number(sound: Any) -> Any:
     return forward
 
 
-@_plant(arrivals, "with_hop_counted", "forwarded_as_it_came")
+@plant(arrivals, "with_hop_counted", "forwarded_as_it_came")
 def forget_to_count_the_hop(sound: Any) -> Any:
     """A message goes on as if nobody had passed it on."""
     return lambda packet: packet
@@ -248,35 +211,19 @@ def forget_to_count_the_hop(sound: Any) -> Any:
 # Queues, windows and sessions
 
 
-@_plant(Session, "room", "windows_are_respected")
+@plant(Session, "room", "windows_are_respected")
 def ignore_the_window(sound: Any) -> Any:
     """A session that is open always has room."""
     return property(lambda self: 1_000 * self.is_open)
 
 
-@_plant(QueueWindow, "fits", "memory_is_bounded")
+@plant(QueueWindow, "fits", "memory_is_bounded")
 def keep_everything_in_memory(sound: Any) -> Any:
     """A queue's window has no limit."""
     return property(lambda self: self.complete)
 
 
-@_plant(disk, "fitting", "no_error_of_our_own", "delivered_once_and_in_order")
-def pages_that_pass_over_what_does_not_fit(sound: Any) -> Any:
-    """A page has the smaller messages that lie behind one that is too large for it."""
-
-    def fitting(rows: Iterable[Row], limit_messages: int, limit_bytes: int) -> list[Row]:
-        found, *others = [*rows, None]
-        page = [] if found is None else [found]
-        for row in others:
-            size_bytes = sum(len(packet) for _, packet, _ in page)
-            if row is not None and len(page) < limit_messages and size_bytes + len(row[1]) <= limit_bytes:
-                page.append(row)
-        return page
-
-    return fitting
-
-
-@_plant(QueueWindow, "loaded", "no_error_of_our_own", "nothing_is_retained")
+@plant(QueueWindow, "loaded", "no_error_of_our_own", "nothing_is_retained")
 def take_a_page_that_was_cut_for_the_last(sound: Any) -> Any:
     """A page with fewer messages than were asked for ends the queue, though it was full of large ones."""
 
@@ -290,13 +237,13 @@ def take_a_page_that_was_cut_for_the_last(sound: Any) -> Any:
     return loaded
 
 
-@_plant(OutgoingQueue, "returned", "nothing_is_retained")
+@plant(OutgoingQueue, "returned", "nothing_is_retained")
 def lose_what_was_in_flight(sound: Any) -> Any:
     """What nobody answered for before the session broke is not sent again."""
     return lambda self, entries: None
 
 
-@_plant(OutgoingQueue, "acknowledged", "nothing_is_retained")
+@plant(OutgoingQueue, "acknowledged", "nothing_is_retained")
 def never_remove_what_a_neighbour_has(sound: Any) -> Any:
     """What was passed on stays on disk."""
 
@@ -306,13 +253,13 @@ def never_remove_what_a_neighbour_has(sound: Any) -> Any:
     return acknowledged
 
 
-@_plant(Neighbours, "retry", "nothing_is_retained")
+@plant(Neighbours, "retry", "nothing_is_retained")
 def never_connect_again(sound: Any) -> Any:
     """A neighbour that could not be reached once is given up."""
     return lambda self, neighbour, *others: None
 
 
-@_plant(LocalQueue, "roll_back", "nothing_is_retained")
+@plant(LocalQueue, "roll_back", "nothing_is_retained", "higher_priorities_go_first")
 def lose_what_was_rolled_back(sound: Any) -> Any:
     """What a consumer gives back is gone."""
 
@@ -322,13 +269,13 @@ def lose_what_was_rolled_back(sound: Any) -> Any:
     return roll_back
 
 
-@_plant(LocalQueue, "_first", "higher_priorities_go_first")
+@plant(LocalQueue, "_first", "higher_priorities_go_first")
 def ignore_priorities(sound: Any) -> Any:
     """The lowest priority goes first."""
     return lambda self: next((lane for lane in reversed(list(self.lanes)) if lane.window), None)
 
 
-@_plant(LocalQueue, "has_room", "quotas_are_kept")
+@plant(LocalQueue, "has_room", "quotas_are_kept")
 def ignore_the_quota(sound: Any) -> Any:
     """A queue takes whatever comes."""
     return lambda self, size_bytes: True
@@ -337,7 +284,7 @@ def ignore_the_quota(sound: Any) -> Any:
 # How messages end
 
 
-@_plant(Arrivals, "_arrived_in_sequence", "final_acks_tell_the_truth")
+@plant(Arrivals, "_arrived_in_sequence", "final_acks_tell_the_truth")
 def final_ack_on_arrival(sound: Any) -> Any:
     """The sender is told that a message was received when it has only arrived."""
 
@@ -352,7 +299,7 @@ def final_ack_on_arrival(sound: Any) -> Any:
     return arrived
 
 
-@_plant(Outcomes, "_send_final_ack", "all_is_accounted_for", "nothing_is_retained")
+@plant(Outcomes, "_send_final_ack", "all_is_accounted_for", "nothing_is_retained", "order_acks_leave_no_gap")
 def refuse_without_a_word(sound: Any) -> Any:
     """The sender of a message that cannot be delivered is not told."""
 
@@ -363,7 +310,7 @@ def refuse_without_a_word(sound: Any) -> Any:
     return send
 
 
-@_plant(Outcomes, "_keep", "all_is_accounted_for")
+@plant(Outcomes, "_keep", "all_is_accounted_for")
 def lose_dead_letters(sound: Any) -> Any:
     """What should be kept in the transactional dead-letter queue is gone."""
 
@@ -374,7 +321,7 @@ def lose_dead_letters(sound: Any) -> Any:
     return keep
 
 
-@_plant(Outcomes, "_keep", "journals_are_complete")
+@plant(Outcomes, "_keep", "journals_are_complete")
 def forget_the_journal(sound: Any) -> Any:
     """What was received is not journaled where it was sent."""
 
@@ -385,19 +332,19 @@ def forget_the_journal(sound: Any) -> Any:
     return keep
 
 
-@_plant(Outcomes, "_acknowledge", "replies_are_complete")
+@plant(Outcomes, "_acknowledge", "replies_are_complete")
 def forget_administration_acknowledgments(sound: Any) -> Any:
     """Who asked to hear what becomes of his message hears nothing."""
     return lambda self, ending, message, now: None
 
 
-@_plant(LocalQueue, "_is_over", "handed_out_as_it_was_sent")
+@plant(LocalQueue, "_is_over", "handed_out_as_it_was_sent")
 def hand_out_what_is_over(sound: Any) -> Any:
     """An application is given messages whose time is over."""
     return lambda self, packet, now: False
 
 
-@_plant(arrivals, "reach_deadline_s", "final_acks_tell_the_truth", "endings_have_reasons")
+@plant(arrivals, "reach_deadline_s", "final_acks_tell_the_truth", "endings_have_reasons")
 def expire_too_soon(sound: Any) -> Any:
     """A message's time is over three seconds before it is."""
 
@@ -408,7 +355,7 @@ def expire_too_soon(sound: Any) -> Any:
     return deadline_s
 
 
-@_plant(OutgoingSequence, "deadline_s", "received_once", "endings_have_reasons")
+@plant(OutgoingSequence, "deadline_s", "received_once", "endings_have_reasons")
 def expire_what_was_sent(sound: Any) -> Any:
     """A message expires at its source although its destination may have it."""
     return lambda self, position, packet: reach_deadline_s(packet)

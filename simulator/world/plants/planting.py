@@ -1,0 +1,57 @@
+"""What a planted fault is, and how it is planted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mqproto.base.errors import UsageError
+
+Wrap = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Plant:
+    """A fault: the attribute that it replaces, what it makes of it, and who should notice.
+
+    found_by: the invariants that may be the first to break.
+    """
+
+    owner: object
+    attribute: str
+    wrap: Wrap
+    found_by: frozenset[str]
+
+
+PLANTS: Final[dict[str, Plant]] = {}
+"""By name, as it is typed."""
+
+
+def plant(owner: object, attribute: str, *found_by: str) -> Callable[[Wrap], Wrap]:
+    """Register a function that makes the faulty attribute out of the sound one."""
+
+    def register(wrap: Wrap) -> Wrap:
+        PLANTS[wrap.__name__.replace("_", "-")] = Plant(owner, attribute, wrap, frozenset(found_by))
+        return wrap
+
+    return register
+
+
+@contextmanager
+def planted(name: str) -> Iterator[Plant]:
+    """Run the block with one fault.
+
+    Raises:
+        UsageError: there is no fault of that name.
+    """
+    fault = PLANTS.get(name)
+    if fault is None:
+        raise UsageError(f"no fault is called {name!r}; there are: {', '.join(PLANTS)}")
+    sound = vars(fault.owner)[fault.attribute]
+    setattr(fault.owner, fault.attribute, fault.wrap(sound))
+    try:
+        yield fault
+    finally:
+        setattr(fault.owner, fault.attribute, sound)

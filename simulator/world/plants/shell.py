@@ -1,0 +1,359 @@
+"""Faults of what stands between a core and its disk: the one loop, and the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import chain
+from types import SimpleNamespace
+from typing import Any
+
+from simulator.base.storeerrors import StoreError
+from simulator.storage import Store, contents, segments, store
+from simulator.storage.base import Tables
+from simulator.storage.contents import Contents
+from simulator.storage.pages import Row
+from simulator.storage.recent import Recent
+from simulator.storage.segments import HEAD, FoundSegment, Segment
+from simulator.world import machine
+from simulator.world.plants.planting import plant
+
+ON_DISK = "disks_have_what_was_committed"
+LOUD = "no_error_of_our_own"
+
+
+class Instead:
+    """Something whose attributes are another's, but for those that are given."""
+
+    def __init__(self, other: Any, **given: Any) -> None:
+        self.other = other
+        vars(self).update(given)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.other, name)
+
+
+def nothing(*arguments: Any) -> None:
+    """Nothing is done."""
+
+
+# The order of the loop
+
+
+@plant(machine, "carry_out", "acknowledged_is_on_disk", "order_acks_leave_no_gap")
+def send_before_commit(sound: Any) -> Any:
+    """Neighbours hear of what is not on disk yet."""
+
+    def carry_out(core: Any, batch: Any, now: Any, hands: Any) -> None:
+        for send in batch.sends:
+            hands.send(send)
+        sound(core, replace(batch, sends=[]), now, hands)
+
+    return carry_out
+
+
+@plant(machine, "carry_out", "accepted_is_on_disk", "handed_out_is_on_disk")
+def deliver_before_commit(sound: Any) -> Any:
+    """Applications hear of what is not on disk yet."""
+
+    def carry_out(core: Any, batch: Any, now: Any, hands: Any) -> None:
+        hands.deliver(batch.deliveries)
+        sound(core, replace(batch, deliveries=[]), now, hands)
+
+    return carry_out
+
+
+@plant(machine, "carry_out", "nothing_is_retained", "endings_have_reasons", LOUD)
+def commit_after_reads(sound: Any) -> Any:
+    """A queue asks for what its batch puts on disk, and does not get it."""
+
+    def carry_out(core: Any, batch: Any, now: Any, hands: Any) -> None:
+        for page in batch.reads:
+            core.loaded(page, hands.read(page), now)
+        sound(core, replace(batch, reads=[]), now, hands)
+
+    return carry_out
+
+
+@plant(machine, "carry_out", "acknowledged_is_on_disk", "accepted_is_on_disk", "handed_out_is_on_disk")
+def commit_last(sound: Any) -> Any:
+    """The disk is the last to hear."""
+
+    def carry_out(core: Any, batch: Any, now: Any, hands: Any) -> None:
+        sound(core, replace(batch, writes=None), now, hands)
+        if batch.writes is not None:
+            core.stored(hands.commit(batch.writes))
+
+    return carry_out
+
+
+@plant(machine, "carry_out", "closed_after_what_was_sent")
+def close_before_send(sound: Any) -> Any:
+    """What is said last is not heard."""
+
+    def carry_out(core: Any, batch: Any, now: Any, hands: Any) -> None:
+        for close in batch.closes:
+            hands.close(close)
+        sound(core, replace(batch, closes=[]), now, hands)
+
+    return carry_out
+
+
+@plant(
+    machine,
+    "carry_out",
+    "acknowledged_is_on_disk",
+    "accepted_is_on_disk",
+    "handed_out_is_on_disk",
+    "nothing_is_retained",
+)
+def go_on_after_a_commit_that_failed(sound: Any) -> Any:
+    """The disk was full, and the rest of the batch is carried out."""
+
+    def carry_out(core: Any, batch: Any, now: Any, hands: Any) -> None:
+        try:
+            sound(core, batch, now, hands)
+        except StoreError:
+            sound(core, replace(batch, writes=None), now, hands)
+
+    return carry_out
+
+
+@plant(machine, "carry_out", LOUD)
+def carry_out_twice(sound: Any) -> Any:
+    """A batch is committed, and then committed again."""
+
+    def carry_out(core: Any, batch: Any, now: Any, hands: Any) -> None:
+        sound(core, batch, now, hands)
+        if batch.writes is not None:
+            hands.commit(batch.writes)
+
+    return carry_out
+
+
+# What is flushed, and in which order
+
+
+@plant(Segment, "append", ON_DISK, LOUD)
+def leave_out_the_flush(sound: Any) -> Any:
+    """A record is written, and the system may keep it from the disk."""
+
+    def append(self: Segment, number: int, writes: Any) -> None:
+        file = self._file
+        self._file = Instead(file, flush=nothing)
+        try:
+            sound(self, number, writes)
+        finally:
+            self._file = file
+
+    return append
+
+
+@plant(Segment, "create", ON_DISK, LOUD)
+def leave_out_the_flush_of_a_name(sound: Any) -> Any:
+    """A segment is flushed, and its folder does not know it."""
+    return classmethod(
+        lambda cls, files, *others: sound.__func__(cls, Instead(files, flush_folder=nothing), *others)
+    )
+
+
+@plant(Segment, "create", LOUD)
+def leave_out_the_flush_of_a_header(sound: Any) -> Any:
+    """The tables know of a segment that may have no header yet."""
+
+    def create(cls: type[Segment], files: Any, *others: Any) -> Any:
+        unflushed = Instead(files, create=lambda path: Instead(files.create(path), flush=nothing))
+        segment = sound.__func__(cls, unflushed, *others)
+        segment._file = segment._file.other
+        return segment
+
+    return classmethod(create)
+
+
+@plant(Tables, "transaction", ON_DISK, LOUD)
+def cut_the_log_before_the_tables_are_flushed(sound: Any) -> Any:
+    """What a segment had is in the tables, which the system may keep from the disk."""
+    return lambda self, *, flushed: sound(self, flushed=False)
+
+
+@plant(store, "recover", ON_DISK, LOUD)
+def remove_a_segment_when_it_is_read(sound: Any) -> Any:
+    """After a crash the log goes before the tables have it."""
+
+    def recover(files: Any, *others: Any) -> Any:
+        def read(path: Any) -> Any:
+            data = files.read(path)
+            files.remove(path)
+            return data
+
+        return sound(Instead(files, read=read, remove=nothing), *others)
+
+    return recover
+
+
+@plant(Tables, "put_mark", LOUD)
+def forget_where_the_log_begins(sound: Any) -> Any:
+    """A segment goes, and the tables still ask for it."""
+    return lambda self, mark: sound(self, mark) if mark.is_begun else None
+
+
+# What a record says
+
+
+@plant(Store, "commit", ON_DISK)
+def split_a_batch_in_two(sound: Any) -> Any:
+    """What comes is one transaction, and what goes is the next."""
+
+    def commit(self: Store, writes: Any) -> None:
+        if writes.messages and writes.removals:
+            sound(self, replace(writes, removals=[]))
+            writes = replace(writes, queues=[], messages=[], finals=[], moves=[])
+        sound(self, writes)
+
+    return commit
+
+
+@plant(segments, "encoded", ON_DISK, LOUD)
+def leave_a_removal_out_of_the_log(sound: Any) -> Any:
+    """A message that went is there again after a crash."""
+    return lambda writes: sound(replace(writes, removals=writes.removals[1:]))
+
+
+@plant(Segment, "append", ON_DISK, LOUD)
+def take_a_write_that_failed_for_done(sound: Any) -> Any:
+    """Of a full disk the store says nothing."""
+
+    def append(self: Segment, number: int, writes: Any) -> None:
+        try:
+            sound(self, number, writes)
+        except StoreError:
+            self.is_sound = True
+
+    return append
+
+
+@plant(FoundSegment, "_body", LOUD)
+def take_a_torn_record_for_whole(sound: Any) -> Any:
+    """Nobody looks at the checksum of the last record."""
+
+    def body(self: FoundSegment, data: memoryview, at: int) -> memoryview | None:
+        if at + HEAD.size > len(data):
+            return None
+        _, size, _ = HEAD.unpack_from(data, at)
+        found = data[at + HEAD.size : at + HEAD.size + size]
+        return found if len(found) == size else None
+
+    return body
+
+
+@plant(FoundSegment, "records", LOUD)
+def take_a_torn_record_for_damage(sound: Any) -> Any:
+    """A node that was killed within a write does not start again."""
+    return lambda self, *, is_last: sound(self, is_last=False)
+
+
+@plant(FoundSegment, "records", ON_DISK)
+def lose_the_last_record(sound: Any) -> Any:
+    """After a crash the newest transaction is taken for torn."""
+
+    def records(self: FoundSegment, *, is_last: bool) -> Iterator[Any]:
+        found = list(sound(self, is_last=is_last))
+        return iter(found[:-1] if is_last else found)
+
+    return records
+
+
+@plant(FoundSegment, "records", ON_DISK)
+def carry_out_a_record_twice(sound: Any) -> Any:
+    """After a crash the newest transaction is carried out again."""
+
+    def records(self: FoundSegment, *, is_last: bool) -> Iterator[Any]:
+        found = list(sound(self, is_last=is_last))
+        return iter([*found, *found[-1:]] if is_last else found)
+
+    return records
+
+
+@plant(Tables, "mark", ON_DISK, LOUD)
+def replay_an_old_segment(sound: Any) -> Any:
+    """What is left of a log that went to the tables goes there again."""
+
+    def mark(self: Tables) -> Any:
+        sound_mark = sound(self)
+        there = segments.segments_of(self._files, self.path)
+        if not there or there[0].number >= sound_mark.segment:
+            return sound_mark
+        [(node,)] = self._rows("SELECT guid FROM node")
+        oldest = FoundSegment(self._files, there[0], node)
+        return sound_mark._replace(segment=there[0].number, record=oldest.first_record)
+
+    return mark
+
+
+# What goes from the log to the tables
+
+
+@plant(Segment, "append", ON_DISK, LOUD)
+def cut_the_log_before_all_of_it_is_in_the_tables(sound: Any) -> Any:
+    """Of each record the last message stays behind when its segment goes to the tables."""
+
+    def append(self: Segment, number: int, writes: Any) -> None:
+        sound(self, number, writes)
+        del self.keys[-1:]
+
+    return append
+
+
+@plant(Tables, "remove", ON_DISK, LOUD)
+def lose_a_removal(sound: Any) -> Any:
+    """What was received stays in the tables."""
+    return lambda self, sizes: sound(self, dict(list(sizes.items())[1:]))
+
+
+@plant(Tables, "make_lasting", ON_DISK)
+def lose_what_no_longer_expires(sound: Any) -> Any:
+    """A message that was kept for good has its time over after all."""
+    return nothing
+
+
+@plant(Recent, "take_out", ON_DISK, LOUD)
+def keep_what_went_to_the_tables(sound: Any) -> Any:
+    """A message is in the log and in the tables, and counts twice."""
+    return lambda self, rows, *others, **states: sound(self, [], *others, **states)
+
+
+# What is read
+
+
+@plant(contents, "fitting", ON_DISK)
+def pages_that_pass_over_what_does_not_fit(sound: Any) -> Any:
+    """A page has the smaller messages that lie behind one that is too large for it."""
+
+    def fitting(rows: Iterable[Row], limit_messages: int, limit_bytes: int) -> list[Row]:
+        found, *others = [*rows, None]
+        page = [] if found is None else [found]
+        for row in others:
+            size_bytes = sum(len(packet) for _, packet, _ in page)
+            if row is not None and len(page) < limit_messages and size_bytes + len(row[1]) <= limit_bytes:
+                page.append(row)
+        return page
+
+    return fitting
+
+
+@plant(Tables, "waiting", ON_DISK)
+def read_what_is_gone(sound: Any) -> Any:
+    """What the log has removed is read from the tables."""
+    return lambda self, first, last, gone: sound(self, first, last, ())
+
+
+@plant(contents, "heapq", ON_DISK)
+def read_the_log_before_the_tables(sound: Any) -> Any:
+    """Newer messages come first."""
+    return SimpleNamespace(merge=lambda stored, recent: chain(recent, stored))
+
+
+@plant(Contents, "add", ON_DISK)
+def forget_to_count_what_is_gone(sound: Any) -> Any:
+    """A store says that it only grows."""
+    return lambda self, writes, gone: max(0, sound(self, writes, gone))
