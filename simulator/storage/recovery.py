@@ -47,6 +47,9 @@ def recover(files: Files, tables: Tables, path: Path, node: Guid, remove_duplica
                 cut.path, f"record {record} is missing, {name.path.name} has {segment.first_record}"
             )
         for writes in segment.records(is_last=is_last):
+            # What the tables have of this record already was not there when an earlier one removed what stood there.
+            for row in writes.messages:
+                recent.gone.pop(row.key, None)
             gone: dict[int, Size] = {}
             for first, last in writes.removals:
                 if tables.may_have(first):

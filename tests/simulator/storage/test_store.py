@@ -78,6 +78,27 @@ def store(path: Path) -> Iterator[Store]:
         yield store
 
 
+def test_what_came_after_a_removal_stays_though_the_tables_had_it_when_the_process_was_killed(
+    tmp_path: Path,
+) -> None:
+    """The removal reaches beyond what was there. Its record and that of the message are read again."""
+    (tmp_path / "left").mkdir()
+    with Store(tmp_path / "left" / "a.sqlite", NODE, limits=TINY._replace(segments=1)) as store:
+        store.commit(Writes(queues=QUEUES))
+        store.commit(Writes())
+        gone = Writes(messages=[one(1, b""), one(2, b""), one(3, b"", queue=2)])
+        gone.remove(1, 0, 4)
+        store.commit(gone)
+        store.commit(Writes())
+        store.commit(Writes(messages=[one(4, b""), one(5, b""), one(6, b"")]))
+        store.tidy()
+        found = messages_in(store)
+        killed = shutil.copytree(tmp_path / "left", tmp_path / "killed")
+    with Store(killed / "a.sqlite", NODE, limits=TINY) as store:
+        assert messages_in(store) == found
+        assert [row[0] for row in found[0]] == [4, 5, 6]
+
+
 @given(data=st.data())
 def test_the_store_keeps_what_one_in_memory_would_over_any_transactions_and_restarts(
     data: st.DataObject,
