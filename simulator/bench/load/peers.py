@@ -30,8 +30,9 @@ from mqproto.turn.effects import (
 )
 from mqproto.wire import Guid
 from simulator.bench.figures import BenchError
+from simulator.bench.load.bodies import UNALTERED, Alike
 from simulator.bench.load.row import QUEUE, SETTINGS, comes_true, patience_s
-from simulator.bench.load.traffic import RECEIVE_MESSAGES, UNALTERED, check_delivery, share_of, taken
+from simulator.bench.load.traffic import check_delivery, share_of, taken
 from simulator.client import Client, connect
 from simulator.faults.proof import Received, Sent
 from simulator.faults.supervisor import Supervisor
@@ -166,6 +167,7 @@ class Star:
         """
         node, sent = self._supervisor.running[NODE], {peer: list[Sent]() for peer in self._peers}
         received: list[Received] = []
+        alike = Alike(body)
 
         async def send(peer: Peer, share: int) -> None:
             sent[peer] = [Sent(each, UNALTERED, 0.0) for each in await peer.submit(share, body)]
@@ -176,7 +178,7 @@ class Star:
                 for place, peer in enumerate(self._peers):
                     nursery.start_soon(send, peer, share_of(count, len(self._peers), place))
                 while len(received) < count:
-                    received += await taken(self._client, QUEUE, RECEIVE_MESSAGES, body, timeout_s=1)
+                    received += await taken(self._client, QUEUE, alike, timeout_s=1)
         settled = await comes_true(self._is_settled, patience_s(count))
         after_s = node.cpu_s()
         by_source: dict[Guid, list[Received]] = {peer.guid: [] for peer in self._peers}

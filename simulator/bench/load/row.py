@@ -24,6 +24,7 @@ from simulator.base.processes import Memory, memory_of
 from simulator.bench.figures import BenchError
 from simulator.bench.load.traffic import Traffic
 from simulator.client import Client, connect
+from simulator.demo.workload import Workload
 from simulator.faults.supervisor import Supervisor, supervised
 from simulator.topology import Topology
 from simulator.topology.file import parse
@@ -114,9 +115,14 @@ class Row:
         self.names = list(clients)
 
     def traffic(
-        self, body: bytes, to: str = "", queues: Sequence[str] = (QUEUE,), *, together: bool = False
+        self,
+        body: bytes | Workload,
+        to: str = "",
+        queues: Sequence[str] = (QUEUE,),
+        *,
+        together: bool = False,
     ) -> Traffic:
-        """From the first node to queues of another, by default of the last; `together` as for `Traffic`."""
+        """From the first node to queues of another, by default of the last; `body`, `together` as for `Traffic`."""
         to = to or self.names[-1]
         return Traffic(self.clients[self.names[0]], self.clients[to], to, queues, body, together=together)
 
@@ -196,9 +202,9 @@ class Row:
             BenchError: that did not happen in good time.
         """
         # The sender is the last to know, so it is asked first; with many queues an answer takes long.
-        for client in self.clients.values():
+        for name, client in self.clients.items():
             if not await comes_true(partial(_has_nothing, client), patience_s(count)):
-                raise BenchError("all messages came, but their sender was not told of it")
+                raise BenchError(f"{name} still has messages to pass on, or was not told that they came")
 
     async def flushes(self) -> dict[str, int]:
         """How often each node's store has flushed since the node was started."""

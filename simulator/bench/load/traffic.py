@@ -15,24 +15,17 @@ import trio
 
 from mqproto.messages.drafts import Draft
 from simulator.bench.figures import BenchError
+from simulator.bench.load.bodies import Bodies, bodies_of
 from simulator.client import Client
+from simulator.demo.workload import Workload
 from simulator.faults.proof import Received, Sent, compare, delays_ms
 
-REQUEST_MESSAGES: Final = 200
-REQUEST_BYTES: Final = 2**20
-"""What the producer hands over at once, at most; at least one message."""
 OUTSTANDING: Final = 4
 """Requests of a producer as fast as it can be that have no answer yet."""
 PACED_OUTSTANDING: Final = 32
 """The same of one that sends when it is time."""
-RECEIVE_MESSAGES: Final = 500
-RECEIVE_BYTES: Final = 4 * 2**20
-"""What the consumer takes in one transaction, at most."""
 CONSUMERS: Final = 16
 """Tasks that share the queues, if these are many."""
-UNALTERED: Final = b""
-ALTERED: Final = b"altered"
-"""They take the place of digests, as all bodies are the same."""
 
 
 class Traffic:
@@ -40,7 +33,7 @@ class Traffic:
 
     Args:
         sender, receiver: of the nodes at which they begin and end; the latter is called `node`.
-        body: of every message.
+        body: of every message, or a workload, whose messages differ.
         together: hands over messages as one transaction for all queues, as those to several queues always are.
     """
 
@@ -50,7 +43,7 @@ class Traffic:
         receiver: Client,
         node: str,
         queues: Sequence[str],
-        body: bytes,
+        body: bytes | Workload,
         *,
         together: bool = False,
     ) -> None:
@@ -59,12 +52,12 @@ class Traffic:
         self._queues = queues
         self._paths = [f"{node}\\{queue}" for queue in queues]
         self._together = together or len(queues) > 1
-        self._draft = Draft(body=body, label="bench", transactional=True)
-        self._request_messages = max(1, min(REQUEST_MESSAGES, REQUEST_BYTES // max(1, len(body))))
-        self._receive_messages = max(1, min(RECEIVE_MESSAGES, RECEIVE_BYTES // max(1, len(body))))
+        self._bodies = bodies_of(body)
         self._asked = 0
         self._accepted: list[tuple[int, str, Sent]] = []
         self._received: dict[str, list[Received]] = {queue: [] for queue in queues}
+        self.sent_bytes = 0
+        """Of the bodies of all that was accepted."""
 
     @property
     def delays_ms(self) -> list[float]:
@@ -88,15 +81,14 @@ class Traffic:
         queues = cycle(self._queues)
         places = trio.Semaphore(OUTSTANDING)
 
-        async def send(chosen: list[str]) -> None:
-            await self._send(chosen, [trio.current_time()] * len(chosen))
+        async def send(chosen: list[str], drafts: list[Draft]) -> None:
+            await self._send(chosen, drafts, [trio.current_time()] * len(chosen))
             places.release()
 
         async with trio.open_nursery() as nursery:
-            for first in range(0, count, self._request_messages):
+            for drafts in self._bodies.requests(count):
                 await places.acquire()
-                size = min(self._request_messages, count - first)
-                nursery.start_soon(send, list(islice(queues, size)))
+                nursery.start_soon(send, list(islice(queues, len(drafts))), drafts)
 
     async def send_paced(self, count: int, per_s: float) -> None:
         """Send so many a second, each when it is due."""
@@ -104,21 +96,25 @@ class Traffic:
         queues = cycle(self._queues)
 
         async def send(due_s: list[float]) -> None:
-            await self._send(list(islice(queues, len(due_s))), due_s)
+            await self._send(list(islice(queues, len(due_s))), self._bodies.drafts(len(due_s)), due_s)
 
         start_s = trio.current_time()
         await send_when_due([start_s + number / per_s for number in range(count)], send)
 
-    async def _send(self, queues: list[str], due_s: list[float]) -> None:
+    async def _send(self, queues: list[str], drafts: list[Draft], due_s: list[float]) -> None:
         if self._together:
             paths = dict(zip(self._queues, self._paths, strict=True))
-            identifiers = await self._sender.send_together([(paths[queue], self._draft) for queue in queues])
+            messages = [(paths[queue], draft) for queue, draft in zip(queues, drafts, strict=True)]
+            identifiers = await self._sender.send_together(messages)
         else:
-            identifiers = await self._sender.send_many(self._paths[0], [self._draft] * len(queues))
+            identifiers = await self._sender.send_many(self._paths[0], drafts)
         self._accepted += [
-            (identifier.ordinal, queue, Sent(identifier, UNALTERED, at_s))
-            for identifier, queue, at_s in zip(identifiers, queues, due_s, strict=True)
+            (identifier.ordinal, queue, Sent(identifier, digest, at_s))
+            for identifier, queue, digest, at_s in zip(
+                identifiers, queues, self._bodies.digests(drafts), due_s, strict=True
+            )
         ]
+        self.sent_bytes += sum(len(draft.body) for draft in drafts)
 
     async def receive(self, count: int) -> None:
         """Receive and commit so many more messages, of each queue its share."""
@@ -138,9 +134,7 @@ class Traffic:
 
     async def take(self, queue: str, timeout_s: float) -> None:
         """What one transaction receives."""
-        self._received[queue] += await taken(
-            self._receiver, queue, self._receive_messages, self._draft.body, timeout_s
-        )
+        self._received[queue] += await taken(self._receiver, queue, self._bodies, timeout_s)
 
     def check(self) -> None:
         """See that all messages were sent, and that each came once, in the order of its queue, unaltered.
@@ -163,13 +157,13 @@ def share_of(count: int, places: int, place: int) -> int:
     return count // places + (place < count % places)
 
 
-async def taken(client: Client, queue: str, limit: int, body: bytes, timeout_s: float) -> list[Received]:
-    """What one transaction receives, all of which should have this body; none if nothing comes in time."""
-    async with client.transaction(queue, limit, timeout_s) as messages:
+async def taken(client: Client, queue: str, bodies: Bodies, timeout_s: float) -> list[Received]:
+    """What one transaction receives of these messages; none if nothing comes in time."""
+    async with client.transaction(queue, bodies.receive_messages, timeout_s) as messages:
         now_s = trio.current_time()
         return [
-            Received(message.id, UNALTERED if message.body == body else ALTERED, now_s)
-            for message in messages
+            Received(message.id, digest, now_s)
+            for message, digest in zip(messages, bodies.digests(messages), strict=True)
         ]
 
 
