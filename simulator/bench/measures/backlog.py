@@ -4,11 +4,16 @@ They wait twice. First the destination is killed, and they pile up at the interm
 them, but nobody receives; and while so many wait in its queue, messages go on flowing, in turns with a second row of
 nodes in which nothing waits. A queue manager holds a window of each queue and not the queue, so neither its memory nor
 what a message costs may grow with what waits.
+
+Then the same with messages of mixed sizes, from nothing to nearly 4 MiB, through nodes of their own: windows and pages
+end at their limits in bytes, with a large message between small ones. They wait and are received twice, first without
+a restart, since a node that starts anew finds in its store what it had passed over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 import trio
@@ -30,18 +35,28 @@ from simulator.bench.load.row import (
 )
 from simulator.bench.load.traffic import Traffic
 from simulator.bench.measures.chain import BODY_BYTES, WARM_UP_MESSAGES
+from simulator.demo.workload import HEAVY, orders
 
 MESSAGES: Final = 100_000
 FLOW_MESSAGES: Final = 10_000
 AFTERMATH: Final = 5
 """One in so many of those that wait is how many flow before they are compared. What has moved on is still cleared from
 the stores that it passed, along with what comes later: that has a figure of its own, and is over before the others."""
+MIXED_EVERY: Final = 50
+MIXED_LEAST: Final = 1_000
+MIXED_SEED: Final = 0
+"""Those of mixed sizes have some 40 times as many bytes each: one waits for 50 of one size, but so many at least."""
 WINDOW: Final = 64
 LIMIT_BYTES: Final = 200 * 10**6
 """The resident memory that no node may need, however much waits."""
 MEGABYTE: Final = 10**6
 WANTED_RATIO: Final = 0.8
 WANTED_SERVES_S: Final = 5
+
+
+def mixed_beside(messages: int) -> int:
+    """How many messages of mixed sizes wait, where so many of one size do."""
+    return min(messages, max(MIXED_LEAST, messages // MIXED_EVERY))
 
 
 async def bench_backlog(
@@ -53,20 +68,43 @@ async def bench_backlog(
     """Pile up messages, restart the nodes that have them, let others flow by, and receive all.
 
     Args:
-        messages: how many wait.
-        flow_messages: in each run of those that flow meanwhile.
+        messages: how many wait; of those of mixed sizes `mixed_beside` as many.
+        flow_messages: in each run of those that flow meanwhile, if they have one size.
         told: is told how far it is.
 
     Raises:
         BenchError: a message was lost, came twice, out of order or altered, or the nodes took too long.
         NodeError: a node does not start.
     """
+    alike = await _alike(messages, flow_messages, runs, told)
+    mixed = await _mixed(mixed_beside(messages), runs, told)
+    return Result(
+        name="backlog",
+        title=f"three nodes, window {WINDOW}, {messages:,} messages of {BODY_BYTES:,} bytes wait, then "
+        f"{mixed_beside(messages):,} of mixed sizes",
+        figures=[*alike.figures, *mixed.figures],
+        notes=[*alike.notes, *mixed.notes],
+        broken=[*alike.broken, *mixed.broken],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What came of messages of one sort."""
+
+    figures: list[Figure]
+    notes: list[str]
+    broken: list[str]
+
+
+async def _alike(messages: int, flow_messages: int, runs: int, told: Callable[[str], None]) -> _Part:
+    """Messages of one size, in turns with nodes where nothing waits."""
     body = bytes(BODY_BYTES)
     async with row(in_a_row(window=WINDOW)) as empty, row(in_a_row(window=WINDOW)) as deep:
         await empty.flood(min(flow_messages, WARM_UP_MESSAGES), body)
         traffic = deep.traffic(body)
-        bench = _Bench(deep, traffic, messages, runs, told)
-        await bench.pile_up()
+        bench = _Bench(deep, traffic, messages, "backlog", told)
+        await bench.pile_up(runs)
         await bench.move_on()
         told("backlog: messages flow while the nodes clear up")
         after = await deep.measured(traffic, max(flow_messages, messages // AFTERMATH), traffic.send_fast)
@@ -80,11 +118,9 @@ async def bench_backlog(
                 )
             )
             bench.look("queued")
-        await bench.restart()
+        await bench.restart(runs)
         await bench.drain()
-    return Result(
-        name="backlog",
-        title=f"three nodes, window {WINDOW}, {messages:,} messages of {BODY_BYTES:,} bytes wait",
+    return _Part(
         figures=[
             *_compared(flows),
             Figure("throughput, just after all moved on", "messages/s", (after.settled_per_s,)),
@@ -96,27 +132,70 @@ async def bench_backlog(
             f"before that {after.messages:,} flowed while {SENDER} and {INTERMEDIATE} cleared what had moved on",
             f"copies that {SENDER} sent again meanwhile: {bench.resent:,}",
         ],
-        broken=bench.broken(),
+        broken=over_limit(bench.peak_bytes),
+    )
+
+
+async def _mixed(messages: int, runs: int, told: Callable[[str], None]) -> _Part:
+    """Messages of mixed sizes: they wait and are received without a restart, and once more with some."""
+    flow_messages = max(1, messages // AFTERMATH)
+    rounds = (0, runs)
+    async with row(in_a_row(window=WINDOW)) as nodes:
+        traffic = nodes.traffic(orders(len(rounds) * (messages + flow_messages), MIXED_SEED, HEAVY))
+        bench = _Bench(nodes, traffic, messages, "backlog of mixed sizes", told)
+        flows: list[Flow] = []
+        for kills in rounds:
+            await bench.pile_up(kills)
+            await bench.move_on()
+            told(f"backlog of mixed sizes: {flow_messages:,} messages flow")
+            flows.append(await nodes.measured(traffic, flow_messages, traffic.send_fast))
+            bench.look("queued")
+            await bench.restart(kills)
+            await bench.drain()
+    figures = [
+        Figure("throughput, queued", "messages/s", tuple(flow.settled_per_s for flow in flows)),
+        *bench.figures(),
+    ]
+    return _Part(
+        figures=[replace(figure, name=f"mixed sizes: {figure.name}") for figure in figures],
+        notes=[
+            f"mixed sizes: {messages:,} messages waited in the same way and {flow_messages:,} flowed by, twice, the "
+            f"first time without a restart where they waited; {traffic.sent_bytes / MEGABYTE:,.0f} MB in all, each "
+            "message once, in order, unaltered",
+            f"mixed sizes: copies that {SENDER} sent again meanwhile: {bench.resent:,}",
+        ],
+        broken=[f"mixed sizes: {words}" for words in over_limit(bench.peak_bytes)],
     )
 
 
 class _Bench:
-    """One row in which much waits, from the first message to the last."""
+    """One row in which much waits, from the first message to the last; perhaps more than once.
+
+    Args:
+        messages: how many wait at once.
+        what: is under way, in words.
+
+    Attributes:
+        peak_bytes: what each node has had resident at most.
+        resent: copies that the sender has sent again, until the messages had moved on.
+    """
 
     def __init__(
-        self, row: Row, traffic: Traffic, messages: int, runs: int, told: Callable[[str], None]
+        self, row: Row, traffic: Traffic, messages: int, what: str, told: Callable[[str], None]
     ) -> None:
+        self.peak_bytes: dict[str, int] = {}
+        self.resent = 0
         self._row = row
         self._traffic = traffic
         self._messages = messages
-        self._runs = runs
+        self._what = what
         self._told = told
         self._resident: dict[tuple[str, str], list[float | None]] = {}
-        self._peak_bytes: dict[str, int] = {}
-        self._accepted_per_s = self._moved_per_s = self._drained_per_s = 0.0
+        self._accepted_per_s: list[float] = []
+        self._moved_per_s: list[float] = []
+        self._drained_per_s: list[float] = []
         self._listens_s: list[float] = []
         self._serves_s: list[float] = []
-        self.resent = 0
 
     def look(self, when: str) -> None:
         """Note what each node has resident, and has had at most."""
@@ -124,37 +203,38 @@ class _Bench:
             resident = None if memory.resident_bytes is None else memory.resident_bytes / MEGABYTE
             self._resident.setdefault((name, when), []).append(resident)
             if memory.peak_bytes is not None:
-                self._peak_bytes[name] = max(self._peak_bytes.get(name, 0), memory.peak_bytes)
+                self.peak_bytes[name] = max(self.peak_bytes.get(name, 0), memory.peak_bytes)
 
-    async def pile_up(self) -> None:
-        """All messages come to wait at the intermediate, which is killed and started again, and again."""
-        supervisor, start_s = self._row.supervisor, trio.current_time()
-        self._told(f"backlog: {self._messages:,} messages are sent to a node that is down")
+    async def pile_up(self, kills: int) -> None:
+        """All messages come to wait at the intermediate, which is killed and started again so often."""
+        supervisor = self._row.supervisor
+        self._tell(f"{self._messages:,} messages are sent to a node that is down")
+        resent, start_s = await self._resent(), trio.current_time()
         await supervisor.kill(DESTINATION)
         await self._traffic.send_fast(self._messages)
-        self._accepted_per_s = self._messages / (trio.current_time() - start_s)
-        await self._until_all_wait()
+        self._accepted_per_s.append(self._messages / (trio.current_time() - start_s))
+        await self._until_all_wait(resent)
         self.look("waiting")
-        for number in range(self._runs):
-            self._told(f"backlog: {INTERMEDIATE} is killed, {number + 1} of {self._runs}")
+        for number in range(kills):
+            self._tell(f"{INTERMEDIATE} is killed, {number + 1} of {kills}")
             await supervisor.kill(INTERMEDIATE)
             started = await supervisor.start(INTERMEDIATE)
             self._listens_s.append(started.ready_s - started.spawned_s)
-        await self._until_all_wait()
+        await self._until_all_wait(resent)
         self.look("restarted")
 
     async def move_on(self) -> None:
         """The destination is back, and takes all of them."""
-        self._told(f"backlog: {self._messages:,} messages move on to {DESTINATION}")
+        self._tell(f"{self._messages:,} messages move on to {DESTINATION}")
         started = await self._row.supervisor.start(DESTINATION)
         await self._row.until_settled(self._messages)
-        self._moved_per_s = self._messages / (trio.current_time() - started.ready_s)
-        self.resent = (await self._row.clients[SENDER].queues()).resent
+        self._moved_per_s.append(self._messages / (trio.current_time() - started.ready_s))
+        self.resent = await self._resent()
 
-    async def restart(self) -> None:
+    async def restart(self, kills: int) -> None:
         """The destination is killed with all that waits in its queue, and started again; somebody receives from it."""
-        for number in range(self._runs):
-            self._told(f"backlog: {DESTINATION} is killed, {number + 1} of {self._runs}")
+        for number in range(kills):
+            self._tell(f"{DESTINATION} is killed, {number + 1} of {kills}")
             await self._row.supervisor.kill(DESTINATION)
             started = await self._row.supervisor.start(DESTINATION)
             await self._traffic.take(QUEUE, timeout_s=patience_s(self._messages))
@@ -164,18 +244,24 @@ class _Bench:
     async def drain(self) -> None:
         """Receive all that still waits, check all messages, and see that no copy of one comes after it."""
         left = self._traffic.unreceived
-        self._told(f"backlog: {left:,} messages are received")
+        self._tell(f"{left:,} messages are received")
         start_s = trio.current_time()
         with trio.move_on_after(patience_s(left)):
             await self._traffic.receive(left)
-        self._drained_per_s = left / (trio.current_time() - start_s)
+        self._drained_per_s.append(left / (trio.current_time() - start_s))
         self._traffic.check()
         await self._row.until_settled(left)
         await self._traffic.take(QUEUE, timeout_s=0)
         self._traffic.check()
         self.look("drained")
 
-    async def _until_all_wait(self) -> None:
+    def _tell(self, words: str) -> None:
+        self._told(f"{self._what}: {words}")
+
+    async def _resent(self) -> int:
+        return (await self._row.clients[SENDER].queues()).resent
+
+    async def _until_all_wait(self, resent_before: int) -> None:
         """Wait until the intermediate has every message.
 
         It also counts copies that the sender sent again, which it must not tell from first ones (3.1.1.6.2). The
@@ -186,7 +272,7 @@ class _Bench:
         async def all_wait() -> bool:
             nonlocal arrived
             here = await waiting(self._row.clients[INTERMEDIATE])
-            arrived = here - (await self._row.clients[SENDER].queues()).resent
+            arrived = here - (await self._resent() - resent_before)
             return arrived >= self._messages
 
         if not await comes_true(all_wait, patience_s(self._messages)):
@@ -196,7 +282,7 @@ class _Bench:
         """All but those of what flowed."""
         limit = Wanted(at_most=LIMIT_BYTES / MEGABYTE)
         peaks = {
-            name: (self._peak_bytes[name] / MEGABYTE,) if name in self._peak_bytes else () for name in THREE
+            name: (self.peak_bytes[name] / MEGABYTE,) if name in self.peak_bytes else () for name in THREE
         }
         places = {
             (SENDER, "waiting"): f"resident, {SENDER}, {DESTINATION} down",
@@ -211,14 +297,10 @@ class _Bench:
             Figure(
                 f"{INTERMEDIATE} killed: from its start until it listens", "s", tuple(self._listens_s), serves
             ),
-            Figure("accepted", "messages/s", (self._accepted_per_s,)),
-            Figure(f"taken by {DESTINATION} once it was up", "messages/s", (self._moved_per_s,)),
-            Figure("received by one consumer at the end", "messages/s", (self._drained_per_s,)),
+            Figure("accepted", "messages/s", tuple(self._accepted_per_s)),
+            Figure(f"taken by {DESTINATION} once it was up", "messages/s", tuple(self._moved_per_s)),
+            Figure("received by one consumer at the end", "messages/s", tuple(self._drained_per_s)),
         ]
-
-    def broken(self) -> list[str]:
-        """The nodes that needed more memory than any may, in words."""
-        return over_limit(self._peak_bytes)
 
 
 def over_limit(peak_bytes: Mapping[str, int]) -> list[str]:
