@@ -42,10 +42,12 @@ class Application:
         """Messages came: work on them, and settle after that."""
         machine, consumer = self._machine, self.consumer
         self._turn += 1
+        holds_ms = consumer.holds_ms or (consumer.hold_ms,)
+        hold_ms = holds_ms[(self._turn - 1) % len(holds_ms)]
         if not consumer.transactional:
             self._rest()
-        elif consumer.hold_ms and not self.is_calm:
-            machine.later(consumer.hold_ms, self._settle, messages)
+        elif hold_ms and not self.is_calm:
+            machine.later(hold_ms, self._settle, messages)
         else:
             machine.hear(machine.life, self._settle, messages)
 

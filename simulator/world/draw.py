@@ -54,6 +54,7 @@ def draw(seed: int) -> Scenario:
         replace(burst, sizes_bytes=_sizes(chance(seed, "sizes", str(number))))
         for number, burst in enumerate(_traffic(chance(seed, "traffic"), nodes, pairs, times))
     )
+    consumers = list(_consumers(chance(seed, "consumers"), bursts))
     settings = _settings(chance(seed, "settings"))
     if len({(burst.source, burst.target) for burst in bursts}) == 1:
         # Two nodes that are full of messages for each other wait for ever, by the specification.
@@ -63,7 +64,7 @@ def draw(seed: int) -> Scenario:
         nodes=nodes,
         links=links,
         bursts=bursts,
-        consumers=tuple(_late(chance(seed, "late"), _consumers(chance(seed, "consumers"), bursts), storm_ms)),
+        consumers=tuple(_late(chance(seed, "late"), _crowd(chance(seed, "crowd"), consumers), storm_ms)),
         faults=tuple(draw_faults(seed, nodes, links, bursts, times)),
         settings=settings,
         routes={name: chance(seed, "route", name).randrange(3) for name in nodes},
@@ -193,6 +194,24 @@ def _consumers(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Consume
                     rejects_every=dice.choice((0,) * 9 + (4,)),
                     transactional=dice.randrange(5) > 0,
                 )
+
+
+def _crowd(dice: random.Random, consumers: list[Consumer]) -> Iterable[Consumer]:
+    """In one world of four a queue has several consumers more, who hold and give back in any order."""
+    yield from consumers
+    if dice.randrange(4):
+        return
+    crowded = dice.choice(consumers)
+    for _ in range(dice.choice((2, 3, 4))):
+        yield Consumer(
+            node=crowded.node,
+            queue=crowded.queue,
+            limit=dice.choice((1, 2, 3)),
+            pause_ms=dice.choice((0, 10, 300)),
+            rolls_back_every=dice.choice((1, 2, 3)),
+            leaves_every=dice.choice((0, 0, 3)),
+            holds_ms=tuple(dice.choice((0, 10, 100, 300, 1_000)) for _ in range(dice.choice((1, 2, 3)))),
+        )
 
 
 def draw_faults(

@@ -6,7 +6,7 @@ are asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
@@ -293,6 +293,27 @@ def handed_out_as_it_was_sent(machine: Machine, handed: Iterable[tuple[Message |
         if deadline_s is not None and now_s > deadline_s:
             return f"{machine.name} hands out {message}, whose time is over"
     return None
+
+
+def handed_out_in_order(machine: Machine, messages: Sequence[Message]) -> str | None:
+    """Of one priority, a message is handed out when none that joined the queue before it waits there.
+
+    What consumers give back is again where it was, whoever gives back first.  [MS-MQDMPR] 3.1.1.2
+    """
+    last: dict[int, Message] = {}
+    for message in messages:
+        before = last.setdefault(_lane_of(message), message)
+        if message.position > before.position:
+            last[_lane_of(message)] = message
+    for other in messages[0].stream.waiting if messages else ():
+        message = last.get(_lane_of(other), other)
+        if other.position < message.position:
+            return f"{machine.name} hands out {message}, and {other} waits before it"
+    return None
+
+
+def _lane_of(message: Message) -> int:
+    return 0 if message.kind.transactional else message.burst.priority
 
 
 def higher_priorities_go_first(message: Message, waiting: Iterable[Message]) -> str | None:

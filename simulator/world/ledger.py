@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, TypeAlias
 
 from mqproto.queues.localqueue import SystemQueue
@@ -58,6 +59,7 @@ class Ledger:
         self._streams: dict[tuple[str, str, int, bool], Stream] = {}
         self._waiting: dict[tuple[str, int], dict[Message, None]] = {}
         """By target and queue, the messages that can be handed out."""
+        self._positions = count(1)
         self.forgeries: set[bytes] = set()
         """The identities of acknowledgments that are lies."""
         self.waypoints: list[tuple[str, Note]] = []
@@ -205,6 +207,7 @@ class Ledger:
                     self.tally["journaled"] += 1
                 else:
                     message.arrivals += 1
+                    message.position = next(self._positions)
                     self.waits(message)
                     arrived.append(message)
         if arrived:
@@ -296,8 +299,15 @@ class Ledger:
             message.is_out = True
         return messages
 
+    def given(self, machine: Machine, messages: list[Message]) -> None:
+        """A consumer has these now; what left the queue in the same batch is on disk."""
+        self.check("handed_out_in_order", invariants.handed_out_in_order(machine, messages))
+
     def given_back(self, messages: list[Message]) -> None:
         """A consumer has rolled back, or gone away."""
+        waiting = messages[0].stream.waiting if messages else {}
+        if any(other.position < messages[-1].position for other in waiting):
+            self.tally["given back behind others"] += 1
         for message in messages:
             message.is_out = False
             self.waits(message)

@@ -586,6 +586,8 @@ class Machine:
         self, deliveries: Sequence[Delivery], handed: list[list[Message]], answered: list[Message]
     ) -> None:
         self.ledger.check("accepted_is_on_disk", invariants.accepted_is_on_disk(self, answered))
+        for messages in handed:
+            self.ledger.given(self, messages)
         for delivery, messages in zip(deliveries, handed, strict=True):
             self.trace.add(self.now_ms, self.name, "deliver", delivery.queue, len(delivery.messages))
             application = self.applications[delivery.consumer]

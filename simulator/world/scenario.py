@@ -72,6 +72,7 @@ class Consumer:
 
     limit: how many messages it asks for at once.
     hold_ms: how long it works on them before it commits.
+    holds_ms: the same if it differs, in turns; `hold_ms` counts if there are none.
     pause_ms: how long it rests after that.
     begins_ms: when it asks for the first time.
     rolls_back_every: each so many times it gives them back instead; 0 is never.
@@ -89,6 +90,7 @@ class Consumer:
     rejects_every: int = 0
     transactional: bool = True
     begins_ms: int = 0
+    holds_ms: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -179,6 +179,8 @@ class Message:
     """SentTime: the date at its source when it was accepted."""
     place: tuple[tuple[int, int], int] | None = None
     """TxSequenceID and number, if it is transactional and goes elsewhere."""
+    position: int = 0
+    """Its place in its destination's queue: what joined later has a higher one."""
     arrivals: int = 0
     """How often it was put into its destination's queue."""
     is_out: bool = False

@@ -18,7 +18,7 @@ from mqproto.transfer.acknowledgments import make_final_ack
 from mqproto.transfer.incoming import IncomingSequence, Verdict
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
-from mqproto.turn.effects import QueueKind
+from mqproto.turn.effects import QueueKind, Waiting
 from mqproto.turn.pending import PendingWrites
 from mqproto.wire import MessageClass
 from mqproto.wire.glance import TRANSACTIONAL, Head, reach_deadline_s
@@ -359,3 +359,18 @@ def expire_too_soon(sound: Any) -> Any:
 def expire_what_was_sent(sound: Any) -> Any:
     """A message expires at its source although its destination may have it."""
     return lambda self, position, packet: reach_deadline_s(packet)
+
+
+# Kinds of life: what consumers give back, operators do, neighbours say and counters come to
+
+
+@plant(QueueWindow, "give_back", "handed_out_in_order")
+def give_back_in_front_of_all(sound: Any) -> Any:
+    """What comes back later stands before what came back earlier, though it is behind that in the queue."""
+
+    def give_back(self: QueueWindow, messages: Iterable[Waiting]) -> None:
+        back = list(messages)
+        self._bytes += sum(len(message.packet) for message in back)
+        self._ready.extendleft(reversed(back))
+
+    return give_back
