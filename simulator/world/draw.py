@@ -17,6 +17,7 @@ from simulator.base.randomness import chance
 from simulator.world.faults import DETOUR_MS, FAULTS
 from simulator.world.files import ENDINGS
 from simulator.world.scenario import Burst, Consumer, Fault, Link, Scenario
+from simulator.world.traffic import KINDS
 from simulator.world.ways import steps_between
 
 NAMES: Final = "abcdefg"
@@ -39,6 +40,9 @@ TRAFFIC: Final = {
     "express": 2,
 }
 """How often each kind of traffic is drawn."""
+MIXED: Final = ("transactional", "to reach", "to reach", "to reach, no letter")
+"""What a source is to send that is paused: some of it will be over, and some not."""
+PAUSE_MS: Final = 4_500
 MESSAGES: Final = 100
 """About how many messages a world has."""
 LARGEST_BODY_BYTES: Final = PACKET_LIMIT_BYTES - HEADROOM_BYTES
@@ -54,6 +58,8 @@ def draw(seed: int) -> Scenario:
         replace(burst, sizes_bytes=_sizes(chance(seed, "sizes", str(number))))
         for number, burst in enumerate(_traffic(chance(seed, "traffic"), nodes, pairs, times))
     )
+    gap_bursts, gap_faults = _gaps(chance(seed, "gaps"), bursts, storm_ms)
+    bursts += gap_bursts
     consumers = list(_consumers(chance(seed, "consumers"), bursts))
     settings = _settings(chance(seed, "settings"))
     if len({(burst.source, burst.target) for burst in bursts}) == 1:
@@ -65,7 +71,7 @@ def draw(seed: int) -> Scenario:
         links=links,
         bursts=bursts,
         consumers=tuple(_late(chance(seed, "late"), _crowd(chance(seed, "crowd"), consumers), storm_ms)),
-        faults=tuple(draw_faults(seed, nodes, links, bursts, times)),
+        faults=(*draw_faults(seed, nodes, links, bursts, times), *gap_faults),
         settings=settings,
         routes={name: chance(seed, "route", name).randrange(3) for name in nodes},
         windows={name: 2 for name in nodes if chance(seed, "window", name).randrange(8) == 0},
@@ -156,6 +162,42 @@ def _sizes(dice: random.Random) -> tuple[int, ...]:
     if dice.randrange(200) == 0:
         sizes_bytes.append(LARGEST_BODY_BYTES)
     return tuple(sizes_bytes)
+
+
+def _gaps(
+    dice: random.Random, bursts: Iterable[Burst], storm_ms: int
+) -> tuple[tuple[Burst, ...], tuple[Fault, ...]]:
+    """In one world of six a source is paused until some of a sequence are over, so that what follows bridges gaps.
+
+    When it goes on, it may send again what went over a gap, or start anew between the two.
+    """
+    ends = [
+        (burst.source, burst.target)
+        for burst in bursts
+        if burst.source != burst.target and KINDS[burst.kind].transactional and not KINDS[burst.kind].direct
+    ]
+    if dice.randrange(6) or not ends:
+        return (), ()
+    source, target = dice.choice(ends)
+    at_ms = dice.randrange(max(1, storm_ms - 2 * PAUSE_MS))
+    mixed = [
+        Burst(
+            at_ms=at_ms + 2 + number,
+            source=source,
+            target=target,
+            kind=kind,
+            count=dice.choice((1, 2, 3)),
+            size_bytes=dice.choice((40, 1_000)),
+        )
+        for number, kind in enumerate(dice.choices(MIXED, k=dice.choice((4, 6))))
+    ]
+    kind = dice.choice(("impatient", "impatient", "kill", "deaf"))
+    where = target if kind == "deaf" else source
+    again_ms = at_ms + PAUSE_MS + dice.choice((-500, 5, 30, 300))
+    return tuple(mixed), (
+        Fault(at_ms=at_ms, kind="hold", where=source, for_ms=PAUSE_MS),
+        Fault(at_ms=again_ms, kind=kind, where=where, for_ms=dice.choice((1, 5_000))),
+    )
 
 
 def _late(dice: random.Random, consumers: Iterable[Consumer], storm_ms: int) -> Iterable[Consumer]:

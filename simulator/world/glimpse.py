@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
+from mqproto.wire.codec import transaction_offset
 from mqproto.wire.glance import place_in_sequence as place_of
 from mqproto.wire.layouts.base import BaseHeader, base_header
 from mqproto.wire.layouts.internal import (
@@ -15,6 +16,7 @@ from mqproto.wire.layouts.internal import (
     internal_header,
 )
 from mqproto.wire.layouts.session import session_header
+from mqproto.wire.layouts.transaction import transaction_header
 from mqproto.wire.layouts.user import UserHeader, user_header
 
 _head = struct.Struct(base_header.struct_format("flags", "packet_size"))
@@ -46,6 +48,7 @@ _AFTER_FLAGS: Final = _FLAGS + _word.size
 _user = struct.Struct(f"<{_SOURCE}x16s16s{_MESSAGE_ID - _MANAGER - 16}x4sB")
 assert (_MANAGER, _FLAGS) == (_SOURCE + 16, _MESSAGE_ID + 4)
 _RECOVERABLE: Final = UserHeader.recoverable.mask
+_PREVIOUS: Final = transaction_header.offset_of("previous_tx_sequence_number")
 _HOPS: Final = UserHeader.hop_count.mask
 
 
@@ -118,3 +121,9 @@ def place_in_sequence(packet: bytes) -> tuple[tuple[int, int], int] | None:
         return None
     identifier, number = place
     return (identifier.time_stamp, identifier.ordinal), number
+
+
+def previous_number_of(packet: bytes) -> int:
+    """PreviousTxSequenceNumber of a transactional message."""
+    number: int = _word.unpack_from(packet, transaction_offset(packet) + _PREVIOUS)[0]
+    return number

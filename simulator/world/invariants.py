@@ -251,6 +251,23 @@ def order_acks_leave_no_gap(
     return None
 
 
+def gaps_are_bridged(
+    ledger: Ledger, machine: Machine, glimpse: Glimpse, passed: Iterable[Message], named: Message | None
+) -> str | None:
+    """A message names the last before it that its destination gets, and passes over none that it may get.  3.1.7.1.3
+
+    passed: those of its sequence between the one that it names as previous and itself.
+    named: that one, None for the first of a sequence.
+    """
+    message = ledger.messages[glimpse.identity]
+    for other in passed:
+        if not ledger.has_ended(machine, other):
+            return f"{machine.name} sends {message} as if {other} were not before it, which has not ended"
+    if named is not None and named.letters and not (named.arrivals or named.refusals):
+        return f"{machine.name} sends {message} behind {named}, which is a dead letter and never comes"
+    return None
+
+
 def windows_are_respected(end: End) -> str | None:
     """No more UserMessages are out than the smaller of both windows.  [MS-MQQB] 3.1.7.1"""
     window = min(end.window, end.machine.settings.window_size)

@@ -6,6 +6,7 @@ when they are flushed, and of acknowledgments when they leave. invariants.py com
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from mqproto.wire import FinalAckBody, OrderAckBody, acknowledgment_in, decode_m
 from mqproto.wire.glance import acknowledges
 from mqproto.wire.guid import guid_from_text
 from simulator.world import invariants
-from simulator.world.glimpse import Glimpse, identity, identity_of, place_in_sequence
+from simulator.world.glimpse import Glimpse, identity, identity_of, place_in_sequence, previous_number_of
 from simulator.world.links import End
 from simulator.world.scenario import START_UTC_S, Burst
 from simulator.world.traffic import KINDS, REPLIES, Kind, Message, Promise, Stream
@@ -60,6 +61,8 @@ class Ledger:
         self._waiting: dict[tuple[str, int], dict[Message, None]] = {}
         """By target and queue, the messages that can be handed out."""
         self._positions = count(1)
+        self._bridged: set[bytes] = set()
+        """The identities of messages that went out over a gap."""
         self.forgeries: set[bytes] = set()
         """The identities of acknowledgments that are lies."""
         self.waypoints: list[tuple[str, Note]] = []
@@ -346,6 +349,8 @@ class Ledger:
                 foreign.append(glimpse)
             elif acknowledges(glimpse.packet) and glimpse.identity not in self.forgeries:
                 self._acknowledged(machine, glimpse.packet)
+            else:
+                self._goes_out(machine, glimpse)
         if foreign:
             self.check("forwarded_as_it_came", invariants.forwarded_as_it_came(machine, foreign))
         if end.sent > sent:  # Nothing arrives in between, so the most are out behind the last of them.
@@ -360,6 +365,21 @@ class Ledger:
             source = message.user.queue_manager_address
             reason = invariants.order_acks_leave_no_gap(self, machine, source, body)
             self.check("order_acks_leave_no_gap", reason)
+
+    def _goes_out(self, machine: Machine, glimpse: Glimpse) -> None:
+        """A message of an application leaves its source, for the first time or again."""
+        place = place_in_sequence(glimpse.packet)
+        if place is None or (sequence := self.sequences.get((machine.guid, *place[0]))) is None:
+            return
+        first = bisect_right(sequence.numbers, previous_number_of(glimpse.packet))
+        passed = sequence.messages[first : bisect_left(sequence.numbers, place[1])]
+        named = sequence.messages[first - 1] if first else None
+        reason = invariants.gaps_are_bridged(self, machine, glimpse, passed, named)
+        self.check("gaps_are_bridged", reason)
+        if passed:
+            again = glimpse.identity in self._bridged
+            self.tally["bridged again" if again else "bridged"] += 1
+            self._bridged.add(glimpse.identity)
 
     def sequences_named(self, source: bytes, time_stamp: int, ordinal: int) -> Iterator[Sequence]:
         """The sequences that an OrderAck can mean: by a direct format name, the source's GUID is not in the packet."""

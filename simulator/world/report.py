@@ -16,6 +16,8 @@ EVENTS: Final[dict[str, str]] = {
     "core forwarded": "passed on by intermediates",
     "core resent": "sent again, no OrderAck having come",
     "core duplicates": "duplicates dropped",
+    "bridged": "sent over a gap in their sequence",
+    "bridged again": "sent over a gap once more",
     "core held_ever": "held behind a gap",
     "core overflowed": "too many to hold, dropped",
     "lost on purpose": "lost by an intermediate on purpose",

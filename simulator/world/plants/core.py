@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mqproto.base.ranges import Ranges
 from mqproto.manager import arrivals
 from mqproto.manager.arrivals import Arrivals
 from mqproto.manager.identifiers import MessageIdHistory
@@ -374,3 +375,17 @@ def give_back_in_front_of_all(sound: Any) -> Any:
         self._ready.extendleft(reversed(back))
 
     return give_back
+
+
+@plant(OutgoingSequence, "_take_resends", "gaps_are_bridged", "nothing_is_retained")
+def resend_as_if_there_were_no_gap(sound: Any) -> Any:
+    """What is sent again names the message that was before it when it was accepted."""
+
+    def take_resends(self: OutgoingSequence, *limits: Any) -> Any:
+        holes, self._holes = self._holes, Ranges()
+        try:
+            return sound(self, *limits)
+        finally:
+            self._holes = holes
+
+    return take_resends

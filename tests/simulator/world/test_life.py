@@ -27,3 +27,10 @@ def test_a_consumer_holds_what_it_has_as_long_as_it_is_its_turn_to(holds_ms: tup
     assert result.breach is None
     assert result.tally["received"] == 8
     assert result.tally["given back behind others"] > 0
+
+
+def test_what_is_over_leaves_gaps_that_are_bridged_and_bridged_again() -> None:
+    result = simulate(draw(31))
+    assert result.breach is None
+    assert result.tally["bridged"] > 0
+    assert result.tally["bridged again"] > 0

@@ -35,7 +35,7 @@ def test_what_is_drawn_can_be_run() -> None:
     for scenario in scenarios:
         steps = steps_between(scenario.nodes, scenario.links)
         assert 2 <= len(scenario.nodes) <= len(NAMES)
-        assert scenario.message_count == MESSAGES
+        assert MESSAGES <= scenario.message_count <= MESSAGES + 18
         for burst in scenario.bursts:
             assert burst.source == burst.target or (burst.source, burst.target) in steps
             assert burst.at_ms < scenario.storm_ms
