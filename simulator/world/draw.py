@@ -75,7 +75,7 @@ def draw(seed: int) -> Scenario:
         settings=settings,
         routes={name: chance(seed, "route", name).randrange(3) for name in nodes},
         windows={name: 2 for name in nodes if chance(seed, "window", name).randrange(8) == 0},
-        quota_bytes=chance(seed, "quota").choice((0,) * 9 + (10_000,)),
+        quota_bytes=chance(seed, "quota").choice((0,) * 8 + (3_000, 10_000)),
         storm_ms=storm_ms,
         log_bytes=chance(seed, "log").choice((0, 0, 2_000, 20_000)),
     )

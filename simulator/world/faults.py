@@ -10,7 +10,7 @@ from mqproto.queues.localqueue import SystemQueue
 from simulator.world.files import Ending
 from simulator.world.rogues import deaf, forged_ack, hostile, hostile_ping, impatient, lossy, stranger
 from simulator.world.scenario import Fault
-from simulator.world.traffic import ORDERS
+from simulator.world.traffic import KINDS, ORDERS
 
 DETOUR_MS: Final = 300
 """How long after a way is blocked somebody chooses another."""
@@ -176,6 +176,17 @@ def _purge(machine: Machine) -> None:
     machine.core.purge(ORDERS.name, machine.moment())
 
 
+def purge_outgoing(world: World, fault: Fault) -> bool:
+    """All that the node has to send to queues is deleted, sent or not; of others' only if `value` is odd.
+
+    Acknowledgments stay, as nobody would send them again.
+    """
+    machine = world.machines[fault.where]
+    acknowledged = any(KINDS[burst.kind].acknowledged for burst in world.scenario.bursts)
+    machine.hear(machine.life, machine.purge_outgoing, bool(fault.value & 1) and not acknowledged)
+    return machine.core is not None
+
+
 def hold(world: World, fault: Fault) -> bool:
     """For a while all that the node has to send is paused."""
     machine = world.machines[fault.where]
@@ -212,6 +223,7 @@ FAULTS: Final[dict[str, Callable[[World, Fault], bool]]] = {
     "silence": silence,
     "half open": half_open,
     "purge": purge,
+    "purge outgoing": purge_outgoing,
     "hold": hold,
     "stranger": stranger,
     "impatient": impatient,

@@ -6,7 +6,7 @@ are asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
@@ -23,13 +23,13 @@ from mqproto.turn.effects import (
     StoredState,
     Writes,
 )
-from mqproto.wire import MessageClass, OrderAckBody
-from mqproto.wire.glance import receive_deadline_s
+from mqproto.wire import Guid, MessageClass, OrderAckBody, guid_text
+from mqproto.wire.glance import acknowledges, receive_deadline_s
 from simulator.storage import Store
 from simulator.world.glimpse import Glimpse, SessionGlimpse
 from simulator.world.links import End
 from simulator.world.scenario import Consumer
-from simulator.world.traffic import LATE, REPLIES, Message, Promise
+from simulator.world.traffic import LATE, REPLIES, Message, Promise, destination
 
 if TYPE_CHECKING:
     from simulator.world.ledger import Ledger
@@ -43,6 +43,8 @@ BROKEN_RULES: Final = ("3.1.5.1", "3.1.5.3", "3.1.5.4", "3.1.5.5", "3.1.5.8")
 """Sections that close a session because the peer broke a rule. Peers that keep to the rules never see them."""
 UNORDERED: Final = frozenset({"outgoing", "incoming", "outcomes"})
 """Fields of a StoredState without an order of their own."""
+DELETED: Final = MessageClass.NACK_DELETED
+"""Of a message that an operator deleted on its way, whether or not it had arrived."""
 NO_ROOM: Final = "3.1.5.8.8"
 """The exception: a peer can do nothing for a store that is full."""
 
@@ -115,7 +117,8 @@ def received_once(machine: Machine, messages: Iterable[Message]) -> str | None:
             continue
         if message.receipts > 1:
             return f"{message} was received {message.receipts} times at {machine.name}"
-        if (message.letters or message.gone) and message.kind.transactional:
+        classes = {message_class for _, message_class in message.letters} - {DELETED}
+        if (classes or message.gone) and message.kind.transactional:
             return f"{message} was received at {machine.name}, and had ended before"
     return None
 
@@ -135,7 +138,7 @@ def endings_have_reasons(
     if message_class not in allowed:
         return f"{message} is a dead letter of class {message_class:#06x}, for which there is no reason"
     if message.kind.transactional:
-        if message.receipts or len(message.letters) > 1:
+        if (message.receipts and message_class != DELETED) or len(message.letters) > 1:
             return f"{message} is a dead letter at {machine.name}, and was received or is one already"
         if machine.name != message.burst.source:
             return f"{message} is a dead letter at {machine.name}, and not where it was sent"
@@ -177,6 +180,22 @@ def final_acks_tell_the_truth(
         )
     message.refusals.append(message_class)
     return _over_too_soon(ledger, machine, message, message_class)
+
+
+def turned_away_only_when_full(machine: Machine, message: Message, fresh: Mapping[str, int]) -> str | None:
+    """A message is refused for a queue's quota only if the queue was as full as that at some time in this batch.
+
+    fresh: how many bytes the batch puts into each queue; what it removes is still on the disk.
+    """
+    for queue in machine.queues:
+        if queue.identifier == message.kind.queue and queue.quota_bytes is not None:
+            most_bytes = machine.disk.size_of(QueueKind.LOCAL, queue.name) + fresh.get(queue.name, 0)
+            if most_bytes + message.size_bytes <= queue.quota_bytes:
+                return (
+                    f"{machine.name} has no room for {message}, {message.size_bytes:,} bytes, and at most "
+                    f"{most_bytes:,} of {queue.quota_bytes:,} bytes were taken in {queue.name}"
+                )
+    return None
 
 
 def replies_tell_the_truth(machine: Machine, message: Message | None, message_class: int) -> str | None:
@@ -248,6 +267,20 @@ def order_acks_leave_no_gap(
         if not ledger.has_ended(machine, message):
             return f"{machine.name} acknowledges all up to number {number}, and {message} has not arrived"
         sequence.through += 1
+    return None
+
+
+def paused_queues_send_nothing(ledger: Ledger, machine: Machine, glimpses: Iterable[Glimpse]) -> str | None:
+    """While an operator has paused a queue, no message leaves from it, for the first time or again.  3.1.7.13"""
+    for glimpse in glimpses:
+        if not glimpse.is_user or acknowledges(glimpse.packet):
+            continue
+        name = guid_text(Guid(glimpse.manager))
+        message = ledger.messages.get(glimpse.identity)
+        if message is not None and message.burst.source == machine.name and message.kind.transactional:
+            name = destination(message.burst.target, message.kind).name
+        if name in machine.paused:
+            return f"{machine.name} has paused {name}, and sends {message or 'a message'} from there"
     return None
 
 
@@ -424,6 +457,8 @@ def all_is_accounted_for(world: World) -> str | None:
         if kind.dead_lettered:
             if not message.letters:
                 return f"{message} was accepted, was not received and is no dead letter"
+        elif message.deleted:
+            continue
         elif not (message.told or message.refusals or message.gone) and not kind.endings & LATE:
             return f"{message} was accepted and is nowhere"
         elif kind.undeliverable and not message.told:
@@ -434,6 +469,8 @@ def all_is_accounted_for(world: World) -> str | None:
 def journals_are_complete(world: World) -> str | None:
     """What was sent with JP set is in its source's journal, once, if it was received."""
     for message in world.ledger.accepted:
+        if any(message_class == DELETED for _, message_class in message.letters):
+            continue  # Its source was rid of it before it heard what became of it.
         if message.kind.draft.get("journal_positive") and message.journaled != message.receipts:
             return f"{message} was received {message.receipts} times and journaled {message.journaled} times"
     return None

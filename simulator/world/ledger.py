@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from mqproto.queues.localqueue import SystemQueue
 from mqproto.turn.effects import POSITION_BITS, Delivery, MessageRow, Note, QueueKind, QueueRow, Writes
 from mqproto.turn.waypoints import Waypoint
-from mqproto.wire import FinalAckBody, OrderAckBody, acknowledgment_in, decode_message
+from mqproto.wire import FinalAckBody, MessageClass, OrderAckBody, acknowledgment_in, decode_message
 from mqproto.wire.glance import acknowledges
 from mqproto.wire.guid import guid_from_text
 from simulator.world import invariants
@@ -61,6 +61,8 @@ class Ledger:
         self._waiting: dict[tuple[str, int], dict[Message, None]] = {}
         """By target and queue, the messages that can be handed out."""
         self._positions = count(1)
+        self._turned_away: list[Message] = []
+        """The messages that a batch refuses as their queue is full."""
         self._bridged: set[bytes] = set()
         """The identities of messages that went out over a gap."""
         self.forgeries: set[bytes] = set()
@@ -150,6 +152,7 @@ class Ledger:
         queues = machine.disk.queues
         if writes.queues:
             queues = queues | {queue.queue: queue for queue in writes.queues}
+        self._turned_away.clear()
         fresh: dict[int, MessageRow] = {}
         """By key, what is put into local queues, or held for them."""
         for row in writes.messages:
@@ -167,12 +170,17 @@ class Ledger:
             moved = fresh.pop(old, None) or machine.disk.row(old)
             assert moved is not None, f"message {old:#x} moves and is not there"
             fresh[new] = moved
+        for message in self._turned_away:
+            reason = invariants.turned_away_only_when_full(machine, message, _sizes(queues, fresh))
+            self.check("turned_away_only_when_full", reason)
         if fresh:
             self._put(machine, queues, fresh)
         for first, last in writes.removals:
             queue = queues[first >> POSITION_BITS]
             if queue.kind is QueueKind.LOCAL:
                 self._removed(machine, queue, first, last, fresh, received)
+            elif machine.has_purged:
+                self._deleted(machine, first, last, writes)
         self.check(
             "intermediates_keep_no_sequences", invariants.intermediates_keep_no_sequences(machine, writes)
         )
@@ -184,6 +192,7 @@ class Ledger:
         if message is None or place is None:
             return
         message.place = place
+        message.size_bytes = len(packet)
         (time_stamp, ordinal), number = place
         key = name[:16], time_stamp, ordinal
         sequence = self.sequences.get(key)
@@ -255,6 +264,9 @@ class Ledger:
             return
         message_class = ack.properties.message_class
         self.tally["final ack"] += 1
+        if message_class == MessageClass.NACK_Q_EXCEED_QUOTA:
+            self.tally["turned away from a full queue"] += 1
+            self._turned_away.append(message)
         self.check(
             "final_acks_tell_the_truth",
             invariants.final_acks_tell_the_truth(self, machine, message, message_class),
@@ -283,6 +295,16 @@ class Ledger:
                 self.check(
                     "endings_have_reasons", invariants.endings_have_reasons(self, machine, message, None)
                 )
+
+    def _deleted(self, machine: Machine, first: int, last: int, writes: Writes) -> None:
+        """Messages leave an outgoing queue where an operator has deleted some: perhaps these."""
+        packets = [row.packet for row in machine.disk.between(first, last)]
+        packets += [row.packet for row in writes.messages if first <= row.key <= last]
+        for packet in packets:
+            message = self.messages.get(identity_of(packet))
+            if message is not None and not message.deleted:
+                message.deleted = True
+                self.tally["left an outgoing queue that was purged"] += 1
 
     # Applications receive
 
@@ -337,6 +359,9 @@ class Ledger:
         """Packets leave one end of a connection."""
         machine = end.machine
         guid, sent = machine.guid, end.sent
+        if machine.paused:
+            reason = invariants.paused_queues_send_nothing(self, machine, glimpses)
+            self.check("paused_queues_send_nothing", reason)
         foreign = []
         for glimpse in glimpses:
             if glimpse.session is not None:
@@ -392,7 +417,7 @@ class Ledger:
 
     def has_ended(self, machine: Machine, message: Message) -> bool:
         """Whether a sequence may go on behind a message: it has arrived, was refused, or its time is over."""
-        if message.arrivals or message.refusals or message.letters:
+        if message.arrivals or message.refusals or message.letters or message.deleted:
             return True
         deadline_s = self.reach_deadline_s(message)
         return deadline_s is not None and self.latest_utc_s(machine.now_ms) > deadline_s
@@ -438,3 +463,13 @@ class Ledger:
                 if message is not None and not message.kind.transactional:
                     message.refusals.append(invariants.class_named(str(facts["reason"])))
             self.check("refusals_are_explained", invariants.refusals_are_explained(machine, note))
+
+
+def _sizes(queues: Mapping[int, QueueRow], rows: Mapping[int, MessageRow]) -> Counter[str]:
+    """How many bytes rows bring to each local queue, by its name."""
+    sizes_bytes: Counter[str] = Counter()
+    for key, row in rows.items():
+        queue = queues[key >> POSITION_BITS]
+        if queue.kind is QueueKind.LOCAL:
+            sizes_bytes[queue.name] += len(row.packet)
+    return sizes_bytes

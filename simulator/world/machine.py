@@ -21,12 +21,14 @@ from mqproto.manager.carry import carry_out
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.messages.drafts import Draft, copies
 from mqproto.queues.localqueue import QueueDeclaration
+from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.turn.effects import (
     Batch,
     CloseTransport,
     Delivery,
     Note,
     OpenTransport,
+    QueueKind,
     ReadExpired,
     ReadPage,
     SendBytes,
@@ -129,6 +131,10 @@ class Machine:
         """The identity of every message that has ever been on the disk."""
         self.came: dict[tuple[bytes, bytes], int] = {}
         """What came to be passed on, as identity and body of its glimpse, and with which hop count."""
+        self.paused: set[str] = set()
+        """The outgoing queues that an operator has paused."""
+        self.has_purged = False
+        """Whether an operator has ever deleted what it was to send."""
         self.receipts: list[Message] = []
         """What applications have committed to since the last batch."""
         self.flush_ms = 0
@@ -301,6 +307,7 @@ class Machine:
             self.guid, self.queues, self._world.routes_of(self.name), self.settings, state, self.moment()
         )
         self.core.stored(self.store.size_bytes)
+        self.paused = {queue.name for queue in self.disk.queues.values() if queue.on_hold}
         for application in self.applications.values():
             application.restarted()
         waiting, self._waiting = self._waiting, []
@@ -384,8 +391,19 @@ class Machine:
         if not on_hold and not self._was_held:
             return
         self._was_held = True  # For good: a queue that was paused is so after a restart.
+        self.paused.clear()
         for name in dict.fromkeys(outgoing.name for outgoing in self.core.status().outgoing):
             self.core.hold(name, on_hold=on_hold)
+            if on_hold:
+                self.paused.add(name)
+
+    def purge_outgoing(self, also_others: bool) -> None:
+        """Delete what waits in outgoing queues, but for the acknowledgments that destinations send."""
+        assert self.core is not None
+        self.has_purged = True
+        for name, kind in {outgoing.name: outgoing.kind for outgoing in self.core._outbound}.items():
+            if kind is QueueKind.SEQUENCE or (also_others and not name.endswith(ORDER_SUFFIX)):
+                self.core.purge(name, self.moment())
 
     def stop(self, restarts_at_ms: int) -> None:
         """End in order: carry out one more batch, and start again at that time."""

@@ -25,6 +25,8 @@ EVENTS: Final[dict[str, str]] = {
     "final ack": "FinalAcks sent",
     "administration acknowledgment": "administration acknowledgments received",
     "core refused": "refused",
+    "turned away from a full queue": "refused as their queue was full",
+    "left an outgoing queue that was purged": "left an outgoing queue that was ever purged",
     "core expired": "expired",
     "dead letter": "dead letters",
     "journaled": "journaled",

@@ -189,6 +189,10 @@ class Message:
     """How often an application received it for good."""
     gone: int = 0
     """How often it left its destination's queue for another reason."""
+    size_bytes: int = 0
+    """Of its packet, if it is transactional and goes elsewhere."""
+    deleted: bool = False
+    """Whether it left its way where an operator had deleted what was to be sent."""
     refusals: list[int] = field(default_factory=list)
     """The classes of the negative acknowledgments that were sent for it."""
     letters: list[tuple[str, int]] = field(default_factory=list)

@@ -389,3 +389,33 @@ def resend_as_if_there_were_no_gap(sound: Any) -> Any:
             self._holes = holes
 
     return take_resends
+
+
+@plant(LocalQueue, "_left", "turned_away_only_when_full")
+def never_make_room_again(sound: Any) -> Any:
+    """What has left a queue counts towards its quota for ever."""
+
+    def left(self: LocalQueue, handed: Any, writes: Any) -> None:
+        size_bytes = self.size_bytes
+        sound(self, handed, writes)
+        self.size_bytes = size_bytes
+
+    return left
+
+
+@plant(OutgoingSequence, "has_next", "paused_queues_send_nothing")
+def resend_what_is_paused(sound: Any) -> Any:
+    """An operator's pause holds up what was never sent, and nothing else."""
+    return property(lambda self: bool(self._resends) or (bool(self.window) and not self.on_hold))
+
+
+@plant(OutgoingSequence, "delete", "all_is_accounted_for", "nothing_is_retained", "gaps_are_bridged")
+def delete_only_what_was_not_sent(sound: Any) -> Any:
+    """An operator deletes a message that was sent: it ends, and its sequence keeps it."""
+
+    def delete(self: OutgoingSequence, position: int, writes: Any) -> bool:
+        if self.base < position <= self.sent_through:
+            return self.is_kept(position)
+        return bool(sound(self, position, writes))
+
+    return delete

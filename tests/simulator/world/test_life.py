@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.world import Consumer, draw, simulate
+from simulator.world import Consumer, Fault, draw, simulate
 from tests.simulator.world.worlds import a_burst, a_chain
 
 
@@ -34,3 +34,32 @@ def test_what_is_over_leaves_gaps_that_are_bridged_and_bridged_again() -> None:
     assert result.breach is None
     assert result.tally["bridged"] > 0
     assert result.tally["bridged again"] > 0
+
+
+def test_a_queue_fills_and_turns_messages_away_and_takes_more_when_it_is_empty_again() -> None:
+    result = simulate(
+        a_chain(
+            a_burst(count=6, size_bytes=1_000),
+            a_burst(at_ms=3_000, count=2, size_bytes=1_000),
+            consumers=(Consumer(node="c", queue="orders", begins_ms=1_000),),
+            quota_bytes=3_000,
+        )
+    )
+    assert result.breach is None
+    assert result.tally["turned away from a full queue"] == 4
+    assert result.tally["received"] == 4
+    result = simulate(draw(16))
+    assert result.breach is None
+    assert min(result.tally["turned away from a full queue"], result.tally["received"]) > 0
+
+
+def test_an_operator_deletes_what_is_sent_and_not_acknowledged() -> None:
+    result = simulate(draw(181))
+    assert result.breach is None
+    assert result.tally["fault purge outgoing"] > 0
+    assert result.tally["left an outgoing queue that was purged"] > 0
+    fault = Fault(at_ms=60, kind="purge outgoing", where="a")
+    blocked = Fault(at_ms=1, kind="stall", where="a-b", for_ms=2_000)
+    letters = simulate(a_chain(a_burst(kind="journaled", count=3), faults=(blocked, fault)))
+    assert letters.breach is None
+    assert letters.tally["dead letter"] == 3
