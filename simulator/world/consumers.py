@@ -54,6 +54,17 @@ class Application:
     def _is_turn(self, every: int) -> bool:
         return bool(every) and not self.is_calm and self._turn % every == 0
 
+    def _is_poison(self, message: Message) -> bool:
+        every = self.consumer.chokes_every
+        return bool(every) and not self.is_calm and message.order % every == every - 1
+
+    def _gives_up(self, messages: list[Message]) -> bool:
+        """Whether some of them is poison that was handed out too often, to whomever."""
+        limit = self.consumer.gives_up_after
+        return bool(limit) and any(
+            self._is_poison(message) and not 0 < message.delivery_count < limit for message in messages
+        )
+
     def _settle(self, messages: list[Message]) -> None:
         machine, consumer = self._machine, self.consumer
         core, now, tally = machine.core, machine.moment(), machine.ledger.tally
@@ -62,7 +73,10 @@ class Application:
             core.abandon(self.number, consumer.queue, now)
             machine.ledger.given_back(messages)
             tally["consumer left"] += 1
-        elif self._is_turn(consumer.rolls_back_every):
+        elif self._gives_up(messages):
+            core.reject(self.number, consumer.queue)
+            tally["poison rejected"] += 1
+        elif self._is_turn(consumer.rolls_back_every) or any(map(self._is_poison, messages)):
             core.settle(self.number, consumer.queue, now, commit=False)
             machine.ledger.given_back(messages)
             tally["rolled back"] += 1

@@ -61,6 +61,8 @@ def draw(seed: int) -> Scenario:
     gap_bursts, gap_faults = _gaps(chance(seed, "gaps"), bursts, storm_ms)
     bursts += gap_bursts
     consumers = list(_consumers(chance(seed, "consumers"), bursts))
+    consumers = list(_crowd(chance(seed, "crowd"), consumers))
+    consumers = list(_poisoned(chance(seed, "poison"), consumers))
     settings = _settings(chance(seed, "settings"))
     if len({(burst.source, burst.target) for burst in bursts}) == 1:
         # Two nodes that are full of messages for each other wait for ever, by the specification.
@@ -70,7 +72,7 @@ def draw(seed: int) -> Scenario:
         nodes=nodes,
         links=links,
         bursts=bursts,
-        consumers=tuple(_late(chance(seed, "late"), _crowd(chance(seed, "crowd"), consumers), storm_ms)),
+        consumers=tuple(_late(chance(seed, "late"), consumers, storm_ms)),
         faults=(*draw_faults(seed, nodes, links, bursts, times), *gap_faults),
         settings=settings,
         routes={name: chance(seed, "route", name).randrange(3) for name in nodes},
@@ -249,11 +251,22 @@ def _crowd(dice: random.Random, consumers: list[Consumer]) -> Iterable[Consumer]
             node=crowded.node,
             queue=crowded.queue,
             limit=dice.choice((1, 2, 3)),
-            pause_ms=dice.choice((0, 10, 300)),
+            pause_ms=dice.choice((100, 300, 1_000)),
             rolls_back_every=dice.choice((1, 2, 3)),
             leaves_every=dice.choice((0, 0, 3)),
             holds_ms=tuple(dice.choice((0, 10, 100, 300, 1_000)) for _ in range(dice.choice((1, 2, 3)))),
         )
+
+
+def _poisoned(dice: random.Random, consumers: list[Consumer]) -> Iterable[Consumer]:
+    """In one world of four some messages of a queue are poison for all its consumers."""
+    chosen = dice.choice(consumers)
+    chokes_every, gives_up_after = dice.choice((3, 7)), dice.choice((2, 3, 5))
+    poisons = dice.randrange(4) == 0
+    for consumer in consumers:
+        if poisons and (consumer.node, consumer.queue) == (chosen.node, chosen.queue):
+            consumer = replace(consumer, chokes_every=chokes_every, gives_up_after=gives_up_after)
+        yield consumer
 
 
 def draw_faults(

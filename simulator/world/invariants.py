@@ -14,6 +14,7 @@ from mqproto.manager.queuemanager import QueueManager
 from mqproto.queues.localqueue import JOURNAL_SUFFIX, SystemQueue
 from mqproto.session.data import ahead
 from mqproto.turn.effects import (
+    UNKNOWN_COUNT,
     Note,
     QueueKind,
     ReadBy,
@@ -342,6 +343,22 @@ def handed_out_as_it_was_sent(machine: Machine, handed: Iterable[tuple[Message |
         deadline_s = receive_deadline_s(packet)
         if deadline_s is not None and now_s > deadline_s:
             return f"{machine.name} hands out {message}, whose time is over"
+    return None
+
+
+def delivery_counts_are_true(machine: Machine, message: Message) -> str | None:
+    """A message says how often it has been handed out; after a crash nobody knows, and it says that.
+
+    One without a life is put into its queue in this batch, or is in memory only.
+    """
+    if message.kind.promise is Promise.NOTHING:
+        return None
+    known = message.life is None or message.life == machine.life
+    true_count = message.given_back + 1 if known else UNKNOWN_COUNT
+    if message.delivery_count != true_count:
+        return (
+            f"{machine.name} hands out {message} with count {message.delivery_count}, and it is {true_count}"
+        )
     return None
 
 

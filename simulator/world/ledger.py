@@ -219,6 +219,7 @@ class Ledger:
                     self.tally["journaled"] += 1
                 else:
                     message.arrivals += 1
+                    message.life = machine.life
                     message.position = next(self._positions)
                     self.waits(message)
                     arrived.append(message)
@@ -314,6 +315,10 @@ class Ledger:
         handed = [(self.messages.get(identity_of(packet)), packet) for packet in packets]
         reason = invariants.handed_out_as_it_was_sent(machine, handed)
         self.check("handed_out_as_it_was_sent", reason)
+        for (message, _), received in zip(handed, delivery.messages, strict=True):
+            if message is not None:
+                message.delivery_count = received.delivery_count
+                self.check("delivery_counts_are_true", invariants.delivery_counts_are_true(machine, message))
         messages = [message for message, _ in handed if message is not None]
         for message in messages:
             waiting = message.stream.waiting
@@ -335,6 +340,7 @@ class Ledger:
             self.tally["given back behind others"] += 1
         for message in messages:
             message.is_out = False
+            message.given_back += 1
             self.waits(message)
 
     def crashed(self, machine: Machine) -> None:

@@ -34,6 +34,7 @@ EVENTS: Final[dict[str, str]] = {
     "refused at once": "refused to the application that sends",
     "rolled back": "rolled back by a consumer",
     "given back behind others": "given back behind what another had given back",
+    "poison rejected": "rejected by a consumer after many tries",
     "rejected": "rejected by a consumer",
     "consumer left": "given up by a consumer that left",
     "crash within a commit, kept": "commits that a crash cut, and that lasted",

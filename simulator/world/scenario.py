@@ -78,6 +78,8 @@ class Consumer:
     rolls_back_every: each so many times it gives them back instead; 0 is never.
     leaves_every: each so many times it goes away without a word; 0 is never.
     rejects_every: each so many times it refuses them for good; 0 is never.
+    chokes_every: each so manieth message of a source is poison for it: it gives that back; 0 is never.
+    gives_up_after: when poison was handed out so often, or nobody knows how often, it refuses it for good; 0 is never.
     """
 
     node: str
@@ -88,6 +90,8 @@ class Consumer:
     rolls_back_every: int = 0
     leaves_every: int = 0
     rejects_every: int = 0
+    chokes_every: int = 0
+    gives_up_after: int = 0
     transactional: bool = True
     begins_ms: int = 0
     holds_ms: tuple[int, ...] = ()

@@ -185,6 +185,12 @@ class Message:
     """How often it was put into its destination's queue."""
     is_out: bool = False
     """Whether a consumer has it and has not settled."""
+    life: int | None = None
+    """In which of its node's lives it was put into its destination's queue."""
+    given_back: int = 0
+    """How often consumers gave it back."""
+    delivery_count: int = 0
+    """The how manieth time it was handed out, by what its queue manager says."""
     receipts: int = 0
     """How often an application received it for good."""
     gone: int = 0

@@ -279,7 +279,7 @@ def _common_endings(scenario: Scenario) -> frozenset[int]:
     endings = set()
     if scenario.quota_bytes:
         endings.add(MessageClass.NACK_Q_EXCEED_QUOTA)
-    if any(consumer.rejects_every for consumer in scenario.consumers):
+    if any(consumer.rejects_every or consumer.gives_up_after for consumer in scenario.consumers):
         endings.add(MessageClass.NACK_RECEIVE_REJECTED)
     if any(fault.kind == "purge" for fault in scenario.faults):
         endings.add(MessageClass.NACK_Q_PURGED)

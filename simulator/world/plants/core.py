@@ -419,3 +419,14 @@ def delete_only_what_was_not_sent(sound: Any) -> Any:
         return bool(sound(self, position, writes))
 
     return delete
+
+
+@plant(LocalQueue, "_left", "delivery_counts_are_true")
+def forget_all_counts_when_one_message_leaves(sound: Any) -> Any:
+    """What one consumer receives lets the others begin anew to count."""
+
+    def left(self: LocalQueue, handed: Any, writes: Any) -> None:
+        sound(self, handed, writes)
+        self._given_back.clear()
+
+    return left

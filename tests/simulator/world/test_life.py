@@ -63,3 +63,15 @@ def test_an_operator_deletes_what_is_sent_and_not_acknowledged() -> None:
     letters = simulate(a_chain(a_burst(kind="journaled", count=3), faults=(blocked, fault)))
     assert letters.breach is None
     assert letters.tally["dead letter"] == 3
+
+
+def test_poison_is_given_back_until_a_consumer_has_had_enough() -> None:
+    result = simulate(draw(17))
+    assert result.breach is None
+    assert result.tally["poison rejected"] > 0
+    consumer = Consumer(node="c", queue="orders", chokes_every=3, gives_up_after=4, pause_ms=10)
+    result = simulate(a_chain(a_burst(kind="journaled", count=6), consumers=(replace(consumer, limit=1),)))
+    assert result.breach is None
+    assert result.tally["rolled back"] == 2 * 3
+    assert result.tally["poison rejected"] == result.tally["dead letter"] == 2
+    assert result.tally["received"] == 4
