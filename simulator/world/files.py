@@ -111,7 +111,7 @@ class SimulatedFile:
         """The process died in its last write, or before it: the system has only a part of that."""
         offset, before, data = self._unflushed.pop()
         del self.data[offset:]
-        self.data += data[: dice.randrange(len(data))] if dice.randrange(2) else before
+        self.data += data[: dice.randrange(len(data) or 1)] if dice.randrange(2) else before
 
     def lose_power(self, dice: random.Random, *, kept: bool | None) -> None:
         """What was not flushed is there, or it is not, or each of its sectors by itself.
