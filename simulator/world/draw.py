@@ -24,6 +24,8 @@ NAMES: Final = "abcdefg"
 SHAPES: Final = ("pair", "chain", "chain", "chain", "two routes", "two routes", "fan-in", "ring", "mesh")
 ON_LINKS: Final = frozenset({"reset", "stall", "refuse", "silence", "half open"})
 AT_FORKS: Final = frozenset({"reroute", "detour"})
+APART: Final = frozenset({"cut"})
+"""Faults that are drawn in their own way."""
 TRAFFIC: Final = {
     "transactional": 10,
     "final ack": 3,
@@ -73,7 +75,11 @@ def draw(seed: int) -> Scenario:
         links=links,
         bursts=bursts,
         consumers=tuple(_late(chance(seed, "late"), consumers, storm_ms)),
-        faults=(*draw_faults(seed, nodes, links, bursts, times), *gap_faults),
+        faults=(
+            *draw_faults(seed, nodes, links, bursts, times),
+            *gap_faults,
+            *_cut(seed, nodes, links, bursts, storm_ms),
+        ),
         settings=settings,
         routes={name: chance(seed, "route", name).randrange(3) for name in nodes},
         windows={name: 2 for name in nodes if chance(seed, "window", name).randrange(8) == 0},
@@ -278,7 +284,7 @@ def draw_faults(
     steps = steps_between(nodes, links)
     ends = {(burst.source, burst.target) for burst in bursts}
     forks = sorted({pair[0] for pair in ends if len(steps.get(pair, ())) > 1})
-    for kind in FAULTS:
+    for kind in (kind for kind in FAULTS if kind not in APART):
         dice = chance(seed, "fault", kind)
         where = forks if kind in AT_FORKS else [link.name for link in links] if kind in ON_LINKS else nodes
         if not where or dice.randrange(10) >= variety:
@@ -297,6 +303,29 @@ def draw_faults(
                 goals = sorted(target for source, target in ends if source == fault.where)
                 at_ms = min(fault.at_ms + dice.randrange(DETOUR_MS, 3 * DETOUR_MS), times.storm_ms - 1)
                 yield Fault(at_ms=at_ms, kind="kill", where=dice.choice(goals), for_ms=1)
+
+
+def _cut(
+    seed: int, nodes: tuple[str, ...], links: tuple[Link, ...], bursts: Iterable[Burst], storm_ms: int
+) -> Iterable[Fault]:
+    """In half of the worlds that have a link to spare, one is gone for good and then taken off the map.
+
+    All nodes stay connected: who forges acknowledgments sends them to anybody. What goes by a direct name goes nowhere
+    else.
+    """
+    dice = chance(seed, "cut")
+    direct = {frozenset((burst.source, burst.target)) for burst in bursts if KINDS[burst.kind].direct}
+    spare = [
+        link.name
+        for link in links
+        if frozenset((link.one, link.other)) not in direct
+        and len(steps_between(nodes, [other for other in links if other is not link]))
+        == len(nodes) * (len(nodes) - 1)
+    ]
+    if spare and dice.randrange(2):
+        at_ms = dice.randrange(storm_ms)
+        for_ms = dice.randrange(1 + min(storm_ms - 1 - at_ms, 10_000))
+        yield Fault(at_ms=at_ms, kind="cut", where=dice.choice(spare), for_ms=for_ms)
 
 
 def _value(dice: random.Random, kind: str) -> int:

@@ -14,6 +14,8 @@ from simulator.world.traffic import KINDS, ORDERS
 
 DETOUR_MS: Final = 300
 """How long after a way is blocked somebody chooses another."""
+LATE_MS: Final = 100
+"""By how much some nodes start later than others when the map has changed."""
 
 if TYPE_CHECKING:
     from simulator.world.machine import Machine
@@ -148,6 +150,24 @@ def silence(world: World, fault: Fault) -> bool:
     return stall(world, fault)
 
 
+def cut(world: World, fault: Fault) -> bool:
+    """A link is gone for good; later an operator takes it off the map, and all nodes start anew with ways around it.
+
+    They stop together, so no two that run ever have different maps.
+    """
+    line = world.lines[fault.where]
+    line.is_cut = True
+    line.reset_all()
+    world.agenda.at(fault.at_ms + fault.for_ms, _change_map, world, fault)
+    return True
+
+
+def _change_map(world: World, fault: Fault) -> None:
+    world.take_off_the_map(fault.where)
+    for place, name in enumerate(world.machines):
+        _stop(world, replace(fault, where=name, for_ms=place % 3 * LATE_MS), told=True)
+
+
 def half_open(world: World, fault: Fault) -> bool:
     """One end of each connection is gone, the other does not know it."""
     line = world.lines[fault.where]
@@ -230,6 +250,7 @@ FAULTS: Final[dict[str, Callable[[World, Fault], bool]]] = {
     "deaf": deaf,
     "lossy": lossy,
     "forged ack": forged_ack,
+    "cut": cut,
 }
 """What `draw` draws from."""
 

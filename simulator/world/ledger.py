@@ -376,8 +376,10 @@ class Ledger:
             if not glimpse.is_user:
                 continue
             end.sent += 1
-            if not glimpse.identity.startswith(guid):
+            if not glimpse.identity.startswith(guid) or glimpse.hop_count:
                 foreign.append(glimpse)
+                if glimpse.identity.startswith(guid):
+                    self.tally["came back to its source"] += 1
             elif acknowledges(glimpse.packet) and glimpse.identity not in self.forgeries:
                 self._acknowledged(machine, glimpse.packet)
             else:
@@ -443,7 +445,7 @@ class Ledger:
                     end.recoverable_arrived += 1
                     end.expected.append((end.recoverable_arrived, glimpse.identity))
                 if glimpse.manager != machine.guid:
-                    machine.came[glimpse.identity, glimpse.body] = glimpse.hop_count
+                    machine.came.setdefault((glimpse.identity, glimpse.body), set()).add(glimpse.hop_count)
             if glimpse.window:
                 end.window = glimpse.window
             if glimpse.session is not None:

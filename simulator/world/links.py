@@ -80,6 +80,8 @@ class Line:
         self.link = link
         self.connections: dict[End, None] = {}
         """One end of each connection that is not broken yet."""
+        self.is_cut = False
+        """Whether it is gone for good."""
         self.refused_until_ms = 0
         self.silent_until_ms = 0
         self.stalled_until_ms: dict[str, int] = {link.one: 0, link.other: 0}
@@ -113,7 +115,7 @@ class Line:
                 now_ms + CONNECT_TIMEOUT_MS, machine.hear, life, machine.lost_session, session, "timed out"
             )
             return
-        if now_ms < self.refused_until_ms or peer.core is None or machine.life != life:
+        if self.is_cut or now_ms < self.refused_until_ms or peer.core is None or machine.life != life:
             if talk is not None:
                 talk.refused()
             self._agenda.at(back_ms, machine.hear, life, machine.lost_session, session, "connection refused")
@@ -142,7 +144,11 @@ class Line:
     def ping(self, machine: Machine, request: SendPing, peer: Machine) -> None:
         """A datagram goes there and another comes back, unless one of them is lost."""
         now_ms = self._agenda.now_ms
-        lost = self._dice.randrange(LOST_DATAGRAMS) == 0 or now_ms < max(self.stalled_until_ms.values())
+        lost = (
+            self._dice.randrange(LOST_DATAGRAMS) == 0
+            or self.is_cut
+            or now_ms < max(self.stalled_until_ms.values())
+        )
         sniffer = self._sniffer
         source = sniffer.pings(machine.name, peer.name, request.datagram) if sniffer is not None else None
         if not lost and peer.core is not None:

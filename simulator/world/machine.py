@@ -129,8 +129,8 @@ class Machine:
         self.applications: dict[int, Application] = {}
         self.stored: set[bytes] = set()
         """The identity of every message that has ever been on the disk."""
-        self.came: dict[tuple[bytes, bytes], int] = {}
-        """What came to be passed on, as identity and body of its glimpse, and with which hop count."""
+        self.came: dict[tuple[bytes, bytes], set[int]] = {}
+        """What came to be passed on, as identity and body of its glimpse, and with which hop counts."""
         self.paused: set[str] = set()
         """The outgoing queues that an operator has paused."""
         self.has_purged = False

@@ -14,6 +14,7 @@ from simulator.world.world import Breach, Result
 
 EVENTS: Final[dict[str, str]] = {
     "core forwarded": "passed on by intermediates",
+    "came back to its source": "passed on by their own source, to which they came back",
     "core resent": "sent again, no OrderAck having come",
     "core duplicates": "duplicates dropped",
     "bridged": "sent over a gap in their sequence",

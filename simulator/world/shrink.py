@@ -56,7 +56,8 @@ def _connected(step: Callable[[Scenario], Iterator[Scenario]], scenario: Scenari
 
 def _is_connected(scenario: Scenario) -> bool:
     """Whether each message has a way; without one, not delivering it would break nothing."""
-    steps = steps_between(scenario.nodes, scenario.links)
+    cut = {fault.where for fault in scenario.faults if fault.kind == "cut"}
+    steps = steps_between(scenario.nodes, [link for link in scenario.links if link.name not in cut])
     return all(
         burst.source == burst.target or (burst.source, burst.target) in steps for burst in scenario.bursts
     )

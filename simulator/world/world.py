@@ -100,6 +100,8 @@ class World:
             line = self.lines[link.name] = Line(link, scenario.seed, self.agenda, self.sniffer)
             self.machines[link.one].lines[link.other] = line
             self.machines[link.other].lines[link.one] = line
+        self._map = {link.name: link for link in scenario.links}
+        """The links that operators know of, by name."""
         self._steps = steps_between(scenario.nodes, scenario.links)
         self._employ()
 
@@ -138,8 +140,14 @@ class World:
                 managers[guid_of(goal)] = tuple(
                     NextHop(guid_of(step), step) for step in (*steps[chosen:], *steps[:chosen])
                 )
-        hosts = {host: NextHop(guid_of(host), host) for host in self.machines[name].lines}
+        lines = self.machines[name].lines
+        hosts = {host: NextHop(guid_of(host), host) for host in lines if lines[host].link.name in self._map}
         return Routes(managers, hosts)
+
+    def take_off_the_map(self, link: str) -> None:
+        """Who starts from now on has ways around a link."""
+        del self._map[link]
+        self._steps = steps_between(self.scenario.nodes, self._map.values())
 
     def way(self, name: str, goal: str) -> list[str]:
         """The nodes that a message from one to the other passes, both of them included."""

@@ -430,3 +430,14 @@ def forget_all_counts_when_one_message_leaves(sound: Any) -> Any:
         self._given_back.clear()
 
     return left
+
+
+@plant(Arrivals, "_forward", "all_is_accounted_for", "nothing_is_retained")
+def drop_what_comes_back(sound: Any) -> Any:
+    """A message that comes back to its source, as the way that it took is gone, goes no further."""
+
+    def forward(self: Arrivals, head: Head, *others: Any) -> None:
+        if head.source_queue_manager != self._identity:
+            sound(self, head, *others)
+
+    return forward

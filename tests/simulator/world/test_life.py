@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.world import Consumer, Fault, draw, simulate
+from simulator.world import Consumer, Fault, Link, draw, simulate
+from simulator.world.world import World
 from tests.simulator.world.worlds import a_burst, a_chain
 
 
 def test_several_consumers_of_a_queue_give_back_in_any_order() -> None:
-    scenario = draw(67)
-    assert any(len(consumer.holds_ms) > 1 for consumer in scenario.consumers)
+    scenario = draw(88)
+    assert any(consumer.holds_ms for consumer in scenario.consumers)
     result = simulate(scenario)
     assert result.breach is None
     assert result.tally["given back behind others"] > 0
@@ -75,3 +76,29 @@ def test_poison_is_given_back_until_a_consumer_has_had_enough() -> None:
     assert result.tally["rolled back"] == 2 * 3
     assert result.tally["poison rejected"] == result.tally["dead letter"] == 2
     assert result.tally["received"] == 4
+
+
+def test_a_link_is_gone_for_good_and_what_waited_behind_it_goes_back_and_around() -> None:
+    result = simulate(draw(5))
+    assert result.breach is None
+    assert result.tally["came back to its source"] > 0
+    links = tuple(Link(one=one, other=other) for one, other in ("ab", "bc", "cd", "ad"))
+    world = World(
+        a_chain(
+            a_burst(count=3, at_ms=1_010),
+            a_burst(kind="recoverable", count=3, at_ms=1_010),
+            nodes=("a", "b", "c", "d"),
+            links=links,
+            faults=(
+                Fault(at_ms=1_000, kind="stall", where="b-c", for_ms=900),
+                Fault(at_ms=1_500, kind="cut", where="b-c", for_ms=1_000),
+            ),
+        )
+    )
+    assert world.way("a", "c") == ["a", "b", "c"]
+    result = world.run()
+    assert world.way("a", "c") == ["a", "d", "c"]
+    assert result.breach is None
+    assert result.tally["came back to its source"] == 6
+    assert result.tally["received"] == 6
+    assert world.lines["b-c"].is_cut

@@ -33,7 +33,7 @@ def test_each_kind_of_message_keeps_its_promise(kind: str) -> None:
     assert result.tally["received"] >= (0 if KINDS[kind].undeliverable else 7)
 
 
-WHERE = {"reset", "stall", "refuse", "silence", "half open"}
+WHERE = {"cut", "reset", "stall", "refuse", "silence", "half open"}
 
 
 @pytest.mark.parametrize("value", [0, 1])
