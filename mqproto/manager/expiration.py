@@ -19,7 +19,8 @@ from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
 
 PAGE: Final = 256
 PAGE_BYTES: Final = 4 * 2**20
-"""How many messages are read at a time, and what they may take: more only if it is a single one."""
+"""How many messages are read at a time, and what they may take: more only if it is a single one; and no more than of
+one queue may be in memory."""
 LONGEST_WAIT_S: Final = 60
 """After so long the clock is looked at again: it may have been set."""
 
@@ -36,6 +37,10 @@ class Expiration:
         self._endings = desk.endings
         self._outbound = outbound
         self._queues = queues
+        settings = desk.settings
+        self._page = ReadExpired(
+            min(PAGE, settings.resident_messages), min(PAGE_BYTES, settings.resident_bytes)
+        )
         self._deadline_s: int | None = None
         self._read = True
         """Whether the store is to be asked. It is at the start, for what expired while the node was down."""
@@ -80,7 +85,7 @@ class Expiration:
     def pages(self) -> list[ReadExpired]:
         """What to ask the store; it goes after all other pages, for it is answered by what these leave on disk."""
         read, self._read = self._read, False
-        return [ReadExpired(PAGE, PAGE_BYTES)] if read else []
+        return [self._page] if read else []
 
     def loaded(self, rows: list[tuple[int, bytes, bool]], now: Moment) -> None:
         """The messages in the store with the earliest deadlines."""

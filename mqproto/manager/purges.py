@@ -13,6 +13,7 @@ from mqproto.wire.glance import is_transactional
 
 PAGE: Final = 256
 PAGE_BYTES: Final = 2**22
+"""How many messages are read at a time, and what they may take: no more than of one queue may be in memory."""
 
 
 class Purges:
@@ -27,6 +28,8 @@ class Purges:
         self._writes = desk.writes
         self._endings = desk.endings
         self._waypoints = desk.waypoints
+        settings = desk.settings
+        self._limits = min(PAGE, settings.resident_messages), min(PAGE_BYTES, settings.resident_bytes)
         self._going: dict[int, tuple[OutgoingQueue, int]] = {}
         """By its number, a queue and the last position that is to go."""
         self._reads: list[ReadPage] = []
@@ -41,7 +44,7 @@ class Purges:
         self._going[queue.queue] = (queue, queue.last_position)
 
     def _read(self, queue: OutgoingQueue, after: int) -> None:
-        self._reads.append(ReadPage(queue.queue, after, PAGE, PAGE_BYTES, ReadBy.PURGE))
+        self._reads.append(ReadPage(queue.queue, after, *self._limits, ReadBy.PURGE))
 
     def _end(self, queue: OutgoingQueue, position: int, packet: bytes) -> None:
         is_copy = queue.kind is QueueKind.OUTGOING and is_transactional(packet)

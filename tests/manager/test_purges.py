@@ -8,7 +8,7 @@ import pytest
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
-from mqproto.turn.effects import QueueKind
+from mqproto.turn.effects import QueueKind, ReadBy, ReadPage
 from mqproto.wire import MessageClass, UserMessage, decode_packet, guid_text
 from tests.observing import DEADLETTER, DEADXACT, JOURNAL, arrive, bodies, ended, final_acks
 from tests.pair import Net, at, chain, guid_of, queue
@@ -308,3 +308,14 @@ def test_what_waits_for_a_deleted_queue_behind_a_gap_is_forgotten_and_its_sender
     net.send("a", at("c"), "new", transactional=True)
     net.pass_ms(2_000)
     assert net.receive("c", "orders") == [b"new"]
+
+
+def test_a_page_of_a_purge_has_no_more_than_of_one_queue_may_be_in_memory(net: Net) -> None:
+    net.blocked.add(frozenset("ac"))
+    for number in range(20):
+        net.send("a", at("c", 17), str(number), recoverable=True)
+    net.run()
+    core = net.nodes["a"].up
+    core.purge(TO_C, net.now)
+    [page] = [read for read in core.take(net.now).reads if isinstance(read, ReadPage)]
+    assert (page.reader, page.limit_messages) == (ReadBy.PURGE, SMALL.resident_messages)
