@@ -219,7 +219,7 @@ class Ledger:
                     self.tally["journaled"] += 1
                 else:
                     message.arrivals += 1
-                    message.life = machine.life
+                    message.life = machine.committed_in
                     message.position = next(self._positions)
                     self.waits(message)
                     arrived.append(message)

@@ -122,6 +122,8 @@ class Machine:
         self.core: QueueManager | None = None
         self.life = 0
         """Which of its lives it has; what was meant for one does not reach the next."""
+        self.committed_in = 0
+        """The life whose commit was the last, whether it was cut or not."""
         self.has_power = True
         """Whether its system answers for a core that is gone."""
         self.lines: dict[str, Line] = {}
@@ -401,7 +403,7 @@ class Machine:
         """Delete what waits in outgoing queues, but for the acknowledgments that destinations send."""
         assert self.core is not None
         self.has_purged = True
-        for name, kind in {outgoing.name: outgoing.kind for outgoing in self.core._outbound}.items():
+        for name, kind in {outgoing.name: outgoing.kind for outgoing in self.core.inspect().outbound}.items():
             if kind is QueueKind.SEQUENCE or (also_others and not name.endswith(ORDER_SUFFIX)):
                 self.core.purge(name, self.moment())
 
@@ -506,6 +508,7 @@ class Machine:
         files.holds_flush = bool(self.flush_ms)
         self.disk.begin(writes)
         self._flushing = _Flushing(self._batch, submissions, receipts)
+        self.committed_in = self.life
         try:
             store.commit(writes)
         except StoreError:

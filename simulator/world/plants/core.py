@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from mqproto.base.ranges import Ranges
@@ -144,19 +145,32 @@ def deliver_duplicates(sound: Any) -> Any:
     return judge
 
 
-@plant(OutgoingSequence, "number_next", "delivered_once_and_in_order", "order_acks_leave_no_gap")
+@plant(
+    OutgoingSequence,
+    "number_next",
+    "delivered_once_and_in_order",
+    "order_acks_leave_no_gap",
+    "gaps_are_bridged",
+)
 def wrong_previous_number(sound: Any) -> Any:
     """Each message says that none came before it."""
     return lambda self: (*sound(self)[:2], 0)
 
 
-@plant(OutgoingSequence, "_bridged", "nothing_is_retained")
+@plant(OutgoingSequence, "_bridged", "nothing_is_retained", "gaps_are_bridged")
 def forget_to_bridge_a_gap(sound: Any) -> Any:
     """A message names the one before it, though that was withdrawn and never comes."""
     return lambda self, position, packet: packet
 
 
-@plant(OutgoingSequence, "withdraw", "order_acks_leave_no_gap", "nothing_is_retained", "all_is_accounted_for")
+@plant(
+    OutgoingSequence,
+    "withdraw",
+    "order_acks_leave_no_gap",
+    "nothing_is_retained",
+    "all_is_accounted_for",
+    "gaps_are_bridged",
+)
 def lose_on_withdraw(sound: Any) -> Any:
     """With the message that was refused goes the next one."""
 
@@ -260,7 +274,13 @@ def never_connect_again(sound: Any) -> Any:
     return lambda self, neighbour, *others: None
 
 
-@plant(LocalQueue, "roll_back", "nothing_is_retained", "higher_priorities_go_first")
+@plant(
+    LocalQueue,
+    "roll_back",
+    "nothing_is_retained",
+    "higher_priorities_go_first",
+    "handed_out_in_order",
+)
 def lose_what_was_rolled_back(sound: Any) -> Any:
     """What a consumer gives back is gone."""
 
