@@ -17,6 +17,10 @@ class MessageIdHistory:
 
     A message is known by its source queue manager and its ordinal together. 3.1.5.8.1 compares the ordinal alone;
     two senders that count alike would then lose messages to each other.
+
+    A message for others may rightly come twice: the way behind us has changed, and it comes back, with more hops than
+    before. By the letter it would be discarded, and nobody else has it. So of those only a copy that has no more hops
+    than one before it is a duplicate; hop counts are forgotten at a restart, and the destination drops what is left.
     """
 
     def __init__(
@@ -25,6 +29,8 @@ class MessageIdHistory:
         self._settings = settings
         self._timers = timers
         self._times = {(row.source, row.ordinal): row.time_stamp_s for row in rows}
+        self._hop_counts: dict[tuple[Guid, int], int] = {}
+        """Of messages for others, the highest hop count with which each has come."""
         self.duplicate_count = 0
         if self._times:
             self._start(now)
@@ -35,23 +41,43 @@ class MessageIdHistory:
     def __contains__(self, identifier: tuple[Guid, int]) -> bool:
         return identifier in self._times
 
+    def came_before(self, source: Guid, ordinal: int, hop_count: int | None) -> bool:
+        """Whether this message came before.
+
+        hop_count: of one for others; None for one of ours.
+        """
+        key = (source, ordinal)
+        return key in self._times and (hop_count is None or hop_count <= self._hop_counts.get(key, -1))
+
     def is_duplicate(
-        self, source: Guid, ordinal: int, now: Moment, writes: PendingWrites, *, recoverable: bool
+        self,
+        source: Guid,
+        ordinal: int,
+        now: Moment,
+        writes: PendingWrites,
+        *,
+        recoverable: bool,
+        hop_count: int | None = None,
     ) -> bool:
         """Whether this message came before; from now on it did.  3.1.5.8.1, 3.1.5.8.2
 
-        What is remembered of recoverable messages survives a crash, as the messages do.
+        What is remembered of recoverable messages survives a crash, as the messages do; `hop_count` is as above.
         """
         key = (source, ordinal)
-        known = self._times.pop(key, None) is not None
+        known = self.came_before(source, ordinal, hop_count)
+        self._times.pop(key, None)
         self._times[key] = now.utc_s
+        if hop_count is not None and not known:
+            self._hop_counts[key] = hop_count
         if recoverable:
             writes.urgent().identifiers.append(IdentifierRow(source, ordinal, now.utc_s))
         if known:
             self.duplicate_count += 1
             return True
         if len(self._times) > self._settings.remove_duplicate_size:
-            del self._times[next(iter(self._times))]
+            oldest = next(iter(self._times))
+            del self._times[oldest]
+            self._hop_counts.pop(oldest, None)
         if not self._timers.runs(Timer.MESSAGE_ID_HISTORY_CLEANUP, None):
             self._start(now)
         return False
@@ -60,6 +86,7 @@ class MessageIdHistory:
         """Forget what is older than the timer is long.  3.1.6.7"""
         before_s = now.utc_s - self._settings.remove_duplicate_cleanup_ms // 1_000
         self._times = {key: time_s for key, time_s in self._times.items() if time_s >= before_s}
+        self._hop_counts = {key: count for key, count in self._hop_counts.items() if key in self._times}
         writes.later.identifiers_before_s = before_s
         if self._times:
             self._start(now)

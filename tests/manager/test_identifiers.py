@@ -114,3 +114,18 @@ def test_the_cleanup_forgets_what_is_older_than_the_timer_is_long_and_runs_on_wh
     table.history.clean_up(at(half_an_hour_s + 11), table.writes)
     assert len(table.history) == 0
     assert not table.timers.runs(Timer.MESSAGE_ID_HISTORY_CLEANUP, None)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.1")
+def test_a_message_for_others_that_comes_back_with_more_hops_is_no_duplicate() -> None:
+    """The way that it took is gone: whoever discards it loses it."""
+    table = Table(size=2)
+    judged = [
+        table.history.is_duplicate(A, 1, at(0), table.writes, recoverable=True, hop_count=hop_count)
+        for hop_count in (0, 0, 2, 1, 2, 3)
+    ]
+    assert judged == [False, True, False, True, True, False]
+    assert table.is_duplicate(1), "for us it came before, however it did"
+    for ordinal in (2, 3):
+        table.is_duplicate(ordinal)
+    assert not table.history.came_before(A, 1, 0), "what is forgotten is forgotten with its hops"
