@@ -22,7 +22,7 @@ from simulator.world.faults import EVENTS
 from simulator.world.ledger import Ledger
 from simulator.world.links import Line
 from simulator.world.machine import Machine
-from simulator.world.scenario import Consumer, Scenario, guid_of
+from simulator.world.scenario import Burst, Consumer, Scenario, guid_of
 from simulator.world.sniffer import Sniffer
 from simulator.world.trace import Trace
 from simulator.world.traffic import KINDS, QUEUES, REPLIES, Message
@@ -211,6 +211,7 @@ class World:
             line.mend()
         for machine in self.machines.values():
             machine.mend()
+        self._send_once_more()
         end_ms = now_ms + CALM_MS
         step_ms = CALM_STEP_MS
         retained: str | None = ""
@@ -220,6 +221,22 @@ class World:
             step_ms = min(2 * step_ms, 60_000)
         self.maximum("calm until nothing is owed", self.agenda.now_ms - now_ms)
         self.ledger.check("nothing_is_retained", retained)
+
+    def _send_once_more(self) -> None:
+        """Where an operator has deleted what was sent, one more message of each sequence follows.
+
+        A copy that the destination holds behind one that was lost and then deleted stays there until it comes.
+        """
+        streams = {
+            (burst.source, target, KINDS[burst.kind].direct)
+            for burst in self.scenario.bursts
+            for target in burst.targets
+            if self.machines[burst.source].has_purged and KINDS[burst.kind].transactional
+        }
+        for number, (source, target, direct) in enumerate(sorted(streams), len(self.scenario.bursts)):
+            kind = "direct" if direct else "transactional"
+            burst = Burst(at_ms=self.agenda.now_ms, source=source, target=target, kind=kind)
+            self.machines[source].submit(burst, number)
 
     def restart_later(self, machine: Machine) -> None:
         """A node that stopped by itself comes back after a while."""
