@@ -62,6 +62,8 @@ def draw(seed: int) -> Scenario:
     )
     gap_bursts, gap_faults = _gaps(chance(seed, "gaps"), bursts, storm_ms)
     bursts += gap_bursts
+    overdue, absent = _overdue(chance(seed, "overdue"), bursts, storm_ms)
+    bursts += overdue
     consumers = list(_consumers(chance(seed, "consumers"), bursts))
     consumers = list(_crowd(chance(seed, "crowd"), consumers))
     consumers = list(_poisoned(chance(seed, "poison"), consumers))
@@ -74,7 +76,10 @@ def draw(seed: int) -> Scenario:
         nodes=nodes,
         links=links,
         bursts=bursts,
-        consumers=tuple(_late(chance(seed, "late"), consumers, storm_ms)),
+        consumers=tuple(
+            replace(consumer, begins_ms=storm_ms - 1) if consumer.node == absent else consumer
+            for consumer in _late(chance(seed, "late"), consumers, storm_ms)
+        ),
         faults=(
             *draw_faults(seed, nodes, links, bursts, times),
             *gap_faults,
@@ -170,6 +175,33 @@ def _sizes(dice: random.Random) -> tuple[int, ...]:
     if dice.randrange(200) == 0:
         sizes_bytes.append(LARGEST_BODY_BYTES)
     return tuple(sizes_bytes)
+
+
+def _overdue(
+    dice: random.Random, bursts: Iterable[Burst], storm_ms: int
+) -> tuple[tuple[Burst, ...], str | None]:
+    """In one long world of four nobody receives at a node until the calm, and many messages there are over at once.
+
+    Returns:
+        Those messages, and the name of the node.
+    """
+    ends = [(burst.source, burst.target) for burst in bursts if KINDS[burst.kind].transactional]
+    if dice.randrange(4) or not ends or storm_ms < 60_000:
+        return (), None
+    source, target = dice.choice(ends)
+    kinds = ("to receive", dice.choice(("to receive", "transactional")))
+    return tuple(
+        Burst(
+            at_ms=dice.randrange(storm_ms // 4),
+            source=source,
+            target=target,
+            kind=kind,
+            count=dice.choice((5, 12)),
+            size_bytes=dice.choice((40, 1_000)),
+            together=True,
+        )
+        for kind in kinds
+    ), target
 
 
 def _gaps(

@@ -27,7 +27,7 @@ from mqproto.turn.effects import (
 from mqproto.wire import Guid, MessageClass, OrderAckBody, guid_text
 from mqproto.wire.glance import acknowledges, receive_deadline_s
 from simulator.storage import Store
-from simulator.world.glimpse import Glimpse, SessionGlimpse
+from simulator.world.glimpse import Glimpse, SessionGlimpse, identity_of
 from simulator.world.links import End
 from simulator.world.scenario import Consumer
 from simulator.world.traffic import LATE, REPLIES, Message, Promise, destination
@@ -46,6 +46,8 @@ UNORDERED: Final = frozenset({"outgoing", "incoming", "outcomes"})
 """Fields of a StoredState without an order of their own."""
 DELETED: Final = MessageClass.NACK_DELETED
 """Of a message that an operator deleted on its way, whether or not it had arrived."""
+LONGEST_S: Final = 5
+"""How long a message may lie in its queue after its time."""
 NO_ROOM: Final = "3.1.5.8.8"
 """The exception: a peer can do nothing for a store that is full."""
 
@@ -444,6 +446,26 @@ def quotas_are_kept(machine: Machine) -> str | None:
                 return (
                     f"{machine.name} has {size_bytes:,} bytes in {queue.name}, {queue.quota_bytes:,} may be"
                 )
+    return None
+
+
+def what_is_over_leaves_in_time(machine: Machine) -> str | None:
+    """No message lies in the queue that it was for, unless a consumer has it, long after its time was over."""
+    now_s = machine.moment().utc_s
+    if machine.core is None or machine.now_ms - machine.up_since_ms < LONGEST_S * 1_000:
+        return None
+    for queue in machine.disk.queues.values():
+        if queue.kind is not QueueKind.LOCAL or is_systems(queue.name):
+            continue
+        for row in machine.disk.rows(queue.queue):
+            message, deadline_s = (
+                machine.ledger.messages.get(identity_of(row.packet)),
+                receive_deadline_s(row.packet),
+            )
+            if message is None or message.is_out or deadline_s is None:
+                continue
+            if now_s > deadline_s + LONGEST_S:
+                return f"{message} is over since {now_s - deadline_s} s and lies in {queue.name} of {machine.name}"
     return None
 
 

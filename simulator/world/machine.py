@@ -143,7 +143,7 @@ class Machine:
         self.ends_at_start: Ending | None = None
         """How its process ends when it is started again; the one after that lives on."""
         self.utc_offset_s = 0
-        self.down_since_ms = 0
+        self.down_since_ms = self.up_since_ms = 0
         self._uptime_offset_ms = 1_000_000
         self._world = world
         self._submissions: list[Message] = []
@@ -309,6 +309,7 @@ class Machine:
             self.guid, self.queues, self._world.routes_of(self.name), self.settings, state, self.moment()
         )
         self.core.stored(self.store.size_bytes)
+        self.up_since_ms = self.now_ms
         self.paused = {queue.name for queue in self.disk.queues.values() if queue.on_hold}
         for application in self.applications.values():
             application.restarted()

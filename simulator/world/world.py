@@ -30,6 +30,8 @@ from simulator.world.ways import steps_between
 
 RESTART_MS: Final = 500
 """How long after a crash of its own a node is started again."""
+UNTIMELY: Final = frozenset({"jump clock", "slow disk", "full disk"})
+"""Faults after which messages whose time is over may leave late."""
 CALM_MS: Final = 1_800_000
 """How long the calm is at most; it ends as soon as nobody owes anything."""
 CALM_STEP_MS: Final = 2_000
@@ -194,7 +196,17 @@ class World:
             agenda.at(burst.at_ms, self.machines[burst.source].submit, burst, number)
         for fault in scenario.faults:
             agenda.at(fault.at_ms, self.strike, fault.kind, fault)
+        if any("time_to_be_received_s" in KINDS[burst.kind].draft for burst in scenario.bursts) and not (
+            UNTIMELY & {fault.kind for fault in scenario.faults}
+        ):
+            for at_ms in range(0, scenario.storm_ms, 1_000):
+                agenda.at(at_ms, self._look_for_what_is_over)
         agenda.run_until(scenario.storm_ms)
+
+    def _look_for_what_is_over(self) -> None:
+        for machine in self.machines.values():
+            reason = invariants.what_is_over_leaves_in_time(machine)
+            self.ledger.check("what_is_over_leaves_in_time", reason)
 
     def strike(self, kind: str, fault: object) -> None:
         """Something goes wrong."""

@@ -8,6 +8,7 @@ from typing import Any
 from mqproto.base.ranges import Ranges
 from mqproto.manager import arrivals
 from mqproto.manager.arrivals import Arrivals
+from mqproto.manager.expiration import Expiration
 from mqproto.manager.identifiers import MessageIdHistory
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.outcomes import Outcomes
@@ -461,3 +462,14 @@ def drop_what_comes_back(sound: Any) -> Any:
             sound(self, head, *others)
 
     return forward
+
+
+@plant(Expiration, "loaded", "what_is_over_leaves_in_time")
+def one_page_of_what_is_over(sound: Any) -> Any:
+    """The store is asked once for messages whose time is over, though more of them than a page has may lie there."""
+
+    def loaded(self: Expiration, rows: Any, now: Any) -> None:
+        sound(self, rows, now)
+        self._read = False
+
+    return loaded

@@ -12,7 +12,7 @@ from tests.simulator.world.worlds import a_burst, a_chain
 
 
 def test_several_consumers_of_a_queue_give_back_in_any_order() -> None:
-    scenario = draw(88)
+    scenario = draw(105)
     assert any(consumer.holds_ms for consumer in scenario.consumers)
     result = simulate(scenario)
     assert result.breach is None
@@ -102,3 +102,12 @@ def test_a_link_is_gone_for_good_and_what_waited_behind_it_goes_back_and_around(
     assert result.tally["came back to its source"] == 6
     assert result.tally["received"] == 6
     assert world.lines["b-c"].is_cut
+
+
+def test_many_messages_are_over_at_once_and_leave_by_small_pages() -> None:
+    scenario = draw(82)
+    assert scenario.settings["resident_messages"] < 5
+    assert any(consumer.begins_ms == scenario.storm_ms - 1 for consumer in scenario.consumers)
+    result = simulate(scenario)
+    assert result.breach is None
+    assert result.tally["core expired"] > 2 * scenario.settings["resident_messages"]
