@@ -136,7 +136,8 @@ class Session:
         3.1.7.1 compares with our WindowSize alone; a neighbour that announced less could then never slow us down.
         """
         data = self.data
-        if data.state is not SessionState.OPEN or (data.unacknowledged and self.room_bytes <= 0):
+        waits = data.unacknowledged or data.unsaved
+        if data.state is not SessionState.OPEN or (waits and self.room_bytes <= 0):
             return 0
         window = min(data.settings.window_size, data.received_window_size)
         return max(0, min(window - len(data.unacknowledged), UNSAVED_LIMIT - len(data.unsaved)))
