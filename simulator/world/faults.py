@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from mqproto.queues.localqueue import SystemQueue
 from simulator.world.files import Ending
-from simulator.world.rogues import deaf, forged_ack, hostile, hostile_ping, impatient, lossy, stranger
+from simulator.world.rogues import deaf, forged_ack, hostile, hostile_ping, impatient, lossy, sparse, stranger
 from simulator.world.scenario import Fault
 from simulator.world.traffic import KINDS, ORDERS
 
@@ -251,6 +251,7 @@ FAULTS: Final[dict[str, Callable[[World, Fault], bool]]] = {
     "lossy": lossy,
     "forged ack": forged_ack,
     "cut": cut,
+    "sparse": sparse,
 }
 """What `draw` draws from."""
 

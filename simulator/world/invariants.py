@@ -230,14 +230,19 @@ def acknowledged_is_on_disk(ledger: Ledger, end: End, header: SessionGlimpse) ->
     A transactional message that came too early for what may be held is acknowledged and dropped: its sender keeps it
     until the OrderAck, which is another invariant's.
     """
-    if not header.saved_flags:
+    flags = header.saved_flags
+    if not flags:
         return None
     machine = end.machine
-    saved = header.saved_from + header.saved_flags.bit_length() - 1
-    last = end.saved_through + ahead(saved, end.saved_through)
+    saved = header.saved_from + flags.bit_length() - 1
+    last = end.saved_through = end.saved_through + ahead(saved, end.saved_through)
+    first = last - flags.bit_length() + 1
+    unsaid = []
     while end.expected and end.expected[0][0] <= last:
-        _, name = end.expected.popleft()
-        end.saved_through += 1
+        number, name = end.expected.popleft()
+        if number >= first and not flags >> number - first & 1:
+            unsaid.append((number, name))
+            continue
         message = ledger.messages.get(name)
         if message is None or name in machine.stored:
             continue
@@ -245,7 +250,8 @@ def acknowledged_is_on_disk(ledger: Ledger, end: End, header: SessionGlimpse) ->
         if (here and message.kind.transactional) or ledger.endings_of(message):
             continue
         return f"{machine.name} tells {end.peer.machine.name} that it has saved {message}, which it has not"
-    if end.saved_through != last:
+    end.expected.extendleft(reversed(unsaid))
+    if last > end.recoverable_arrived:
         return (
             f"{machine.name} tells {end.peer.machine.name} that it has saved message {last}, which never came"
         )
@@ -424,7 +430,14 @@ def memory_is_bounded(machine: Machine) -> str | None:
     if core is None:
         return None
     slack = settings.window_size + sum(app.consumer.limit for app in machine.applications.values())
+    sent_bytes = settings.resident_bytes + settings.in_flight_bytes + machine.largest_bytes
+    for outgoing in core.inspect().outbound if machine.has_sparse_neighbours else ():
+        if sum(len(message.packet) for message in outgoing.window) > sent_bytes:
+            return f"{machine.name} has more of {outgoing.name} in memory than {sent_bytes:,} bytes"
     for name, count in residents(core):
+        # A neighbour that saves less than it acknowledges gives back more than a window: there bytes are the bound.
+        if machine.has_sparse_neighbours and name in {outgoing.name for outgoing in core.inspect().outbound}:
+            continue
         if count > settings.resident_messages + slack:
             return f"{machine.name} has {count} messages of {name} in memory, {settings.resident_messages} may be"
     for sequence in core.inspect().incoming.values():

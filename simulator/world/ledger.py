@@ -66,7 +66,7 @@ class Ledger:
         self._bridged: set[bytes] = set()
         """The identities of messages that went out over a gap."""
         self.forgeries: set[bytes] = set()
-        """The identities of acknowledgments that are lies."""
+        """What an onlooker sees of acknowledgments that are lies. After a crash others may have their MessageIDs."""
         self.waypoints: list[tuple[str, Note]] = []
         """Where messages have been, by the nodes' own notes: node and note, in order. None unless the setting is on."""
         self.latest_utc_offset_s = 0
@@ -162,7 +162,7 @@ class Ledger:
             if kind is QueueKind.SEQUENCE:
                 self._retained(name, row.packet)
             elif kind is QueueKind.OUTGOING:
-                if name.startswith(machine.guid) and name not in self.forgeries:
+                if name.startswith(machine.guid):
                     self._posted(machine, row.packet)
             elif kind is QueueKind.LOCAL or kind is QueueKind.HELD:
                 fresh[row.key] = row
@@ -252,7 +252,7 @@ class Ledger:
 
     def _posted(self, machine: Machine, packet: bytes) -> None:
         """A node has something of its own to send; if it is a FinalAck, it is as good as said."""
-        if not acknowledges(packet):
+        if not acknowledges(packet) or self._is_forged(Glimpse(packet)):
             return
         ack = decode_message(packet)
         body = acknowledgment_in(ack)
@@ -380,14 +380,18 @@ class Ledger:
                 foreign.append(glimpse)
                 if glimpse.identity.startswith(guid):
                     self.tally["came back to its source"] += 1
-            elif acknowledges(glimpse.packet) and glimpse.identity not in self.forgeries:
-                self._acknowledged(machine, glimpse.packet)
+            elif acknowledges(glimpse.packet):
+                if not self._is_forged(glimpse):
+                    self._acknowledged(machine, glimpse.packet)
             else:
                 self._goes_out(machine, glimpse)
         if foreign:
             self.check("forwarded_as_it_came", invariants.forwarded_as_it_came(machine, foreign))
         if end.sent > sent:  # Nothing arrives in between, so the most are out behind the last of them.
             self.check("windows_are_respected", invariants.windows_are_respected(end))
+
+    def _is_forged(self, glimpse: Glimpse) -> bool:
+        return glimpse.identity + glimpse.body in self.forgeries
 
     def _acknowledged(self, machine: Machine, packet: bytes) -> None:
         """An OrderAck of a node's own leaves it."""

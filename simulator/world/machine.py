@@ -103,6 +103,12 @@ class Machine:
         self.guid = guid_of(name)
         self.queues = queues
         self.has_sequences = has_sequences
+        self.has_sparse_neighbours = any(fault.kind == "sparse" for fault in world.scenario.faults)
+        self.largest_bytes = max(
+            (2_000 + max(burst.size_bytes, *burst.sizes_bytes, 0) for burst in world.scenario.bursts),
+            default=0,
+        )
+        """More than a packet takes."""
         self.settings: Settings = world.scenario.settings_of(name)
         self.agenda: Agenda = world.agenda
         self.ledger: Ledger = world.ledger

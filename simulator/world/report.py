@@ -22,6 +22,8 @@ EVENTS: Final[dict[str, str]] = {
     "core held_ever": "held behind a gap",
     "core overflowed": "too many to hold, dropped",
     "lost on purpose": "lost by an intermediate on purpose",
+    "sparse acknowledgment": "acknowledgments that leave some messages out",
+    "not saved, and not said to be": "not saved on purpose, and sent again",
     "order ack": "OrderAcks sent",
     "final ack": "FinalAcks sent",
     "administration acknowledgment": "administration acknowledgments received",

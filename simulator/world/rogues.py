@@ -7,8 +7,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from mqproto.base.moment import Moment
+from mqproto.session import Session
+from mqproto.session.acknowledgment import FLAG_COUNT
+from mqproto.session.data import ahead
 from mqproto.transfer.acknowledgments import ORDER_QUEUE
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.endings import ReplyTo
@@ -17,15 +23,18 @@ from mqproto.wire import (
     Guid,
     MessageClass,
     OrderAckBody,
+    SessionHeader,
     TxSequenceId,
     UserMessage,
     connection_parameters,
     encode_packet,
     establish_connection,
+    session_ack,
 )
 from mqproto.wire.acknowledgment import final_ack, order_ack
-from mqproto.wire.glance import TRANSACTIONAL, Head
-from simulator.world.glimpse import identity_of
+from mqproto.wire.glance import TRANSACTIONAL, Head, is_recoverable
+from simulator.base.randomness import chance
+from simulator.world.glimpse import Glimpse, identity_of
 from simulator.world.hostile import hostile_packets, hostile_pings
 from simulator.world.links import End, Line
 from simulator.world.scenario import Fault, Link, guid_of
@@ -36,6 +45,8 @@ if TYPE_CHECKING:
     from simulator.world.traffic import Message
     from simulator.world.world import World
 
+
+LATE_MS: Final = 200
 
 # Queue managers
 
@@ -129,8 +140,126 @@ def _forge(machine: Machine, name: SequenceName, message: Message, is_final: boo
         ack = final_ack(message_class=MessageClass.ACK_RECEIVE, body=body, **common)
     else:
         ack = order_ack(body=OrderAckBody(identifier, number, number - 1), **common)
-    machine.ledger.forgeries.add(identity_of(encode_packet(ack)))
+    glimpse = Glimpse(encode_packet(ack))
+    machine.ledger.forgeries.add(glimpse.identity + glimpse.body)
     outbound.acknowledge(ack, ReplyTo(Guid(source), None))
+
+
+def sparse(world: World, fault: Fault) -> bool:
+    """For a while the node acknowledges as another implementation may: late, and with holes, and OrderAcks twice.
+
+    Of the recoverable messages that come it does not save some, and says so: their flags are not set. What it has not
+    saved by the end its neighbours send again, for then its connections break.
+    """
+    machine = world.machines[fault.where]
+    if machine.core is None:
+        return False
+    Sparing(world, machine, min(fault.at_ms + fault.for_ms, world.scenario.storm_ms), fault)
+    return True
+
+
+class Sparing:
+    """A node whose sessions acknowledge in their own way, until `end_ms` or its end."""
+
+    def __init__(self, world: World, machine: Machine, end_ms: int, fault: Fault) -> None:
+        assert machine.core is not None
+        self._world, self._machine, self._end_ms = world, machine, end_ms
+        self._dice = chance(world.scenario.seed, "sparse", machine.name, str(fault.at_ms))
+        self._neighbours, self._outbound = machine.core.inspect().neighbours, machine.core.inspect().outbound
+        self._outbound.acknowledge = partial(self._acknowledge_twice, self._outbound.acknowledge)  # type: ignore[method-assign]
+        for session in self._neighbours.sessions.values():
+            self._spare(session)
+        self._neighbours._new_session = partial(self._new_session, self._neighbours._new_session)  # type: ignore[method-assign]
+        world.agenda.at(end_ms, self._break, machine.life)
+
+    @property
+    def _is_over(self) -> bool:
+        return self._world.agenda.now_ms >= self._end_ms
+
+    def _break(self, life: int) -> None:
+        if life == self._machine.life:
+            for line in self._machine.lines.values():
+                line.reset_all()
+
+    def _new_session(self, sound: Callable[..., Session], **options: Any) -> Session:
+        session = sound(**options)
+        if not self._is_over:
+            self._spare(session)
+        return session
+
+    def _spare(self, session: Session) -> None:
+        missing: list[int] = []
+        session.receive = partial(self._receive, session, session.receive, missing)  # type: ignore[method-assign]
+        session.acknowledge = partial(self._acknowledge, session, session.acknowledge, missing)  # type: ignore[method-assign]
+
+    def _receive(
+        self, session: Session, sound: Callable[..., Any], missing: list[int], chunk: bytes, now: Moment
+    ) -> list[tuple[UserMessage | None, bytes]]:
+        """Leave out some of the recoverable messages that came; `missing` gets their numbers."""
+        number = session.data.recoverable_message_received_count
+        saved = []
+        for message, packet in sound(chunk, now):
+            if is_recoverable(packet):
+                number = (number + 1) & 0xFFFF
+                if not self._is_over and self._dice.randrange(4) == 0:
+                    missing.append(number)
+                    self._world.ledger.tally["not saved, and not said to be"] += 1
+                    continue
+            saved.append((message, packet))
+        return saved
+
+    def _acknowledge(self, session: Session, sound: Callable[[], None], missing: list[int]) -> None:
+        data = session.data
+        if not session.is_open or not data.unacked_received_msg_count:
+            return
+        if not missing and (self._is_over or self._dice.randrange(2)):
+            sound()
+        elif not missing:
+            self._machine.later(LATE_MS, self._remind, session)
+        else:
+            self._say_what_is_saved(session, missing)
+
+    def _remind(self, session: Session) -> None:
+        if session.key in self._neighbours.sessions:
+            self._neighbours.touched(session)
+
+    def _say_what_is_saved(self, session: Session, missing: list[int]) -> None:
+        """Acknowledge 32 recoverable messages at most, from the first that is missing or was never named on."""
+        data = session.data
+        first = data.last_acked_recoverable_msg_seq_number + 1 & 0xFFFF
+        count = min(ahead(data.recoverable_message_received_count + 1, first), FLAG_COUNT)
+        flags = sum(1 << bit for bit in range(count) if first + bit & 0xFFFF not in missing)
+        data.unacked_received_msg_count = 0
+        while flags >> ahead(data.last_acked_recoverable_msg_seq_number + 1, first) & 1:
+            data.last_acked_recoverable_msg_seq_number = (
+                data.last_acked_recoverable_msg_seq_number + 1 & 0xFFFF
+            )
+        header = SessionHeader(
+            ack_sequence_number=data.message_received_count,
+            recoverable_msg_ack_seq_number=first if flags else 0,
+            recoverable_msg_ack_flags=flags,
+            user_msg_sequence_number=data.message_sent_count,
+            recoverable_msg_seq_number=data.recoverable_message_sent_count,
+            window_size=data.settings.window_size,
+        )
+        if flags & flags + 1:
+            self._world.ledger.tally["sparse acknowledgment"] += 1
+        data.send(session_ack(header))
+        data.last_message_index = -1
+
+    def _acknowledge_twice(
+        self, sound: Callable[[UserMessage, ReplyTo], None], message: UserMessage, reply_to: ReplyTo
+    ) -> None:
+        """An OrderAck goes out, and once more when others may have followed it."""
+        sound(message, reply_to)
+        if not (message.user.recoverable or self._is_over):
+            self._machine.later(LATE_MS * self._dice.choice((1, 5)), self._again, sound, message, reply_to)
+
+    def _again(
+        self, sound: Callable[[UserMessage, ReplyTo], None], message: UserMessage, reply_to: ReplyTo
+    ) -> None:
+        user = replace(message.user, message_id=self._outbound.next_message_id())
+        sound(replace(message, user=user), reply_to)
 
 
 # Strangers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from mqproto.base.ranges import Ranges
@@ -15,7 +16,7 @@ from mqproto.manager.outcomes import Outcomes
 from mqproto.neighbours.neighbours import Neighbours
 from mqproto.queues.lanes import QueueWindow
 from mqproto.queues.localqueue import LocalQueue, SystemQueue
-from mqproto.session import Session
+from mqproto.session import Session, acknowledgment
 from mqproto.transfer import incoming
 from mqproto.transfer.acknowledgments import make_final_ack
 from mqproto.transfer.incoming import IncomingSequence, Verdict
@@ -23,7 +24,7 @@ from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.effects import QueueKind, Waiting
 from mqproto.turn.pending import PendingWrites
-from mqproto.wire import MessageClass
+from mqproto.wire import MessageClass, SessionHeader
 from mqproto.wire.glance import TRANSACTIONAL, Head, reach_deadline_s
 from simulator.world.plants.planting import plant
 
@@ -473,3 +474,14 @@ def one_page_of_what_is_over(sound: Any) -> Any:
         self._read = False
 
     return loaded
+
+
+@plant(acknowledgment, "take_saved", "all_is_accounted_for", "nothing_is_retained")
+def take_flags_for_a_count(sound: Any) -> Any:
+    """Who has saved a message is taken to have saved all before it."""
+
+    def take_saved(data: Any, header: SessionHeader) -> bool:
+        flags = (1 << header.recoverable_msg_ack_flags.bit_length()) - 1
+        return bool(sound(data, replace(header, recoverable_msg_ack_flags=flags)))
+
+    return take_saved

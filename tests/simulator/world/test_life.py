@@ -111,3 +111,20 @@ def test_many_messages_are_over_at_once_and_leave_by_small_pages() -> None:
     result = simulate(scenario)
     assert result.breach is None
     assert result.tally["core expired"] > 2 * scenario.settings["resident_messages"]
+
+
+def test_a_neighbour_saves_some_of_what_came_and_says_which() -> None:
+    scenario = a_chain(
+        a_burst(count=30),
+        a_burst(kind="recoverable", count=30),
+        faults=(Fault(at_ms=1, kind="sparse", where="b", for_ms=1_000),),
+        settings={"resend_timeouts_short_s": 1, "try_connect_interval_ms": 200},
+    )
+    result = simulate(scenario)
+    assert result.breach is None
+    assert result.tally["received"] == 60
+    assert result.tally["sparse acknowledgment"] > 0
+    assert result.tally["not saved, and not said to be"] > 0
+    result = simulate(draw(43))
+    assert result.breach is None
+    assert result.tally["sparse acknowledgment"] > 0

@@ -13,13 +13,7 @@ from simulator.world.plants import PLANTS, planted
 from simulator.world.plants.table import SEEDS, first_found, main
 from simulator.world.shrink import shrink
 
-<<<<<<< HEAD
 LIKELY = (0, 2, 4, 11, 7, 3, 5, 8, 6, 133, 83, 14, 17, 47, 22, 49, 42, 387, 181, 10, 15, 16, 249, 20)
-=======
-SEEDS = 1_000
-"""Within so many worlds each fault has to be found."""
-LIKELY = (5, 7, 21, 47, 3, 8, 172, 14, 37, 17, 2, 67, 42, 11, 246, 181, 146, 82, 85)
->>>>>>> 2963cb3 (worlds: nobody receives for long, and many messages are over at once)
 """Seeds that found all of them when this was written, in the order that took least time; they are tried first."""
 
 
