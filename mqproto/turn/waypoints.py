@@ -82,8 +82,10 @@ FOLLOWS: Final[Mapping[Waypoint, frozenset[Waypoint]]] = {
     Waypoint.QUEUED: _AT_REST,
     Waypoint.DELIVERED: frozenset({Waypoint.COMMITTED, Waypoint.ROLLED_BACK, Waypoint.REJECTED, *_AT_REST}),
     Waypoint.ROLLED_BACK: _AT_REST,
-    # One that was deleted after it was sent may have arrived, and its destination says so.
-    Waypoint.PURGED: frozenset({Waypoint.ORDER_ACKNOWLEDGED, Waypoint.FINAL_ACKNOWLEDGED}),
+    # One that was deleted after it was sent may have arrived: the next hop and its destination say so.
+    Waypoint.PURGED: frozenset(
+        {Waypoint.SESSION_ACKNOWLEDGED, Waypoint.ORDER_ACKNOWLEDGED, Waypoint.FINAL_ACKNOWLEDGED}
+    ),
     Waypoint.DEAD_LETTERED: _AT_REST,
     Waypoint.JOURNALED: _AT_REST,
 }

@@ -13,7 +13,7 @@ from simulator.world.plants import PLANTS, planted
 from simulator.world.plants.table import SEEDS, first_found, main
 from simulator.world.shrink import shrink
 
-LIKELY = (0, 2, 4, 11, 7, 3, 5, 8, 6, 133, 83, 14, 17, 47, 22, 49, 42, 387, 181, 10, 15, 16, 249, 20)
+LIKELY = (0, 2, 4, 3, 11, 7, 5, 8, 6, 100, 83, 14, 17, 47, 22, 49, 42, 163, 181, 10, 82, 43, 15, 16, 538, 20)
 """Seeds that found all of them when this was written, in the order that took least time; they are tried first."""
 
 
