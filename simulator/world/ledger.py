@@ -252,8 +252,11 @@ class Ledger:
 
     def _posted(self, machine: Machine, packet: bytes) -> None:
         """A node has something of its own to send; if it is a FinalAck, it is as good as said."""
-        if not acknowledges(packet) or self._is_forged(Glimpse(packet)):
+        if not acknowledges(packet):
             return
+        glimpse = Glimpse(packet)
+        if glimpse.hop_count or self._is_forged(glimpse):
+            return  # What comes back to its source, and goes on, was said before.
         ack = decode_message(packet)
         body = acknowledgment_in(ack)
         message = (
