@@ -52,6 +52,7 @@ from simulator.world.trace import Trace
 from simulator.world.traffic import KINDS, Message, body_of, destination
 
 if TYPE_CHECKING:
+    from simulator.world.rogues import Sparing
     from simulator.world.world import World
 
 LOOKS_EVERY: Final = 16
@@ -103,6 +104,8 @@ class Machine:
         self.guid = guid_of(name)
         self.queues = queues
         self.has_sequences = has_sequences
+        self.sparing: Sparing | None = None
+        """How it acknowledges, if that is in its own way."""
         self.has_sparse_neighbours = any(fault.kind == "sparse" for fault in world.scenario.faults)
         self.largest_bytes = max(
             (2_000 + max(burst.size_bytes, *burst.sizes_bytes, 0) for burst in world.scenario.bursts),

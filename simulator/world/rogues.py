@@ -154,30 +154,38 @@ def sparse(world: World, fault: Fault) -> bool:
     machine = world.machines[fault.where]
     if machine.core is None:
         return False
-    Sparing(world, machine, min(fault.at_ms + fault.for_ms, world.scenario.storm_ms), fault)
+    if machine.sparing is None or machine.sparing.life != machine.life:
+        machine.sparing = Sparing(world, machine, fault)
+    machine.sparing.spare_until(min(fault.at_ms + fault.for_ms, world.scenario.storm_ms))
     return True
 
 
 class Sparing:
-    """A node whose sessions acknowledge in their own way, until `end_ms` or its end."""
+    """A node whose sessions acknowledge in their own way, for a while in one of its lives."""
 
-    def __init__(self, world: World, machine: Machine, end_ms: int, fault: Fault) -> None:
+    def __init__(self, world: World, machine: Machine, fault: Fault) -> None:
         assert machine.core is not None
-        self._world, self._machine, self._end_ms = world, machine, end_ms
+        self.life = machine.life
+        self._world, self._machine, self._end_ms = world, machine, 0
+        self._spared: set[int] = set()
         self._dice = chance(world.scenario.seed, "sparse", machine.name, str(fault.at_ms))
         self._neighbours, self._outbound = machine.core.inspect().neighbours, machine.core.inspect().outbound
         self._outbound.acknowledge = partial(self._acknowledge_twice, self._outbound.acknowledge)  # type: ignore[method-assign]
+        self._neighbours._new_session = partial(self._new_session, self._neighbours._new_session)  # type: ignore[method-assign]
+
+    def spare_until(self, end_ms: int) -> None:
+        """Begin, or go on longer."""
+        self._end_ms = max(self._end_ms, end_ms)
         for session in self._neighbours.sessions.values():
             self._spare(session)
-        self._neighbours._new_session = partial(self._new_session, self._neighbours._new_session)  # type: ignore[method-assign]
-        world.agenda.at(end_ms, self._break, machine.life)
+        self._world.agenda.at(end_ms, self._break)
 
     @property
     def _is_over(self) -> bool:
         return self._world.agenda.now_ms >= self._end_ms
 
-    def _break(self, life: int) -> None:
-        if life == self._machine.life:
+    def _break(self) -> None:
+        if self.life == self._machine.life and self._is_over:
             for line in self._machine.lines.values():
                 line.reset_all()
 
@@ -188,6 +196,9 @@ class Sparing:
         return session
 
     def _spare(self, session: Session) -> None:
+        if session.key in self._spared:
+            return
+        self._spared.add(session.key)
         missing: list[int] = []
         session.receive = partial(self._receive, session, session.receive, missing)  # type: ignore[method-assign]
         session.acknowledge = partial(self._acknowledge, session, session.acknowledge, missing)  # type: ignore[method-assign]
