@@ -68,6 +68,8 @@ def draw(seed: int) -> Scenario:
     consumers = list(_crowd(chance(seed, "crowd"), consumers))
     consumers = list(_poisoned(chance(seed, "poison"), consumers))
     settings = _settings(chance(seed, "settings"))
+    if size := chance(seed, "history").choice((0, 0, 0, 0, 5, 30)):
+        settings["remove_duplicate_size"] = size
     if len({(burst.source, burst.target) for burst in bursts}) == 1:
         # Two nodes that are full of messages for each other wait for ever, by the specification.
         settings["quota_bytes"] = chance(seed, "store quota").choice((8 * 2**30, 40_000))

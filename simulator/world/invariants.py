@@ -84,7 +84,7 @@ def delivered_once_and_in_order(machine: Machine, messages: Iterable[Message]) -
             return f"{message} was delivered at {machine.name}"
         if kind.promise is Promise.NOTHING:
             continue
-        if message.arrivals > 1:
+        if message.arrivals > 1 and not message.was_forgotten:
             return f"{message} was delivered {message.arrivals} times at {machine.name}"
         if kind.promise is Promise.ONCE_IN_ORDER:
             if message.order <= message.stream.arrived:
@@ -118,7 +118,7 @@ def received_once(machine: Machine, messages: Iterable[Message]) -> str | None:
     for message in messages:
         if message.kind.promise is Promise.NOTHING:
             continue
-        if message.receipts > 1:
+        if message.receipts > (message.arrivals if message.was_forgotten else 1):
             return f"{message} was received {message.receipts} times at {machine.name}"
         classes = {message_class for _, message_class in message.letters} - {DELETED}
         if (classes or message.gone) and message.kind.transactional:
@@ -360,7 +360,7 @@ def delivery_counts_are_true(machine: Machine, message: Message) -> str | None:
 
     One without a life is put into its queue in this batch, or is in memory only.
     """
-    if message.kind.promise is Promise.NOTHING:
+    if message.kind.promise is Promise.NOTHING or machine.may_have_forgotten(message.identity):
         return None
     known = message.life is None or message.life == machine.life
     true_count = message.given_back + 1 if known else UNKNOWN_COUNT

@@ -209,7 +209,8 @@ class Ledger:
             if queue.name == REPLIES.name:
                 replies.append(packet)
             elif queue.kind is QueueKind.LOCAL:
-                message = self.messages.get(identity_of(packet))
+                name = identity_of(packet)
+                message = self.messages.get(name)
                 if message is None:
                     continue
                 if queue.name in LETTERS:
@@ -219,6 +220,9 @@ class Ledger:
                     self.tally["journaled"] += 1
                 else:
                     message.arrivals += 1
+                    if message.arrivals > 1 and machine.may_have_forgotten(name):
+                        message.was_forgotten = True
+                        self.tally["came again when it was forgotten"] += 1
                     message.life = machine.committed_in
                     message.position = next(self._positions)
                     self.waits(message)
@@ -244,6 +248,12 @@ class Ledger:
         message = self.messages.get(reply.properties.correlation_id)
         message_class = reply.properties.message_class
         self.tally["administration acknowledgment"] += 1
+        if (
+            message is not None
+            and message_class in message.replies
+            and (message.was_forgotten or machine.may_have_forgotten(identity_of(packet)))
+        ):
+            return
         self.check(
             "replies_tell_the_truth", invariants.replies_tell_the_truth(machine, message, message_class)
         )
@@ -446,8 +456,12 @@ class Ledger:
     def arrives(self, end: End, glimpses: list[Glimpse]) -> None:
         """Packets arrive at one end of a connection."""
         machine = end.machine
+        forgets_soon = machine.forgets_soon
         for glimpse in glimpses:
             if glimpse.is_user:
+                if forgets_soon and place_in_sequence(glimpse.packet) is None:
+                    machine.came_count += 1
+                    machine.came_at.setdefault(glimpse.identity, []).append(machine.came_count)
                 if glimpse.recoverable:
                     end.recoverable_arrived += 1
                     end.expected.append((end.recoverable_arrived, glimpse.identity))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -142,6 +143,9 @@ class Machine:
         """The identity of every message that has ever been on the disk."""
         self.came: dict[tuple[bytes, bytes], set[int]] = {}
         """What came to be passed on, as identity and body of its glimpse, and with which hop counts."""
+        self.came_at: dict[bytes, list[int]] = {}
+        """When each message that is not transactional came, counted in these; only kept if its history is short."""
+        self.came_count = 0
         self.paused: set[str] = set()
         """The outgoing queues that an operator has paused."""
         self.has_purged = False
@@ -245,6 +249,18 @@ class Machine:
         self.trace.add(self.now_ms, self.name, "lost", session, reason)
         self.ends.pop(session, None)
         self.core.lost(session, reason, self.moment())
+
+    @property
+    def forgets_soon(self) -> bool:
+        """Whether so few identifiers are remembered that a run may come to the end of them."""
+        return self.settings.remove_duplicate_size < ROOMY.remove_duplicate_size
+
+    def may_have_forgotten(self, name: bytes) -> bool:
+        """Whether so many others have come between two copies of a message that it need not be remembered."""
+        return any(
+            then - before > self.settings.remove_duplicate_size
+            for before, then in pairwise(self.came_at.get(name, ()))
+        )
 
     def pinged(self, session: int, response: bytes) -> None:
         """A datagram came from where it has sent a Ping."""

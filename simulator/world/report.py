@@ -19,6 +19,7 @@ EVENTS: Final[dict[str, str]] = {
     "core duplicates": "duplicates dropped",
     "bridged": "sent over a gap in their sequence",
     "bridged again": "sent over a gap once more",
+    "came again when it was forgotten": "delivered again when their identifiers were forgotten",
     "core held_ever": "held behind a gap",
     "core overflowed": "too many to hold, dropped",
     "lost on purpose": "lost by an intermediate on purpose",

@@ -183,6 +183,8 @@ class Message:
     """Its place in its destination's queue: what joined later has a higher one."""
     arrivals: int = 0
     """How often it was put into its destination's queue."""
+    was_forgotten: bool = False
+    """Whether it came again when its destination need not have remembered it: then there are several of it."""
     is_out: bool = False
     """Whether a consumer has it and has not settled."""
     life: int | None = None

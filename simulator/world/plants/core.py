@@ -485,3 +485,19 @@ def take_flags_for_a_count(sound: Any) -> Any:
         return bool(sound(data, replace(header, recoverable_msg_ack_flags=flags)))
 
     return take_saved
+
+
+@plant(MessageIdHistory, "is_duplicate", "delivered_once_and_in_order", "replies_tell_the_truth")
+def forget_the_newest(sound: Any) -> Any:
+    """A history that is full has no room for a message more."""
+
+    def is_duplicate(self: MessageIdHistory, source: Any, ordinal: int, *others: Any, **options: Any) -> bool:
+        full = len(self) >= self._settings.remove_duplicate_size
+        oldest = next(iter(self._times.items()), None)
+        known = bool(sound(self, source, ordinal, *others, **options))
+        if full and not known and oldest is not None:
+            del self._times[source, ordinal]
+            self._times = dict([oldest, *self._times.items()])
+        return known
+
+    return is_duplicate

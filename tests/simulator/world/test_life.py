@@ -128,3 +128,9 @@ def test_a_neighbour_saves_some_of_what_came_and_says_which() -> None:
     result = simulate(draw(43))
     assert result.breach is None
     assert result.tally["sparse acknowledgment"] > 0
+
+
+def test_a_history_is_full_and_what_it_has_forgotten_may_come_again() -> None:
+    result = simulate(draw(15))
+    assert result.breach is None
+    assert result.tally["came again when it was forgotten"] > 0
