@@ -12,11 +12,12 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
+from mqproto.manager.outbound import LAST_NUMBER, TRANSACTION_LIMIT
 from mqproto.messages.drafts import HEADROOM_BYTES, PACKET_LIMIT_BYTES
 from simulator.base.randomness import chance
 from simulator.world.faults import DETOUR_MS, FAULTS
 from simulator.world.files import ENDINGS
-from simulator.world.scenario import Burst, Consumer, Fault, Link, Scenario
+from simulator.world.scenario import Burst, Consumer, Counters, Fault, Link, Scenario
 from simulator.world.traffic import KINDS
 from simulator.world.ways import steps_between
 
@@ -92,6 +93,7 @@ def draw(seed: int) -> Scenario:
         windows={name: 2 for name in nodes if chance(seed, "window", name).randrange(8) == 0},
         quota_bytes=chance(seed, "quota").choice((0,) * 8 + (3_000, 10_000)),
         storm_ms=storm_ms,
+        counters=_counters(chance(seed, "counters")),
         log_bytes=chance(seed, "log").choice((0, 0, 2_000, 20_000)),
     )
 
@@ -378,6 +380,18 @@ def _value(dice: random.Random, kind: str) -> int:
     if kind == "stranger":
         return dice.randrange(5)
     return dice.randrange(2)
+
+
+def _counters(dice: random.Random) -> Counters | None:
+    """In one world of four, some that will wrap or come to their ends."""
+    if dice.randrange(4):
+        return None
+    near = dice.choice((2, 10, 40))
+    return Counters(
+        session=dice.choice((0, 2**16 - near, 2**16 - near, 2**15 - near)),
+        sequence=dice.choice((0, LAST_NUMBER - TRANSACTION_LIMIT - near, 2**31 - near)),
+        message_id=dice.choice((0, 2**32 - near, 2**31 - near)),
+    )
 
 
 def _settings(dice: random.Random) -> dict[str, int]:

@@ -80,6 +80,8 @@ class Line:
         self.link = link
         self.connections: dict[End, None] = {}
         """One end of each connection that is not broken yet."""
+        self.first_number = 0
+        """What the counters of a session begin with."""
         self.is_cut = False
         """Whether it is gone for good."""
         self.refused_until_ms = 0
@@ -135,6 +137,8 @@ class Line:
         """The two ends of a connection, that of the client first."""
         near, far = End(client, self, Side.CLIENT, talk), End(server, self, Side.SERVER, talk)
         near.peer, far.peer = far, near
+        for end in (near, far):
+            end.sent = end.acked = end.recoverable_arrived = end.saved_through = self.first_number
         return near, far
 
     def _established(self, near: End, talk: Talk) -> None:

@@ -44,6 +44,7 @@ from simulator.storage.pages import Row
 from simulator.world import invariants
 from simulator.world.agenda import Agenda
 from simulator.world.consumers import Application
+from simulator.world.counters import begin_late
 from simulator.world.files import FULL, POWER_LOST, DiedError, Ending, SimulatedFiles
 from simulator.world.glimpse import Glimpse, identity_of
 from simulator.world.ledger import Ledger
@@ -330,9 +331,14 @@ class Machine:
         self.ledger.check(
             "disks_have_what_was_committed", invariants.disks_have_what_was_committed(self, self.store, state)
         )
+        counters = self._world.scenario.counters
+        if counters is not None and counters.message_id:
+            state.counters.setdefault("message_id_ceiling", counters.message_id)
         self.core = QueueManager(
             self.guid, self.queues, self._world.routes_of(self.name), self.settings, state, self.moment()
         )
+        if counters is not None:
+            begin_late(self.core, counters)
         self.core.stored(self.store.size_bytes)
         self.up_since_ms = self.now_ms
         self.paused = {queue.name for queue in self.disk.queues.values() if queue.on_hold}

@@ -113,6 +113,20 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """Counters that begin near their ends, so that a short run comes to them.
+
+    session: the number of the last message of each session before its first, for both ends.
+    sequence: the number of the last message of each outgoing sequence before its first; they all have left it.
+    message_id: how many MessageIDs each node has given before its first.
+    """
+
+    session: int = 0
+    sequence: int = 0
+    message_id: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """A whole world. `storm_ms` is when the faults end and the calm begins."""
 
@@ -132,6 +146,8 @@ class Scenario:
     quota_bytes: int = 0
     """What each application's queue may hold; 0 is any amount."""
     storm_ms: int = 10_000
+    counters: Counters | None = None
+    """Where counters begin that begin at nought elsewhere."""
     log_bytes: int = 0
     """About how much a store has in its log before it goes to the tables; 0 is as much as a node's has."""
 

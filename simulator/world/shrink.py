@@ -125,6 +125,8 @@ def fewer_settings(scenario: Scenario) -> Iterator[Scenario]:
     """Settings at their defaults, and no choice of routes."""
     if scenario.routes:
         yield replace(scenario, routes={})
+    if scenario.counters is not None:
+        yield replace(scenario, counters=None)
     for name in scenario.settings:
         others = {key: value for key, value in scenario.settings.items() if key != name}
         yield replace(scenario, settings=others)

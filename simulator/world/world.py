@@ -100,6 +100,7 @@ class World:
         self.machines = {name: self._machine(name) for name in scenario.nodes}
         for link in scenario.links:
             line = self.lines[link.name] = Line(link, scenario.seed, self.agenda, self.sniffer)
+            line.first_number = scenario.counters.session if scenario.counters is not None else 0
             self.machines[link.one].lines[link.other] = line
             self.machines[link.other].lines[link.one] = line
         self._map = {link.name: link for link in scenario.links}

@@ -501,3 +501,9 @@ def forget_the_newest(sound: Any) -> Any:
         return known
 
     return is_duplicate
+
+
+@plant(acknowledgment, "ahead", "no_error_of_our_own", "nothing_is_retained")
+def compare_counts_that_wrap(sound: Any) -> Any:
+    """One count of a session is taken to be ahead of another if it is higher."""
+    return lambda number, reference: max(0, number - reference)

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from mqproto.manager.outbound import LAST_NUMBER, TRANSACTION_LIMIT
 from simulator.world import Consumer, Fault, Link, draw, simulate
+from simulator.world.scenario import Counters
 from simulator.world.world import World
 from tests.simulator.world.worlds import a_burst, a_chain
 
@@ -134,3 +136,35 @@ def test_a_history_is_full_and_what_it_has_forgotten_may_come_again() -> None:
     result = simulate(draw(15))
     assert result.breach is None
     assert result.tally["came again when it was forgotten"] > 0
+
+
+@pytest.mark.parametrize("kind", ["transactional", "journaled", "recoverable", "acknowledged", "express"])
+@pytest.mark.parametrize(
+    "counters",
+    [
+        Counters(session=2**16 - 3),
+        Counters(session=2**15 - 3),
+        Counters(sequence=2**31 - 3),
+        Counters(message_id=2**32 - 3),
+    ],
+    ids=str,
+)
+def test_counters_wrap_and_nothing_is_lost(kind: str, counters: Counters) -> None:
+    faults = (
+        Fault(at_ms=15, kind="kill", where="a", for_ms=100),
+        Fault(at_ms=500, kind="impatient", where="a"),
+    )
+    result = simulate(a_chain(a_burst(kind=kind, count=9), counters=counters, faults=faults))
+    assert result.breach is None
+    assert result.tally["received"] == 9 or kind == "express"
+
+
+def test_a_sequence_comes_to_the_end_of_its_numbers_and_begins_anew_when_all_are_acknowledged() -> None:
+    counters = Counters(sequence=LAST_NUMBER - TRANSACTION_LIMIT - 3)
+    bursts = [a_burst(at_ms=at_ms, count=3) for at_ms in (10, 20, 3_000)]
+    result = simulate(a_chain(*bursts, counters=counters))
+    assert result.breach is None
+    assert (result.tally["refused at once"], result.tally["received"]) == (3, 6)
+    drawn = [seed for seed in range(20) if draw(seed).counters is not None]
+    assert drawn
+    assert [simulate(draw(seed)).breach for seed in drawn[:2]] == [None, None]

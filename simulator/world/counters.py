@@ -1,0 +1,44 @@
+"""Counters that begin near their ends: what a node that has run for years comes to, in a short run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from mqproto.manager.queuemanager import QueueManager
+from mqproto.queues.lanes import QueueWindow
+from mqproto.session import Session
+from mqproto.transfer.sequence import OutgoingSequence
+from simulator.world.scenario import Counters
+
+
+def begin_late(core: QueueManager, counters: Counters) -> None:
+    """A node's sessions and sequences begin as if they had carried so many messages; both ends must do so."""
+    neighbours, outbound = core.inspect().neighbours, core.inspect().outbound
+    if counters.session:
+        neighbours._new_session = partial(_new_session, neighbours._new_session, counters.session)  # type: ignore[method-assign]
+    if counters.sequence:
+        outbound._add_sequence = partial(_add_sequence, outbound._add_sequence, counters.sequence)  # type: ignore[method-assign]
+
+
+def _new_session(sound: Callable[..., Session], number: int, **options: Any) -> Session:
+    session = sound(**options)
+    data = session.data
+    data.message_sent_count = data.recoverable_message_sent_count = number
+    data.message_received_count = data.recoverable_message_received_count = number
+    data.last_acked_recoverable_msg_seq_number = number
+    return session
+
+
+def _add_sequence(
+    sound: Callable[..., OutgoingSequence], number: int, sequence: OutgoingSequence, host: str | None
+) -> OutgoingSequence:
+    """A new sequence begins behind a gap that it bridges: all its messages up to a number have been withdrawn."""
+    if sequence.next_number == 1 and not sequence.last_position:
+        sequence._last = sequence.loaded_through = number
+        places = sequence.cursors
+        places.saved_through = places.sent_ceiling = places.stored_ceiling = number
+        sequence._holes.add(1, number)
+        sequence.window = QueueWindow(sequence.queue, sequence._settings, read_through=number, last=number)
+    return sound(sequence, host)
