@@ -287,17 +287,21 @@ class WaypointNotes(Waypoints):
             self._note(Waypoint.SESSION_ACKNOWLEDGED, entry.packet, **_hop(session))
 
     def order_acknowledged(self, identifier: TxSequenceId, first: int, last: int) -> None:
-        unknown = []
-        for number in range(first, last + 1):
+        unconfirmed = self._unconfirmed.get(identifier, {})
+        # There may be four billion numbers, of which nearly all were withdrawn, and few messages.
+        few = range(first, last + 1) if last - first < len(unconfirmed) else sorted(unconfirmed)
+        known = [number for number in few if first <= number <= last and number in unconfirmed]
+        for number in known:
             name = self._confirmed(identifier, number)
-            if name is None:
-                unknown.append(number)
-            else:
-                facts: dict[str, str | int] = {"message": name, **_numbered(identifier, number)}
-                self._notes.append(Note(Waypoint.ORDER_ACKNOWLEDGED.value, facts))
-        if unknown:
+            assert name is not None
+            facts: dict[str, str | int] = {"message": name, **_numbered(identifier, number)}
+            self._notes.append(Note(Waypoint.ORDER_ACKNOWLEDGED.value, facts))
+        if len(known) <= last - first:
             # Sent before a restart, or too many: only their numbers are known.
-            facts = {**_numbered(identifier, unknown[0]), "last_number": unknown[-1]}
+            told = {*known}
+            low = next(number for number in range(first, last + 1) if number not in told)
+            high = next(number for number in range(last, first - 1, -1) if number not in told)
+            facts = {**_numbered(identifier, low), "last_number": high}
             self._notes.append(Note(Waypoint.ORDER_ACKNOWLEDGED.value, facts))
 
     def final_acknowledged(
