@@ -13,7 +13,7 @@ from mqproto.base.errors import UsageError
 
 
 class Verdict(StrEnum):
-    """What a message is to who is to process it."""
+    """What a message is to the one that is to process it."""
 
     NEW = "new"
     """It is processed, then acknowledged."""

@@ -424,7 +424,7 @@ class QueueManager:
         return describe(self._parts)
 
     def counts(self) -> dict[str, int]:
-        """What `status` counts, for who asks often: it costs a fraction of all that is for people."""
+        """What `status` counts, for those who ask often: it costs a fraction of all that is for people."""
         return counts(self._parts)
 
     def leaving(self) -> dict[str, int]:

@@ -97,7 +97,7 @@ class QueueWindow:
         return message
 
     def take(self, limit: int) -> list[Waiting]:
-        """The next messages leave the window, at most so many."""
+        """The next messages leave the window, at most `limit`."""
         messages = [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
         self._bytes -= sum(len(message.packet) for message in messages)
         return messages

@@ -147,7 +147,7 @@ class Reader(Writer):
             self.emit(f"{target} = {value}")
 
     def slice(self, size: str, target: str) -> None:
-        """So many bytes, once it is sure that they are there.
+        """`size` bytes, once it is sure that they are there.
 
         Where no byte is looked at, what comes next will run into the end, or the last check does.
         """

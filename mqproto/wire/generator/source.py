@@ -125,7 +125,7 @@ class Writer:
         raise NotImplementedError
 
     def pass_over(self, size: int) -> None:
-        """So many bytes have been read or written."""
+        """`size` bytes have been read or written."""
         self.ahead += size
         if self.residue is not None:
             self.residue = (self.residue + size) & 3

@@ -17,7 +17,7 @@ NUL: Final = b"\0\0"
 
 
 class Octets(Bytes):
-    """So many bytes, and bytes only: construct's own would turn an integer into bytes when building."""
+    """A fixed number of bytes, and bytes only: construct's own would make bytes of an integer when building."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:
         size = self.length(context) if callable(self.length) else self.length
