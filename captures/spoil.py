@@ -104,7 +104,7 @@ class _Waiting:
         self._time_ns = 0
 
     def add(self, until: int, frame: Frame) -> None:
-        """A frame waits until so many have come."""
+        """A frame waits until `until` frames have come."""
         self._frames.append((until, frame))
 
     def due(self, place: int, time_ns: int) -> list[Frame]:
@@ -133,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeat", type=float, default=0, metavar="PERCENT", help="frames that come twice")
     parser.add_argument("--delay", type=float, default=0, metavar="PERCENT", help="frames that are overtaken")
     parser.add_argument("--skip", type=int, default=0, metavar="FRAMES", help="leave out the beginning")
-    parser.add_argument("--snap", type=int, metavar="BYTES", help="cut each frame to so many bytes")
+    parser.add_argument("--snap", type=int, metavar="BYTES", help="cut each frame to this many bytes")
     parser.add_argument("--link", choices=[*HEADERS], help="another link layer")
     parser.add_argument("--parts", type=int, default=1, help="split it: target-1, target-2 and so on")
     options = parser.parse_args(arguments)

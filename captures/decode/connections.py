@@ -20,10 +20,10 @@ MSMQ_PORT: Final = 1801
 CONNECTION_LIMIT: Final = 4_096
 """How many connections are remembered; the oldest is forgotten first."""
 ADDRESS_LIMIT: Final = 16_384
-"""Of so many addresses it is remembered whose they are; with more, all are forgotten and learnt anew."""
+"""Of how many addresses it is remembered whose they are; with more, all are forgotten and learnt anew."""
 SUSPICION_LIMIT: Final = 1_000
 OUTSTANDING_LIMIT: Final = 0x7FFF
-"""Of so many unacknowledged messages the packets are remembered; half of the 16-bit circle."""
+"""Of how many unacknowledged messages the packets are remembered; half of the 16-bit circle."""
 
 
 class Stage(IntEnum):

@@ -16,9 +16,9 @@ from mqproto.wire import UserMessage
 FAULT, NOTE = Severity.FAULT, Severity.NOTE
 
 REMEMBERED_LIMIT: Final = 100_000
-"""So many crossings are remembered, those of the messages that were first seen last; some 50 MB."""
+"""How many crossings are remembered, those of the messages that were first seen last; some 50 MB."""
 CROSSING_LIMIT: Final = 16
-"""So many crossings of one message are remembered, the last of each form on each hop; with more it is not compared."""
+"""How many crossings of one message are remembered, the last of each form on each hop; with more it is not compared."""
 NO_REASON: Final = "the capture does not show why"
 SECOND_NS: Final = 1_000_000_000
 

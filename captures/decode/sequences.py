@@ -20,11 +20,11 @@ from captures.decode.sight import Acknowledged
 from mqproto.wire import NULL_GUID, Guid, QueueName, TxSequenceId, guid_text
 
 SEQUENCE_LIMIT: Final = 4_096
-"""So many sequences are remembered; the one that was silent longest is forgotten first."""
+"""How many sequences are remembered; the one that was silent longest is forgotten first."""
 NUMBER_LIMIT: Final = 65_536
-"""Of so many messages, over all sequences, the packets are remembered until they are acknowledged."""
+"""Of how many messages, over all sequences, the packets are remembered until they are acknowledged."""
 GAP_LIMIT: Final = 1_000
-"""So many gaps of one sequence on one hop are remembered."""
+"""How many gaps of one sequence on one hop are remembered."""
 HOP_LIMIT: Final = 64
 """A sequence that crosses more hops than this is judged no more."""
 CLAIM_LIMIT: Final = 100
@@ -128,7 +128,7 @@ class SequenceChecker:
     """Follows every sequence of a capture, in bounded memory.
 
     Args:
-        limit: of so many messages the packets are remembered.
+        limit: of how many messages the packets are remembered.
     """
 
     def __init__(self, limit: int = NUMBER_LIMIT) -> None:

@@ -15,9 +15,9 @@ from captures.packets import Totals
 
 NANOSECONDS: Final = 1_000_000_000
 COUNTED_LIMIT: Final = 10_000
-"""So many connections, and so many queues, are counted by themselves; the rest together."""
+"""How many connections, and how many queues, are counted by themselves; the rest together."""
 SHOWN_LIMIT: Final = 20
-"""So many of them are shown, those with most packets."""
+"""How many of them are shown, those with most packets."""
 OTHERS: Final = "all others"
 
 

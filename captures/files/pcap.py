@@ -29,7 +29,7 @@ PCAPNG: Final = bytes.fromhex("0a0d0d0a")
 GZIP: Final = bytes.fromhex("1f8b")
 ZSTANDARD: Final = bytes.fromhex("28b52ffd")
 ZSTANDARD_HEAD_BYTES: Final = 18
-"""The head of a frame has so many at most.  [RFC 8878] 3.1.1.1"""
+"""The head of a frame has at most this many.  [RFC 8878] 3.1.1.1"""
 
 TICKS_PER_SECOND: Final = {0xA1B2C3D4: 1_000_000, 0xA1B23C4D: NANOSECONDS}
 """By the number that a pcap file begins with, read in the file's byte order."""

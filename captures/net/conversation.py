@@ -95,13 +95,13 @@ class Segments:
         return frames
 
     def pass_over(self, sender: Side, count: int, payload_bytes: int) -> None:
-        """So many segments with so much payload each leave `sender`, whose frames are made elsewhere."""
+        """`count` segments with `payload_bytes` each leave `sender`; their frames are made elsewhere."""
         half = self._halves[sender]
         half.next_sequence = (half.next_sequence + count * payload_bytes) % 2**32
         half.identification = (half.identification + count) % 2**16
 
     def arrive(self, receiver: Side, count: int | None = None) -> None:
-        """So many numbers more of what the other side sent have arrived; all that left it, if it is not said."""
+        """`count` more numbers of what the other side sent have arrived; without it, all that it sent."""
         half, other = self._halves[receiver], self._halves[receiver.other]
         if count is None:
             half.received_sequence = other.next_sequence

@@ -19,7 +19,7 @@ MSMQ_PORT: Final = 1801
 HELD_LIMIT_BYTES: Final = 64 << 20
 """What may wait or stay in all connections together; beyond it, the one that was silent longest gives its part."""
 CONNECTION_LIMIT: Final = 16_384
-"""So many connections are followed at a time; then the one that was silent longest is given up."""
+"""How many connections are followed at a time; then the one that was silent longest is given up."""
 
 
 Ends = tuple[Endpoint, Endpoint]

@@ -19,11 +19,11 @@ from captures.pipeline.exchange import Exchange
 from captures.pipeline.records import Integers
 
 BATCH_ROWS: Final = 65_536
-"""So many rows stages are given at a time."""
+"""How many rows stages are given at a time."""
 FLUSHED_ROWS: Final = 1 << 18
-"""So many rows an outbox keeps before it writes them."""
+"""How many rows an outbox keeps before it writes them."""
 TASK_FILES: Final = 1 << 20
-"""So many files at most one task writes, so that their numbers do not meet those of the next."""
+"""How many files at most one task writes, so that their numbers do not meet those of the next."""
 
 
 def split(batch: pa.RecordBatch, bucket: Integers) -> dict[int, pa.RecordBatch]:

@@ -19,7 +19,7 @@ from captures.pipeline.octets import Octets, Vector
 SMALLEST_BYTES: Final = 12
 """A block that holds nothing."""
 STEPS: Final = 32
-"""So many blocks are gone to one by one before several are looked for again."""
+"""How many blocks are gone to one by one before several are looked for again."""
 WINDOW_BYTES: Final = 1 << 22
 """So far they are looked for at a time; never farther than one has come."""
 

@@ -66,7 +66,7 @@ class Chunks:
         return self._data
 
     def shorten(self, row: int, size_bytes: int) -> None:
-        """Take so many bytes away from the beginning of a chunk; in `data` they stay."""
+        """Take `size_bytes` away from the beginning of a chunk; in `data` they stay."""
         assert self.is_laid_down, "chunks are laid down as they were"
         self.start[row] += size_bytes
         self.at[row] += size_bytes

@@ -47,7 +47,7 @@ from captures.files.pcapng import PcapngReader, Section
 RANGE_BYTES: Final = 64 << 20
 SAMPLE_BYTES: Final = 64 << 10
 SAMPLE_COUNT: Final = 64
-"""A file is known by its size and by so many samples, spread evenly from its first to its last byte."""
+"""By how many samples a file is known, and by its size: they are spread evenly from its first to its last byte."""
 UNPACKED_PIECE_BYTES: Final = 1 << 20
 
 CAPTURE_NAME: Final = re.compile(r"\.(pcap|pcapng|cap|dmp)\d*(\.(gz|zst))?$", re.IGNORECASE)

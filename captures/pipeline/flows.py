@@ -32,7 +32,7 @@ LEAD_LIMIT_BYTES: Final = 1 << 16
 SEARCH_LIMIT_BYTES: Final = 8 << 20
 """So far a packet is searched for inside segments: the largest one, and as much again."""
 CHAIN_COUNT: Final = 3
-"""So many packets in a row make a beginning likely that no segment begins with."""
+"""How many packets in a row make a beginning likely that no segment begins with."""
 SEARCH_LIMIT_COUNT: Final = 64
 """So often something that looks like one is tried."""
 
@@ -228,7 +228,7 @@ def _lead(chunks: Chunks, heads: Heads, first: int, end: int) -> tuple[Lead, int
 
 
 def _lead_inside(chunks: Chunks, first: int, row: int, kept_bytes: int) -> Lead:
-    """What comes before a packet that begins so many bytes into a row, which is cut there."""
+    """What comes before a packet that begins `kept_bytes` into a row, which is cut there."""
     pieces = [chunks.piece(one) for one in range(first, row)]
     gap_bytes = 0
     if kept_bytes:

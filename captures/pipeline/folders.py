@@ -15,7 +15,7 @@ class SeriesFolder:
     """Where the stages leave what they have found in a series.
 
     path: in the folder of the run.
-    buckets: into so many parts the pairs of ends are put.
+    buckets: into how many parts the pairs of ends are put.
     """
 
     path: Path

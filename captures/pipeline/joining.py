@@ -36,7 +36,7 @@ from captures.pipeline.streams import CLOSED, closed_rows
 from captures.pipeline.tables import Part
 
 KEPT_RANGES: Final = 2
-"""So many ranges that were read again are kept, as several pairs may need them."""
+"""How many ranges that were read again are kept, as several pairs may need them."""
 
 CORRECTIONS: Final = pa.schema(
     [

@@ -34,9 +34,9 @@ so long. It is as long as a queue manager is taken to remember it; see captures.
 PARTED_NS: Final = 2 * SILENT_NS
 """Sessions are closed when they have been silent for so long. By then their connections are."""
 MORE: Final = 2
-"""New rows may want so many times the buckets that there are; with more, all is judged anew, in more of them."""
+"""How many times the buckets that there are new rows may want; with more, all is judged anew, in more of them."""
 LOSS_LIMIT: Final = 65_536
-"""Of so many sessions that are over it is remembered what the captures lack."""
+"""Of how many sessions that are over it is remembered what the captures lack."""
 
 
 @dataclass(frozen=True, slots=True)

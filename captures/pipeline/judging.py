@@ -47,7 +47,7 @@ from captures.pipeline.workbench import OPEN, Bench, Done, Out, Route, Task, ope
 T = TypeVar("T")
 
 COLLECTED_OBJECTS: Final = 1_000_000
-"""So many objects the tasks here make before Python looks for garbage among them, in the place of 700."""
+"""How many objects the tasks here make before Python looks for garbage among them, in the place of 700."""
 OF_SESSIONS: Final = "sessions"
 OF_SEQUENCES: Final = "sequences"
 OF_JOURNEYS: Final = "journeys"

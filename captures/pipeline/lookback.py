@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 LIMIT_COUNT: Final = 1_024
-"""So many ranges at least are remembered, and at most twice as many: a stream keeps as many pieces to compare with."""
+"""How many ranges at least are remembered, and at most twice as many: a stream keeps as many pieces to compare with."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class LookBack:
         self.states.clear()
 
     def since(self, count: int) -> tuple[bytes, list[int]]:
-        """A state, and all ranges from there on: so many at least, if there are.
+        """A state, and all ranges from there on: at least `count` of them, if there are.
 
         Args:
             count: from 1 on; there is a range.

@@ -20,7 +20,7 @@ OF_SEQUENCES: Final = "findings of sequences"
 OF_JOURNEYS: Final = "findings of journeys"
 FINDERS: Final = (OF_SESSIONS, OF_SEQUENCES, OF_JOURNEYS)
 OPEN_FINDERS: Final = tuple(map(opened, FINDERS))
-"""Findings on their way to the packets that they are about, by who found them."""
+"""Findings on their way to the packets that they are about, by the stage that found them."""
 PLACED: Final = ("file", "frame", "file_offset")
 PLACED_FINDINGS: Final = pa.schema([*FINDINGS, ("file", TEXT), ("frame", INTEGER), ("file_offset", INTEGER)])
 """Findings, and the place of the packet that each is about: its file, the frame that ended it, and where it began."""

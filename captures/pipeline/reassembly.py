@@ -23,7 +23,7 @@ from captures.pipeline.records import Data, Integers
 from captures.pipeline.segments import Segments
 
 RUN_COUNT: Final = 32
-"""So many segments have to follow one another to be worth taking at once."""
+"""How many segments have to follow one another to be worth taking at once."""
 
 
 class RangeSegments(NamedTuple):

@@ -388,7 +388,7 @@ class _BlockWalker:
             self._raise_at(int(offsets[whole_count]), known, len(sources))
 
     def _raise_at(self, offset: int, known: Section, source_count: int) -> None:
-        """What the reader says of a damaged block, when it knows so many interfaces of the section.
+        """What the reader says of a damaged block, when it knows `source_count` interfaces of the section.
 
         Raises:
             CaptureError: always.

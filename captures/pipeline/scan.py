@@ -28,9 +28,9 @@ from captures.pipeline.records import (
 )
 
 CHAIN: Final = 4
-"""So many plausible records in a row are taken for true ones; fewer at the end of the file."""
+"""How many plausible records in a row are taken for true ones; fewer at the end of the file."""
 SEARCHED_BYTES: Final = 2 * MAX_FRAME_BYTES
-"""If no record begins in so many bytes, the range leaves its beginning to the one before it."""
+"""If no record begins within these bytes, the range leaves its beginning to the one before it."""
 NEAR_NS: Final = 10 * 366 * 24 * 3600 * NANOSECONDS
 """How far from the file's first frame the time of a record of pcap may be and still be plausible: ten years."""
 

@@ -39,7 +39,7 @@ exit $status
 """
 """Runs a command and, if all was well, gives the archive that it wrote its name."""
 KEPT: Final = 3
-"""So many Sparks, by use the latest, keep their archives: each has some 180 MB."""
+"""How many Sparks, those used last, keep their archives: each has some 180 MB."""
 BASE_TIMEOUT_S: Final = 60
 UNFINISHED: Final = ".new"
 ABANDONED_S: Final = 3_600

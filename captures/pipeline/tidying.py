@@ -15,9 +15,9 @@ from captures.pipeline.runner import Count
 from captures.pipeline.tables import Part, write_part
 
 PARTS: Final = 32
-"""When a table has so many small parts, they are made one."""
+"""How many small parts of a table are made one."""
 ROWS: Final = 1_000_000
-"""So many rows such a part has at most. A part is small if it has less than a quarter of that."""
+"""How many rows such a part has at most. A part is small if it has less than a quarter of that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ SCHEMAS: Final = {
 }
 """All tables of what packets mean. Every one is there, though it may have no rows."""
 CONNECTION_ROWS: Final = 40_000
-"""For about so many packets there is one bucket of connections, and of sequences; up to BUCKETS."""
+"""For about how many packets there is one bucket of connections, and of sequences; up to BUCKETS."""
 BUCKETS: Final = 64
 MESSAGE_ROWS: Final = 100_000
 """A bucket of messages is sorted in memory, so there are as many as it takes; a worker needs some 450 MB for one."""

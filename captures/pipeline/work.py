@@ -33,7 +33,7 @@ from captures.pipeline.whole import whole
 from captures.pipeline.writing import SeriesFiles, StreamsTask, WriteTask
 
 BUCKETS: Final = 16
-"""Into so many parts at most the connections of a series are put; as many tasks may join them at a time."""
+"""Into how many parts at most the connections of a series are put; as many tasks may join them at a time."""
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ OPEN: Final = "open"
 """Begins the names of parts with what is not settled."""
 KEPT_ROWS: Final = 1_000_000
 BUCKET_ROWS: Final = 200_000
-"""So many rows of open messages are kept in all, and of one bucket: it is sorted in memory."""
+"""How many rows of open messages are kept in all, and of one bucket: it is sorted in memory."""
 
 
 def opened(exchange: str) -> str:
@@ -71,7 +71,7 @@ class Bench:
 
     @property
     def kept_rows(self) -> int:
-        """So many rows of open messages a bucket keeps."""
+        """How many rows of open messages a bucket keeps."""
         return min(KEPT_ROWS // self.buckets.messages, BUCKET_ROWS)
 
     @cached_property

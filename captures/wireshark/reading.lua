@@ -253,7 +253,7 @@ local function inside(this, name, layout, index)
   close(scope)
 end
 
--- A layout that may not look beyond so many bytes. A size below zero has been refused, and counts for all that is left.
+-- A layout that may not look beyond a number of bytes. A size below zero has been refused, and counts for all that is left.
 local function window(this, name, size, layout)
   local reader = this._reader
   begin(this, name)
@@ -265,7 +265,7 @@ local function window(this, name, size, layout)
   reader.at, reader.stop = reader.stop, stop
 end
 
--- So many layouts, one after the other. Each takes a byte at least, so the packet's end is the loop's too.
+-- A number of layouts, one after the other. Each takes a byte at least, so the packet's end is the loop's too.
 local function repeated(this, name, count, layout)
   begin(this, name)
   for index = 0, count - 1 do

@@ -27,7 +27,7 @@ from mqproto.wire import (
 
 NANOSECONDS: Final = 1_000_000_000
 MESSAGE_LIMIT: Final = 100
-"""So many messages of one label, or of one ordinal, are followed."""
+"""How many messages of one label, or of one ordinal, are followed."""
 EVENT_LIMIT: Final = 10_000
 
 

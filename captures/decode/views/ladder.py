@@ -19,7 +19,7 @@ PAUSE_NS: Final = NANOSECONDS
 """A silence that is longer shows as a break."""
 TIME_COLUMNS: Final = 12
 LEAST_SPACING: Final = 8
-"""So many columns lie between two queue managers at least."""
+"""How many columns lie between two queue managers at least."""
 
 AGAIN, WRONG, LACKS = "↻", "✗", "…"
 

@@ -23,7 +23,7 @@ from mqproto.wire.layouts.properties import message_properties_header
 from mqproto.wire.schema.parts import wide_size
 
 AT_A_TIME: Final = 1_024
-"""Of so many packets Python has objects at a time: of more, it would have to ask for memory again and again."""
+"""Of how many packets Python has objects at a time: of more, it would have to ask for memory again and again."""
 
 _NOWHERE: Final = Endpoint("", 0)
 _SAID: Final = [field for field in PACKET_SCHEMA if field.name in KEYS]

@@ -117,7 +117,7 @@ class Fields:
         return self._numbers[name]
 
     def octets(self, name: str) -> Octets:
-        """A field of so many bytes in each row: a GUID."""
+        """A field of one size in all rows: a GUID."""
         field = self._fields[name]
         assert isinstance(field, _Field), name
         return field.run.octets(field.offset, struct.calcsize(field.code))
@@ -254,7 +254,7 @@ class Walk:
                 self._refuse(~self._holds(condition, fields))
 
     def _advance(self, sizes: Vector | int) -> None:
-        """Go on by so many bytes; a row that has not so many is refused, and stays where it can do no harm."""
+        """Go on by `sizes` bytes; a row that has fewer is refused, and stays where it can do no harm."""
         if self._is_idle:
             return
         if self._rows is None:
@@ -269,7 +269,7 @@ class Walk:
         self._at = at
 
     def _sized(self, name: str, sizes: Vector, fields: Fields) -> Span:
-        """So many bytes, in each row as many as it has."""
+        """`sizes` bytes, in each row as many as it has."""
         self._arrive()
         span = Span(self._at, sizes)
         fields.has(name, span, self._at)
@@ -296,7 +296,7 @@ class Walk:
         self._sized(name, sizes, fields)
 
     def _window(self, part: Window, name: str, fields: Fields) -> None:
-        """A part that may not go beyond so many bytes; what comes after it begins behind them all."""
+        """A part that may not go beyond a number of bytes; what comes after it begins behind them all."""
         sizes = self._sizes(part.size, fields)
         before, ends = self._at, self._ends
         self._advance(sizes)

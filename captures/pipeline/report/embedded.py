@@ -27,7 +27,7 @@ VALUES: Final = {
 }
 OTHERS: Final = ("first", "route", "verdict", "steps", "findings")
 FINDINGS_OF_ONE: Final = 12
-"""So many of one message at most."""
+"""How many of one message at most."""
 Word = Callable[[str | None], int | None]
 
 

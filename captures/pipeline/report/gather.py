@@ -35,7 +35,7 @@ def gather(tables: Tables, *, embedded_limit: int = EMBEDDED_LIMIT) -> Facts:
     """Everything that a report says.
 
     Args:
-        embedded_limit: up to so many messages, all of them can be looked up in the page.
+        embedded_limit: up to how many messages, all of them can be looked up in the page.
 
     Raises:
         TablesError: no captures were analysed into this folder.

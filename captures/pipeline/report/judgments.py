@@ -14,11 +14,11 @@ from captures.pipeline.stages.clocks import CLOCKS
 from captures.pipeline.tables import Tables
 
 EXAMPLES: Final = 10
-"""Of each code, so many are shown."""
+"""How many of each code are shown."""
 LINKED: Final = 5_000
-"""So many at most are told of with the messages that they are about, where all messages can be looked up."""
+"""How many at most are told of with the messages that they are about, where all messages can be looked up."""
 OTHERS: Final = 4
-"""Of the packets that a finding rests on, so many are shown beside it."""
+"""How many of the packets that a finding rests on are shown beside it."""
 CLOCKS_SHOWN: Final = 64
 _FINDING: Final = (
     "severity",
@@ -38,7 +38,7 @@ def judgments(tables: Tables, kept: int = EXAMPLES) -> Judgments:
     """All of it.
 
     Args:
-        kept: so many findings of each code at most.
+        kept: how many findings of each code at most.
     """
     return Judgments(
         _found(tables, kept),

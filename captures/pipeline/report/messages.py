@@ -16,17 +16,17 @@ from captures.pipeline.stages.history_schema import HISTORIES, HOPS
 from captures.pipeline.tables import Tables
 
 EMBEDDED_LIMIT: Final = 5_000
-"""So many messages at most can be looked up in the page; some 500 bytes each."""
+"""How many messages at most can be looked up in the page; some 500 bytes each."""
 HOPS_EACH: Final = 8
 ARRIVALS_EACH: Final = 20
-"""Nor does the page have them all if they have more hops than so many each, or more arrivals: what it says of each has
+"""Nor does the page have them all if they have more hops than this each, or more arrivals: what it says of each has
 no other bound that is small."""
 KEPT: Final = 400
-"""So many at most of each list of messages: of more, the page has those alone."""
+"""How many at most of each list of messages: of more, the page has those alone."""
 STUCK: Final = (str(Outcome.IN_FLIGHT), str(Outcome.LOST_FROM_VIEW))
 FAILED: Final = (str(Outcome.REFUSED), str(Outcome.EXPIRED))
 HOPS_OF_ONE: Final = 64
-"""So many hops of one message at most are kept; MSMQ ends a message after 15, or 29 if it is told so."""
+"""How many hops of one message at most are kept; MSMQ ends a message after 15, or 29 if it is told so."""
 _HISTORY: Final = tuple(
     name for name in HISTORIES.names if name not in ("hop_ns", "row_id", "number", "file_offset")
 )

@@ -37,9 +37,9 @@ from captures.pipeline.report.words import (
 
 HOPS_LISTED: Final = 25
 ENDED_BADLY: Final = 10
-"""So many messages that are stuck are listed, and so many that were refused or expired."""
+"""How many messages that are stuck are listed, and how many that were refused or expired."""
 WORST: Final = 5
-"""So many of each other list."""
+"""How many of each other list."""
 HERE: Final = files("captures.pipeline.report")
 
 

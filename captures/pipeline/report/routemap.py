@@ -19,13 +19,13 @@ from captures.pipeline.report.words import about, harmless, rate
 NODES_DRAWN: Final = 14
 HOPS_DRAWN: Final = 24
 ABREAST: Final = 4
-"""So many queue managers have room beside each other; a longer chain goes downwards."""
+"""How many queue managers have room beside each other; a longer chain goes downwards."""
 LINE_CHARACTERS: Final = 17
 """A label that is longer goes over two lines."""
 ROW_IN: Final = 1.1
 DENSE_ROW_IN: Final = 0.75
 DENSE_ROWS: Final = 5
-"""From so many rows on, they are closer to each other."""
+"""From how many rows on they are closer to each other."""
 INCH: Final = 72
 ALONG: Final = (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74)
 """Where along its arrow a text may stand, the best first."""

@@ -9,7 +9,7 @@ from captures.pipeline.report.scanning import batches, grouped, integers
 from captures.pipeline.tables import Tables
 
 HOPS_LIMIT: Final = 1_000
-"""So many hops are told apart: more than queue managers have, but not than somebody can make up."""
+"""How many hops are told apart: more than queue managers have, but not than somebody can make up."""
 _KEYS: Final = ("from_key", "to_key")
 _COLUMNS: Final = (
     *_KEYS,

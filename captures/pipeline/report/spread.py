@@ -37,7 +37,7 @@ class Spread:
         self._buckets += np.bincount(_bucket(values), minlength=BUCKETS)
 
     def quantile(self, share: float) -> int:
-        """What so many are below of, from 0 to 1; the middle of a bucket, within `least` and `most`."""
+        """What this share of all is below, from 0 to 1; the middle of a bucket, within `least` and `most`."""
         if share <= 0 or not self.count:
             return self.least
         if share >= 1:

@@ -21,9 +21,9 @@ from mqproto.wire import MessageClass
 from mqproto.wire.classes import REFUSALS
 
 COPIES_TOLD: Final = 8
-"""Of a message at one queue manager, so many arrivals are told one by one."""
+"""How many arrivals of a message at one queue manager are told one by one."""
 GAPS_KEPT: Final = 100
-"""So many gaps of one sequence on its way to one queue manager are looked at."""
+"""How many gaps of one sequence on its way to one queue manager are looked at."""
 GAPS_TOLD: Final = 4
 _ARRIVAL: Final = ("message", "to_key", "series", "row_id", "number", "verdict", "reason")
 _GAP: Final = ("series", "source_manager", "sequence", "to_key")

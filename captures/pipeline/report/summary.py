@@ -24,7 +24,7 @@ from captures.pipeline.report.words import (
 HOPS_LISTED: Final = 10
 LISTED: Final = 3
 BRIEFED: Final = 10
-"""So many of each list programs get."""
+"""How many of each list programs get."""
 
 
 def lines(facts: Facts) -> Iterator[str]:

@@ -13,7 +13,7 @@ from captures.pipeline.report.scanning import batches, integers
 from captures.pipeline.tables import Tables
 
 STEPS: Final = 120
-"""So many there are at most."""
+"""How many there are at most."""
 SORTS: Final = {
     "messages": MESSAGES | {Kind.REPORT},
     "acknowledgments": {Kind.SESSION_ACK, Kind.ORDER_ACK, Kind.FINAL_ACK, Kind.ADMIN_ACK},

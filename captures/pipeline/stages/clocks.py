@@ -20,7 +20,7 @@ from captures.pipeline.stages.schema import INTEGER, SHORT, TEXT
 __all__ = ["CLOCKS", "CLOCK_PAIRS", "COLUMNS", "KEY", "ORDER", "ClockStage", "clocks", "offsets_ns"]
 
 PLACE_LIMIT: Final = 8
-"""Of a packet that more capture points saw, so many are compared."""
+"""How many capture points are compared of a packet that more of them saw."""
 
 CLOCK_PAIRS: Final = pa.schema(
     [

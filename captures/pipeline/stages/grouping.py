@@ -16,7 +16,7 @@ from captures.pipeline.stages import straight, subjects
 from captures.pipeline.stages.rows import Batches, records, values
 
 EVENT_LIMIT: Final = 10_000
-"""Of so many packets of one message each is looked at; hostile captures have messages with more."""
+"""Of how many packets of one message each is looked at; hostile captures have messages with more."""
 
 
 class Event(NamedTuple):

@@ -30,7 +30,7 @@ Batches = dict[str, pa.RecordBatch]
 
 GUID_CHARACTERS: Final = 36
 KEY_LIMIT: Final = 65_536
-"""The texts of so many queue managers' keys are remembered."""
+"""Of how many queue managers the texts of their keys are remembered."""
 
 
 def values(batch: pa.RecordBatch, name: str) -> list[Any]:

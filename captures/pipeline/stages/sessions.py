@@ -58,7 +58,7 @@ TOGETHER: Final = (
 ENDED: Final = ("series", "connection", "interface", "source_address", "source_port", "ending")
 """What this stage reads of streams."""
 WAITING_LIMIT: Final = 262_144
-"""Of so many messages at a time the acknowledgments are waited for; with more, their rows go out without."""
+"""Of how many messages at a time the acknowledgments are waited for; with more, their rows go out without."""
 SCHEMAS: Final = {"relations": RELATIONS, "sessions": SESSIONS, "findings": FINDINGS}
 RANK: Final = 0
 """Findings about the session come first among those of a packet."""

@@ -37,7 +37,7 @@ def settled(rows: pa.RecordBatch, horizon: Horizon, open_subjects: pa.Array, row
         rows: of `subjects.keyed`, with WAITS, of CONFIRMATIONS, and what is remembered of messages; those of one
             message follow one another.
         open_subjects: messages that are not, whatever the rows say.
-        row_limit: so many rows at most are of others. With more, the messages that have been silent longest are over.
+        row_limit: how many rows at most are of others. With more, the messages that have been silent longest are over.
     """
     count = rows.num_rows
     if not count:

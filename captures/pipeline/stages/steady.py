@@ -26,9 +26,9 @@ from captures.pipeline.stages.rows import codes, integers
 
 NOBODY: Final = -1
 LEAST: Final = 128
-"""So many packets of a connection, one behind the other, are worth it."""
+"""How many packets of a connection, one behind the other, are worth it."""
 MOST: Final = OUTSTANDING_LIMIT // 2
-"""So many are taken at a time: counts go round, and of more messages nobody could say which an acknowledgment means."""
+"""How many are taken at a time. Counts go round: of more messages nobody could say which an acknowledgment means."""
 FAR: Final = 0x4000
 """So far an acknowledgment of what is saved may go back; beyond that it could as well go forward."""
 
