@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 
 ALLOCATIONS: Final = 100_000
-"""After so many more objects than were freed the collector looks for cycles; by default, after 700."""
+"""After how many more objects than were freed the collector looks for cycles; by default, after 700."""
 
 
 @contextmanager

@@ -132,7 +132,7 @@ def send(
 
 def receive(
     queue: LocalArgument,
-    count: Annotated[int, typer.Option("--count", "-c", min=1, help="At most so many messages.")] = 1,
+    count: Annotated[int, typer.Option("--count", "-c", min=1, help="How many messages at most.")] = 1,
     timeout_s: Annotated[
         float, typer.Option("--timeout", min=0, help="Seconds to wait for the next message.")
     ] = 5,
@@ -179,7 +179,7 @@ def receive(
 def peek(
     queue: LocalArgument,
     count: Annotated[
-        int, typer.Option("--count", "-c", min=1, max=500, help="At most so many messages.")
+        int, typer.Option("--count", "-c", min=1, max=500, help="How many messages at most.")
     ] = 1,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     node: NodeOption = None,
@@ -223,7 +223,7 @@ def explain(
         ),
     ] = "",
     count: Annotated[
-        int, typer.Option("--count", "-c", min=1, max=500, help="Of each queue, so many messages.")
+        int, typer.Option("--count", "-c", min=1, max=500, help="How many messages of each queue.")
     ] = 5,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     node: NodeOption = None,

@@ -449,7 +449,7 @@ class _Lease:
 
 
 def as_parts(drafts: Iterable[Draft], copies: int) -> Iterator[list[Draft]]:
-    """Drafts in lists, none of which is more than one request carries with so many copies of each."""
+    """Drafts in lists, none of which is more than one request carries with `copies` of each."""
     part: list[Draft] = []
     size_bytes = 0
     for draft in drafts:

@@ -42,7 +42,7 @@ from simulator.command.options import DONE, FINDING, MISUSE, complain, print_jso
 from simulator.topology import Topology, load
 
 DIAGRAM_LIMIT: Final = 1_000
-"""So many packets a diagram has, unless --limit asks for another number."""
+"""How many packets a diagram has, unless --limit asks for another number."""
 PROGRESS_PACKETS: Final = 4_096
 DIAGRAM_COLUMNS: Final = 120
 """Width of a diagram that goes into a pipe."""

@@ -58,7 +58,7 @@ def decode(
         str | None, typer.Option(help="Seconds after the first packet, a time of day, or date and time; UTC.")
     ] = None,
     before: Annotated[str | None, typer.Option(help="The same, for the end.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="So many packets at most.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="How many packets at most.")] = None,
 ) -> int:
     """What a capture says, packet by packet, and what is wrong with it; or every field of one packet.
 

@@ -182,7 +182,7 @@ class Explainer:
     # Messages
 
     def _messages(self, messages: list[MessageStatus], count: int, status: NodeStatus) -> Iterator[str]:
-        """Some messages of a queue that has so many."""
+        """Some messages of a queue that has `count`."""
         yield from (f"  {self._message(one, status)}" for one in messages)
         rest = count - sum(one.copies for one in messages)
         if self._in_full and messages and rest > 0:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PAGE: Final = "report.html"
 NAMED_LIMIT: Final = 10
-"""So many messages of a name are told of."""
+"""How many messages of a name are told of."""
 
 
 def report(

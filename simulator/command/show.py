@@ -34,7 +34,7 @@ from mqproto.wire.lenient import Inspection, SeenField
 from mqproto.wire.schema.record import Bit, Bits
 
 SHOWN_BYTES: Final = 16
-"""Of a long field the table shows so many bytes; JSON has all."""
+"""How many bytes of a long field the table shows; JSON has all."""
 SHOWN_CHARACTERS: Final = 124
 """A queue's name has no more; what is longer is somebody's joke, and would fill the screen."""
 INPUT_LIMIT_BYTES: Final = 4 * MAXIMUM_PACKET_SIZE

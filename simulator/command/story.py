@@ -32,7 +32,7 @@ STEPS_LIMIT: Final = 10_000
 MESSAGES_LIMIT: Final = 1_000
 """Messages with one producer's key."""
 LOOKED_AFTER: Final = 16
-"""Of so many messages the nodes are asked where they are."""
+"""Of how many messages the nodes are asked where they are."""
 LINE_LIMIT_BYTES: Final = 64 * 2**10
 """A longer line is none of ours."""
 COMMON: Final = frozenset({"timestamp", "node", "event", "level", "message"})

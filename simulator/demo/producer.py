@@ -23,7 +23,7 @@ from simulator.faults.proof import Sent, digest_of
 BEAT_S: Final = 0.02
 """What has become due is handed over so often."""
 FINAL_ACK_EVERY: Final = 10
-"""One transactional message in so many asks to be told when it has been received, so that there are FinalAcks too."""
+"""Of how many transactional messages one asks to be told when it is received, so that there are FinalAcks too."""
 
 
 class Producer:
@@ -54,7 +54,7 @@ class Producer:
         self._due: list[Item] = []
 
     async def run(self, span_s: float) -> None:
-        """Send it all, within so many seconds if the node is there, and connect again whenever it is gone."""
+        """Send it all, within `span_s` if the node is there, and connect again whenever it is gone."""
         start_s = trio.current_time()
         while len(self.sent) < self._count:
             try:

@@ -19,7 +19,7 @@ BATCH_MESSAGES: Final = 200
 BATCH_BYTES: Final = 4 * 2**20
 
 Sizes = tuple[tuple[int, int, int], ...]
-"""Of 1,000 generated orders, how many have a body of at least and at most so many bytes."""
+"""How many of 1,000 generated orders have a body of at least these and at most those bytes."""
 SIZES: Final[Sizes] = (
     (10, 0, 0),
     (780, 200, 1_500),

@@ -160,7 +160,7 @@ def delays_ms(sent: Iterable[Sent], received: Iterable[Received]) -> list[float]
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The smallest value that so many percent of the values do not exceed; 0 of no values."""
+    """The smallest value that `percent` of the values do not exceed; 0 of no values."""
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)] if ordered else 0.0
 
 

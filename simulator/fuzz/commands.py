@@ -66,7 +66,7 @@ def parser(
     minutes: MinutesOption = None,
     seconds: SecondsOption = None,
     packets: Annotated[
-        int | None, typer.Option(min=1, help="End after so many packets.", show_default=False)
+        int | None, typer.Option(min=1, help="End after this many packets.", show_default=False)
     ] = None,
     seed: SeedOption = None,
     corpus: Annotated[
@@ -157,7 +157,7 @@ def peer(
     minutes: MinutesOption = None,
     seconds: SecondsOption = None,
     cases: Annotated[
-        int | None, typer.Option(min=1, help="End after so many cases.", show_default=False)
+        int | None, typer.Option(min=1, help="End after this many cases.", show_default=False)
     ] = None,
     seed: SeedOption = None,
     parallel: Annotated[int, typer.Option(min=1, max=64, help="How many cases at once.")] = 8,

@@ -42,9 +42,9 @@ _WORDS: Final = (
 """What a few bytes are overwritten with: limits, and the signature of a packet."""
 
 LONG_FIELD: Final = 1024
-"""Within a longer field nothing is to be learnt from a cut at every byte; its first and last so many halves are."""
+"""A longer field is not cut at every byte, which teaches nothing: only in the first and in the last half of this."""
 SMALL_CHOICE: Final = 32
-"""Of a field or of bits that hold a choice, so many values are all tried."""
+"""How many values of a field or of bits that hold a choice are all tried."""
 
 
 class Mutant(NamedTuple):
@@ -271,7 +271,7 @@ def sections_of(fields: Sequence[SeenField]) -> Iterator[Section]:
 
 
 def around(value: int, bits: int, limits: frozenset[int] = frozenset()) -> Iterator[int]:
-    """Values at which arithmetic on so many bits goes wrong, and values next to what stands there and to limits."""
+    """Values at which arithmetic on `bits` goes wrong, and values next to what stands there and to limits."""
     top, sign = 2**bits, 2 ** (bits - 1)
     values = {0, 1, 2, sign - 1, sign, sign + 1, top - 2, top - 1}
     values |= {value - 1, value + 1, value // 2, value * 2, value ^ sign}
@@ -281,7 +281,7 @@ def around(value: int, bits: int, limits: frozenset[int] = frozenset()) -> Itera
 
 
 def wrapping(value: int, bits: int, offset: int, left: int) -> set[int]:
-    """Lengths and counts that lie about what follows, or seem right to a parser that computes with so many bits.
+    """Lengths and counts that lie about what follows, or seem right to a parser that computes with `bits`.
 
     Args:
         offset: of the field in its packet.
@@ -290,7 +290,7 @@ def wrapping(value: int, bits: int, offset: int, left: int) -> set[int]:
     top = 2**bits
     lies = {left - 1, left, left + 1, left // 2, left // 2 + 1, left // 4, left // 4 + 1}
     lies |= {value + each for each in (2, 3, 4, 8, 16, 256)}
-    # Elements of 2, 4, 8 and 16 bytes: so many of them wrap to as many bytes as are there.
+    # Elements of 2, 4, 8 and 16 bytes: these numbers of them wrap to as many bytes as are there.
     multiplied = {top // each + count for each in (2, 4, 8, 16) for count in (-1, 0, 1, value)}
     aligned = {top - each for each in (1, 2, 3, 4, 5)}
     start = offset + bits // 8

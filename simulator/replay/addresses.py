@@ -1,4 +1,4 @@
-"""Which addresses may be used: those on loopback, and all others for who asks."""
+"""Which addresses may be used: those on loopback, and all others for those who ask."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def is_loopback(address: str) -> bool:
 
 
 def listening_at(address: str, port: int) -> socket.socket:
-    """A socket that listens there; a line on the standard error output says so, for who starts the client.
+    """A socket that listens there; a line on the standard error output says so, for those who start the client.
 
     Raises:
         UsageError: the address cannot be had.

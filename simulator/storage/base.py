@@ -41,7 +41,7 @@ from simulator.storage.tables import (
 
 PRAGMAS: Final = (
     "page_size = 8192",
-    # macOS flushes to the disk itself only if asked in so many words.
+    # macOS flushes to the disk itself only if that is asked for by name.
     "fullfsync = ON",
     "checkpoint_fullfsync = ON",
     # 4 MiB of SQLite's own log, then its pages move to their places in the file: often, so that it never takes long.

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from simulator.base.storeerrors import StoreError, primary_code
 
 FULL_FLUSH: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
-"""macOS flushes to the disk itself only if asked in so many words."""
+"""macOS flushes to the disk itself only if that is asked for by name."""
 BUSY_S: Final = 1.0
 """How long another program's write to the file may hold us up when we open it."""
 

@@ -184,7 +184,7 @@ class RecentMessages:
         return row is not None
 
     def between(self, first: int, last: int, limit: int | None = None) -> list[MessageRow]:
-        """The messages of one queue with keys from first to last, both included; at most so many."""
+        """The messages of one queue with keys from first to last, both included; at most `limit`."""
         there = self._keys.get(first >> POSITION_BITS)
         if not there or there[-1] < first:
             return []
@@ -269,7 +269,7 @@ class RecentStates:
         self.outcomes.clear()
 
     def first_identifiers(self, limit: int) -> list[IdentifierRow]:
-        """The oldest identifiers, at most so many."""
+        """The oldest identifiers, at most `limit`."""
         return list(islice(self.identifiers.values(), limit))
 
     def _add_identifiers(self, rows: Iterable[IdentifierRow]) -> None:

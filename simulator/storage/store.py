@@ -54,9 +54,9 @@ class Limits(NamedTuple):
 
 LIMITS: Final = Limits()
 REMOVALS: Final = 8
-"""So many messages leave the tables in the time in which one goes there."""
+"""How many messages leave the tables in the time in which one goes there."""
 SCANNED_MESSAGES: Final = 5_000
-"""So many messages of a segment are looked at with a commit, to see which are still there."""
+"""How many messages of a segment are looked at with a commit, to see which are still there."""
 OVERDRAFT: Final = 4
 """How many times as much as `Limits` say the log may have if the tables cannot be written just now."""
 
@@ -66,8 +66,8 @@ class _Due:
     """What has to go to the tables before the oldest segment can be removed.
 
     keys: of the messages that it put into the store; those that are still there have to go.
-    looked_at: with so many of them that is done.
-    removals, identifiers: so many of those that the log alone has, the oldest first. What comes later is in a later
+    looked_at: with how many of them that is done.
+    removals, identifiers: how many of those that the log alone has, the oldest first. What comes later is in a later
         segment.
     """
 
@@ -149,7 +149,7 @@ class Store:
                 with explained(self.path):
                     self._settle()
         except StoreError:
-            pass  # The log has it, for who opens the store next.
+            pass  # The log has it, for the process that opens the store next.
         finally:
             self._usable = False
             for segment in self._segments():
@@ -217,7 +217,7 @@ class Store:
 
         Raises:
             StoreError: nothing of it is there. The store goes on after a full disk; after anything worse it refuses
-                each further commit, and who opens it anew finds this batch wholly there or not at all.
+                each further commit, and the next process that opens it finds this batch wholly there or not at all.
         """
         if not self._usable:
             raise StoreError(
@@ -318,7 +318,7 @@ class Store:
                 raise
 
     def _spill(self, limit: int, limit_bytes: int) -> None:
-        """Bring at most so many messages from the oldest segment to the tables; of all else as many rows.
+        """Bring at most `limit` messages from the oldest segment to the tables; of all else as many rows.
 
         Raises:
             sqlite3.Error: the tables are as they were.

@@ -42,10 +42,10 @@ class Bodies(Protocol):
     receive_messages: int
 
     def drafts(self, count: int) -> list[Draft]:
-        """The next so many."""
+        """The next `count`."""
 
     def requests(self, count: int) -> Iterator[list[Draft]]:
-        """The next so many, in the groups that are handed over at once."""
+        """The next `count`, in the groups that are handed over at once."""
 
     def digests(self, messages: Sequence[Message]) -> list[bytes]:
         """By what each is known: the same for what was sent and for what came, unless it was altered."""
@@ -60,7 +60,7 @@ class Alike:
         self.receive_messages = max(1, min(RECEIVE_MESSAGES, RECEIVE_BYTES // max(1, len(body))))
 
     def drafts(self, count: int) -> list[Draft]:
-        """The same one so many times."""
+        """The same one `count` times."""
         return [self._draft] * count
 
     def requests(self, count: int) -> Iterator[list[Draft]]:

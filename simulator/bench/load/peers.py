@@ -77,7 +77,7 @@ class Peer:
         )
 
     async def submit(self, count: int, body: bytes) -> list[MessageId]:
-        """Send so many messages to the node's queue; return when all are in this peer's store."""
+        """Send `count` messages to the node's queue; return when all are in this peer's store."""
         destination = self._directory.destination(f"{NODE}\\{QUEUE}")
         draft = Draft(body=body, label="bench", transactional=True)
         sent: list[MessageId] = []
@@ -199,7 +199,7 @@ class Star:
 
 @asynccontextmanager
 async def star_of(peers: int, window: int = 64) -> AsyncIterator[Star]:
-    """A node and so many peers, in a folder of its own among the temporary files, for the block.
+    """A node and its peers, in a folder of its own among the temporary files, for the block.
 
     Raises:
         NodeError: the node does not start.

@@ -146,7 +146,7 @@ class Row:
         return flow
 
     async def pace(self, count: int, per_s: float, body: bytes) -> Flow:
-        """Send so many a second, however long each takes; as `flood` otherwise."""
+        """Send `per_s` a second, however long each takes; as `flood` otherwise."""
         traffic = self.traffic(body)
 
         async def send(count: int) -> None:
@@ -163,7 +163,7 @@ class Row:
         send: Callable[[int], Awaitable[None]],
         takes_s: float = 0.0,
     ) -> Flow:
-        """Send and receive so many messages. Who receives others than those that are sent checks them himself.
+        """Send and receive `count` messages. A caller that receives others than those that are sent checks them itself.
 
         Args:
             takes_s: how long it takes at least.
@@ -196,7 +196,7 @@ class Row:
         )
 
     async def until_settled(self, count: int) -> None:
-        """Wait until the sender has an OrderAck for each of so many messages, and nobody else has one to pass on.
+        """Wait until the sender has an OrderAck for each of `count` messages, and nobody else has one to pass on.
 
         Raises:
             BenchError: that did not happen in good time.
@@ -243,7 +243,7 @@ async def comes_true(condition: Callable[[], Awaitable[bool]], within_s: float) 
 
 
 def patience_s(count: int) -> float:
-    """How long so many messages may take, before something must be wrong."""
+    """How long `count` messages may take, before something must be wrong."""
     return PATIENCE_S + count * PATIENCE_PER_MESSAGE_S
 
 

@@ -91,7 +91,7 @@ class Traffic:
                 nursery.start_soon(send, list(islice(queues, len(drafts))), drafts)
 
     async def send_paced(self, count: int, per_s: float) -> None:
-        """Send so many a second, each when it is due."""
+        """Send `per_s` a second, each when it is due."""
         self._asked += count
         queues = cycle(self._queues)
 
@@ -117,7 +117,7 @@ class Traffic:
         self.sent_bytes += sum(len(draft.body) for draft in drafts)
 
     async def receive(self, count: int) -> None:
-        """Receive and commit so many more messages, of each queue its share."""
+        """Receive and commit `count` more messages, of each queue its share."""
         shares = {
             queue: len(self._received[queue]) + share_of(count, len(self._queues), place)
             for place, queue in enumerate(self._queues)
@@ -153,7 +153,7 @@ class Traffic:
 
 
 def share_of(count: int, places: int, place: int) -> int:
-    """What one of several gets of so many, if each in turn gets one."""
+    """What one of several gets of `count`, if each in turn gets one."""
     return count // places + (place < count % places)
 
 

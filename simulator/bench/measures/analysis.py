@@ -226,7 +226,7 @@ class _Capture(NamedTuple):
         return Pace(self.packets, self.size_bytes, rounds_s, median_s, *rates, wanted_per_s)
 
     def part(self, packets: int) -> _Capture:
-        """So many of its packets, or all."""
+        """The first of its packets, or all."""
         packets = min(packets, self.packets)
         return self._replace(packets=packets, size_bytes=self.size_bytes * packets // self.packets)
 

@@ -1,8 +1,8 @@
 """`mqproto bench backlog`: what many messages that wait cost, in memory, in throughput, and after a restart.
 
 They wait twice. First the destination is killed, and they pile up at the intermediate. Then it is back and takes all of
-them, but nobody receives; and while so many wait in its queue, messages go on flowing, in turns with a second row of
-nodes in which nothing waits. A queue manager holds a window of each queue and not the queue, so neither its memory nor
+them, but nobody receives. While they wait in its queue, messages go on flowing, in turns with a second row of nodes in
+which nothing waits. A queue manager holds a window of each queue and not the queue, so neither its memory nor
 what a message costs may grow with what waits.
 
 Then the same with messages of mixed sizes, from nothing to nearly 4 MiB, through nodes of their own: windows and pages
@@ -40,12 +40,12 @@ from simulator.demo.workload import HEAVY, orders
 MESSAGES: Final = 100_000
 FLOW_MESSAGES: Final = 10_000
 AFTERMATH: Final = 5
-"""One in so many of those that wait is how many flow before they are compared. What has moved on is still cleared from
+"""For how many that wait one flows before they are compared. What has moved on is still cleared from
 the stores that it passed, along with what comes later: that has a figure of its own, and is over before the others."""
 MIXED_EVERY: Final = 50
 MIXED_LEAST: Final = 1_000
 MIXED_SEED: Final = 0
-"""Those of mixed sizes have some 40 times as many bytes each: one waits for 50 of one size, but so many at least."""
+"""Those of mixed sizes have some 40 times as many bytes each: one waits for 50 of one size. This is the least."""
 WINDOW: Final = 64
 LIMIT_BYTES: Final = 200 * 10**6
 """The resident memory that no node may need, however much waits."""
@@ -55,7 +55,7 @@ WANTED_SERVES_S: Final = 5
 
 
 def mixed_beside(messages: int) -> int:
-    """How many messages of mixed sizes wait, where so many of one size do."""
+    """How many messages of mixed sizes wait, where `messages` of one size do."""
     return min(messages, max(MIXED_LEAST, messages // MIXED_EVERY))
 
 

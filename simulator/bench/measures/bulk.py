@@ -38,11 +38,11 @@ from mqproto.wire.layouts.user import user_header
 BEGAN_NS: Final = 1_700_000_000_000_000_000
 SPACING_NS: Final = 10_000
 BATCH: Final = 32
-"""So many messages cross before they are acknowledged; a SessionAck can say of 32 that they are saved."""
+"""How many messages cross before they are acknowledged; a SessionAck can say of 32 that they are saved."""
 BODY_BYTES: Final = range(100, 900)
 """With the headers, packets of some 300 to 1,100 bytes."""
 ORDER_ACK_EVERY: Final = 4
-"""An OrderAck after so many batches."""
+"""After how many batches an OrderAck comes."""
 
 _MESSAGE_ID: Final = base_header.sizeof() + user_header.offset_of("message_id")
 
@@ -73,7 +73,7 @@ class _Capture:
         self.frame_count += 1
 
     def repeat(self, count: int, numbers: tuple[int, ...]) -> None:
-        """The last frame so many times more, as a sender of packets of one size would go on.
+        """The last frame `count` times more, as a sender of packets of one size would go on.
 
         Encoding each of them anew takes ten times as long.
 
@@ -235,7 +235,7 @@ class _Sender:
 
 
 def write_capture(path: Path, packets: int, connections: int = 64, seed: int = 1) -> int:
-    """Write a pcapng file of at least so many packets, one a segment; how many they are.
+    """Write a pcapng file of at least `packets` packets, one a segment; how many they are.
 
     Args:
         connections: that many senders take turns, a batch each; at most 65,536.

@@ -24,7 +24,7 @@ NODES: Final = 3
 """In the row, where nothing else is said."""
 WINDOW: Final = 64
 BYTES_OF_RUN: Final = 32 * 2**20
-"""What the bodies of a run have in all, if it would be more; but at least so many messages are sent:"""
+"""What the bodies of a run have in all, if it would be more. How many messages are sent at least:"""
 LEAST_MESSAGES: Final = 8
 SMALL_BYTES: Final = 1_024
 LARGE_BYTES: Final = 64 * 1_024
@@ -36,7 +36,7 @@ Told = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured: bodies of these sizes, so many queues, sessions, and nodes in a row.
+    """What is measured: sizes of bodies, and numbers of queues, of sessions, and of nodes in a row.
 
     messages: in each run, but for large ones.
     """

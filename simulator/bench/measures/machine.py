@@ -83,7 +83,7 @@ def filesystem_of(folder: Path, mounts: Path = MOUNTS) -> str:
 
 
 def flushes_ms(folder: Path, count: int, flush: Callable[[int], None]) -> list[float]:
-    """How long it takes to flush 64 KiB that were appended to a file, so many times; in order of size."""
+    """How long it takes to flush 64 KiB that were appended to a file, `count` times; in order of size."""
     taken_ms = []
     with tempfile.TemporaryFile(dir=folder) as file:
         for _ in range(count):

@@ -37,7 +37,7 @@ async def bench_outage(
     interval_s: float = INTERVAL_S,
     told: Callable[[str], None] = lambda text: None,
 ) -> Result:
-    """Send so many a second, and kill the intermediate with SIGKILL, again and again.
+    """Send at a steady rate, and kill the intermediate with SIGKILL, again and again.
 
     Raises:
         BenchError: a message was lost, came twice, out of order or altered.

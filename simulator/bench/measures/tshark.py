@@ -49,7 +49,7 @@ class Tshark:
         """How long it takes to start, to read the first frames, and to show the packets in them.
 
         Raises:
-            BenchError: it failed, or these were not so many packets.
+            BenchError: it failed, or did not show all packets.
         """
         began_s = time.monotonic()
         done = subprocess.run(

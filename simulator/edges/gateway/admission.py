@@ -79,7 +79,7 @@ def _digest(token: str) -> bytes:
 
 
 class Rate:
-    """So many a second of each name, and as many at once as come in one.
+    """A number a second of each name, and as many at once as come in one.
 
     Args:
         per_s: more than 0.

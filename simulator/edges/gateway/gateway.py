@@ -158,7 +158,7 @@ class Gateway:
     Args:
         owner: names this gateway in the history, over its restarts, and no other.
         nursery: what is under way goes on in it, whatever becomes of the producers.
-        limit: so many messages may be under way.
+        limit: how many messages may be under way.
     """
 
     def __init__(

@@ -160,7 +160,7 @@ def _policy(options: Options, node: str) -> Policy:
 
 
 def _make_room(connections: int) -> None:
-    """See that so many sockets can be open.
+    """See that enough sockets can be open.
 
     Raises:
         UsageError: the system does not let us.

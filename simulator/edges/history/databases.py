@@ -24,7 +24,7 @@ APPLICATION_ID: Final = int.from_bytes(b"mqdh")
 """Says in an SQLite file whose it is."""
 PRAGMAS: Final = (
     "synchronous = FULL",
-    # macOS flushes to the disk itself only if asked in so many words.
+    # macOS flushes to the disk itself only if that is asked for by name.
     "fullfsync = ON",
     "checkpoint_fullfsync = ON",
 )

@@ -42,7 +42,7 @@ RETRY_AFTER_LIMIT_S: Final = 3_600.0
 TEMPORARY: Final = frozenset({408, 425, 429})
 """Of 400 to 499: Request Timeout, Too Early, Too Many Requests."""
 SPARE_THREADS: Final = 8
-"""Calls of a function that took too long may still run; beyond so many, none is begun until one of them ends."""
+"""Calls of a function that took too long may still run; beyond this number, none is begun until one of them ends."""
 
 
 class BusinessError(Exception):

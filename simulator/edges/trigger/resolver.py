@@ -40,7 +40,7 @@ class Resolution(NamedTuple):
     """What a resolver said of a message.
 
     verdict: None if it could not be asked.
-    reason: if it did not say it in so many words.
+    reason: why it is in doubt, if the resolver did not say so itself.
     """
 
     verdict: Verdict | None

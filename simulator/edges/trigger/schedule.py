@@ -15,9 +15,9 @@ from math import inf
 from typing import Final, Generic, TypeVar
 
 LEASE_LIMIT: Final = 64
-"""A node keeps so many transactions open for one connection."""
+"""How many transactions a node keeps open for one connection."""
 LEASED_LIMIT_BYTES: Final = 64 * 2**20
-"""No further message is leased while those that are have so many bytes."""
+"""How many bytes the leased messages may have before no further one is leased."""
 
 Message = TypeVar("Message", bound=Hashable)
 
@@ -48,8 +48,8 @@ class Schedule(Generic[Message]):
     """The messages that a trigger has leased, or has given back and will meet again.
 
     Args:
-        parallel: so many are attempted at once, each of another group.
-        leases: so many are leased at once: those that are attempted, and those that wait behind one of their group.
+        parallel: how many are attempted at once, each of another group.
+        leases: how many are leased at once: those that are attempted, and those that wait behind one of their group.
             With one, nothing is leased while a message that was rolled back is not yet due.
     """
 

@@ -126,7 +126,7 @@ def trigger(
         float, typer.Option("--interval", min=0, max=86_400, help="Seconds until the second attempt.")
     ] = 1,
     factor: Annotated[
-        float, typer.Option(min=1, max=100, help="Each delay is so many times the one before.")
+        float, typer.Option(min=1, max=100, help="How many times the delay before it each delay is.")
     ] = 2,
     limit_s: Annotated[
         float, typer.Option("--max-delay", min=0, max=86_400, help="Seconds that no delay exceeds.")

@@ -34,9 +34,9 @@ from simulator.topology.ports import reserved_address
 
 PRODUCERS: Final = 8
 INVALID: Final = 0.01
-"""Of all messages, so many are such that the consumer will never accept them."""
+"""The share of all messages that the consumer will never accept."""
 MISSPELT: Final = 0.005
-"""So many are handed in for a queue that does not exist."""
+"""The share that is handed in for a queue that does not exist."""
 CUES: Final = {
     Cue.ACCEPT: 0.90,
     Cue.FAIL: 0.03,
@@ -222,7 +222,7 @@ class EdgesDemo:
         return len(self._handover.refused) + len(self._consumer.reached) + len(self._consumer.refused)
 
     def _is_done(self, share: float, kills: int = 0) -> bool:
-        """Whether so many of all messages are at their end, and so many kills are over."""
+        """Whether this share of all messages is at its end, and this number of kills is over."""
         return self._done >= share * self._count and self._kills.total() >= kills
 
     async def _until(self, holds: Callable[[], bool]) -> None:

@@ -46,7 +46,7 @@ STAGES: Final[dict[str, str]] = {
 class Strike:
     """A process is killed, and started again: a node by its name, `gateway`, or `trigger`.
 
-    when, count: once the logs have so many lines of this waypoint; or `called`, once the consumer has so many calls.
+    when, count: once the logs have `count` lines of this waypoint; or `called`, once the consumer has `count` calls.
     """
 
     kill: str
@@ -64,7 +64,7 @@ class Scenario:
     unread: how many answers to each submission the producer does not read; he submits the message once more.
     cues: what the consumer does at a message's first call, at its second, and so on; then it accepts.
     only: the number of the one message that the cues are for, counted from 0; each by default.
-    absent: nobody listens where the consumer should be until so many reads were rolled back.
+    absent: until how many reads were rolled back nobody listens where the consumer should be.
     attempts: how often a message may be delivered.
     timeout_s: how long the consumer may take.
     strikes: who is killed, in this order.

@@ -3,7 +3,7 @@
 Of every packet, within the time and the memory that the fuzzer allows:
 - the generated code reads it, or refuses it by one of its REFUSALS, and so does the code that only checks;
 - what was read is written as the same bytes, and PacketBuffer finds just this packet in them.
-Of the first packets that take a new way through the codec, and of one in so many of the others:
+Of the first packets that take a new way through the codec, and of one in ONE_IN of the others:
 - the reference agrees: field by field, padding and reserved bits too, or by a WireFormatError with all its words; and
   it writes the same bytes.
 Of a quarter of these, as both take long:
@@ -39,9 +39,9 @@ from mqproto.wire.layouts.base import SMALLEST_USER_MESSAGE
 from simulator.fuzz.parser.judges import BURST, Broken, place
 
 FIRST: Final = 16
-"""So many packets of each way through the codec are read by construct, too."""
+"""How many packets of each way through the codec are read by construct, too."""
 ONE_IN: Final = 256
-"""And then one in so many."""
+"""Of how many of the others one is."""
 MEMORY_BYTES: Final = 128 * 1024
 """What reading a packet may take beside eight times its size."""
 

@@ -20,7 +20,7 @@ from simulator.edges.trigger.named import find, function
 from simulator.fuzz.parser.bounds import TookTooLong
 
 BURST: Final = 500
-"""So many mutations of one packet in a row, as what can be done to it is found out once."""
+"""How many mutations of one packet in a row, as what can be done to it is found out once."""
 DEFAULT_EXPECTED: Final = ("ValueError",)
 _OWN_FOLDER: Final = os.path.dirname(__file__) + os.sep
 

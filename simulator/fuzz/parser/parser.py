@@ -40,7 +40,7 @@ LARGEST: Final = 4_096
 MINIMISE_S: Final = 10.0
 """Processor time in which a finding is made smaller."""
 HASTE: Final = 8
-"""While a finding is minimised, a parser has so many times less time for a packet."""
+"""How many times less time a parser has for a packet while a finding is minimised."""
 
 UNLIMITED: Final = 2**60
 OURS: Final = "mqproto.wire"
@@ -211,7 +211,7 @@ class Fuzzer:
         self._corpus: list[bytes] = []
 
     def run(self, show: Callable[[Report], None]) -> None:
-        """All packets, until the time is over or there have been so many."""
+        """All packets, until the time is over or there have been enough."""
         try:
             self.begin()
             self._try_all(self._began_s + self.options.seconds, show)

@@ -16,7 +16,7 @@ from simulator.fuzz.peer.tactics import TACTICS
 from simulator.fuzz.peer.talk import MESSAGES, Talk, Target, message_of, whole_conversation
 
 AIMED_EVERY: Final = 3
-"""Of so many cases one lies about a length, a limit or a flag: first each such lie once, then all of them again."""
+"""Of how many cases one lies about a length, a limit or a flag: first each such lie once, then all of them again."""
 MUTATED_SHARE: Final = 0.6
 """How many of the others have a packet mutated at random; the rest are out of turn."""
 LIES: Final = ("length", "limit", "flags")

@@ -22,7 +22,7 @@ AGAIN_S: Final = 0.05
 """From one try to reach a peer that has crashed to the next."""
 QUICK_S: Final = 0.2
 SLOWNESS: Final = 4
-"""While a case is made smaller, what a peer owes is waited for no longer than so many times what it took at most to
+"""While a case is made smaller, what a peer owes is waited for no longer than this many times what it took at most to
 acknowledge a message of the canary, and not less than QUICK_S; at the end the whole patience is waited for."""
 
 OWN: Final = (Oracle.HANGS, Oracle.WRONG)

@@ -31,7 +31,7 @@ class Edit(NamedTuple):
 
 
 async def smaller(case: Case, still: Still, seconds: float) -> Case:
-    """The smallest case that can be found in so many seconds that still shows the same fault.
+    """The smallest case that still shows the same fault, as far as one can be found in `seconds`.
 
     Args:
         still: sends a case and sees whether the fault shows; it does for this one.

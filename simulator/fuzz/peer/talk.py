@@ -179,7 +179,7 @@ class Talk:
         self._glued_from = len(self.steps)
 
     def in_pieces(self, piece_bytes: int) -> None:
-        """Send all that was said in pieces of so many bytes."""
+        """Send all that was said in pieces of `piece_bytes`."""
         self.steps = [replace(step, piece_bytes=piece_bytes) for step in self.steps]
 
     def case(self, kind: str, name: str) -> Case:
