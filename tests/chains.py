@@ -93,7 +93,7 @@ class Chain(Net):
             self.wait()
 
     def drain(self, count: int) -> None:
-        """Turn by turn, until so many more messages were consumed."""
+        """Turn by turn, until `count` more messages were consumed."""
         for goal in range(self.delivered + WINDOW, self.delivered + count + 1, WINDOW):
             self.turns(lambda busy, goal=goal: self.delivered >= goal)  # type: ignore[misc]
             self.wait()

@@ -132,7 +132,7 @@ def handshake(*, client: Guid = SENDER, server: Guid = DESTINATION) -> list[Said
 
 
 def acknowledged(side: Side, count: int, sent: int = 0, sent_recoverable: int = 0) -> Said:
-    """`side` has received and saved `count` recoverable messages, at most 32, and sent so many itself."""
+    """`side` has received and saved `count` recoverable messages, at most 32, and sent `sent` itself."""
     header = SessionHeader(
         ack_sequence_number=count,
         recoverable_msg_ack_seq_number=1 if count else 0,

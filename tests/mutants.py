@@ -58,7 +58,7 @@ COPIED: Final = (
 )
 WORLDS_S: Final = 900
 TESTS_S: Final = 900
-"""A fault that makes an endless loop is found when so many seconds are over."""
+"""After how many seconds a fault that makes an endless loop is found."""
 
 WORLDS: Final = """
 import sys
@@ -195,7 +195,7 @@ def all_faults() -> dict[str, list[Fault]]:
 
 
 def drawn(count: int, dice: random.Random) -> list[Fault]:
-    """So many different faults: half of them in the core, a quarter each in the shell and in the store."""
+    """`count` different faults: half of them in the core, a quarter each in the shell and in the store."""
     pools = all_faults()
     shares = {"core": count - count // 4 * 2, "shell": count // 4, "store": count // 4}
     return [fault for room, share in shares.items() for fault in dice.sample(pools[room], share)]

@@ -166,7 +166,7 @@ class Net:
         self.now = Moment(uptime_ms, START.utc_s + elapsed // 1_000 + self._clock_set_s)
 
     def set_clock(self, ahead_s: int) -> None:
-        """Somebody sets the wall clock ahead by so many seconds, or back; the uptime clock knows nothing of it."""
+        """Somebody sets the wall clock ahead by `ahead_s`, or back; the uptime clock knows nothing of it."""
         self._clock_set_s += ahead_s
         self._advance(self.now.uptime_ms)
 

@@ -21,7 +21,7 @@ from tests.conformance import ROOT
 SOURCES: Final = ("pyproject.toml", "README.md", "LICENSE", "mqproto", "captures", "simulator")
 TIMEOUT_S: Final = 300
 SHOWN_COUNT: Final = 2_000
-"""So many characters are shown of what a command printed that went wrong."""
+"""How many characters are shown of what a command printed that went wrong."""
 
 
 class Check(NamedTuple):

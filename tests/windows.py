@@ -376,7 +376,7 @@ class Sender(Alone):
         return entries[0] if entries else over[0]
 
     def take_run(self, count: int) -> tuple[list[InFlight], list[Waiting]]:
-        """The next messages leave, so many at most, or are over."""
+        """The next messages leave, `count` at most, or are over."""
         assert self.sequence.has_next
         taken = self.sequence.take(count, 10**6, self.now, self.writes)
         self.commit()

@@ -51,7 +51,7 @@ class Log(io.StringIO):
         return (await self.at_least(1, event))[-1]
 
     async def at_least(self, count: int, event: str) -> list[dict[str, Any]]:
-        """All lines about an event, as soon as there are so many."""
+        """All lines about an event, as soon as there are `count`."""
         while len(self.lines(event)) < count:
             await self.more()
         return self.lines(event)

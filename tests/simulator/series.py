@@ -46,7 +46,7 @@ QUEUES: Final = [
 SIZES_BYTES: Final = (40, 300, 1_200, 3_000, 20_000)
 """Of packets; the last is larger than a page of the store."""
 LIFE: Final = 12
-"""So many transactions are committed before the process ends and another goes on."""
+"""How many transactions are committed before the process ends and another goes on."""
 CHECKPOINT_PAGES: Final = 40
 """How long SQLite's own log gets before its pages move to the file. A node's limit takes 4 MiB to reach."""
 LIMITS: Final = Limits(
@@ -57,7 +57,7 @@ LEFT_OUT: Final = ("log", "names", "tables")
 
 
 def series(seed: int, length: int) -> Iterator[Writes]:
-    """So many transactions; the first declares the queues."""
+    """`length` transactions; the first declares the queues."""
     yield Writes(queues=QUEUES)
     fresh = count(1)
     there: dict[int, list[int]] = {LOCAL: [], HELD: [], SEQUENCE: []}

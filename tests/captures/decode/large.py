@@ -16,7 +16,7 @@ from captures.net.conversation import Side, TcpConversation
 from tests.captures.decode.scene import BEGAN_NS, Scene, Wire, ordered, passed_on, transactional
 
 BATCH: Final = 32
-"""So many messages cross a hop before they are acknowledged."""
+"""How many messages cross a hop before they are acknowledged."""
 SPACING_NS: Final = 10_000
 _MESSAGE_ID: Final = 56
 _NUMBERS: Final = 80
@@ -59,7 +59,7 @@ def numbered(message: bytes, number: int) -> bytes:
 
 
 def write_capture(path: Path, size_bytes: int, body_bytes: int = 1_024) -> int:
-    """Write about so many bytes; how many packets they hold."""
+    """Write about `size_bytes`; how many packets they hold."""
     scene = Scene()
     with path.open("wb") as file, PcapngWriter(file) as capture:
         writer = _Writer(capture, scene)

@@ -158,7 +158,7 @@ def recorded() -> Iterator[list[StreamCount]]:
 
 
 PART_FRAMES = 60
-"""Handshakes, packets and acknowledgments are in so many; more of them only make more ranges, which take their time."""
+"""How many frames have handshakes, packets and acknowledgments; more of them only make more ranges, which take time."""
 cuts = st.lists(st.integers(0, 1_000), max_size=3)
 sizes = st.sampled_from([400, 3_000, 64 << 20])
 

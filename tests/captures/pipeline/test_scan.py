@@ -159,7 +159,7 @@ def test_interfaces_and_byte_orders_that_come_later_need_no_second_look(path: Pa
 
 
 def test_blocks_that_say_the_same_in_either_byte_order_are_read_in_that_of_their_section(path: Path) -> None:
-    length = 0x00010100  # so many bytes in both
+    length = 0x00010100  # as many bytes in both
     alike = struct.pack("<II", 6, length) + struct.pack("<IIIII", 0, 0, 1, 4, 4)
     alike += bytes(length - len(alike) - 4) + struct.pack("<I", length)
     described = block(">", 1, struct.pack(">HHI", 1, 0, 0))

@@ -55,7 +55,7 @@ class Seen:
 
 
 def drawn(strategy: st.SearchStrategy[T], count: int) -> list[T]:
-    """So many values of a strategy, for one start of tshark."""
+    """`count` values of a strategy, for one start of tshark."""
     values: list[T] = []
 
     @settings(

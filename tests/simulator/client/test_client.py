@@ -243,8 +243,8 @@ async def test_a_message_that_comes_as_its_receive_is_cancelled_is_not_lost(
                 messages = await client.receive("orders")
             taken += [int(message.body) for message in messages]
 
-        # Cancelled after so many steps of the scheduler: before the request leaves, while the node has it, while the
-        # answer is on its way, and after all.
+        # Cancelled after a few steps of the scheduler or many: before the request leaves, while the node has it, while
+        # the answer is on its way, and after all.
         async with trio.open_nursery() as nursery:
             nursery.start_soon(receive, taken)
             for _ in range(steps):

@@ -45,7 +45,7 @@ for line in sys.stdin:
 
 
 class Death(trio.abc.Instrument):
-    """Ends the process, as a kill would, so long after so many steps of its tasks."""
+    """Ends the process, as a kill would, a while after a number of steps of its tasks."""
 
     def __init__(self, steps: int, delay_s: float) -> None:
         self.steps = steps
@@ -101,7 +101,7 @@ class Lives:
         self.killed = 0
 
     def live(self, what: str, steps: int = -1, delay_s: float = 0.0) -> bool:
-        """Start it, to die after so many steps of its tasks and a little time; whether it came to its end before."""
+        """Start it, to die after `steps` of its tasks and a little time; whether it came to its end before."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{what} {steps} {delay_s}\n".encode())

@@ -147,7 +147,7 @@ def test_a_second_run_of_a_topology_leaves_the_first_as_it_is(running: Running) 
 
 
 def wait_for(running: Running, queue: str, count: int) -> None:
-    """Wait until a local queue has so many messages."""
+    """Wait until a local queue has `count` messages."""
 
     def waiting() -> int:
         nodes = json.loads(running("queues", "--json").out)

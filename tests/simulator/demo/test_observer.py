@@ -14,7 +14,7 @@ from simulator.demo.report import NodeCount
 
 
 def status(resent: int, waiting: int = 0) -> NodeStatus:
-    """A node that has sent so many messages again, and has so many waiting in each of two queues."""
+    """A node that has sent `resent` messages again, and has `waiting` in each of two queues."""
     local: Any = SimpleNamespace(waiting=waiting)
     outgoing: Any = SimpleNamespace(waiting=waiting)
     return NodeStatus(

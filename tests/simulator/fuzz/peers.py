@@ -297,7 +297,7 @@ def flag_announces_nothing(fields: dict[str, Any]) -> bool:
 
 
 def more_elements_than_bytes(fields: dict[str, Any]) -> bool:
-    """Room is made for so many elements before one of them is read."""
+    """Room is made for all announced elements before one of them is read."""
     names = ("destination", "administration", "response")
     counts = [fields.get(f"multi_queue_format.{name}.element_count", 0) for name in names]
     return bool(max(counts) > 100_000)

@@ -65,7 +65,7 @@ async def two(topology: Topology, tmp_path: Path) -> AsyncIterator[tuple[Client,
 
 
 async def found(client: Client, queue: str, count: int = 1) -> LocalStatus:
-    """A queue of the node, as soon as it has so many messages."""
+    """A queue of the node, as soon as it has `count` messages."""
     while True:
         [status] = [local for local in (await client.queues()).local if local.name == queue]
         if status.waiting == count:

@@ -78,7 +78,7 @@ async def recorded(topology: Topology, directory: Path, capture: Path) -> AsyncI
 
 
 async def received(client: Client, queue: str, count: int) -> list[ReceivedMessage]:
-    """So many messages of a queue."""
+    """`count` messages of a queue."""
     found: list[ReceivedMessage] = []
     while len(found) < count:
         async with client.transaction(queue, limit=count - len(found), timeout_s=20) as messages:
@@ -258,7 +258,7 @@ class Peer:
 
 
 def saved(count: int) -> bytes:
-    """A SessionAck for so many recoverable messages."""
+    """A SessionAck for `count` recoverable messages."""
     return encode_packet(acknowledged(Side.SERVER, count).packet)
 
 

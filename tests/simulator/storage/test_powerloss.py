@@ -68,7 +68,7 @@ def content(store: Store | Disk) -> Content:
 
 
 def history(seed: int) -> list[Content]:
-    """What a store has to have after so many transactions."""
+    """What a store has to have after each number of transactions."""
     model = Disk()
     contents = [content(model)]
     for writes in series(seed, LENGTH):
@@ -80,7 +80,7 @@ def history(seed: int) -> list[Content]:
 def trials(
     folder: Path, seed: int, *, left_out: str = "", percent: float = PERCENT, after: Trial | None = None
 ) -> Iterator[Trial]:
-    """Let a process commit, and have the power go after so many percent of the steps that it takes.
+    """Let a process commit, and have the power go after a percentage of the steps that it takes.
 
     Args:
         folder: a new one is made there.

@@ -555,7 +555,7 @@ def test_what_leaves_with_one_commit_leaves_the_tables_in_turns_without_one(path
             assert numbers(store) == []
         assert counts == sorted(counts, reverse=True)
         assert max(before - after for before, after in pairwise(counts)) <= REMOVALS * TINY.slice_messages
-        assert counts[-1] <= REMOVALS * TINY.slice_messages, "so many may wait for the next commit"
+        assert counts[-1] <= REMOVALS * TINY.slice_messages, "as many may wait for the next commit"
 
 
 def test_people_can_look_on_with_sqlite_while_the_node_runs(path: Path) -> None:

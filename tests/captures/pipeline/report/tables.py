@@ -47,7 +47,7 @@ def sample(name: str, folder: Path) -> Tables:
 
 
 def made_up(folder: Path, rows: dict[str, Rows], part_rows: int = 1_000_000) -> Tables:
-    """Tables of these rows; what they leave out is null. Each part has so many."""
+    """Tables of these rows; what they leave out is null. Each part has `part_rows`."""
     tables = Tables(folder)
     with tables.run() as run:
         parts = [

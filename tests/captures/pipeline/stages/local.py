@@ -1,4 +1,4 @@
-"""All stages without Spark: rows are brought together by key in so many parts, sorted, and given in small batches."""
+"""All stages without Spark: rows are brought together by key in several parts, sorted, and given in small batches."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def _row(row_id: int, seen: SeenPacket, series: str) -> dict[str, Any]:
 
 
 def batches(table: pa.Table, size: int) -> list[pa.RecordBatch]:
-    """A table in batches of so many rows."""
+    """A table in batches of `size` rows."""
     found: list[pa.RecordBatch] = table.combine_chunks().to_batches(max_chunksize=size)
     return found
 

@@ -93,7 +93,7 @@ class Storm:
             await stream.send_all(request[: self.dice.choice([len(request), len(request) - 1])])
 
     async def _some_more_answers(self, count: int) -> None:
-        """Kills come after so many answers, not after a time."""
+        """Kills come after a number of answers, not after a time."""
         wanted = min(self._accepted() + count, 2 * len(self.keys))
         while self._accepted() < wanted:
             self.answered = trio.Event()

@@ -231,7 +231,7 @@ def test_a_file_that_another_program_keeps_locked_is_told_and_then_it_goes_on(
 
 @contextmanager
 def disk_of_pages(count: int) -> Iterator[None]:
-    """SQLite finds its disk full when a file has so many pages."""
+    """SQLite finds its disk full when a file has `count` pages."""
 
     def limit(db: DBAPIConnection, _: object) -> None:
         db.cursor().execute(f"PRAGMA max_page_count = {count}")

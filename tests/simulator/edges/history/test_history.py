@@ -273,7 +273,7 @@ trio.run(main, sys.argv[1])
 
 
 def killed_at_work(url: str, line_count: int) -> dict[str, str]:
-    """By key, the last that a process said, which was killed after so many lines."""
+    """By key, the last that a process said, which was killed after `line_count` lines."""
     process = subprocess.Popen([sys.executable, "-c", WORK, url], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(line_count)]
