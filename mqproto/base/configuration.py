@@ -60,7 +60,7 @@ class Settings:
     maximum_sessions: int = 1_000
     """Incoming connections beyond this many are refused."""
     maximum_sequences: int = 20_000
-    """Incoming sequences, one for each sender, queue and name of the queue. Who would begin one more is turned away."""
+    """Incoming sequences, one for each sender, queue and name of the queue. One more is turned away."""
     held_messages_limit: int = 4_096
     held_bytes_limit: int = 16 * 2**20
     """What one sequence may hold behind a gap; a message beyond it is dropped, its sender still has it."""

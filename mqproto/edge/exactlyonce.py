@@ -1,4 +1,4 @@
-"""Is a message new, a duplicate, or in doubt? The three steps by which whoever processes messages tells.
+"""Is a message new, a duplicate, or in doubt? The three steps by which a consumer tells.
 
 They are those of "Summary of Duplicate Detection Process for JMS Triggers": the delivery count, the document history,
 the document resolver. Each is asked only if those before it do not decide; what a step says stands in a table here.

@@ -1,13 +1,13 @@
 """Numbered operations: performed once, however often they are invoked.  "Duplicate Operation Detection Support"
 
-Who invokes an operation over a connection that may break does not know whether it was performed, and invokes it once
-more. To submit a message twice would do harm, so such operations carry an Operation Instance Identifier, one byte that
-the invoker counts on with each operation, and the performer remembers the last ones with their outcomes: it performs
-none of them again, but says again what came of it.
+An invoker whose connection breaks does not know whether its operation was performed, and invokes it once more. To
+submit a message twice would do harm. So such operations carry an Operation Instance Identifier, one byte that the
+invoker counts on with each operation, and the performer remembers the last ones with their outcomes: it performs none
+of them again, but says again what came of it.
 
-Identifiers go round: of two, that is the newer one which lies less far ahead. What the performer remembers, and what an
+Identifiers go round: of two, the newer one is that which lies less far ahead. What the performer remembers, and what an
 invoker may therefore have outstanding, is its profile, 0 to 127 identifiers. `Invoker` and `Performer` decide;
-who calls them sends, keeps what they say on disk, and carries out.
+their callers send, keep what they say on disk, and carry out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HALF: Final = IDENTIFIERS // 2
 PROFILE_LIMIT: Final = HALF - 1
 
 numbered = Struct("identifier" / Byte, "parameter" / GreedyBytes)
-"""The argument of a numbered operation: whoever performs it gets the parameter alone.
+"""The argument of a numbered operation: its performer gets the parameter alone.
 
 This is the declaration; `with_identifier` and `parted` do the same in less time, and a test holds them to it.
 """

@@ -37,7 +37,7 @@ class Confirmations:
     """Takes OrderAcks and FinalAcks, and finds the message that each FinalAck decides.
 
     A message that had its OrderAck waits for its FinalAck on disk, in the AwaitingFinalACKTable, and is read when that
-    comes. Until its outcome is on disk, so is the FinalAck, in the order queue: whoever sent it may forget it as soon
+    comes. Until its outcome is on disk, so is the FinalAck, in the order queue: its sender may forget it as soon
     as we have acknowledged it.
     """
 
@@ -115,7 +115,7 @@ class Confirmations:
     def _final_ack(self, body: FinalAckBody, message: UserMessage, packet: bytes, now: Moment) -> None:
         """One of our messages was received by an application, or refused for good.  3.1.5.7
 
-        Only the destination may say so; of a message that went too far, whoever saw it last.  3.1.5.8.2
+        Only the destination may say so; of a message that went too far, the queue manager that saw it last.  3.1.5.8.2
         """
         message_class, source = message.properties.message_class, message.user.source_queue_manager
         identifier, number = body.tx_sequence_id, body.tx_sequence_number

@@ -88,7 +88,7 @@ class LocalQueues:
         return self._by_wire_name.get(destination)
 
     def delete(self, queue: LocalQueue) -> None:
-        """A queue is here no more; its messages end, and whoever sends to it is told so.  [MS-MQDMPR] 3.1.7.1.4
+        """A queue is here no more; its messages end, and those who send to it are told so.  [MS-MQDMPR] 3.1.7.1.4
 
         Raises:
             UsageError: it is the system's, or an application uses it.

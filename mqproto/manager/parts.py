@@ -1,4 +1,4 @@
-"""The parts of one queue manager, for whoever looks at all of them."""
+"""The parts of one queue manager, for tests and worlds, which look at all of them."""
 
 from __future__ import annotations
 

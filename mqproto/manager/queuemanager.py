@@ -299,7 +299,7 @@ class QueueManager:
         return self._writes.accompany(outcomes, needed=needed)
 
     def forget(self, invokers: Iterable[bytes]) -> None:
-        """Whoever invoked operations as one of these comes no more: the outcomes go with the next commit."""
+        """The invokers of these names come no more: the outcomes go with the next commit."""
         self._writes.later.forgotten_invokers += invokers
 
     # Operators

@@ -128,7 +128,7 @@ class IncomingStatus:
 class NodeStatus:
     """One queue manager at one moment. The counts begin when its process does.
 
-    uptime_ms, utc_s: that moment; the core has no clock, so who asks it fills this in.
+    uptime_ms, utc_s: that moment; the core has no clock, so its caller fills this in.
     stored_bytes, quota_bytes: what is on disk, and what may be.
     flushes: how often the store had the disk flush for a commit; who asks the core fills this in.
     """

@@ -1,6 +1,6 @@
-"""Where a message is at its queue manager, for whoever asks why it has not arrived.
+"""Where a message is at its queue manager, for those who ask why it has not arrived.
 
-A queue manager has only its next messages in memory. So whoever asks reads the store himself, and is told here what
+A queue manager has only its next messages in memory. So its shell reads the store itself, and is told here what
 the place of each message in it means; the express messages that are only in memory are listed.
 """
 

@@ -110,7 +110,8 @@ def answer_ping(datagram: bytes, identity: Guid, *, accepting: bool) -> bytes | 
     It is as long as the request, so nobody is flooded by forging another's address.
 
     Args:
-        accepting: whether we would accept a session from anybody now. Whoever has our GUID or none is refused anyway.
+        accepting: whether we would accept a session from anybody now. A neighbour that has our GUID or none is refused
+            anyway.
     """
     request = _ping_in(datagram)
     if request is None:

@@ -4,7 +4,7 @@
 registry form. Connected networks and foreign sites are not here: no rule of [MS-MQBR] 3.1 looks at them.
 
 Wherever the specification takes "one of" several, all are given, in the order in which the enterprise lists them: the
-first is the choice, the others are for when it cannot be reached. Whoever wants chance to spread the load shuffles
+first is the choice, the others are for when it cannot be reached. For chance to spread the load, shuffle
 that order before; dice belong to the shell.
 """
 
