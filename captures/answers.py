@@ -290,7 +290,7 @@ class Witness:
             return []
         try:
             self._session.receive(data, BEGINNING)
-        except WireFormatError:  # Whoever reads the capture has said so.
+        except WireFormatError:  # The reader of the capture has said so.
             return []
         self._session.take_outbox()
         return [entry.origin for entry in self._session.take_completed() if isinstance(entry.origin, int)]

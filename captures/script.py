@@ -148,8 +148,8 @@ class Script:
 def survey(packets: Iterable[SeenPacket]) -> list[Connection]:
     """Every connection on which MSMQ was spoken, in the order of their first packets.
 
-    Who sent the connection request is the client. In a capture that begins in the middle it is whoever is not at port
-    1801, and else whoever spoke first.
+    The client is the side that sent the connection request. In a capture that begins in the middle it is the side that
+    is not at port 1801, and else the side that spoke first.
     """
     found: dict[int, Connection] = {}
     for seen in packets:

@@ -1,4 +1,4 @@
-"""Captures made worse on purpose, as sniffers and networks make them: for tests of whoever reads captures.
+"""Captures made worse on purpose, as sniffers and networks make them: for tests of readers of captures.
 
     python -m captures.spoil whole.pcapng worse.pcapng --seed 7 --lose 5 --delay 10
 

@@ -1,6 +1,6 @@
 """What the rules read of a packet: of one in hand, or of a row in a table of packets.
 
-Each stage has a record of its own, so that whoever has packets as columns makes what that stage needs and no more.
+Each stage has a record of its own: a caller that has packets as columns makes what that stage needs and no more.
 `captures/decode/analyst.py` makes them from sights, `captures/pipeline` from rows; the rules are the same.
 """
 

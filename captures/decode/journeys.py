@@ -132,7 +132,7 @@ def _why_again(earlier: Crossing, again: Crossing, crossings: list[Crossing]) ->
 
 
 def _is_before(packet: int | None, crossing: Crossing) -> bool:
-    """Whether something had happened by then: whoever has rows knows of what came later, too."""
+    """Whether something had happened by then: a caller that has rows knows of what came later, too."""
     return packet is not None and packet <= crossing.number
 
 

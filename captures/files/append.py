@@ -1,6 +1,6 @@
 """A pcapng file that grows by what happens in one turn, and stays whole whatever ends it.  draft-ietf-opsawg-pcapng
 
-Whoever writes it may be killed, or find the disk full. What was flushed is whole blocks, and who comes next goes on
+Its writer may be killed, or find the disk full. What was flushed is whole blocks, and the next writer goes on
 behind them with a section of its own: pcapng files may be joined end to end, and readers take them as one.
 """
 

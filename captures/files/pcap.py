@@ -215,7 +215,7 @@ class PcapWriter:
     """Writes frames as a classic pcap file, in nanoseconds; comments and interfaces have no place in it.
 
     Args:
-        file: stays open; whoever opened it flushes it.
+        file: stays open; the caller flushes it.
         link_type: what every frame begins with.
         byte_order: "<" or ">".
         ticks_per_second: a thousand million or a million; times are cut to it.

@@ -71,7 +71,7 @@ def _linux_cooked_2(frame: bytes) -> int | None:
 
 
 def _loopback(frame: bytes) -> int | None:
-    """Four bytes with an address family, in the byte order of whoever wrote it."""
+    """Four bytes with an address family, in the byte order of the machine that wrote it."""
     families = {int.from_bytes(frame[:4], "little"), int.from_bytes(frame[:4], "big")}
     return 4 if families & FAMILIES else None
 

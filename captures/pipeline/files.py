@@ -8,7 +8,7 @@ the next. Such files are a *series*. They lie in one folder, and their names dif
 - tcpdump -G, whatever strftime writes of date and time: `name-2026-11-22_08:30:00.pcap`, `name-1795336200.pcap`.
 
 A plain number in a name (`node-1.pcap`) may as well tell places apart, where the same packets were caught twice.
-Whoever knows better says which files belong together. The order within a series is that of the first frames, then
+A user who knows better says which files belong together. The order within a series is that of the first frames, then
 that of the numbers in the names.
 """
 
@@ -321,7 +321,7 @@ def _looks_like_capture(path: str) -> bool:
     if CAPTURE_NAME.search(path):
         return True
     if not os.path.isfile(path):
-        return False  # opening a pipe would wait for whoever writes it
+        return False  # opening a pipe would wait for its writer
     with Path(path).open("rb", buffering=0) as file:
         begin = file.read(4)
     return any(begin.startswith(magic) for magic in MAGICS)

@@ -137,7 +137,7 @@ def _behind_cooked_2(data: Data, start: Integers, end: Integers) -> Integers:
 
 
 def _behind_family(data: Data, start: Integers, end: Integers) -> Integers:
-    """Behind four bytes with an address family, in the byte order of whoever wrote it."""
+    """Behind four bytes with an address family, in the byte order of the machine that wrote it."""
     found = np.full(len(start), NO_PLACE, np.int64)
     rows = np.flatnonzero(start + 4 <= end)
     families = gather(data, start[rows], np.dtype([("little", "<u4")]))["little"]

@@ -219,7 +219,7 @@ def _tidied(
 
 
 def _empty(run: Run, there: set[str]) -> Iterator[Part]:
-    """Parts without rows for tables that nothing was found for, so that who reads them finds their columns."""
+    """Parts without rows for tables that nothing was found for, so that their readers find the columns."""
     for name, schema in {"packets": PACKETS, "streams": STREAMS, "captures": CAPTURES, **SCHEMAS}.items():
         if name not in there:
             yield write_part(run.folder, f"{name}/{run.name}-empty.parquet", schema.empty_table())

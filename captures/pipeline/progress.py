@@ -1,6 +1,6 @@
 """How far a job is: workers count, the driver asks now and then, and a listener is told.
 
-Whoever draws it is the listener; nothing here writes to a terminal.
+The listener draws it; nothing here writes to a terminal.
 """
 
 from __future__ import annotations

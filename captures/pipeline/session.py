@@ -79,7 +79,7 @@ def spark_session(
     """A session for the block; afterwards its Java ends.
 
     Under spark-submit, or where a session is there already, that one is taken: its master, its settings and the
-    packages on its executors are the business of whoever started it.
+    packages on its executors are the business of the program that started it.
 
     Args:
         master: as spark-submit has it; by default all cores of this machine.

@@ -151,7 +151,7 @@ class Work:
         return found
 
     def _silent(self) -> int:
-        """The last range that ends so long ago that who has said nothing since is taken to be gone; -1 if none does."""
+        """The last range that ended so long ago that an end silent since then is taken to be gone; -1 if none did."""
         found = self._last_ns()
         return max((number for number, last_ns in found if last_ns <= found[-1][1] - SILENT_NS), default=-1)
 
