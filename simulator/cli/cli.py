@@ -446,7 +446,7 @@ def run_command(arguments: list[str]) -> int:
         if isinstance(end, SystemExit) and not isinstance(end.__context__, BrokenPipeError):
             raise
         # Typer makes an exit with status 1 of it.
-        # Whoever read our output has had enough; Python would complain again when it flushes at the end.
+        # The reader of our output has had enough; Python would complain again when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except OSError as error:

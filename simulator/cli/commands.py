@@ -348,7 +348,7 @@ def purge(
     directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Delete all messages of a queue. Who asked for dead letters and acknowledgments gets them."""
+    """Delete all messages of a queue. Senders that asked for dead letters and acknowledgments get them."""
     from simulator.command import oversee
 
     count = run_task(partial(oversee.purge, place_of(topology, directory), node, queue))

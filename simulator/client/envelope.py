@@ -16,7 +16,7 @@ import msgspec
 from mqproto.base.errors import UsageError
 
 ENVELOPE_LIMIT_BYTES: Final = 1_024
-"""Whoever sends one leaves so much room beside the body."""
+"""How much room a sender of one leaves beside the body."""
 CONTENT_TYPE_LIMIT: Final = 255
 """Characters."""
 KEY_LIMIT: Final = 200

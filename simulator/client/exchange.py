@@ -66,7 +66,7 @@ class Pending:
 
 
 class Exchange:
-    """Numbers requests, and hands each answer to whoever waits for it. Several tasks may use it at once.
+    """Numbers requests, and hands each answer to the task that waits for it. Several tasks may use it at once.
 
     Args:
         path: the node's socket.
@@ -171,7 +171,7 @@ class Exchange:
             self._connection.close()
 
     def close(self) -> None:
-        """Connect no more, and tell whoever still waits."""
+        """Connect no more, and tell the tasks that still wait."""
         self._life.cancel()
         if self._connection:
             self._connection.close()
@@ -192,7 +192,8 @@ class Exchange:
     async def run(self) -> None:
         """Take answers, over one connection after another, until the node is gone for too long or `close` is called."""
         with self._life:
-            # Who is cancelled together with us still asks the node what became of his messages: hence the shield.
+            # A task that is cancelled together with us still asks the node what became of its messages, so it is
+            # shielded.
             async with trio.open_nursery() as nursery:
                 if self._journal is not None:
                     nursery.start_soon(self._begin_in_journal, self._journal)
@@ -408,7 +409,7 @@ class Exchange:
                 if pending.identifier is not None
             ]
             try:
-                # Who has an identifier is sent, or told; also when the node is given up just now.
+                # A request that has an identifier is sent, or its caller told; also when the node is given up just now.
                 with trio.CancelScope(shield=True):
                     await trio.to_thread.run_sync(journal.begin, rows)
             except StoreError as error:

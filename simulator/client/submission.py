@@ -1,7 +1,8 @@
 """Send or receive a known amount, started anew as often as it takes: `mqproto send --resume FILE`, and `receive`.
 
-The journal knows what of the work is done, so whoever is killed is started again with the same words and goes on where
-it was: nothing is lost and nothing doubled, and the last run says what one that was never broken would have said.
+The journal knows how much of the work is done. So a process that was killed is started again with the same words and
+goes on where it was: nothing is lost and nothing doubled, and the last run says what one that was never broken would
+have said.
 """
 
 from __future__ import annotations

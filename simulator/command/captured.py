@@ -114,7 +114,7 @@ def open_capture(source: str) -> Opened | StandardInput | None:
             return None
         file = path.open("rb")
     except OSError:
-        return None  # It may be hex that is too long for a name; whoever reads it says what is wrong.
+        return None  # It may be hex that is too long for a name; its reader says what is wrong.
     if file.read(max(map(len, MAGICS))).startswith(MAGICS):
         file.seek(0)
         return Opened(file, source, path.stat().st_size)

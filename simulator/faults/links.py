@@ -1,4 +1,4 @@
-"""The links of a topology as proxies, one each way, so that whoever connects goes through one that can be broken.
+"""The links of a topology as proxies, one each way, so that each connection goes through one that can be broken.
 
 All of a run's links write to one capture. It shows the nodes at 127.0.0.1, 127.0.0.2 and so on, port 1801, whatever
 ports the run had to take.

@@ -158,7 +158,7 @@ class Supervisor:
         raise node.failure()
 
     async def spawn(self, name: str) -> NodeProcess:
-        """Start a node's process. Who wants it to listen uses `start`."""
+        """Start a node's process. To wait until it listens, use `start`."""
         log = self.directory / f"{name}.log"
         # Somebody else may have tried to run a topology here since, and left files that tell of other ports.
         seen = as_toml(seen_by(self.topology, name, self._detours))

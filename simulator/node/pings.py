@@ -1,4 +1,4 @@
-"""Pings over UDP: requests to neighbours, and answers to whoever asks.  [MS-MQQB] 2.1.2
+"""Pings over UDP: requests to neighbours, and answers to those who ask.  [MS-MQQB] 2.1.2
 
 The two have sockets of their own, since a request and a response look alike. An answer is no larger than its request,
 goes to nobody who seems to ask from a ping port, and no more than some 3,000 leave in a second.
@@ -38,8 +38,8 @@ class Pings:
     Args:
         core: knows what to ask and to answer.
         source: our own address; requests leave from it if they go to loopback.
-        ping_ports: those of the nodes we know. Whoever seems to ask from one is forged: an answer would be answered,
-            and that answer too.
+        ping_ports: those of the nodes we know. A request that seems to come from one is forged: an answer would be
+            answered, and that answer too.
         recording: what comes and goes, if it is recorded.
     """
 
@@ -93,7 +93,7 @@ class Pings:
             self._record(address, listener.getsockname(), datagram)
             response = self._core.pinged(datagram) if address[1] not in self._ping_ports else None
             if response is not None:
-                with suppress(OSError):  # Who cannot be answered asks again.
+                with suppress(OSError):  # A neighbour that cannot be answered asks again.
                     listener.sendto(response, address)
                     self._record(listener.getsockname(), address, response)
         return True

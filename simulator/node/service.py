@@ -1,7 +1,7 @@
 """The node's end of control.py.
 
 Clients' requests are fed to the core as they come. Each is answered after the commit of the batch that took it in, so
-whoever hears that a message is accepted, settled or his may rely on it.
+a client that hears that a message is accepted, settled or its own may rely on it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Service:
     Args:
         core: does what they ask for.
         directory: what the names mean that they use.
-        store: where most messages are, for whoever asks after them.
+        store: where most messages are, for those who ask after them.
         outcomes: of numbered operations, as the store had them.
         buffer: to read into.
     """
@@ -171,7 +171,7 @@ class Service:
             consumer.client.connection.send(_messages(consumer.request, consumer.number, delivery.messages))
 
     def nothing_more(self) -> None:
-        """What can be had now has been delivered: whoever would not wait for more gets nothing."""
+        """What can be had now has been delivered: a client that would not wait for more gets nothing."""
         impatient, self._impatient = self._impatient, []
         for consumer in impatient:
             self.give_up(consumer)

@@ -115,7 +115,7 @@ class Store:
         self._due: _Due | None = None
         """What of the oldest segment is still to go to the tables; None if there is no need yet."""
         self._together = Lock()
-        """Held while log and tables change, for whoever looks at both from another thread."""
+        """Held while log and tables change, for another thread that looks at both."""
         with explained(path), ExitStack() as undo:
             self._lock = undo.enter_context(closing(files.lock(path)))
             self._tables = undo.enter_context(closing(Tables(files, path, node, remove_duplicate_size)))

@@ -206,8 +206,8 @@ class Topology:
     def with_free_ports(self) -> Topology:
         """The same on 127.0.0.1, each node and proxy at a port of its own, pings at the same port of UDP.
 
-        For machines that have no 127.0.0.2, such as macOS, or something else at port 1801. Whoever else asks for any
-        port is not given one of these for a minute.
+        For machines that have no 127.0.0.2, such as macOS, or something else at port 1801. Another program that asks
+        for any port is not given one of these for a minute.
         """
         nodes = {}
         for name, node in self.nodes.items():

@@ -6,7 +6,7 @@ import socket
 
 
 def reserved_address() -> tuple[str, int]:
-    """127.0.0.1 and a port that for a minute only those get who ask for it by its number.
+    """127.0.0.1 and a port that for a minute is given only to those who ask for it by its number.
 
     A port that was merely free a moment ago may be anybody's by the time one listens at it. Here a connection was
     closed by its server first, so the port is in TIME_WAIT: the system hands it to nobody who asks for any port, and

@@ -1,6 +1,6 @@
 """A topology as one of its nodes sees it, and as the text of a file that a node process can load.
 
-A link that is to be broken has a proxy each way, so that whoever connects goes through it. Each node is therefore
+A link that is to be broken has a proxy each way, so that each connection goes through it. Each node is therefore
 given a topology of its own, in which its neighbours stand at the proxies' addresses.
 """
 

@@ -105,7 +105,7 @@ class Rate:
 
 
 class Room:
-    """Memory for what many hold at a time. Who asks first gets it first, so that much is not starved by little.
+    """Memory for what many hold at a time. The first to ask gets it first, so that much is not starved by little.
 
     Args:
         size_bytes: for all of them; nobody may ask for more.

@@ -7,8 +7,8 @@ same id, and the duplicate is dropped right before the queue:
     begin in the history ──► submit to the node ──► finish in the history ──► 200
     nothing known of it      on disk there          its message id is known
 
-Whoever asks again finds what the first one left: its message id, or that it is under way. A submission goes on when its
-producer has gone; what is under way when the gateway dies, its journal knows. `front.py` speaks HTTP.
+A producer that asks again finds what its first request left: the message id, or that it is under way. A submission
+goes on when its producer has gone. The journal knows what is under way when the gateway dies. `front.py` speaks HTTP.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class History(Protocol):
 
 
 class _Submission:
-    """A message that is under way: whoever hands it in meanwhile waits for the same outcome."""
+    """A message that is under way: a producer that hands it in meanwhile waits for the same outcome."""
 
     def __init__(self, fingerprint: str) -> None:
         self.fingerprint = fingerprint

@@ -43,7 +43,7 @@ SETTINGS: Final = (
     f"SET statement_timeout = '{BUSY_S}s'",
     f"SET lock_timeout = '{BUSY_S}s'",
     f"SET idle_in_transaction_session_timeout = '{BUSY_S}s'",
-    # Who administers the server may ask for more than the server's own disk, not for less.
+    # The server's administrator may ask for more than the server's own disk, not for less.
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
 )
 

@@ -362,7 +362,7 @@ def _same_scope(places: Iterable[tuple[str, str]]) -> Iterator[ColumnElement[boo
 def rounds(calls: Iterator[Change]) -> Iterator[list[Change]]:
     """The same, in rounds in which each document occurs once, in the order of their keys.
 
-    What ends a document comes before what begins it. So whoever did not get to begin it finds at the end why not.
+    What ends a document comes before what begins it. So a caller that did not get to begin it finds at the end why not.
     """
     left = sorted(calls, key=lambda call: (call.scope, call.key, isinstance(call, Begin)))
     while left:

@@ -16,7 +16,7 @@ from simulator.base.storeerrors import primary_code
 class HistoryError(MqprotoError):
     """The database cannot be had, or not be written; the text is one line and says what to do.
 
-    To whoever calls it is transient: what was asked has happened or has not, and the same may be asked again.
+    To the caller it is transient: what was asked has happened or has not, and the same may be asked again.
     """
 
 

@@ -9,8 +9,8 @@ comes later finds it started, completed or failed, and decides by the tables of 
             ...
             await history.finish("trigger/orders", key, Attempt.SUCCEEDED)
 
-What a method has returned is on disk. Whoever gets a HistoryError, or is cancelled, does not know whether it happened:
-asked again, the same gives the same answer. What all tasks ask at one time is one transaction with one flush.
+What a method has returned is on disk. A caller that gets a HistoryError, or is cancelled, does not know whether it
+happened: asked again, the same gives the same answer. What all tasks ask at one time is one transaction with one flush.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class DocumentHistory:
         with its first outcome; a failure for good yields to a success, and to nothing else.
 
         Args:
-            outcome: what whoever comes again is to be told, at most 65,536 bytes.
+            outcome: what the next caller is to be told, at most 65,536 bytes.
         """
         _check(scope, key)
         if len(outcome) > OUTCOME_LIMIT_BYTES:

@@ -114,7 +114,7 @@ class Callee(Protocol):
     """A consumer."""
 
     async def call(self, call: Call) -> Answer:
-        """Have it process a message. Who calls limits the time."""
+        """Have it process a message. The caller limits the time."""
         ...
 
 
@@ -162,7 +162,7 @@ class Endpoint:
         response = await self._client.send(request, stream=True)
         try:
             body = bytearray()
-            # Who leaves the loop leaves generators of httpx behind; a cancellation ends all of them.
+            # Leaving the loop leaves generators of httpx behind; a cancellation ends all of them.
             with trio.CancelScope() as enough:
                 async for chunk in response.aiter_raw():
                     body += chunk

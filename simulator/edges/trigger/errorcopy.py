@@ -43,7 +43,7 @@ def copy_for(message: ReceivedMessage, note: FailureNote) -> Draft:
     )
     extension = msgspec.json.encode(both)
     if is_enveloped and len(extension) > ENVELOPE_LIMIT_BYTES:
-        # Whoever reads the envelope reads no more than that. A character takes up to six bytes, an escape.
+        # Readers of the envelope read no more than that. A character takes up to six bytes, an escape.
         fits = max(0, len(note.reason) - (len(extension) - ENVELOPE_LIMIT_BYTES))
         extension = msgspec.json.encode(msgspec.structs.replace(both, reason=note.reason[:fits]))
     record = message.record

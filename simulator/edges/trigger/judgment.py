@@ -83,7 +83,7 @@ class Judge:
         return self._stop_s < inf
 
     def stop_at(self, stop_s: float) -> None:
-        """Whoever is being asked may answer until then."""
+        """Until when the callee or the resolver may answer."""
         self._stop_s = stop_s
         for scope in self._calls:
             scope.deadline = min(scope.deadline, stop_s)

@@ -52,7 +52,7 @@ class Resolver(Protocol):
     """Somebody who knows."""
 
     async def resolve(self, call: Call) -> Resolution:
-        """Ask of a message. Who asks limits the time."""
+        """Ask of a message. The caller limits the time."""
         ...
 
 

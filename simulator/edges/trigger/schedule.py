@@ -2,7 +2,7 @@
 
 A queue hands out its first message that nobody has leased. A message that was rolled back is the first again, so what
 stood behind it waits for it; if the queue then hands out another one, it is gone. No sockets, no clock: time is an
-argument, and whoever owns a schedule says what happened.
+argument, and the owner of a schedule says what happened.
 """
 
 from __future__ import annotations

@@ -256,7 +256,7 @@ class EdgesDemo:
     # Programs that die
 
     async def _kill_all(self, supervisor: Supervisor, programs: Programs) -> None:
-        """Kill who has its turn, whenever one more share of all messages is at its end."""
+        """Kill the next in turn, whenever one more share of all messages is at its end."""
         turns = list(VICTIMS) * self._rounds
         for turn, victims in enumerate(turns, 1):
             await self._until(partial(self._is_done, turn / (len(turns) + 1)))

@@ -21,7 +21,7 @@ from simulator.base.log import node_log
 from simulator.edges.httpserver import Answer, BodyLost, Fault, Limits, Request, Server
 
 BODY_LIMIT_BYTES: Final = 2**20
-"""Whoever sends more is not the trigger."""
+"""A client that sends more is not the trigger."""
 CODE: Final = "no-such-customer"
 """The service code of a business error."""
 QUESTIONS: Final = "/processed"
