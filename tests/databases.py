@@ -57,7 +57,7 @@ class Server:
             "initdb", "--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C", "--username", SUPERUSER
         )
 
-        # Whoever is asked for a password: nobody but this one.
+        # Only this user is asked for a password.
         hba = self._data / "pg_hba.conf"
         hba.write_text(f"local all {GUARDED} scram-sha-256\n{hba.read_text('utf-8')}", "utf-8")
 

@@ -2,7 +2,7 @@
 
 Budgets are multiples of what code written by hand takes to parse the packet, to build it, or both for a message that
 goes through a chain. They stand about an eighth above what was counted when they were set: versions of Python differ by
-half of that. Who makes a path cheaper lowers its budget. What a message costs may not grow with what waits, nor with
+half of that. With a cheaper path its budget is lowered. What a message costs may not grow with what waits, nor with
 how many neighbours and queues there are.
 """
 

@@ -144,7 +144,7 @@ def test_a_crash_at_any_step_neither_loses_an_outcome_nor_doubles_it(committed: 
 
 
 def four_ends(net: Net) -> None:
-    """Send four messages and let them end; what a kill has swallowed is sent again by whoever sent it."""
+    """Send four messages and let them end; what a kill has swallowed is sent again by its sender."""
     asked = {"transactional": True, "journal_negative": True, "journal_positive": True}
     for body, number in (("received", 16), ("rejected", 16), ("refused", 99), ("expired", 16)):
         timing: dict[str, Any] = {"time_to_be_received_s": 30} if body == "expired" else {}

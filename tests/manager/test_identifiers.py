@@ -118,7 +118,7 @@ def test_the_cleanup_forgets_what_is_older_than_the_timer_is_long_and_runs_on_wh
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.1")
 def test_a_message_for_others_that_comes_back_with_more_hops_is_no_duplicate() -> None:
-    """The way that it took is gone: whoever discards it loses it."""
+    """The way that it took is gone: a node that discards it loses it."""
     table = Table(size=2)
     judged = [
         table.history.is_duplicate(A, 1, at(0), table.writes, recoverable=True, hop_count=hop_count)

@@ -96,7 +96,7 @@ CLOSED          UserMessage                 CLOSED 3.1.5.9
 @pytest.mark.spec("[MS-MQQB] 3.1.5.5")
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8")
 def test_every_state_crossed_with_every_packet() -> None:
-    """A snapshot: whoever changes a rule sees here what else changed."""
+    """A snapshot: a change of a rule shows here what else changed."""
     lines = []
     for state in SessionState:
         for name, packet in PACKETS.items():

@@ -29,7 +29,7 @@ IDLE_S: Final = 0.03
 
 @pytest.fixture
 def idle_clock(monkeypatch: pytest.MonkeyPatch) -> trio.testing.MockClock:
-    """For whoever talks over sockets within this process: time passes only while both sides wait.
+    """For tests that talk over sockets within this process: time passes only while both sides wait.
 
     So a busy machine makes nobody late, and no test sleeps. Bytes on the loopback are there as soon as they are sent;
     a moment without any means that nothing is under way. What a thread does, such as to flush a journal, is under way:
@@ -55,7 +55,7 @@ def idle_clock(monkeypatch: pytest.MonkeyPatch) -> trio.testing.MockClock:
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[Server]:
-    """A PostgreSQL server that runs. Whoever stops it starts it again."""
+    """A PostgreSQL server that runs. A test that stops it starts it again."""
     with running_server() as server:
         yield server
 

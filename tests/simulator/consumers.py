@@ -73,7 +73,7 @@ class HttpConsumer:
             async with stream:
                 await self._serve(stream)
         except trio.BrokenResourceError:
-            pass  # Whoever asked had no time for the answer.
+            pass  # The client had no time for the answer.
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         connection = h11.Connection(h11.SERVER)

@@ -22,7 +22,7 @@ START_NS = 1_700_000_000_000_000_000
 
 
 def add(path: Path, *contents: bytes) -> None:
-    """One life of whoever writes the file: a section of its own."""
+    """One life of the file's writer: a section of its own."""
     file = GrowingFile(path)
     writer = PcapngWriter(file)
     for data in contents:

@@ -1,4 +1,4 @@
-"""Captures of every form, valid and not, for tests of whoever reads them in parts.
+"""Captures of every form, valid and not, for tests of those who read them in parts.
 
 Each frame and block is made from one number, which is all that hypothesis draws of it: so examples are made fast, and
 one that fails shrinks to the few pieces that it takes.

@@ -1,4 +1,4 @@
-"""Whoever asks is told how it ended, whatever happens to the connection, the node and the journal meanwhile."""
+"""A caller is told how it ended, whatever happens to the connection, the node and the journal meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who sends or receives with a journal may be killed at any time: nothing is lost, and nothing comes twice."""
+"""A client that has a journal may be killed at any time: nothing is lost, and nothing comes twice."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ class AcknowledgesBeyond(Peer):
 
 
 class ServesOneClient(Peer):
-    """Whoever comes second waits."""
+    """The second connection waits."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -279,7 +279,9 @@ async def test_a_token_opens_its_queues_and_no_others(
         assert code_of(await producer.post(NOTES, headers=bearer("s" * 32))) is Code.FORBIDDEN
         assert code_of(await producer.post(ORDERS, headers=bearer("t" * 32))) is Code.UNAUTHORISED
         answer = await producer.post("/queues/ordres/messages")
-        assert code_of(answer) is Code.UNAUTHORISED  # Who is nobody does not learn which queues there are.
+        assert (
+            code_of(answer) is Code.UNAUTHORISED
+        )  # A client without a token does not learn which queues there are.
         assert answer.headers["www-authenticate"] == "Bearer"
 
 

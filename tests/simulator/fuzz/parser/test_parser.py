@@ -32,7 +32,7 @@ def stumble(data: bytes) -> None:
 
 
 def exit_early(data: bytes) -> None:
-    """A target that ends the process of whoever calls it."""
+    """A target that ends the process of its caller."""
     if len(data) < 16:
         raise SystemExit(3)
 
