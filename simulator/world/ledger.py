@@ -66,7 +66,7 @@ class Ledger:
         self._bridged: set[bytes] = set()
         """The identities of messages that went out over a gap."""
         self.forgeries: set[bytes] = set()
-        """What an onlooker sees of acknowledgments that are lies. After a crash others may have their MessageIDs."""
+        """Source and content of acknowledgments that are lies; their MessageIDs may change, or be those of others."""
         self.waypoints: list[tuple[str, Note]] = []
         """Where messages have been, by the nodes' own notes: node and note, in order. None unless the setting is on."""
         self.latest_utc_offset_s = 0
@@ -404,7 +404,7 @@ class Ledger:
             self.check("windows_are_respected", invariants.windows_are_respected(end))
 
     def _is_forged(self, glimpse: Glimpse) -> bool:
-        return glimpse.identity + glimpse.body in self.forgeries
+        return glimpse.identity[:16] + glimpse.body in self.forgeries
 
     def _acknowledged(self, machine: Machine, packet: bytes) -> None:
         """An OrderAck of a node's own leaves it."""

@@ -141,7 +141,7 @@ def _forge(machine: Machine, name: SequenceName, message: Message, is_final: boo
     else:
         ack = order_ack(body=OrderAckBody(identifier, number, number - 1), **common)
     glimpse = Glimpse(encode_packet(ack))
-    machine.ledger.forgeries.add(glimpse.identity + glimpse.body)
+    machine.ledger.forgeries.add(machine.guid + glimpse.body)
     outbound.acknowledge(ack, ReplyTo(Guid(source), None))
 
 
