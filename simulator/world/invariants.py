@@ -329,7 +329,7 @@ def forwarded_as_it_came(machine: Machine, glimpses: Iterable[Glimpse]) -> str |
         if before is None:
             return f"{machine.name} passes on message {glimpse.identity.hex()}, which did not come to it like this"
         if glimpse.hop_count - 1 not in before:
-            return f"{machine.name} raises the hop count from {sorted(before)} to {glimpse.hop_count}"
+            return f"{machine.name} raises the hop count from {' or '.join(map(str, sorted(before)))} to {glimpse.hop_count}"
     return None
 
 
@@ -430,7 +430,7 @@ def memory_is_bounded(machine: Machine) -> str | None:
     if core is None:
         return None
     slack = settings.window_size + sum(app.consumer.limit for app in machine.applications.values())
-    sent_bytes = settings.resident_bytes + settings.in_flight_bytes + machine.largest_bytes
+    sent_bytes = settings.resident_bytes + settings.in_flight_bytes + 2 * machine.largest_bytes
     for outgoing in core.inspect().outbound if machine.has_sparse_neighbours else ():
         if sum(len(message.packet) for message in outgoing.window) > sent_bytes:
             return f"{machine.name} has more of {outgoing.name} in memory than {sent_bytes:,} bytes"
