@@ -329,7 +329,8 @@ def forwarded_as_it_came(machine: Machine, glimpses: Iterable[Glimpse]) -> str |
         if before is None:
             return f"{machine.name} passes on message {glimpse.identity.hex()}, which did not come to it like this"
         if glimpse.hop_count - 1 not in before:
-            return f"{machine.name} raises the hop count from {' or '.join(map(str, sorted(before)))} to {glimpse.hop_count}"
+            counts = " or ".join(map(str, sorted(before)))
+            return f"{machine.name} raises the hop count from {counts} to {glimpse.hop_count}"
     return None
 
 
