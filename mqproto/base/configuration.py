@@ -25,7 +25,7 @@ class Settings:
     window_size: int = 64
     """WindowSize: how many UserMessages may be unacknowledged on a session; the smaller of both ends' counts."""
     ack_wait_timeout_ms: int = 20_000
-    """AckWaitTimeout: no session acknowledgment and no other packet for so long closes the session."""
+    """AckWaitTimeout: the session closes if neither a session acknowledgment nor another packet comes for this time."""
     session_initialization_timeout_ms: int = 60_000
     session_cleanup_timeout_ms: int = 300_000
     try_connect_interval_ms: int = 5_000

@@ -132,6 +132,6 @@ def retrieval_fails(delivery_count: int, limit: int, verdict: Verdict) -> bool:
     """Whether a message is given up as it is delivered, which is reported as a retrieval failure.
 
     Args:
-        limit: so often a message may be delivered.
+        limit: how often a message may be delivered.
     """
     return verdict is Verdict.REJECTED or delivery_count > limit

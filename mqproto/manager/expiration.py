@@ -22,7 +22,7 @@ PAGE_BYTES: Final = 4 * 2**20
 """How many messages are read at a time, and what they may take: more only if it is a single one; and no more than of
 one queue may be in memory."""
 LONGEST_WAIT_S: Final = 60
-"""After so long the clock is looked at again: it may have been set."""
+"""After what time the clock is looked at again: it may have been set."""
 
 
 class Expiration:

@@ -323,7 +323,8 @@ UNKNOWN_COUNT: Final = -1
 class Received(NamedTuple):
     """One message handed to an application; `key` is its name while it is in the queue.
 
-    delivery_count: the how manieth time it is handed out; UNKNOWN_COUNT if it was in the store when that was opened.
+    delivery_count: how often it was handed out, this time included; UNKNOWN_COUNT if it was in the store when that was
+        opened.
     """
 
     key: int
