@@ -21,7 +21,7 @@ EARLY_LIMIT_BYTES: Final = 1 << 20
 EARLY_LIMIT_NS: Final = NANOSECONDS
 """Bytes that the receiver acknowledged this long ago, and the capture has not shown, are not coming either."""
 COMPARED_BYTES: Final = 1 << 16
-"""So much of what was read stays, to compare repetitions with."""
+"""How much of what was read stays, to compare repetitions with."""
 PIECE_LIMIT_COUNT: Final = 1_024
 """Neither may be more pieces than this, so that segments of one byte cost no more than others."""
 PIECE_COST_BYTES: Final = 200

@@ -11,7 +11,7 @@ It does not pass a file that is not complete. After a restart Spark asks again f
 and that is what it was, unless a file was changed since: then that comes once more, later.
 
 Options:
-    settleSeconds: for so long nothing is written to a file that is complete; 60.
+    settleSeconds: for how long nothing has been written to a file that is complete; 60.
 """
 
 from __future__ import annotations

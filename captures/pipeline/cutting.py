@@ -32,7 +32,7 @@ from mqproto.wire.layouts.base import (
 from mqproto.wire.layouts.session import session_header
 
 WINDOW_BYTES: Final = 1 << 16
-"""So much is cut at a time. More would be copied in vain where no packet begins after the first bytes."""
+"""How much is cut at a time. More would be copied in vain where no packet begins after the first bytes."""
 
 _HEAD: Final = np.dtype(
     {

@@ -28,13 +28,13 @@ from captures.pipeline.segments import Segments
 from mqproto.wire.layouts.base import SIGNATURE, base_header
 
 LEAD_LIMIT_BYTES: Final = 1 << 16
-"""So much of a stream is handed on because no packet was seen to begin before it."""
+"""How much of a stream is handed on because no packet was seen to begin before it."""
 SEARCH_LIMIT_BYTES: Final = 8 << 20
 """So far a packet is searched for inside segments: the largest one, and as much again."""
 CHAIN_COUNT: Final = 3
 """How many packets in a row make a beginning likely that no segment begins with."""
 SEARCH_LIMIT_COUNT: Final = 64
-"""So often something that looks like one is tried."""
+"""How often something that looks like one is tried."""
 
 _SIGNATURE: Final = SIGNATURE.to_bytes(4, "little")
 _SIGNATURE_AT: Final = base_header.offset_of("signature")

@@ -32,7 +32,7 @@ has grown is read again as a whole."""
 FOLDER: Final = f"{HIDDEN}series"
 CONNECTIONS: Final = pa.schema([("first_frame", pa.int64())])
 SILENT_NS: Final = 24 * 3600 * NANOSECONDS
-"""Two ends that have said nothing for so long are taken to have parted, so that what is saved of a capture that never
+"""After this time of silence two ends are taken to have parted, so that what is saved of a capture that never
 ends does not grow with it. If they speak again, that is another connection."""
 
 

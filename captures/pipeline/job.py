@@ -86,7 +86,7 @@ def analyse(
     Args:
         paths: files, and folders with files.
         names: what queue managers and queues are called.
-        range_bytes: so much of a file one task reads.
+        range_bytes: how much of a file one task reads.
 
     Raises:
         TablesError: as `Tables.run`.

@@ -32,7 +32,7 @@ QUIET_NS: Final = 1_800 * NANOSECONDS
 """A message that has come to its destination, and for which all have answered, is settled when it has been silent for
 so long. It is as long as a queue manager is taken to remember it; see captures.pipeline.stages.duplicates."""
 PARTED_NS: Final = 2 * SILENT_NS
-"""Sessions are closed when they have been silent for so long. By then their connections are."""
+"""After this time of silence sessions are closed. By then their connections are."""
 MORE: Final = 2
 """How many times the buckets that there are new rows may want; with more, all is judged anew, in more of them."""
 LOSS_LIMIT: Final = 65_536

@@ -69,7 +69,7 @@ class Tally:
         self._counts: Accumulator[Counts] = spark.sparkContext.accumulator(Counts(), AddCounts())
 
     def add(self, ranges: int = 0, packets: int = 0, size_bytes: int = 0) -> None:
-        """In a worker: so much more has been done."""
+        """In a worker: more has been done."""
         self._counts.add(Counts(ranges, packets, size_bytes))
 
     @property

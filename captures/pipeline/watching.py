@@ -28,9 +28,9 @@ from mqproto.base.errors import UsageError
 
 CHECKPOINT: Final = f"{HIDDEN}checkpoint"
 INTERVAL_S: Final = 10
-"""So often the folders are looked at."""
+"""How often the folders are looked at."""
 LOOK_S: Final = 1
-"""So often it is looked whether somebody has pressed Ctrl-C."""
+"""How often Ctrl-C is looked for."""
 
 
 def watch(
@@ -50,8 +50,8 @@ def watch(
     Args:
         told: what each batch has come to.
         names: what queue managers and queues are called.
-        range_bytes: so much of a file one task reads.
-        settle_s: for so long nothing is written to a file that is complete, if there is no later one in its series.
+        range_bytes: how much of a file one task reads.
+        settle_s: for how long nothing has been written to a file that is complete and the last of its series.
         interval_s: between one look into the folders and the next; `settle_s` if that is less.
 
     Raises:

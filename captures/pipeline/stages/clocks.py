@@ -50,7 +50,7 @@ CLOCKS: Final = pa.schema(
 )
 """How far the clock of a capture point is ahead of the reference, as the packets show that both saw.
 
-    uncertainty_ns: it is within so much of that; null where packets of one direction only were seen, as their way took
+    uncertainty_ns: how far from that it may be; null where packets of one direction only were seen, as their way took
         time that nobody knows.
     packets: how many both saw.
 """

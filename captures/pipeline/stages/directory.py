@@ -22,7 +22,7 @@ from mqproto.wire import Guid
 
 HANDSHAKE_COLUMNS: Final = SESSION_COLUMNS
 INTRODUCTION_LIMIT: Final = 65_536
-"""So much is learnt from one series; what a stranger's handshakes tell beyond that is passed over."""
+"""How much is learnt from one series; what a stranger's handshakes tell beyond that is passed over."""
 
 
 class Introduction(NamedTuple):

@@ -34,7 +34,7 @@ __all__ = ["ARRIVALS", "COLUMNS", "DUPLICATES", "KEY", "ORDER", "DuplicateStage"
 REMEMBERED: Final = "Arrivals"
 """The kind of the rows that say what an earlier run has seen."""
 WINDOW_S: Final = 1_800
-"""For so long a queue manager is taken to remember the identifiers of messages that are not transactional."""
+"""For how long a queue manager is taken to remember the identifiers of messages that are not transactional."""
 SECOND_NS: Final = 1_000_000_000
 
 DUPLICATES: Final = pa.schema(
