@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 PROC: Final = Path("/proc")
 INTERVAL_S: Final = 0.25
 GROWTH: Final = 1.05
-"""When resident memory has grown so much, shared pages are sorted out, for which the kernel goes through all pages."""
+"""After what growth of resident memory shared pages are sorted out, for which the kernel goes through all pages."""
 SCHEDULED: Final = 2
 """In the number of a process's clock: what the scheduler gave it, user and system time."""
 RESET_PEAK: Final = "5"

@@ -32,7 +32,7 @@ CONNECT_TIMEOUT_S: Final = 10.0
 PATIENCE_S: Final = 10.0
 """How long a client waits for a node that is gone before it tells those who wait for its answers."""
 SILENCE_S: Final = 30.0
-"""When a node says nothing for so long while it has operations to carry out, it is asked over another connection."""
+"""After this silence a node that has operations to carry out is asked over another connection."""
 BUSY_PAUSE_S: Final = 0.02
 
 

@@ -27,7 +27,7 @@ FINDING: Final = 1
 MISUSE: Final = 2
 INTERRUPTED: Final = 130
 PATIENCE_S: Final = 2.0
-"""After so long a program that waits says for what."""
+"""After what time a program that waits says for what."""
 
 DEFAULT_TOPOLOGY: Final = "three-node"
 TOPOLOGY_VARIABLE: Final = "MQPROTO_TOPOLOGY"

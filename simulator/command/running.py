@@ -21,7 +21,7 @@ from simulator.topology.places import Place
 
 LOOK_S: Final = 0.5
 LINE_S: Final = 10.0
-"""In a pipe, a line for each node so often, if anything has changed."""
+"""How often there is a line for each node in a pipe, if anything has changed."""
 
 
 async def run_topology(place: Place, *, free_ports: bool, capture: Path | None = None) -> int:

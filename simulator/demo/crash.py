@@ -45,9 +45,9 @@ DESTINATION: Final = "destination"
 ORDERS_PER_S: Final = 200
 NOTES_PER_S: Final = 40
 CATCH_UP_S: Final = 60.0
-"""A sender that was down when messages were due must have accepted them so long after the last was due."""
+"""How long after the last message was due a sender that was down must have accepted it."""
 SETTLE_S: Final = 60.0
-"""What is owed must have come, and everything be removed that it left, so long after the last kill."""
+"""How long after the last kill what is owed must have come, and everything that it left be removed."""
 
 
 async def run_crash(
@@ -58,7 +58,7 @@ async def run_crash(
     *,
     kills: bool = True,
 ) -> CrashReport:
-    """Send, kill and restart for so long, wait for calm, and say what came of it.
+    """Send, kill and restart for a time, wait for calm, and say what came of it.
 
     Args:
         seed: what is sent and what is killed, and when. Real processes make no exact repetition.

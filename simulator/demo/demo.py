@@ -38,9 +38,9 @@ QUEUE: Final = r"destination\orders"
 SENDER: Final = "sender"
 DESTINATION: Final = "destination"
 AFTER_FAULTS_S: Final = 2.0
-"""Traffic goes on for so long after the last fault is over."""
+"""For how long traffic goes on after the last fault is over."""
 SETTLE_S: Final = 25.0
-"""What is owed must have come so long after the last message was sent."""
+"""How long after the last message was sent what is owed must have come."""
 
 
 async def run_demo(

@@ -21,7 +21,7 @@ from simulator.demo.workload import Item, Workload, as_batches
 from simulator.faults.proof import Sent, digest_of
 
 BEAT_S: Final = 0.02
-"""What has become due is handed over so often."""
+"""How often what has become due is handed over."""
 FINAL_ACK_EVERY: Final = 10
 """Of how many transactional messages one asks to be told when it is received, so that there are FinalAcks too."""
 

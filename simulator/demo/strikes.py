@@ -18,7 +18,7 @@ from simulator.base.randomness import chance
 T = TypeVar("T")
 
 JUST_READY_S: Final = 0.25
-"""For so long a node that is ready finds its neighbours again, and its clients find it."""
+"""For how long a node that is ready finds its neighbours again, and its clients find it."""
 
 
 class Stage(StrEnum):
@@ -33,7 +33,7 @@ class Stage(StrEnum):
 
 
 DELAYS_S: Final = {Stage.STARTING: 0.5, Stage.RECOVERING: 0.005, Stage.JUST_READY: JUST_READY_S}
-"""On its way up a node is killed at most so long after a stage began; about as long as the stage lasts."""
+"""How long after a stage began a node is killed at most on its way up; about as long as the stage lasts."""
 AGAIN: Final = 0.5
 """How likely a node is killed again on its way up, each time."""
 AIMS: Final = ((Stage.STARTING, 2), (Stage.RECOVERING, 5), (Stage.JUST_READY, 3))

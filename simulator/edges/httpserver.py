@@ -36,7 +36,7 @@ class Limits:
     """What a client may take.
 
     connections: at once.
-    grace_s: what is under way when the server stops may take so long.
+    grace_s: how long what is under way when the server stops may take.
     """
 
     connections: int = 1_000

@@ -176,7 +176,7 @@ class Receive(msgspec.Struct, array_like=True):
 
 
 class Messages(msgspec.Struct, array_like=True):
-    """Packets without a SessionHeader, and the how manieth time each is handed out, -1 if that is not known.
+    """Packets without a SessionHeader, and how often each was handed out, this time included; -1 if that is not known.
     `transaction` is what to settle, 0 if there is nothing to; no two in the world have the same."""
 
     transaction: int

@@ -49,8 +49,8 @@ class ReceivedMessage:
     """A message as an application sees it; its packet is read when more is asked than its name and its body.
 
     packet: a UserMessage that its node has judged.
-    delivery_count: the how manieth time it is handed out; -1 if it waited when its node was started, perhaps after a
-        crash.
+    delivery_count: how often it was handed out, this time included; -1 if it waited when its node was started, perhaps
+        after a crash.
     """
 
     packet: bytes

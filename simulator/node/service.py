@@ -35,7 +35,7 @@ from simulator.topology.directory import Directory
 CLIENT_LIMIT: Final = 256
 """Connections at once; more wait in the kernel's backlog."""
 UNREAD_LIMIT_BYTES: Final = 16 * 2**20
-"""A client that leaves so much of its answers unread is not listened to until it has read them."""
+"""How much of its answers a client may leave unread before it is not listened to until it has read them."""
 COPIES_LIMIT_BYTES: Final = 64 * 2**20
 """What one request may put into several queues."""
 TIMEOUT_LIMIT_S: Final = 10.0**9

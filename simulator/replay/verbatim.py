@@ -27,7 +27,7 @@ from simulator.replay.stage import LINGER_S, Outcome
 from simulator.replay.talk import READ_BYTES, News, farewell
 
 PATIENCE: Final = 2
-"""So often the peer may be waited for in vain."""
+"""How often the peer may be waited for in vain."""
 
 
 class Verbatim:

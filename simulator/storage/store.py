@@ -39,7 +39,7 @@ from simulator.storage.tables import LAST_POSITION
 class Limits(NamedTuple):
     """How much is in the log alone.
 
-    segment_bytes: after so much a new segment begins.
+    segment_bytes: after how much a new segment begins.
     segments: with one more, the oldest goes to the tables.
     memory_bytes: about what messages may take that are in the log alone; with more, the oldest segment goes.
     slice_messages, slice_bytes: what goes to the tables with a commit, or twice what the commit has, if that is more.

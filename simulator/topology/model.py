@@ -48,7 +48,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Something that goes wrong at a time, for so long; for_s is None where it stays so."""
+    """Something that goes wrong at a time, for `for_s`; that is None where it stays so."""
 
     at_s: float
     action: Action

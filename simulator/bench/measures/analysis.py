@@ -220,7 +220,7 @@ class _Capture(NamedTuple):
     size_bytes: int
 
     def pace(self, rounds_s: list[float], wanted_per_s: int | None = None) -> Pace:
-        """How fast this was, if it took so long."""
+        """How fast this was, if it took `rounds_s`."""
         median_s = statistics.median(rounds_s)
         rates = self.packets / median_s, self.size_bytes / median_s
         return Pace(self.packets, self.size_bytes, rounds_s, median_s, *rates, wanted_per_s)

@@ -206,7 +206,7 @@ class _Bench:
                 self.peak_bytes[name] = max(self.peak_bytes.get(name, 0), memory.peak_bytes)
 
     async def pile_up(self, kills: int) -> None:
-        """All messages come to wait at the intermediate, which is killed and started again so often."""
+        """All messages come to wait at the intermediate, which is killed and started again `kills` times."""
         supervisor = self._row.supervisor
         self._tell(f"{self._messages:,} messages are sent to a node that is down")
         resent, start_s = await self._resent(), trio.current_time()

@@ -33,7 +33,7 @@ ROUNDS: Final = 21
 MOST_BY_HAND: Final = 1.2
 """How much longer than code written by hand the generated code may take."""
 SLICE_S: Final = 0.01
-"""Each has its turn for about so long."""
+"""For about how long each has its turn."""
 
 GENERATED: Final = "generated"
 BY_HAND: Final = "by hand"

@@ -117,7 +117,7 @@ class Room:
         self._waiting: deque[tuple[int, trio.Event]] = deque()
 
     async def take(self, size_bytes: int, patience_s: float) -> bool:
-        """Whether so much was free within so long."""
+        """Whether enough was free in time."""
         assert size_bytes <= self.size_bytes, "more can never be had"
         if not self._waiting and size_bytes <= self.free_bytes:
             self.free_bytes -= size_bytes

@@ -34,7 +34,7 @@ from mqproto.base.errors import UsageError
 from mqproto.edge.exactlyonce import Attempt
 
 ANSWER_LIMIT_BYTES: Final = 65_536
-"""So much of an answer's body is read."""
+"""How much of an answer's body is read."""
 REASON_LIMIT: Final = 300
 """Characters of what an answer says that are kept."""
 RETRY_AFTER_LIMIT_S: Final = 3_600.0

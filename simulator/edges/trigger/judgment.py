@@ -60,7 +60,7 @@ class Judge:
 
     Args:
         consumer: whom to call.
-        limit: so often a message may be delivered.
+        limit: how often a message may be delivered.
         timeout_s: how long a consumer or resolver may take to answer.
         log: gets a line for each attempt.
     """

@@ -16,9 +16,9 @@ class Retries:
     """Attempts come after growing delays.
 
     interval_s: after the first attempt that failed.
-    factor: each delay is so much longer than the one before.
+    factor: how many times the delay before it each delay is.
     limit_s: no delay is longer.
-    attempts: so often a message may be delivered.
+    attempts: how often a message may be delivered.
     jitter: 0 to 1, by what share a delay may be shorter, so that not all messages come back at one time. How much it is
         follows from the message and the attempt: the same message has the same delays again.
 

@@ -63,9 +63,9 @@ VICTIMS: Final = (
 """Who is killed at one instant, one line after the other, and then all of them again."""
 ROUNDS: Final = 3
 SETTLE_S: Final = 90.0
-"""What is owed must have come so long after the last message was handed in."""
+"""How long after the last message was handed in what is owed must have come."""
 LINGER_S: Final = 1.0
-"""What must not come has so long to come nevertheless."""
+"""How long what must not come has to come nevertheless."""
 BEAT_S: Final = 0.05
 
 

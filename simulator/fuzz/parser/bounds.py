@@ -60,7 +60,7 @@ class Watch:
 
 @contextmanager
 def memory_limit(more_bytes: int) -> Iterator[None]:
-    """No more memory than so much beside what is in use now: who asks for it gets a MemoryError.
+    """No more memory than this beside what is in use now: an allocation beyond it is a MemoryError.
 
     Within such a block another one counts, wider or narrower. Only on Linux; other systems keep no such limit.
     """
