@@ -42,7 +42,7 @@ ORDER_QUEUE: Final = 4
 
 
 class Said(NamedTuple):
-    """A packet that one side sends, so long after the one before."""
+    """A packet that one side sends, some time after the one before."""
 
     side: Side
     packet: Packet

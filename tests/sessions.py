@@ -26,7 +26,7 @@ SETTINGS = Settings()
 
 
 def later(milliseconds: int) -> Moment:
-    """So long after NOW."""
+    """This time after NOW."""
     return Moment(NOW.uptime_ms + milliseconds, NOW.utc_s + milliseconds // 1_000)
 
 

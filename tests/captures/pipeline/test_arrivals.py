@@ -30,7 +30,7 @@ def capture(folder: Path, name: str) -> Path:
 
 
 def seen(folder: Path, after_s: float) -> dict[str, bool]:
-    """Which captures are complete, so long after the last was changed."""
+    """Which captures are complete, a while after the last was changed."""
     last_ns = max(path.stat().st_ctime_ns for path in folder.rglob("*"))
     found = arrivals([str(folder)], last_ns + int(after_s * NANOSECONDS), SETTLE_NS)
     return {Path(arrival.path).name: arrival.is_complete for arrival in found}

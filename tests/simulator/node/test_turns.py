@@ -1,4 +1,4 @@
-"""The beat of a node: who feeds waits for the batch, and one batch takes in only so much."""
+"""The beat of a node: a feeder waits for the batch, and what one batch takes in has a limit."""
 
 from __future__ import annotations
 

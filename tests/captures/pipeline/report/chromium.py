@@ -18,7 +18,7 @@ PROGRAM: Final = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None
 )
 PATIENCE_S: Final = 120
-"""Nothing takes so long, unless the browser hangs."""
+"""Nothing takes this long, unless the browser hangs."""
 ARGUMENTS: Final = (
     "--headless",
     "--disable-gpu",
@@ -84,7 +84,7 @@ class Chromium:
         self._call("Input.insertText", text=text)
 
     def picture(self, height: int | None = None) -> bytes:
-        """What is seen, as PNG: the whole page, or so much of its top."""
+        """What is seen, as PNG: the whole page, or a part of its top."""
         size = self._call("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "scale": 1, **size} | ({"height": height} if height else {})
         clip = {name: clip[name] for name in ("x", "y", "width", "height", "scale")}
