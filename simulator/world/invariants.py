@@ -375,10 +375,13 @@ def delivery_counts_are_true(machine: Machine, message: Message) -> str | None:
 def handed_out_in_order(machine: Machine, messages: Sequence[Message]) -> str | None:
     """Of one priority, a message is handed out when none that joined the queue before it waits there.
 
-    What consumers give back is again where it was, whoever gives back first.  [MS-MQDMPR] 3.1.1.2
+    What consumers give back is again where it was, whoever gives back first. Of a message that came again when it was
+    forgotten there are two, each in its own place.  [MS-MQDMPR] 3.1.1.2
     """
     last: dict[int, Message] = {}
     for message in messages:
+        if message.was_forgotten:
+            continue
         before = last.setdefault(_lane_of(message), message)
         if message.position > before.position:
             last[_lane_of(message)] = message

@@ -220,8 +220,7 @@ class Ledger:
                     self.tally["journaled"] += 1
                 else:
                     message.arrivals += 1
-                    if message.arrivals > 1 and machine.may_have_forgotten(name):
-                        message.was_forgotten = True
+                    if message.arrivals > 1 and message.was_forgotten:
                         self.tally["came again when it was forgotten"] += 1
                     message.life = machine.committed_in
                     message.position = next(self._positions)
@@ -462,6 +461,9 @@ class Ledger:
                 if forgets_soon and place_in_sequence(glimpse.packet) is None:
                     machine.came_count += 1
                     machine.came_at.setdefault(glimpse.identity, []).append(machine.came_count)
+                    message = self.messages.get(glimpse.identity)
+                    if message is not None and machine.name == message.burst.target:
+                        message.was_forgotten |= machine.may_have_forgotten(glimpse.identity)
                 if glimpse.recoverable:
                     end.recoverable_arrived += 1
                     end.expected.append((end.recoverable_arrived, glimpse.identity))
