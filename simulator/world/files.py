@@ -394,6 +394,12 @@ class SimulatedFiles:
         self.death = None
         self.trouble = ""
 
+    def leave(self) -> None:
+        """The world is over: nobody asks what is left, and SQLite's memory is given free."""
+        db, self._db = self._db, None
+        if db is not None:
+            sqlite3.Connection.close(db)
+
     def _lose_names(self) -> None:
         names = self._flushed_names
         for name, file in self._names:

@@ -179,6 +179,7 @@ class World:
             )
         for machine in self.machines.values():
             self.look(machine)
+            machine.files.leave()
         return Result(
             self.scenario,
             self.breach,

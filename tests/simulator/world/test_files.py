@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import sqlite3
 from collections import Counter
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -44,8 +45,21 @@ DICE: Final = 200
 Content = tuple[StoredState, list[list[tuple[int, bytes, bool]]]]
 
 
+MADE: Final[list[SimulatedFiles]] = []
+
+
+@pytest.fixture(autouse=True)
+def leave_all() -> Iterator[None]:
+    """No test leaves SQLite's memory to the collector."""
+    yield
+    for files in MADE:
+        files.leave()
+    MADE.clear()
+
+
 def new_files(seed: int = 0, *, loses_power: bool = True) -> SimulatedFiles:
-    return SimulatedFiles(chance(seed, "files"), loses_power=loses_power)
+    MADE.append(SimulatedFiles(chance(seed, "files"), loses_power=loses_power))
+    return MADE[-1]
 
 
 def with_a_file(seed: int = 0) -> SimulatedFiles:
