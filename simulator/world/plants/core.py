@@ -361,7 +361,7 @@ def forget_administration_acknowledgments(sound: Any) -> Any:
     return lambda self, ending, message, now: None
 
 
-@plant(LocalQueue, "_is_over", "handed_out_as_it_was_sent")
+@plant(LocalQueue, "_is_over", "handed_out_as_it_was_sent", "what_is_over_leaves_in_time")
 def hand_out_what_is_over(sound: Any) -> Any:
     """An application is given messages whose time is over."""
     return lambda self, packet, now: False

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from captures.pipeline import tables as under_test
-from captures.pipeline.tables import LOCK, MANIFEST, WORK, Tables, TablesError, write_part
+from captures.pipeline.tables import LOCK, MANIFEST, VERSION, WORK, Tables, TablesError, write_part
 
 
 def numbers(*values: int) -> pa.Table:
@@ -172,9 +172,12 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"version": 99, "parts": [], "state": {}}', "has tables of version 99, this program makes 1"),
+        (
+            '{"version": 1, "parts": [], "state": {}}',
+            f"has tables of version 1, this program makes {VERSION}",
+        ),
         ("[1, 2]", "is no manifest of ours"),
-        ('{"version": 1}', "is no manifest of ours"),
+        (json.dumps({"version": VERSION}), "is no manifest of ours"),
         ("{", "is no manifest of ours"),
     ],
 )
