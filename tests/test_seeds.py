@@ -13,7 +13,7 @@ import pytest
 
 from simulator.world import draw, simulate
 from simulator.world.report import Summary
-from simulator.world.scenario import from_file
+from simulator.world.scenarios.scenario import from_file
 
 WORLDS: Final = Path(__file__).parent / "worlds"
 SEEDS: Final = range(int(os.environ.get("MQPROTO_SEEDS", "60")))

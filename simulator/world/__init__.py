@@ -5,7 +5,8 @@ hold, shrink.py makes a world that breaks something smaller. `mqproto simulate` 
 """
 
 from simulator.world.draw import draw
-from simulator.world.scenario import Burst, Consumer, Fault, Link, Scenario
-from simulator.world.world import Breach, Result, simulate
+from simulator.world.run import Result, simulate
+from simulator.world.scenarios.scenario import Burst, Consumer, Fault, Link, Scenario
+from simulator.world.world import Breach
 
 __all__ = ["Breach", "Burst", "Consumer", "Fault", "Link", "Result", "Scenario", "draw", "simulate"]

@@ -15,8 +15,8 @@ from simulator.base.collector import seldom_collected
 from simulator.world.draw import draw
 from simulator.world.plants import planted
 from simulator.world.report import Summary
+from simulator.world.run import simulate
 from simulator.world.truth import simulate_into
-from simulator.world.world import simulate
 
 SHARE: Final = 25
 """How many seeds a process takes at a time."""

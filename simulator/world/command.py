@@ -18,9 +18,9 @@ from simulator.world.campaign import run_seeds
 from simulator.world.draw import draw
 from simulator.world.plants import planted
 from simulator.world.report import Summary, describe
-from simulator.world.scenario import Scenario, as_json, from_file
+from simulator.world.run import Result, simulate
+from simulator.world.scenarios.scenario import Scenario, as_json, from_file
 from simulator.world.shrink import shrink
-from simulator.world.world import Result, simulate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,11 +15,11 @@ from typing import Final
 from mqproto.manager.outbound import LAST_NUMBER, TRANSACTION_LIMIT
 from mqproto.messages.drafts import HEADROOM_BYTES, PACKET_LIMIT_BYTES
 from simulator.base.randomness import chance
-from simulator.world.faults import DETOUR_MS, FAULTS
-from simulator.world.files import ENDINGS
-from simulator.world.scenario import Burst, Consumer, Counters, Fault, Link, Scenario
-from simulator.world.traffic import KINDS
-from simulator.world.ways import steps_between
+from simulator.world.faults.table import DETOUR_MS, FAULTS
+from simulator.world.node.files import ENDINGS
+from simulator.world.scenarios.scenario import Burst, Consumer, Counters, Fault, Link, Scenario
+from simulator.world.scenarios.traffic import KINDS
+from simulator.world.scenarios.ways import steps_between
 
 NAMES: Final = "abcdefg"
 SHAPES: Final = ("pair", "chain", "chain", "chain", "two routes", "two routes", "fan-in", "ring", "mesh")

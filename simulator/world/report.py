@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from simulator.world.faults import FAULTS
-from simulator.world.scenario import Burst, Consumer, Fault, Scenario
-from simulator.world.traffic import KINDS
-from simulator.world.world import Breach, Result
+from simulator.world.faults.table import FAULTS
+from simulator.world.run import Result
+from simulator.world.scenarios.scenario import Burst, Consumer, Fault, Scenario
+from simulator.world.scenarios.traffic import KINDS
+from simulator.world.world import Breach
 
 EVENTS: Final[dict[str, str]] = {
     "core forwarded": "passed on by intermediates",

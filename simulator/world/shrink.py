@@ -13,9 +13,9 @@ from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 from simulator.base.shrinking import anew, fewer, shrunk
-from simulator.world.scenario import Burst, Consumer, Fault, Link, Scenario
-from simulator.world.ways import steps_between
-from simulator.world.world import Result, simulate
+from simulator.world.run import Result, simulate
+from simulator.world.scenarios.scenario import Burst, Consumer, Fault, Link, Scenario
+from simulator.world.scenarios.ways import steps_between
 
 RUNS: Final = 3_000
 """How many worlds are tried at most."""

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from mqproto.wire import Guid, MessageClass, guid_text
-from simulator.world.scenario import Scenario, as_json
-from simulator.world.traffic import Message
-from simulator.world.world import Result, simulate
+from simulator.world.run import Result, simulate
+from simulator.world.scenarios.scenario import Scenario, as_json
+from simulator.world.scenarios.traffic import Message
 
 
 def as_truth(result: Result) -> dict[str, Any]:

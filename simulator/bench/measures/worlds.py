@@ -12,8 +12,8 @@ from typing import Final
 from simulator.base.collector import seldom_collected
 from simulator.base.randomness import chance
 from simulator.world.draw import Times, draw_faults
-from simulator.world.scenario import Burst, Link, Scenario
-from simulator.world.world import simulate
+from simulator.world.run import simulate
+from simulator.world.scenarios.scenario import Burst, Link, Scenario
 
 BURSTS: Final = 10
 MESSAGES: Final = 10

@@ -15,7 +15,7 @@ from simulator.storage.contents import Contents
 from simulator.storage.pages import Row
 from simulator.storage.recent import Recent
 from simulator.storage.segments import HEAD, FoundSegment, Segment
-from simulator.world import machine
+from simulator.world.node import machine
 from simulator.world.plants.planting import plant
 
 ON_DISK = "disks_have_what_was_committed"

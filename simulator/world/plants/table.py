@@ -19,7 +19,8 @@ from mqproto.base.errors import UsageError
 from simulator.base.collector import seldom_collected
 from simulator.world.draw import draw
 from simulator.world.plants import PLANTS, planted
-from simulator.world.world import Breach, simulate
+from simulator.world.run import simulate
+from simulator.world.world import Breach
 
 SEEDS: Final = 1_000
 """Within so many worlds each fault has to be found."""

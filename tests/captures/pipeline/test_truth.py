@@ -22,7 +22,7 @@ from captures.pipeline.stages.histories import Outcome
 from captures.pipeline.tables import Tables
 from mqproto.wire import NULL_GUID, MessageClass, guid_text
 from simulator.world.campaign import run_seeds
-from simulator.world.scenario import START_UTC_S, guid_of
+from simulator.world.scenarios.scenario import START_UTC_S, guid_of
 
 WORLDS = int(os.environ.get("MQPROTO_TRUTH_WORLDS", "8"))
 SECOND_NS = 10**9

@@ -12,8 +12,8 @@ from captures.files.pcap import read_capture
 from captures.packets import PacketReader
 from mqproto.base.errors import MqprotoError
 from simulator.cli.samples import MARK, as_toml, found_in, make, make_all
-from simulator.world.hostile import hostile_packets
-from simulator.world.scenario import Scenario, from_file, guid_of
+from simulator.world.faults.hostile import hostile_packets
+from simulator.world.scenarios.scenario import Scenario, from_file, guid_of
 from tests.conformance import ROOT
 
 SAMPLES = ROOT / "captures" / "samples"

@@ -13,7 +13,7 @@ from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 from simulator.world import draw
 from simulator.world.campaign import SHARE, run_seeds
 from simulator.world.report import Summary
-from simulator.world.scenario import as_json, from_file
+from simulator.world.scenarios.scenario import as_json, from_file
 from tests.simulator.world.worlds import a_chain
 
 

@@ -19,7 +19,7 @@ from simulator.base.randomness import chance
 from simulator.base.storeerrors import StoreError
 from simulator.storage import Store
 from simulator.storage.disk import Disk
-from simulator.world.files import (
+from simulator.world.node.files import (
     DISK_FAILS,
     ENDINGS,
     FILLERS,

@@ -16,7 +16,7 @@ from mqproto.wire import (
 )
 from mqproto.wire.glance import acknowledges
 from mqproto.wire.layouts.properties import MessageIdentifier
-from simulator.world.glimpse import Glimpse, identity, identity_of, place_in_sequence
+from simulator.world.network.glimpse import Glimpse, identity, identity_of, place_in_sequence
 
 
 @given(packets())

@@ -8,7 +8,8 @@ import pytest
 
 from mqproto.manager.outbound import LAST_NUMBER, TRANSACTION_LIMIT
 from simulator.world import Consumer, Fault, Link, draw, simulate
-from simulator.world.scenario import Counters
+from simulator.world.run import run
+from simulator.world.scenarios.scenario import Counters
 from simulator.world.world import World
 from tests.simulator.world.worlds import a_burst, a_chain
 
@@ -98,7 +99,7 @@ def test_a_link_is_gone_for_good_and_what_waited_behind_it_goes_back_and_around(
         )
     )
     assert world.way("a", "c") == ["a", "b", "c"]
-    result = world.run()
+    result = run(world)
     assert world.way("a", "c") == ["a", "d", "c"]
     assert result.breach is None
     assert result.tally["came back to its source"] == 6

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from mqproto.wire import encode_packet, user_message
 from simulator.world import Link
-from simulator.world.agenda import Agenda
-from simulator.world.glimpse import Glimpse
-from simulator.world.links import CONNECT_TIMEOUT_MS, End, Line
-from simulator.world.scenario import guid_of
+from simulator.world.network.events import EventQueue
+from simulator.world.network.glimpse import Glimpse
+from simulator.world.network.links import CONNECT_TIMEOUT_MS, End, Line
+from simulator.world.scenarios.scenario import guid_of
 
 
 class Listener:
@@ -22,52 +22,52 @@ class Listener:
     life = 0
     has_power = True
 
-    def __init__(self, name: str, agenda: Agenda) -> None:
+    def __init__(self, name: str, events: EventQueue) -> None:
         self.name = name
         self.core: object = self
         self.ends: dict[int, End] = {}
         self.heard: list[tuple[Any, ...]] = []
         self.data = b""
         self.packets: list[bytes] = []
-        self._agenda = agenda
+        self._events = events
 
     def hear(self, life: int, act: Callable[..., None], *arguments: Any) -> None:
         act(*arguments)
 
     def accepted(self, end: End) -> None:
         self.ends[end.session] = end
-        self.heard.append((self._agenda.now_ms, "accepted"))
+        self.heard.append((self._events.now_ms, "accepted"))
 
     def opened(self, end: End) -> None:
-        self.heard.append((self._agenda.now_ms, "opened"))
+        self.heard.append((self._events.now_ms, "opened"))
 
     def lost_session(self, session: int, reason: str) -> None:
-        self.heard.append((self._agenda.now_ms, reason))
+        self.heard.append((self._events.now_ms, reason))
 
     def end_lost(self, end: End, reason: str) -> None:
         end.line.forget(end)
-        self.heard.append((self._agenda.now_ms, reason))
+        self.heard.append((self._events.now_ms, reason))
 
     def packets_arrive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
         if end.open:
             self.data += data
             self.packets += [glimpse.packet for glimpse in glimpses]
-            self.heard.append((self._agenda.now_ms, len(data)))
+            self.heard.append((self._events.now_ms, len(data)))
 
 
 class Pair:
     """Two listeners and the link between them; `near` has called."""
 
     def __init__(self, **fields: Any) -> None:
-        self.agenda = Agenda()
-        self.line = Line(Link(one="a", other="b", latency_ms=10, **fields), 0, self.agenda)
-        self.near, self.far = (Listener(name, self.agenda) for name in "ab")
+        self.events = EventQueue()
+        self.line = Line(Link(one="a", other="b", latency_ms=10, **fields), 0, self.events)
+        self.near, self.far = (Listener(name, self.events) for name in "ab")
 
     def connect(self) -> End:
         near: Any = self.near
         far: Any = self.far
         self.line.connect(near, 1, far)
-        self.agenda.run_until(self.agenda.now_ms + 1_000)
+        self.events.run_until(self.events.now_ms + 1_000)
         return self.near.ends[1]
 
 
@@ -109,7 +109,7 @@ def test_all_bytes_arrive_in_order_however_they_are_cut_and_delayed(
     sent = [some_packets(count) for count in counts]
     for glimpses in sent:
         pair.line.send(end, glimpses)
-    pair.agenda.run_until(10_000)
+    pair.events.run_until(10_000)
     packets = [glimpse.packet for glimpses in sent for glimpse in glimpses]
     assert pair.far.data == b"".join(packets)
     assert pair.far.packets == packets
@@ -120,7 +120,7 @@ def test_what_was_sent_before_an_orderly_close_arrives_and_what_a_reset_overtake
     end = pair.connect()
     pair.line.send(end, some_packets(1))
     pair.line.close(end)
-    pair.agenda.run_until(2_000)
+    pair.events.run_until(2_000)
     assert pair.far.heard[1:] == [(1_010, len(pair.far.data)), (1_010, "closed by peer")]
     assert pair.far.data
     assert not pair.line.connections
@@ -129,7 +129,7 @@ def test_what_was_sent_before_an_orderly_close_arrives_and_what_a_reset_overtake
     end = other.connect()
     other.line.send(end, some_packets(1))
     assert other.line.reset_all() == 1
-    other.agenda.run_until(2_000)
+    other.events.run_until(2_000)
     assert other.far.heard[1:] == [(1_000, "connection reset")]
     assert not other.far.data
 
@@ -141,7 +141,7 @@ def test_what_is_sent_to_an_end_that_is_gone_is_answered_with_a_reset_if_its_sys
         pair.far.has_power = has_power
         pair.line.forget(end.peer)
         pair.line.send(end, some_packets(1))
-        pair.agenda.run_until(5_000)
+        pair.events.run_until(5_000)
         assert pair.near.heard[1:] == ([(1_020, "connection reset")] if has_power else [])
         assert not pair.far.data
 
@@ -152,7 +152,7 @@ def test_a_stall_delays_what_one_side_sends() -> None:
     pair.line.stalled_until_ms["a"] = 3_000
     pair.line.send(end, some_packets(1))
     pair.line.send(end.peer, some_packets(1))
-    pair.agenda.run_until(4_000)
+    pair.events.run_until(4_000)
     assert pair.near.heard[-1] == (1_010, len(pair.near.data))
     assert pair.far.heard[-1] == (3_000, len(pair.far.data))
 
@@ -163,15 +163,15 @@ def test_who_refuses_is_heard_and_who_is_silent_is_given_up() -> None:
     far: Any = pair.far
     pair.line.refused_until_ms = 100
     pair.line.connect(near, 1, far)
-    pair.agenda.run_until(100)
+    pair.events.run_until(100)
     assert pair.near.heard == [(20, "connection refused")]
 
     pair.line.silent_until_ms = 200
     pair.line.connect(near, 2, far)
-    pair.agenda.run_until(100_000)
+    pair.events.run_until(100_000)
     assert pair.near.heard[1:] == [(100 + CONNECT_TIMEOUT_MS, "timed out")]
 
     pair.far.has_power = False
     pair.line.connect(near, 3, far)
-    pair.agenda.run_until(200_000)
+    pair.events.run_until(200_000)
     assert pair.near.heard[2:] == [(100_010 + CONNECT_TIMEOUT_MS, "timed out")]

@@ -9,7 +9,8 @@ import pytest
 
 from mqproto.base.errors import UsageError
 from mqproto.session import Session
-from simulator.world import draw, invariants, simulate
+from simulator.world import draw, simulate
+from simulator.world.oracle import invariants
 from simulator.world.plants import PLANTS, planted
 from simulator.world.plants.table import SEEDS, first_found, main
 from simulator.world.shrink import shrink
@@ -110,7 +111,8 @@ def test_each_plant_names_invariants_that_there_are_and_each_invariant_has_one()
 def test_what_says_what_a_store_must_have_is_never_damaged() -> None:
     watching = {
         "simulator.storage.disk",
-        *(f"simulator.world.{name}" for name in ("files", "invariants", "ledger")),
+        "simulator.world.node.files",
+        *(f"simulator.world.oracle.{name}" for name in ("invariants", "ledger", "oracle", "watched")),
     }
     for plant in PLANTS.values():
         owner = plant.owner

@@ -10,10 +10,10 @@ import pytest
 from mqproto.base.errors import UsageError
 from simulator.world import draw
 from simulator.world.draw import MESSAGES, NAMES
-from simulator.world.faults import FAULTS
-from simulator.world.scenario import as_json, from_file, from_json
-from simulator.world.traffic import KINDS
-from simulator.world.ways import steps_between
+from simulator.world.faults.table import FAULTS
+from simulator.world.scenarios.scenario import as_json, from_file, from_json
+from simulator.world.scenarios.traffic import KINDS
+from simulator.world.scenarios.ways import steps_between
 from tests.simulator.world.worlds import a_chain
 
 

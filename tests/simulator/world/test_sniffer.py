@@ -16,10 +16,12 @@ from captures.packets import PacketReader, SeenPacket
 from mqproto.wire import encode_packet
 from mqproto.wire.layouts.ping import Ping
 from simulator.world import Fault, Link, draw, simulate
-from simulator.world.glimpse import Glimpse
-from simulator.world.links import End
-from simulator.world.scenario import START_UTC_S
-from simulator.world.sniffer import Sniffer
+from simulator.world.network.glimpse import Glimpse
+from simulator.world.network.links import End
+from simulator.world.network.sniffer import Sniffer
+from simulator.world.oracle.watched import WatchedNode
+from simulator.world.run import run
+from simulator.world.scenarios.scenario import START_UTC_S
 from simulator.world.world import World
 from tests.simulator.world.worlds import a_burst, a_chain
 
@@ -55,14 +57,14 @@ def test_what_the_sniffer_shows_is_what_left_the_nodes(seed: int) -> None:
     file = io.BytesIO()
     world = World(draw(seed), capture=file)
     left: Counter[bytes] = Counter()
-    sound = world.ledger.leaves
+    sound = world.oracle.leaves
 
-    def leaves(end: End, glimpses: list[Glimpse]) -> None:
+    def leaves(node: WatchedNode, end: End, glimpses: list[Glimpse]) -> None:
         left.update(glimpse.packet for glimpse in glimpses)
-        sound(end, glimpses)
+        sound(node, end, glimpses)
 
-    world.ledger.leaves = leaves  # type: ignore[method-assign]
-    assert world.run().breach is None
+    world.oracle.leaves = leaves  # type: ignore[method-assign]
+    assert run(world).breach is None
     stranger = f"127.0.0.{len(world.scenario.nodes) + 1}"
     seen = [
         packet
@@ -158,7 +160,7 @@ def test_a_full_disk_is_told_when_the_world_is_over() -> None:
 
 def test_ports_begin_anew_when_all_have_been_used() -> None:
     world = World(a_chain())
-    sniffer = Sniffer(io.BytesIO(), ("a", "b"), world.agenda)
+    sniffer = Sniffer(io.BytesIO(), ("a", "b"), world.events)
     ports = {sniffer.pings("a", "b", b"").port for _ in range(16_384)}
     assert min(ports) == 49_152
     assert max(ports) == 65_535

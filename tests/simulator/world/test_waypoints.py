@@ -13,7 +13,8 @@ from mqproto.turn.effects import Note
 from mqproto.turn.waypoints import Waypoint, message_name, missing_before
 from mqproto.wire import Guid
 from simulator.world import Scenario, draw
-from simulator.world.traffic import KINDS, Message, Promise
+from simulator.world.run import run
+from simulator.world.scenarios.traffic import KINDS, Message, Promise
 from simulator.world.world import World
 from tests.simulator.world.worlds import a_burst, a_chain
 
@@ -24,7 +25,7 @@ ENDS = {Waypoint.EXPIRED, Waypoint.PURGED, Waypoint.REJECTED}
 def watched(scenario: Scenario) -> World:
     """The world of a scenario after its end, its nodes' waypoints written down."""
     world = World(replace(scenario, settings={**scenario.settings, "waypoints": True}))
-    assert world.run().breach is None
+    assert run(world).breach is None
     return world
 
 
@@ -116,5 +117,5 @@ def test_a_node_that_loses_what_it_should_forward_is_seen_by_what_it_does_not_sa
 
 def test_a_world_without_the_setting_has_no_waypoints() -> None:
     world = World(a_chain(a_burst(count=3)))
-    assert world.run().breach is None
+    assert run(world).breach is None
     assert not world.ledger.waypoints

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.world import Link
-from simulator.world.ways import steps_between
+from simulator.world.scenarios.ways import steps_between
 
 names = st.sampled_from("abcdefg")
 

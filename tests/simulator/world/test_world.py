@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from simulator.world import Consumer, Fault, Link, Scenario, draw, simulate
-from simulator.world.faults import FAULTS
-from simulator.world.traffic import KINDS
+from simulator.world.faults.table import FAULTS
+from simulator.world.run import run
+from simulator.world.scenarios.traffic import KINDS
 from simulator.world.world import World
 from tests.conformance import ROOT
 from tests.simulator.world.worlds import a_burst, a_chain
@@ -133,7 +134,7 @@ def test_an_error_of_our_own_is_a_breach_that_says_where() -> None:
     world.machines["c"].applications.clear()  # So what is delivered is nobody's: a KeyError.
     world.machines["c"].has_sequences = True
     world.ledger.stream_of = None  # type: ignore[assignment]
-    breach = world.run().breach
+    breach = run(world).breach
     assert breach is not None
     assert breach.invariant == "no_error_of_our_own"
     assert "TypeError in ledger.py:" in breach.detail

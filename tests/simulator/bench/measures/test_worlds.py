@@ -7,7 +7,7 @@ import statistics
 import pytest
 
 from simulator.bench.measures.worlds import ROUNDS, WANTED_PER_S, a_chain, bench_worlds, with_faults
-from simulator.world.faults import FAULTS
+from simulator.world.faults.table import FAULTS
 from simulator.world.plants import planted
 
 

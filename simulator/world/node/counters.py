@@ -10,7 +10,7 @@ from mqproto.manager.queuemanager import QueueManager
 from mqproto.queues.lanes import QueueWindow
 from mqproto.session import Session
 from mqproto.transfer.sequence import OutgoingSequence
-from simulator.world.scenario import Counters
+from simulator.world.scenarios.scenario import Counters
 
 
 def begin_late(core: QueueManager, counters: Counters) -> None:

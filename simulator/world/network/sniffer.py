@@ -12,7 +12,7 @@ anything: a world goes the same way whether it is watched or not.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import BinaryIO, Final
 
 from captures.net.conversation import Segments, Side
 from captures.net.tcp import ACK, FIN, MAX_SEGMENT_BYTES, RST, SYN, Endpoint
@@ -20,10 +20,8 @@ from captures.net.udp import encode_datagram
 from mqproto.routing import PING_PORT
 from simulator.base.recorder import SEQUENCE_STEP, Recorder
 from simulator.topology.nodes import DEFAULT_PORT
-from simulator.world.scenario import START_UTC_S
-
-if TYPE_CHECKING:
-    from simulator.world.agenda import Agenda
+from simulator.world.network.events import EventQueue
+from simulator.world.scenarios.scenario import START_UTC_S
 
 FIRST_PORT: Final = 49_152
 """The port that a node's first connection leaves from; each that follows takes the next."""
@@ -46,11 +44,11 @@ class Sniffer:
         self,
         file: BinaryIO,
         names: Sequence[str],
-        agenda: Agenda,
+        events: EventQueue,
         *,
         segment_bytes: int = MAX_SEGMENT_BYTES,
     ) -> None:
-        self._agenda = agenda
+        self._events = events
         self._segment_bytes = segment_bytes
         self._hosts = {name: f"127.0.0.{place}" for place, name in enumerate(names, 1)}
         comment = ", ".join(f"{name} is {host}" for name, host in self._hosts.items())
@@ -99,7 +97,7 @@ class Sniffer:
         self._recorder.close()
 
     def _now_ns(self) -> int:
-        return START_UTC_S * 1_000_000_000 + self._agenda.now_ms * 1_000_000
+        return START_UTC_S * 1_000_000_000 + self._events.now_ms * 1_000_000
 
     def _host(self, name: str) -> str:
         return self._hosts.setdefault(name, f"127.0.0.{len(self._hosts) + 1}")

@@ -15,7 +15,7 @@ from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL, ACKNOWLEDGE_RECEIPT, RE
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.wire import MessageClass, guid_text
 from mqproto.wire.guid import Guid
-from simulator.world.scenario import Burst, guid_of
+from simulator.world.scenarios.scenario import Burst, guid_of
 
 ORDERS: Final = QueueDeclaration("orders", 16, transactional=True)
 NOTES: Final = QueueDeclaration("notes", 17, transactional=False)

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mqproto.queues.localqueue import SystemQueue
-from simulator.world.files import Ending
-from simulator.world.rogues import deaf, forged_ack, hostile, hostile_ping, impatient, lossy, sparse, stranger
-from simulator.world.scenario import Fault
-from simulator.world.traffic import KINDS, ORDERS
+from simulator.world.faults.rogues import deaf, forged_ack, impatient, lossy, sparse
+from simulator.world.faults.strangers import hostile, hostile_ping, stranger
+from simulator.world.node.files import Ending
+from simulator.world.node.machine import Machine
+from simulator.world.scenarios.scenario import Fault
+from simulator.world.scenarios.traffic import KINDS, ORDERS
+from simulator.world.world import World
 
 DETOUR_MS: Final = 300
 """How long after a way is blocked somebody chooses another."""
 LATE_MS: Final = 100
 """By how much some nodes start later than others when the map has changed."""
-
-if TYPE_CHECKING:
-    from simulator.world.machine import Machine
-    from simulator.world.world import World
-
 
 # Nodes
 
@@ -40,7 +38,7 @@ def _stop(world: World, fault: Fault, *, told: bool) -> bool:
     if machine.core is None:
         return False
     machine.crash(kept=bool(fault.value & 1), told=told)
-    world.agenda.at(world.agenda.now_ms + fault.for_ms, world.restart, machine, machine.life)
+    world.events.at(world.events.now_ms + fault.for_ms, world.restart, machine, machine.life)
     return True
 
 
@@ -70,7 +68,7 @@ def slow_disk(world: World, fault: Fault) -> bool:
     """For a while each flush takes `value` milliseconds."""
     machine = world.machines[fault.where]
     machine.flush_ms = fault.value
-    world.agenda.at(fault.at_ms + fault.for_ms, _fast_disk, machine)
+    world.events.at(fault.at_ms + fault.for_ms, _fast_disk, machine)
     return True
 
 
@@ -82,7 +80,7 @@ def full_disk(world: World, fault: Fault) -> bool:
     """For a while there is room for `value` more bytes in the log."""
     machine = world.machines[fault.where]
     machine.files.room_bytes = machine.files.size_bytes + fault.value
-    world.agenda.at(fault.at_ms + fault.for_ms, _make_room, machine)
+    world.events.at(fault.at_ms + fault.for_ms, _make_room, machine)
     return True
 
 
@@ -110,7 +108,7 @@ def detour(world: World, fault: Fault) -> bool:
         way = world.way(fault.where, goal)
         if len(way) > 2:
             stall(world, replace(fault, where=world.machines[way[1]].lines[way[2]].link.name, value=0))
-            world.agenda.at(fault.at_ms + DETOUR_MS, reroute, world, replace(fault, for_ms=1))
+            world.events.at(fault.at_ms + DETOUR_MS, reroute, world, replace(fault, for_ms=1))
             return True
     return False
 
@@ -158,7 +156,7 @@ def cut(world: World, fault: Fault) -> bool:
     line = world.lines[fault.where]
     line.is_cut = True
     line.reset_all()
-    world.agenda.at(fault.at_ms + fault.for_ms, _change_map, world, fault)
+    world.events.at(fault.at_ms + fault.for_ms, _change_map, world, fault)
     return True
 
 
@@ -175,7 +173,7 @@ def half_open(world: World, fault: Fault) -> bool:
     for near in victims:
         end = near if fault.value & 1 else near.peer
         if end.open:
-            end.machine.end_lost(end, "connection reset")
+            end.host.end_lost(end, "connection reset")
     return bool(victims)
 
 
@@ -211,7 +209,7 @@ def hold(world: World, fault: Fault) -> bool:
     """For a while all that the node has to send is paused."""
     machine = world.machines[fault.where]
     machine.hear(machine.life, machine.hold, True)
-    world.agenda.at(fault.at_ms + fault.for_ms, _resume, machine)
+    world.events.at(fault.at_ms + fault.for_ms, _resume, machine)
     return machine.core is not None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from simulator.world.scenario import Link
+from simulator.world.scenarios.scenario import Link
 
 
 def steps_between(nodes: Iterable[str], links: Iterable[Link]) -> dict[tuple[str, str], list[str]]:

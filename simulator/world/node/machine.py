@@ -11,17 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
-from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
-from mqproto.base.moment import Moment
 from mqproto.manager.carry import carry_out
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.messages.drafts import Draft, copies
 from mqproto.queues.localqueue import QueueDeclaration
+from mqproto.routing import Routes
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.turn.effects import (
     Batch,
@@ -39,36 +37,28 @@ from mqproto.turn.effects import (
 from simulator.base.randomness import chance
 from simulator.base.storeerrors import StoreError
 from simulator.storage import Store
-from simulator.storage.disk import Disk
 from simulator.storage.pages import Row
-from simulator.world import invariants
-from simulator.world.agenda import Agenda
-from simulator.world.consumers import Application
-from simulator.world.counters import begin_late
-from simulator.world.files import FULL, POWER_LOST, DiedError, Ending, SimulatedFiles
-from simulator.world.glimpse import Glimpse, identity_of
-from simulator.world.ledger import Ledger
-from simulator.world.links import End, Line
-from simulator.world.scenario import START_UTC_S, Burst, guid_of
-from simulator.world.trace import Trace
-from simulator.world.traffic import KINDS, Message, body_of, destination
-
-if TYPE_CHECKING:
-    from simulator.world.rogues import Sparing
-    from simulator.world.world import World
+from simulator.world.network.events import EventQueue
+from simulator.world.network.glimpse import Glimpse, identity_of
+from simulator.world.network.links import End
+from simulator.world.network.trace import Trace
+from simulator.world.node.consumers import Application
+from simulator.world.node.counters import begin_late
+from simulator.world.node.files import FULL, POWER_LOST, DiedError, Ending, SimulatedFiles
+from simulator.world.oracle import invariants
+from simulator.world.oracle.oracle import Oracle
+from simulator.world.oracle.watched import ROOMY, WatchedNode
+from simulator.world.scenarios.scenario import Burst, Scenario
+from simulator.world.scenarios.traffic import KINDS, Message, body_of, destination
 
 LOOKS_EVERY: Final = 16
 """How many turns pass between two looks at what a core has in memory."""
-BOOTED_MS: Final = 30_000
-"""The uptime of a machine when its queue manager starts."""
 BACK_AFTER_MS: Final = 1_000
 """How long a node is down that is started with other settings."""
 LETTERS: Final = 1_000
 """How many dead letters an operator sends once more at a time."""
-ROOMY: Final = Settings()
 STORE: Final = Path("node.sqlite")
 STEPWISE: Final = frozenset({"die in commit", "die at start"})
-NEVER: Final = Moment(uptime_ms=-1, utc_s=0)
 
 
 @dataclass(slots=True)
@@ -86,8 +76,30 @@ class _Flushing:
     after: list[Callable[[], None]] = field(default_factory=list)
 
 
-class Machine:
-    """One node with its disk; `core` is None while it is down.
+class Surroundings(Protocol):
+    """What a node needs of its world."""
+
+    scenario: Scenario
+    events: EventQueue
+    oracle: Oracle
+    trace: Trace
+    machines: dict[str, Machine]
+
+    def routes_of(self, name: str) -> Routes:
+        """The ways from a node to all others, as they are now."""
+
+    def look(self, machine: Machine) -> None:
+        """Take down what a core says of itself before it is gone."""
+
+    def restart_later(self, machine: Machine) -> None:
+        """A node that stopped by itself comes back after a while."""
+
+    def restart(self, machine: Machine, life: int) -> None:
+        """Start a node that is down since that life ended."""
+
+
+class Machine(WatchedNode):
+    """One node at work, with its disk and its applications.
 
     Args:
         queues: what it hosts.
@@ -96,28 +108,29 @@ class Machine:
 
     def __init__(
         self,
-        world: World,
+        world: Surroundings,
         name: str,
         queues: tuple[QueueDeclaration, ...],
         *,
         has_sequences: bool,
     ) -> None:
-        self.name = name
-        self.guid = guid_of(name)
-        self.queues = queues
-        self.has_sequences = has_sequences
-        self.sparing: Sparing | None = None
-        """How it acknowledges, if that is in its own way."""
-        self.has_sparse_neighbours = any(fault.kind == "sparse" for fault in world.scenario.faults)
-        self.largest_bytes = max(
-            (2_000 + max(burst.size_bytes, *burst.sizes_bytes, 0) for burst in world.scenario.bursts),
-            default=0,
+        scenario = world.scenario
+        super().__init__(
+            name,
+            queues,
+            scenario.settings_of(name),
+            world.events,
+            has_sequences=has_sequences,
+            has_sparse_neighbours=any(fault.kind == "sparse" for fault in scenario.faults),
+            largest_bytes=max(
+                (2_000 + max(burst.size_bytes, *burst.sizes_bytes, 0) for burst in scenario.bursts), default=0
+            ),
         )
-        """More than a packet takes."""
-        self.settings: Settings = world.scenario.settings_of(name)
-        self.agenda: Agenda = world.agenda
-        self.ledger: Ledger = world.ledger
-        self.trace: Trace = world.trace
+        self.spare_until: Callable[[int], None] | None = None
+        """Lets it acknowledge in its own way for longer, if it does so in this life."""
+        self.oracle = world.oracle
+        self.ledger = world.oracle.ledger
+        self.trace = world.trace
         self.files = SimulatedFiles(
             chance(world.scenario.seed, "files", name),
             loses_power=any(
@@ -127,38 +140,16 @@ class Machine:
                 if fault.where == name
             ),
         )
-        self.disk = Disk(self.settings.remove_duplicate_size)
-        """What must be in the store."""
         self.store: Store | None = None
-        self.core: QueueManager | None = None
-        self.life = 0
-        """Which of its lives it has; what was meant for one does not reach the next."""
-        self.committed_in = 0
-        """The life whose commit was the last, whether it was cut or not."""
         self.has_power = True
         """Whether its system answers for a core that is gone."""
-        self.lines: dict[str, Line] = {}
-        self.ends: dict[int, End] = {}
         self.applications: dict[int, Application] = {}
-        self.stored: set[bytes] = set()
-        """The identity of every message that has ever been on the disk."""
-        self.came: dict[tuple[bytes, bytes], set[int]] = {}
-        """What came to be passed on, as identity and body of its glimpse, and with which hop counts."""
-        self.came_at: dict[bytes, list[int]] = {}
-        """When each message that is not transactional came, counted in these; only kept if its history is short."""
-        self.came_count = 0
-        self.paused: set[str] = set()
-        """The outgoing queues that an operator has paused."""
-        self.has_purged = False
-        """Whether an operator has ever deleted what it was to send."""
         self.receipts: list[Message] = []
         """What applications have committed to since the last batch."""
         self.flush_ms = 0
         self.ends_at_start: Ending | None = None
         """How its process ends when it is started again; the one after that lives on."""
-        self.utc_offset_s = 0
-        self.down_since_ms = self.up_since_ms = 0
-        self._uptime_offset_ms = 1_000_000
+        self.down_since_ms = 0
         self._world = world
         self._submissions: list[Message] = []
         self._waiting: list[tuple[Burst, int]] = []
@@ -177,31 +168,13 @@ class Machine:
         self._was_held = False
         self._restarts_at_ms: int | None = None
         """After an orderly stop: when it is to start again."""
-        self._moment = NEVER
 
-    # Time
-
-    @property
-    def now_ms(self) -> int:
-        """The world's clock."""
-        return self.agenda.now_ms
-
-    def moment(self) -> Moment:
-        """This instant on the node's own clocks."""
-        uptime_ms = self.agenda.now_ms + self._uptime_offset_ms
-        moment = self._moment
-        if moment.uptime_ms != uptime_ms:
-            utc_s = START_UTC_S + self.utc_offset_s + self.agenda.now_ms // 1_000
-            moment = self._moment = Moment(uptime_ms, utc_s)
-        return moment
+    # What happens to it
 
     def jump_clock(self, seconds: int) -> None:
         """The date changes, the uptime does not."""
-        self.utc_offset_s += seconds
+        super().jump_clock(seconds)
         self.ledger.latest_utc_offset_s = max(self.ledger.latest_utc_offset_s, self.utc_offset_s)
-        self._moment = NEVER
-
-    # What happens to it
 
     def hear(self, life: int, act: Callable[..., None], *arguments: Any) -> None:
         """Something happens in one of its lives: at once, or when the flush that it is waiting for is done."""
@@ -215,7 +188,7 @@ class Machine:
 
     def later(self, delay_ms: int, act: Callable[..., None], *arguments: Any) -> None:
         """Something happens after a while, if the node lives so long."""
-        self.agenda.at(self.now_ms + delay_ms, self.hear, self.life, act, *arguments)
+        self.events.at(self.now_ms + delay_ms, self.hear, self.life, act, *arguments)
 
     def packets_arrive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
         """Bytes arrive at one of its connections; `glimpses` are the packets that end with them."""
@@ -224,13 +197,13 @@ class Machine:
 
     def _receive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
         if end.open and self.core is not None:
-            self.ledger.arrives(end, glimpses)
+            self.ledger.arrives(self, end, glimpses)
             self.core.receive(end.session, data, self.moment())
 
     def accepted(self, end: End) -> None:
         """Somebody has connected to it."""
         assert self.core is not None
-        end.session = self.core.accepted(end.peer.machine.name, self.moment())
+        end.session = self.core.accepted(end.peer.host.name, self.moment())
         self.ends[end.session] = end
 
     def opened(self, end: End) -> None:
@@ -250,18 +223,6 @@ class Machine:
         self.trace.add(self.now_ms, self.name, "lost", session, reason)
         self.ends.pop(session, None)
         self.core.lost(session, reason, self.moment())
-
-    @property
-    def forgets_soon(self) -> bool:
-        """Whether so few identifiers are remembered that a run may come to the end of them."""
-        return self.settings.remove_duplicate_size < ROOMY.remove_duplicate_size
-
-    def may_have_forgotten(self, name: bytes) -> bool:
-        """Whether so many others have come between two copies of a message that it need not be remembered."""
-        return any(
-            then - before > self.settings.remove_duplicate_size
-            for before, then in pairwise(self.came_at.get(name, ()))
-        )
 
     def pinged(self, session: int, response: bytes) -> None:
         """A datagram came from where it has sent a Ping."""
@@ -312,9 +273,7 @@ class Machine:
         assert self.core is None
         self.trace.add(self.now_ms, self.name, "start")
         if not self.has_power:
-            # The machine has booted, and its uptime begins anew.
-            self._uptime_offset_ms = BOOTED_MS - self.now_ms
-            self._moment = NEVER
+            self.booted()
             self.has_power = True
         ending, self.ends_at_start = self.ends_at_start, None
         if ending is not None:
@@ -328,7 +287,7 @@ class Machine:
             self._cannot_start(error)
             return
         self._see_what_was_kept(self.store)
-        self.ledger.check(
+        self.oracle.check(
             "disks_have_what_was_committed", invariants.disks_have_what_was_committed(self, self.store, state)
         )
         counters = self._world.scenario.counters
@@ -376,8 +335,8 @@ class Machine:
         kept = store.record_count > self.disk.commit_count
         self.ledger.tally[f"crash within a commit, {'kept' if kept else 'gone'}"] += 1
         if kept:
-            self.ledger.flushing(self, undecided.batch.writes, undecided.submissions, undecided.receipts)
-            self.ledger.noted(self, undecided.batch.notes)
+            self.oracle.flushing(self, undecided.batch.writes, undecided.submissions, undecided.receipts)
+            self.oracle.noted(self, undecided.batch.notes)
         else:
             self.ledger.forgotten(undecided.submissions)
         self.disk.crash(kept=kept)
@@ -408,6 +367,7 @@ class Machine:
                 else:
                     end.line.forget(end)
         self.ends.clear()
+        self.spare_until = None
         self._tick_ms = None
         self._restarts_at_ms = None
         self._inbox.clear()
@@ -445,6 +405,11 @@ class Machine:
         self.core.stop(self.moment())
         self._restarts_at_ms = restarts_at_ms
 
+    def employ(self, application: Application) -> None:
+        """One more of its queues has a consumer."""
+        self.applications[application.number] = application
+        self.consumer_limit += application.consumer.limit
+
     def mend(self) -> None:
         """The calm begins: the disk is fast and has room, the consumers do not dawdle, and the node is up.
 
@@ -470,7 +435,7 @@ class Machine:
     def _enter_turn(self) -> None:
         if not self._turn_entered and self._flushing is None:
             self._turn_entered = True
-            self.agenda.after_all(self._turn)
+            self.events.after_all(self._turn)
 
     def _turn(self) -> None:
         """Take one batch and carry it out."""
@@ -485,11 +450,11 @@ class Machine:
         self._answered = list(self._submissions)
         self._handed = []
         for delivery in batch.deliveries:
-            self._handed.append(self.ledger.handed_out(self, delivery))
+            self._handed.append(self.oracle.handed_out(self, delivery))
             if not self.applications[delivery.consumer].consumer.transactional:
                 self.receipts += self._handed[-1]
         if batch.writes is None and (self._submissions or self.receipts):
-            self.ledger.flushing(self, None, *self._take_applications())
+            self.oracle.flushing(self, None, *self._take_applications())
         try:
             carry_out(core, batch, now, self)
             if batch.writes is None:
@@ -512,10 +477,10 @@ class Machine:
             self._enter_turn()
         self._turns += 1
         if self._turns % LOOKS_EVERY == 0:
-            self.ledger.check("memory_is_bounded", invariants.memory_is_bounded(self))
-            self.ledger.check("quotas_are_kept", invariants.quotas_are_kept(self))
+            self.oracle.check("memory_is_bounded", invariants.memory_is_bounded(self))
+            self.oracle.check("quotas_are_kept", invariants.quotas_are_kept(self))
         if self._restarts_at_ms is not None:
-            self._world.agenda.at(self._restarts_at_ms, self._world.restart, self, self.life + 1)
+            self._world.events.at(self._restarts_at_ms, self._world.restart, self, self.life + 1)
             self._restarts_at_ms = None
             power_lost = False
             try:
@@ -552,7 +517,7 @@ class Machine:
         finally:
             files.holds_flush = False
         if self.flush_ms:
-            self.agenda.at(self.now_ms + self.flush_ms, self._flushed, self.life)
+            self.events.at(self.now_ms + self.flush_ms, self._flushed, self.life)
         else:
             self._flushed(self.life)
         return store.size_bytes
@@ -563,12 +528,12 @@ class Machine:
             return
         flushing, self._flushing = self._flushing, None
         self.files.release()
-        self.ledger.flushing(self, flushing.batch.writes, flushing.submissions, flushing.receipts)
+        self.oracle.flushing(self, flushing.batch.writes, flushing.submissions, flushing.receipts)
         self.disk.flush()
         size_bytes = self._open_store.size_bytes
         if size_bytes != self.disk.size_bytes:
             reason = f"the store of {self.name} has {size_bytes} bytes, {self.disk.size_bytes} were committed"
-            self.ledger.check("disks_have_what_was_committed", reason)
+            self.oracle.check("disks_have_what_was_committed", reason)
         for act in flushing.after:
             act()
         inbox, self._inbox = self._inbox, []
@@ -587,13 +552,13 @@ class Machine:
     def note(self, notes: Sequence[Note]) -> None:
         """The ledger reads the log."""
         if notes:
-            self._then(self.ledger.noted, self, notes)
+            self._then(self.oracle.noted, self, notes)
 
     def read(self, page: ReadPage | ReadExpired) -> list[Row]:
         """Ask the store, and see that it answers what it should."""
         rows = self._open_store.read(page)
         if self._flushing is None and rows != self.disk.read(page):
-            self.ledger.check("disks_have_what_was_committed", f"{self.name} reads {page} otherwise")
+            self.oracle.check("disks_have_what_was_committed", f"{self.name} reads {page} otherwise")
         return rows
 
     def ping(self, ping: SendPing) -> None:
@@ -611,11 +576,11 @@ class Machine:
 
     def _send(self, send: SendBytes) -> None:
         end = self.ends.get(send.session)
-        self.ledger.check("closed_after_what_was_sent", invariants.closed_after_what_was_sent(self, send))
+        self.oracle.check("closed_after_what_was_sent", invariants.closed_after_what_was_sent(self, send))
         if end is not None and end.open:
             glimpses = [Glimpse(chunk) for chunk in send.chunks]
             self.trace.sent(self.now_ms, end, glimpses)
-            self.ledger.leaves(end, glimpses)
+            self.oracle.leaves(self, end, glimpses)
             end.line.send(end, glimpses)
 
     def close(self, close: CloseTransport) -> None:
@@ -638,14 +603,14 @@ class Machine:
     def _deliver(
         self, deliveries: Sequence[Delivery], handed: list[list[Message]], answered: list[Message]
     ) -> None:
-        self.ledger.check("accepted_is_on_disk", invariants.accepted_is_on_disk(self, answered))
+        self.oracle.check("accepted_is_on_disk", invariants.accepted_is_on_disk(self, answered))
         for messages in handed:
-            self.ledger.given(self, messages)
+            self.oracle.given(self, messages)
         for delivery, messages in zip(deliveries, handed, strict=True):
             self.trace.add(self.now_ms, self.name, "deliver", delivery.queue, len(delivery.messages))
             application = self.applications[delivery.consumer]
             reason = invariants.handed_out_is_on_disk(self, application.consumer, messages)
-            self.ledger.check("handed_out_is_on_disk", reason)
+            self.oracle.check("handed_out_is_on_disk", reason)
             application.given(messages)
 
     def _connect(self, session: int, host: str) -> None:
@@ -659,7 +624,7 @@ class Machine:
     def _tick_at(self, when_ms: int) -> None:
         if self._tick_ms is None or when_ms < self._tick_ms:
             self._tick_ms = when_ms
-            self.agenda.at(when_ms, self._tick, self.life, when_ms)
+            self.events.at(when_ms, self._tick, self.life, when_ms)
 
     def _tick(self, life: int, when_ms: int) -> None:
         if life == self.life and when_ms == self._tick_ms:

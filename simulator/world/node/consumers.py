@@ -2,19 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any, Protocol
 
-from simulator.world.scenario import Consumer
-from simulator.world.traffic import Message
+from mqproto.base.moment import Moment
+from mqproto.manager.queuemanager import QueueManager
+from simulator.world.oracle.ledger import Ledger
+from simulator.world.scenarios.scenario import Consumer
+from simulator.world.scenarios.traffic import Message
 
-if TYPE_CHECKING:
-    from simulator.world.machine import Machine
+
+class Employer(Protocol):
+    """A node, as its applications know it."""
+
+    ledger: Ledger
+    receipts: list[Message]
+    """What they have received for good since its last batch."""
+
+    @property
+    def core(self) -> QueueManager | None:
+        """None while it is down."""
+
+    @property
+    def life(self) -> int:
+        """Which of its lives it has."""
+
+    @property
+    def now_ms(self) -> int:
+        """The world's clock."""
+
+    def moment(self) -> Moment:
+        """This instant on its own clocks."""
+
+    def hear(self, life: int, act: Callable[..., None], *arguments: Any) -> None:
+        """Something happens in one of its lives."""
+
+    def later(self, delay_ms: int, act: Callable[..., None], *arguments: Any) -> None:
+        """Something happens after a while, if it lives so long."""
 
 
 class Application:
     """A consumer at work."""
 
-    def __init__(self, number: int, consumer: Consumer, machine: Machine) -> None:
+    def __init__(self, number: int, consumer: Consumer, machine: Employer) -> None:
         self.number = number
         self.consumer = consumer
         self.is_calm = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.queues.localqueue import JOURNAL_SUFFIX, SystemQueue
@@ -27,15 +27,12 @@ from mqproto.turn.effects import (
 from mqproto.wire import Guid, MessageClass, OrderAckBody, guid_text
 from mqproto.wire.glance import acknowledges, receive_deadline_s
 from simulator.storage import Store
-from simulator.world.glimpse import Glimpse, SessionGlimpse, identity_of
-from simulator.world.links import End
-from simulator.world.scenario import Consumer
-from simulator.world.traffic import LATE, REPLIES, Message, Promise, destination
-
-if TYPE_CHECKING:
-    from simulator.world.ledger import Ledger
-    from simulator.world.machine import Machine
-    from simulator.world.world import World
+from simulator.world.network.glimpse import Glimpse, SessionGlimpse, identity_of
+from simulator.world.network.links import End
+from simulator.world.oracle.ledger import Ledger
+from simulator.world.oracle.watched import WatchedNode
+from simulator.world.scenarios.scenario import Consumer
+from simulator.world.scenarios.traffic import LATE, REPLIES, Message, Promise, destination
 
 ALL: Final = 2**40
 SYSTEM_QUEUES: Final = frozenset(SystemQueue)
@@ -52,40 +49,42 @@ NO_ROOM: Final = "3.1.5.8.8"
 """The exception: a peer can do nothing for a store that is full."""
 
 
-def disks_have_what_was_committed(machine: Machine, store: Store, state: StoredState) -> str | None:
+def disks_have_what_was_committed(node: WatchedNode, store: Store, state: StoredState) -> str | None:
     """A store that is opened has what was committed to it: each transaction once, and no other."""
-    disk = machine.disk
+    disk = node.disk
     if store.record_count != disk.commit_count:
-        return f"the store of {machine.name} has {store.record_count} transactions, not {disk.commit_count}"
+        return f"the store of {node.name} has {store.record_count} transactions, not {disk.commit_count}"
     pages: list[ReadPage | ReadExpired] = [
         ReadPage(queue, 0, ALL, ALL, ReadBy.WINDOW) for queue in disk.queues
     ]
     for page in (*pages, ReadExpired(ALL, ALL)):
         if store.read(page) != disk.read(page):
-            return f"the store of {machine.name} answers {page} otherwise"
+            return f"the store of {node.name} answers {page} otherwise"
     expected = disk.load()
     for each in fields(StoredState):
         found, wanted = getattr(state, each.name), getattr(expected, each.name)
         if each.name in UNORDERED:
             found, wanted = sorted(found), sorted(wanted)
         if found != wanted:
-            return f"the store of {machine.name} has other {each.name} than were committed: {found}, not {wanted}"
+            return (
+                f"the store of {node.name} has other {each.name} than were committed: {found}, not {wanted}"
+            )
     return None
 
 
 # When something is put on disk
 
 
-def delivered_once_and_in_order(machine: Machine, messages: Iterable[Message]) -> str | None:
+def delivered_once_and_in_order(node: WatchedNode, messages: Iterable[Message]) -> str | None:
     """A message is put into its destination's queue once, and a transactional one after all before it."""
     for message in messages:
         kind = message.kind
-        if machine.name != message.burst.target or kind.undeliverable:
-            return f"{message} was delivered at {machine.name}"
+        if node.name != message.burst.target or kind.undeliverable:
+            return f"{message} was delivered at {node.name}"
         if kind.promise is Promise.NOTHING:
             continue
         if message.arrivals > 1 and not message.was_forgotten:
-            return f"{message} was delivered {message.arrivals} times at {machine.name}"
+            return f"{message} was delivered {message.arrivals} times at {node.name}"
         if kind.promise is Promise.ONCE_IN_ORDER:
             if message.order <= message.stream.arrived:
                 return f"{message} was delivered after one that was sent later"
@@ -93,41 +92,41 @@ def delivered_once_and_in_order(machine: Machine, messages: Iterable[Message]) -
     return None
 
 
-def accepted_is_on_disk(machine: Machine, messages: Iterable[Message]) -> str | None:
+def accepted_is_on_disk(node: WatchedNode, messages: Iterable[Message]) -> str | None:
     """What an application was told is accepted has been on disk, unless it is express."""
     for message in messages:
-        if message.identity not in machine.stored and message.kind.promise is not Promise.NOTHING:
-            return f"{message} was accepted by {machine.name} and is not on its disk"
+        if message.identity not in node.stored and message.kind.promise is not Promise.NOTHING:
+            return f"{message} was accepted by {node.name} and is not on its disk"
     return None
 
 
-def handed_out_is_on_disk(machine: Machine, consumer: Consumer, messages: Iterable[Message]) -> str | None:
+def handed_out_is_on_disk(node: WatchedNode, consumer: Consumer, messages: Iterable[Message]) -> str | None:
     """What a consumer is given has been on disk; from one without a transaction nobody could take it back."""
     for message in messages:
         if message.kind.promise is Promise.NOTHING:
             continue
-        if message.identity not in machine.stored:
-            return f"{machine.name} hands out {message}, which is not on its disk"
+        if message.identity not in node.stored:
+            return f"{node.name} hands out {message}, which is not on its disk"
         if not consumer.transactional and not message.receipts:
-            return f"{machine.name} hands out {message} for good, which is still in its queue on disk"
+            return f"{node.name} hands out {message} for good, which is still in its queue on disk"
     return None
 
 
-def received_once(machine: Machine, messages: Iterable[Message]) -> str | None:
+def received_once(node: WatchedNode, messages: Iterable[Message]) -> str | None:
     """A message is received for good by one consumer, once, and only if it did not end before."""
     for message in messages:
         if message.kind.promise is Promise.NOTHING:
             continue
         if message.receipts > (message.arrivals if message.was_forgotten else 1):
-            return f"{message} was received {message.receipts} times at {machine.name}"
+            return f"{message} was received {message.receipts} times at {node.name}"
         classes = {message_class for _, message_class in message.letters} - {DELETED}
         if (classes or message.gone) and message.kind.transactional:
-            return f"{message} was received at {machine.name}, and had ended before"
+            return f"{message} was received at {node.name}, and had ended before"
     return None
 
 
 def endings_have_reasons(
-    ledger: Ledger, machine: Machine, message: Message, message_class: int | None
+    ledger: Ledger, node: WatchedNode, message: Message, message_class: int | None
 ) -> str | None:
     """A message ends unreceived for a reason that it or its world has, once, and not before its time.
 
@@ -136,95 +135,93 @@ def endings_have_reasons(
     allowed = ledger.endings_of(message)
     if message_class is None:
         if not allowed:
-            return f"{message} left its queue at {machine.name} and nobody received it"
+            return f"{message} left its queue at {node.name} and nobody received it"
         return None
     if message_class not in allowed:
         return f"{message} is a dead letter of class {message_class:#06x}, for which there is no reason"
     if message.kind.transactional:
         if (message.receipts and message_class != DELETED) or len(message.letters) > 1:
-            return f"{message} is a dead letter at {machine.name}, and was received or is one already"
-        if machine.name != message.burst.source:
-            return f"{message} is a dead letter at {machine.name}, and not where it was sent"
-    return _over_too_soon(ledger, machine, message, message_class)
+            return f"{message} is a dead letter at {node.name}, and was received or is one already"
+        if node.name != message.burst.source:
+            return f"{message} is a dead letter at {node.name}, and not where it was sent"
+    return _over_too_soon(ledger, node, message, message_class)
 
 
-def _over_too_soon(ledger: Ledger, machine: Machine, message: Message, message_class: int) -> str | None:
+def _over_too_soon(ledger: Ledger, node: WatchedNode, message: Message, message_class: int) -> str | None:
     deadline_s = ledger.reach_deadline_s(message)
-    if message_class in LATE and (deadline_s is None or ledger.latest_utc_s(machine.now_ms) <= deadline_s):
+    if message_class in LATE and (deadline_s is None or ledger.latest_utc_s(node.now_ms) <= deadline_s):
         return f"{message} is over by class {message_class:#06x}, and no clock says so"
     return None
 
 
-def intermediates_keep_no_sequences(machine: Machine, writes: Writes) -> str | None:
+def intermediates_keep_no_sequences(node: WatchedNode, writes: Writes) -> str | None:
     """Who is neither source nor destination of transactional messages keeps nothing of their sequences."""
-    if machine.has_sequences:
+    if node.has_sequences:
         return None
     kinds = {queue.kind for queue in writes.queues} & SEQUENCE_KINDS
     if kinds or writes.outgoing or writes.incoming:
-        return (
-            f"{machine.name} passes messages on, and keeps {', '.join(sorted(kinds)) or 'a sequence'} of them"
-        )
+        return f"{node.name} passes messages on, and keeps {', '.join(sorted(kinds)) or 'a sequence'} of them"
     return None
 
 
 def final_acks_tell_the_truth(
-    ledger: Ledger, machine: Machine, message: Message, message_class: int
+    ledger: Ledger, node: WatchedNode, message: Message, message_class: int
 ) -> str | None:
     """A FinalAck says that an application has a message for good, or why none ever will.  [MS-MQQB] 3.1.7.2.2"""
     if message_class == MessageClass.ACK_RECEIVE:
-        return (
-            None if message.receipts else f"{machine.name} says that {message} was received, and it was not"
-        )
+        return None if message.receipts else f"{node.name} says that {message} was received, and it was not"
     if message.receipts:
-        return f"{machine.name} says that {message} ended with {message_class:#06x}, and it was received"
+        return f"{node.name} says that {message} ended with {message_class:#06x}, and it was received"
     if message_class not in ledger.endings_of(message):
-        return (
-            f"{machine.name} refuses {message} with class {message_class:#06x}, for which there is no reason"
-        )
+        return f"{node.name} refuses {message} with class {message_class:#06x}, for which there is no reason"
     message.refusals.append(message_class)
-    return _over_too_soon(ledger, machine, message, message_class)
+    return _over_too_soon(ledger, node, message, message_class)
 
 
-def turned_away_only_when_full(machine: Machine, message: Message, fresh: Mapping[str, int]) -> str | None:
+def turned_away_only_when_full(node: WatchedNode, message: Message, fresh: Mapping[str, int]) -> str | None:
     """A message is refused for a queue's quota only if the queue was as full as that at some time in this batch.
 
     fresh: how many bytes the batch puts into each queue; what it removes is still on the disk.
     """
-    for queue in machine.queues:
+    for queue in node.queues:
         if queue.identifier == message.kind.queue and queue.quota_bytes is not None:
-            most_bytes = machine.disk.size_of(QueueKind.LOCAL, queue.name) + fresh.get(queue.name, 0)
+            most_bytes = node.disk.size_of(QueueKind.LOCAL, queue.name) + fresh.get(queue.name, 0)
             if most_bytes + message.size_bytes <= queue.quota_bytes:
                 return (
-                    f"{machine.name} has no room for {message}, {message.size_bytes:,} bytes, and at most "
+                    f"{node.name} has no room for {message}, {message.size_bytes:,} bytes, and at most "
                     f"{most_bytes:,} of {queue.quota_bytes:,} bytes were taken in {queue.name}"
                 )
     return None
 
 
-def replies_tell_the_truth(machine: Machine, message: Message | None, message_class: int) -> str | None:
+def replies_tell_the_truth(node: WatchedNode, message: Message | None, message_class: int) -> str | None:
     """An administration acknowledgment says what has become of a message, and says it once.  [MS-MQQB] 3.1.7.15"""
     if message is None:
-        return f"{machine.name} hears of a message that nobody sent"
+        return f"{node.name} hears of a message that nobody sent"
     if message_class in message.replies:
-        return f"{machine.name} hears twice that {message} ended with {message_class:#06x}"
+        return f"{node.name} hears twice that {message} ended with {message_class:#06x}"
     if message_class == MessageClass.ACK_REACH_QUEUE and not message.arrivals:
-        return f"{machine.name} hears that {message} arrived, and it has not"
+        return f"{node.name} hears that {message} arrived, and it has not"
     if message_class == MessageClass.ACK_RECEIVE and not message.receipts:
-        return f"{machine.name} hears that {message} was received, and it was not"
+        return f"{node.name} hears that {message} was received, and it was not"
     return None
 
 
 # When a packet leaves
 
 
-def closed_after_what_was_sent(machine: Machine, send: SendBytes) -> str | None:
+def closed_after_what_was_sent(node: WatchedNode, send: SendBytes) -> str | None:
     """A node sends on a connection that it has not closed itself, so that a peer hears why it does."""
-    if send.session not in machine.ends:
-        return f"{machine.name} sends {len(send.chunks)} packets on connection {send.session}, which it has closed"
+    if send.session not in node.ends:
+        return (
+            f"{node.name} sends {len(send.chunks)} packets on connection {send.session}, which it has closed"
+        )
     return None
 
 
-def acknowledged_is_on_disk(ledger: Ledger, end: End, header: SessionGlimpse) -> str | None:
+def acknowledged_is_on_disk(
+    ledger: Ledger, node: WatchedNode, end: End, header: SessionGlimpse
+) -> str | None:
     """A session acknowledgment calls saved only what has been on disk, or has ended.  [MS-MQQB] 3.1.5.8.7
 
     A transactional message that came too early for what may be held is acknowledged and dropped: its sender keeps it
@@ -233,7 +230,6 @@ def acknowledged_is_on_disk(ledger: Ledger, end: End, header: SessionGlimpse) ->
     flags = header.saved_flags
     if not flags:
         return None
-    machine = end.machine
     saved = header.saved_from + flags.bit_length() - 1
     last = end.saved_through = end.saved_through + ahead(saved, end.saved_through)
     first = last - flags.bit_length() + 1
@@ -244,58 +240,56 @@ def acknowledged_is_on_disk(ledger: Ledger, end: End, header: SessionGlimpse) ->
             unsaid.append((number, name))
             continue
         message = ledger.messages.get(name)
-        if message is None or name in machine.stored:
+        if message is None or name in node.stored:
             continue
-        here = message.burst.target == machine.name
+        here = message.burst.target == node.name
         if (here and message.kind.transactional) or ledger.endings_of(message):
             continue
-        return f"{machine.name} tells {end.peer.machine.name} that it has saved {message}, which it has not"
+        return f"{node.name} tells {end.peer.host.name} that it has saved {message}, which it has not"
     end.expected.extendleft(reversed(unsaid))
     if last > end.recoverable_arrived:
-        return (
-            f"{machine.name} tells {end.peer.machine.name} that it has saved message {last}, which never came"
-        )
+        return f"{node.name} tells {end.peer.host.name} that it has saved message {last}, which never came"
     return None
 
 
 def order_acks_leave_no_gap(
-    ledger: Ledger, machine: Machine, source: bytes, body: OrderAckBody
+    ledger: Ledger, node: WatchedNode, source: bytes, body: OrderAckBody
 ) -> str | None:
     """An OrderAck covers only messages that are in their queue on disk, or have ended.  [MS-MQQB] 3.1.1.6.2"""
     identifier, number = body.tx_sequence_id, body.tx_sequence_number
     found = list(ledger.sequences_named(source, identifier.time_stamp, identifier.ordinal))
     if not found:
-        return f"{machine.name} acknowledges {identifier}, which nobody has"
+        return f"{node.name} acknowledges {identifier}, which nobody has"
     if len(found) > 1:
         return None
     [sequence] = found
     if number > sequence.numbers[-1]:
-        return f"{machine.name} acknowledges number {number} of {identifier}, which was never sent"
+        return f"{node.name} acknowledges number {number} of {identifier}, which was never sent"
     while sequence.through < len(sequence.numbers) and sequence.numbers[sequence.through] <= number:
         message = sequence.messages[sequence.through]
-        if not ledger.has_ended(machine, message):
-            return f"{machine.name} acknowledges all up to number {number}, and {message} has not arrived"
+        if not ledger.has_ended(node, message):
+            return f"{node.name} acknowledges all up to number {number}, and {message} has not arrived"
         sequence.through += 1
     return None
 
 
-def paused_queues_send_nothing(ledger: Ledger, machine: Machine, glimpses: Iterable[Glimpse]) -> str | None:
+def paused_queues_send_nothing(ledger: Ledger, node: WatchedNode, glimpses: Iterable[Glimpse]) -> str | None:
     """While an operator has paused a queue, no message leaves from it, for the first time or again.  3.1.7.13"""
     for glimpse in glimpses:
         if not glimpse.is_user or acknowledges(glimpse.packet):
             continue
         name = guid_text(Guid(glimpse.manager))
         message = ledger.messages.get(glimpse.identity)
-        is_own = glimpse.identity.startswith(machine.guid) and not glimpse.hop_count
+        is_own = glimpse.identity.startswith(node.guid) and not glimpse.hop_count
         if message is not None and is_own and message.kind.transactional:
             name = destination(message.burst.target, message.kind).name
-        if name in machine.paused:
-            return f"{machine.name} has paused {name}, and sends {message or 'a message'} from there"
+        if name in node.paused:
+            return f"{node.name} has paused {name}, and sends {message or 'a message'} from there"
     return None
 
 
 def gaps_are_bridged(
-    ledger: Ledger, machine: Machine, glimpse: Glimpse, passed: Iterable[Message], named: Message | None
+    ledger: Ledger, node: WatchedNode, glimpse: Glimpse, passed: Iterable[Message], named: Message | None
 ) -> str | None:
     """A message names the last before it that its destination gets, and passes over none that it may get.  3.1.7.1.3
 
@@ -304,75 +298,77 @@ def gaps_are_bridged(
     """
     message = ledger.messages[glimpse.identity]
     for other in passed:
-        if not ledger.has_ended(machine, other):
-            return f"{machine.name} sends {message} as if {other} were not before it, which has not ended"
+        if not ledger.has_ended(node, other):
+            return f"{node.name} sends {message} as if {other} were not before it, which has not ended"
     if named is not None and named.letters and not (named.arrivals or named.refusals):
-        return f"{machine.name} sends {message} behind {named}, which is a dead letter and never comes"
+        return f"{node.name} sends {message} behind {named}, which is a dead letter and never comes"
     return None
 
 
-def windows_are_respected(end: End) -> str | None:
+def windows_are_respected(node: WatchedNode, end: End) -> str | None:
     """No more UserMessages are out than the smaller of both windows.  [MS-MQQB] 3.1.7.1"""
-    window = min(end.window, end.machine.settings.window_size)
+    window = min(end.window, node.settings.window_size)
     if end.sent - end.acked > window:
         return (
-            f"{end.machine.name} has {end.sent - end.acked} messages out to {end.peer.machine.name}, "
+            f"{node.name} has {end.sent - end.acked} messages out to {end.peer.host.name}, "
             f"the window is {window}"
         )
     return None
 
 
-def forwarded_as_it_came(machine: Machine, glimpses: Iterable[Glimpse]) -> str | None:
+def forwarded_as_it_came(node: WatchedNode, glimpses: Iterable[Glimpse]) -> str | None:
     """An intermediate passes a packet on as it came, one hop further.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.2"""
     for glimpse in glimpses:
-        before = machine.came.get((glimpse.identity, glimpse.body))
+        before = node.came.get((glimpse.identity, glimpse.body))
         if before is None:
-            return f"{machine.name} passes on message {glimpse.identity.hex()}, which did not come to it like this"
+            return (
+                f"{node.name} passes on message {glimpse.identity.hex()}, which did not come to it like this"
+            )
         if glimpse.hop_count - 1 not in before:
             counts = " or ".join(map(str, sorted(before)))
-            return f"{machine.name} raises the hop count from {counts} to {glimpse.hop_count}"
+            return f"{node.name} raises the hop count from {counts} to {glimpse.hop_count}"
     return None
 
 
 # When an application receives, and when a node writes its log
 
 
-def handed_out_as_it_was_sent(machine: Machine, handed: Iterable[tuple[Message | None, bytes]]) -> str | None:
+def handed_out_as_it_was_sent(
+    node: WatchedNode, handed: Iterable[tuple[Message | None, bytes]]
+) -> str | None:
     """A consumer is given only what was sent, byte for byte, and in time.
 
     handed: the packets, and the messages that applications have sent as these.
     """
-    now_s = machine.moment().utc_s
+    now_s = node.moment().utc_s
     for message, packet in handed:
         if message is None:
-            if REPLIES in machine.queues:
+            if REPLIES in node.queues:
                 continue
-            return f"{machine.name} hands out a message that nobody sent"
+            return f"{node.name} hands out a message that nobody sent"
         if message.body not in packet:
-            return f"{machine.name} hands out {message} with another body"
+            return f"{node.name} hands out {message} with another body"
         deadline_s = receive_deadline_s(packet)
         if deadline_s is not None and now_s > deadline_s:
-            return f"{machine.name} hands out {message}, whose time is over"
+            return f"{node.name} hands out {message}, whose time is over"
     return None
 
 
-def delivery_counts_are_true(machine: Machine, message: Message) -> str | None:
+def delivery_counts_are_true(node: WatchedNode, message: Message) -> str | None:
     """A message says how often it has been handed out; after a crash nobody knows, and it says that.
 
     One without a life is put into its queue in this batch, or is in memory only.
     """
-    if message.kind.promise is Promise.NOTHING or machine.may_have_forgotten(message.identity):
+    if message.kind.promise is Promise.NOTHING or node.may_have_forgotten(message.identity):
         return None
-    known = message.life is None or message.life == machine.life
+    known = message.life is None or message.life == node.life
     true_count = message.given_back + 1 if known else UNKNOWN_COUNT
     if message.delivery_count != true_count:
-        return (
-            f"{machine.name} hands out {message} with count {message.delivery_count}, and it is {true_count}"
-        )
+        return f"{node.name} hands out {message} with count {message.delivery_count}, and it is {true_count}"
     return None
 
 
-def handed_out_in_order(machine: Machine, messages: Sequence[Message]) -> str | None:
+def handed_out_in_order(node: WatchedNode, messages: Sequence[Message]) -> str | None:
     """Of one priority, a message is handed out when none that joined the queue before it waits there.
 
     What consumers give back is again where it was, whoever gives back first. Of a message that came again when it was
@@ -388,7 +384,7 @@ def handed_out_in_order(machine: Machine, messages: Sequence[Message]) -> str | 
     for other in messages[0].stream.waiting if messages else ():
         message = last.get(_lane_of(other), other)
         if other.position < message.position:
-            return f"{machine.name} hands out {message}, and {other} waits before it"
+            return f"{node.name} hands out {message}, and {other} waits before it"
     return None
 
 
@@ -407,16 +403,16 @@ def higher_priorities_go_first(message: Message, waiting: Iterable[Message]) -> 
     return None
 
 
-def refusals_are_explained(machine: Machine, note: Note) -> str | None:
+def refusals_are_explained(node: WatchedNode, note: Note) -> str | None:
     """A session closes for a reason that a peer by the rules can give, and says which; so does a refused message."""
     if note.name == "session-closed":
         section, reason = str(note.facts["section"]), note.facts["reason"]
         if not section or not reason:
-            return f"{machine.name} closed a session and does not say why"
-        if section.startswith(BROKEN_RULES) and section != NO_ROOM and note.facts["peer"] in machine.lines:
-            return f"{machine.name} closed its session with {note.facts['peer']} by {section}: {reason}"
+            return f"{node.name} closed a session and does not say why"
+        if section.startswith(BROKEN_RULES) and section != NO_ROOM and note.facts["peer"] in node.lines:
+            return f"{node.name} closed its session with {note.facts['peer']} by {section}: {reason}"
     elif note.name == "message-refused" and not note.facts.get("reason"):
-        return f"{machine.name} refused a message and does not say why"
+        return f"{node.name} refused a message and does not say why"
     return None
 
 
@@ -428,61 +424,61 @@ def class_named(name: str) -> int:
 # Now and then
 
 
-def memory_is_bounded(machine: Machine) -> str | None:
+def memory_is_bounded(node: WatchedNode) -> str | None:
     """A node has a window of each queue in memory, whatever waits, and holds no more than it may."""
-    core, settings = machine.core, machine.settings
+    core, settings = node.core, node.settings
     if core is None:
         return None
-    slack = settings.window_size + sum(app.consumer.limit for app in machine.applications.values())
-    sent_bytes = settings.resident_bytes + settings.in_flight_bytes + 2 * machine.largest_bytes
-    for outgoing in core.inspect().outbound if machine.has_sparse_neighbours else ():
+    slack = settings.window_size + node.consumer_limit
+    sent_bytes = settings.resident_bytes + settings.in_flight_bytes + 2 * node.largest_bytes
+    for outgoing in core.inspect().outbound if node.has_sparse_neighbours else ():
         if sum(len(message.packet) for message in outgoing.window) > sent_bytes:
-            return f"{machine.name} has more of {outgoing.name} in memory than {sent_bytes:,} bytes"
+            return f"{node.name} has more of {outgoing.name} in memory than {sent_bytes:,} bytes"
     for name, count in residents(core):
         # A neighbour that saves less than it acknowledges gives back more than a window: there bytes are the bound.
-        if machine.has_sparse_neighbours and name in {outgoing.name for outgoing in core.inspect().outbound}:
+        if node.has_sparse_neighbours and name in {outgoing.name for outgoing in core.inspect().outbound}:
             continue
         if count > settings.resident_messages + slack:
-            return f"{machine.name} has {count} messages of {name} in memory, {settings.resident_messages} may be"
+            return (
+                f"{node.name} has {count} messages of {name} in memory, {settings.resident_messages} may be"
+            )
     for sequence in core.inspect().incoming.values():
         if sequence.held_count > settings.held_messages_limit:
-            return (
-                f"{machine.name} holds {sequence.held_count} messages, {settings.held_messages_limit} may be"
-            )
+            return f"{node.name} holds {sequence.held_count} messages, {settings.held_messages_limit} may be"
     if len(core.inspect().history) > settings.remove_duplicate_size:
-        return f"{machine.name} remembers {len(core.inspect().history)} identifiers"
+        return f"{node.name} remembers {len(core.inspect().history)} identifiers"
     return None
 
 
-def quotas_are_kept(machine: Machine) -> str | None:
+def quotas_are_kept(node: WatchedNode) -> str | None:
     """No queue has more on disk than its quota."""
-    for queue in machine.queues:
+    for queue in node.queues:
         if queue.quota_bytes is not None:
-            size_bytes = machine.disk.size_of(QueueKind.LOCAL, queue.name)
+            size_bytes = node.disk.size_of(QueueKind.LOCAL, queue.name)
             if size_bytes > queue.quota_bytes:
-                return (
-                    f"{machine.name} has {size_bytes:,} bytes in {queue.name}, {queue.quota_bytes:,} may be"
-                )
+                return f"{node.name} has {size_bytes:,} bytes in {queue.name}, {queue.quota_bytes:,} may be"
     return None
 
 
-def what_is_over_leaves_in_time(machine: Machine) -> str | None:
+def what_is_over_leaves_in_time(ledger: Ledger, node: WatchedNode) -> str | None:
     """No message lies in the queue that it was for, unless a consumer has it, long after its time was over."""
-    now_s = machine.moment().utc_s
-    if machine.core is None or machine.now_ms - machine.up_since_ms < LONGEST_S * 1_000:
+    now_s = node.moment().utc_s
+    if node.core is None or node.now_ms - node.up_since_ms < LONGEST_S * 1_000:
         return None
-    for queue in machine.disk.queues.values():
+    for queue in node.disk.queues.values():
         if queue.kind is not QueueKind.LOCAL or is_systems(queue.name):
             continue
-        for row in machine.disk.rows(queue.queue):
+        for row in node.disk.rows(queue.queue):
             message, deadline_s = (
-                machine.ledger.messages.get(identity_of(row.packet)),
+                ledger.messages.get(identity_of(row.packet)),
                 receive_deadline_s(row.packet),
             )
             if message is None or message.is_out or deadline_s is None:
                 continue
             if now_s > deadline_s + LONGEST_S:
-                return f"{message} is over since {now_s - deadline_s} s and lies in {queue.name} of {machine.name}"
+                return (
+                    f"{message} is over since {now_s - deadline_s} s and lies in {queue.name} of {node.name}"
+                )
     return None
 
 
@@ -504,9 +500,8 @@ def is_systems(name: str) -> bool:
 # When the calm is over
 
 
-def all_is_accounted_for(world: World) -> str | None:
+def all_is_accounted_for(ledger: Ledger) -> str | None:
     """What was accepted was received, or is a dead letter, or ended for a reason that somebody was told."""
-    ledger = world.ledger
     for message in ledger.accepted:
         kind = message.kind
         if kind.promise is Promise.NOTHING or message.receipts:
@@ -523,9 +518,9 @@ def all_is_accounted_for(world: World) -> str | None:
     return None
 
 
-def journals_are_complete(world: World) -> str | None:
+def journals_are_complete(ledger: Ledger) -> str | None:
     """What was sent with JP set is in its source's journal, once, if it was received."""
-    for message in world.ledger.accepted:
+    for message in ledger.accepted:
         if any(message_class == DELETED for _, message_class in message.letters):
             continue  # Its source was rid of it before it heard what became of it.
         if message.kind.draft.get("journal_positive") and message.journaled != message.receipts:
@@ -533,9 +528,9 @@ def journals_are_complete(world: World) -> str | None:
     return None
 
 
-def replies_are_complete(world: World) -> str | None:
+def replies_are_complete(ledger: Ledger) -> str | None:
     """Who asked to hear of arrival and receipt has heard of them."""
-    for message in world.ledger.accepted:
+    for message in ledger.accepted:
         if not message.kind.acknowledged:
             continue
         if message.arrivals and MessageClass.ACK_REACH_QUEUE not in message.replies:
@@ -545,33 +540,33 @@ def replies_are_complete(world: World) -> str | None:
     return None
 
 
-def nothing_is_retained(world: World) -> str | None:
+def nothing_is_retained(nodes: Iterable[WatchedNode]) -> str | None:
     """After the calm no disk has a message left but the system's queues, and nothing waits for anything."""
-    return next((reason for machine in world.machines.values() if (reason := retained_by(machine))), None)
+    return next((reason for node in nodes if (reason := retained_by(node))), None)
 
 
-def retained_by(machine: Machine) -> str | None:
+def retained_by(node: WatchedNode) -> str | None:
     """What a node still has to do, or to forget."""
-    core = machine.core
+    core = node.core
     if core is None:
-        return f"{machine.name} is down"
-    for queue in machine.disk.queues.values():
-        count = machine.disk.count(queue.queue)
+        return f"{node.name} is down"
+    for queue in node.disk.queues.values():
+        count = node.disk.count(queue.queue)
         if count and not (queue.kind is QueueKind.LOCAL and is_systems(queue.name)):
-            return f"{machine.name} keeps {count} messages in {queue.kind} queue {queue.name}"
+            return f"{node.name} keeps {count} messages in {queue.kind} queue {queue.name}"
     for outgoing in core.inspect().outbound:
         if outgoing.count:
-            return f"{machine.name} has {outgoing.count} messages for {outgoing.name} waiting"
+            return f"{node.name} has {outgoing.count} messages for {outgoing.name} waiting"
     for local in core.inspect().queues:
         if (local.count or any(local.unsettled.values())) and not is_systems(local.name):
-            return f"{machine.name} has messages in {local.name}: {local.count} waiting or not settled"
+            return f"{node.name} has messages in {local.name}: {local.count} waiting or not settled"
     for sequence in core.inspect().incoming.values():
         if sequence.held_count:
-            return f"{machine.name} holds {sequence.held_count} messages behind a gap"
+            return f"{node.name} holds {sequence.held_count} messages behind a gap"
     return None
 
 
-AT_REST: Final[tuple[Callable[[World], str | None], ...]] = (
+AT_REST: Final[tuple[Callable[[Ledger], str | None], ...]] = (
     all_is_accounted_for,
     journals_are_complete,
     replies_are_complete,

@@ -5,11 +5,9 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from simulator.world.glimpse import Glimpse
-    from simulator.world.links import End
+from simulator.world.network.glimpse import Glimpse
+from simulator.world.network.links import End
 
 
 class Trace:
@@ -28,7 +26,7 @@ class Trace:
         """Packets left a node; a checksum stands for each."""
         if self._wanted:
             sums = [f"{zlib.crc32(glimpse.packet):08x}" for glimpse in glimpses]
-            self._entries.append((now_ms, end.machine.name, "send", end.peer.machine.name, *sums))
+            self._entries.append((now_ms, end.host.name, "send", end.peer.host.name, *sums))
 
     def lines(self) -> Iterator[str]:
         """The trace as text."""

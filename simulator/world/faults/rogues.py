@@ -1,7 +1,4 @@
-"""Peers that misbehave within the protocol, and strangers who do not know it.
-
-Nothing that they do may harm what others have promised each other.
-"""
+"""Queue managers that misbehave within the protocol; nothing that they do may harm what others have promised."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mqproto.base.moment import Moment
 from mqproto.session import Session
@@ -26,29 +23,20 @@ from mqproto.wire import (
     SessionHeader,
     TxSequenceId,
     UserMessage,
-    connection_parameters,
     encode_packet,
-    establish_connection,
     session_ack,
 )
 from mqproto.wire.acknowledgment import final_ack, order_ack
 from mqproto.wire.glance import TRANSACTIONAL, Head, is_recoverable
 from simulator.base.randomness import chance
-from simulator.world.glimpse import Glimpse, identity_of
-from simulator.world.hostile import hostile_packets, hostile_pings
-from simulator.world.links import End, Line
-from simulator.world.scenario import Fault, Link, guid_of
-
-if TYPE_CHECKING:
-    from simulator.world.ledger import SequenceName
-    from simulator.world.machine import Machine
-    from simulator.world.traffic import Message
-    from simulator.world.world import World
-
+from simulator.world.network.glimpse import Glimpse, identity_of
+from simulator.world.node.machine import Machine
+from simulator.world.oracle.ledger import SequenceName
+from simulator.world.scenarios.scenario import Fault
+from simulator.world.scenarios.traffic import Message
+from simulator.world.world import World
 
 LATE_MS: Final = 200
-
-# Queue managers
 
 
 def impatient(world: World, fault: Fault) -> bool:
@@ -77,7 +65,7 @@ def deaf(world: World, fault: Fault) -> bool:
     end_ms = min(fault.at_ms + fault.for_ms, world.scenario.storm_ms)
 
     def acknowledge(message: UserMessage, reply_to: ReplyTo) -> None:
-        if message.user.recoverable or world.agenda.now_ms >= end_ms:
+        if message.user.recoverable or world.events.now_ms >= end_ms:
             sound(message, reply_to)
 
     outbound.acknowledge = acknowledge  # type: ignore[method-assign]
@@ -97,7 +85,7 @@ def lossy(world: World, fault: Fault) -> bool:
     end_ms = min(fault.at_ms + fault.for_ms, world.scenario.storm_ms)
 
     def forward(head: Head, packet: bytes, *others: Any) -> None:
-        if not head.flags & TRANSACTIONAL or world.agenda.now_ms >= end_ms:
+        if not head.flags & TRANSACTIONAL or world.events.now_ms >= end_ms:
             sound(head, packet, *others)
         else:
             machine.stored.add(identity_of(packet))
@@ -154,9 +142,9 @@ def sparse(world: World, fault: Fault) -> bool:
     machine = world.machines[fault.where]
     if machine.core is None:
         return False
-    if machine.sparing is None or machine.sparing.life != machine.life:
-        machine.sparing = Sparing(world, machine, fault)
-    machine.sparing.spare_until(min(fault.at_ms + fault.for_ms, world.scenario.storm_ms))
+    if machine.spare_until is None:
+        machine.spare_until = Sparing(world, machine, fault).spare_until
+    machine.spare_until(min(fault.at_ms + fault.for_ms, world.scenario.storm_ms))
     return True
 
 
@@ -178,11 +166,11 @@ class Sparing:
         self._end_ms = max(self._end_ms, end_ms)
         for session in self._neighbours.sessions.values():
             self._spare(session)
-        self._world.agenda.at(end_ms, self._break)
+        self._world.events.at(end_ms, self._break)
 
     @property
     def _is_over(self) -> bool:
-        return self._world.agenda.now_ms >= self._end_ms
+        return self._world.events.now_ms >= self._end_ms
 
     def _break(self) -> None:
         if self.life == self._machine.life and self._is_over:
@@ -271,120 +259,3 @@ class Sparing:
     ) -> None:
         user = replace(message.user, message_id=self._outbound.next_message_id())
         sound(replace(message, user=user), reply_to)
-
-
-# Strangers
-
-NAME: Final = "stranger"
-HANGS_UP_MS: Final = 5_000
-HANDSHAKE_MS: Final = 10
-"""What passes between two steps of a stranger who knows the handshake."""
-SAYINGS: Final[tuple[Callable[[str], bytes], ...]] = (
-    lambda node: b"",  # nothing, until somebody has had enough
-    lambda node: b"GET / HTTP/1.1\r\nHost: queue\r\n\r\n",
-    lambda node: encode_packet(
-        establish_connection(client=guid_of(NAME), server=guid_of("nobody"), time_stamp_ms=0)
-    ),
-    lambda node: encode_packet(
-        establish_connection(client=guid_of(node), server=guid_of(node), time_stamp_ms=0)
-    ),
-    lambda node: encode_packet(
-        connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
-    ),
-)
-"""What strangers say, given the name of the node that they have called."""
-
-
-class Stranger:
-    """The far end of a connection that no queue manager has opened."""
-
-    name = NAME
-    has_power = True
-
-    def hear(self, life: int, act: Callable[..., None], *arguments: Any) -> None:
-        """Whatever happens, it does not care."""
-
-    def packets_arrive(self, end: End, data: bytes, glimpses: object) -> None:
-        """It does not listen either."""
-
-    def end_lost(self, end: End, reason: str) -> None:
-        """The node has hung up."""
-        end.line.forget(end)
-
-
-def stranger(world: World, fault: Fault) -> bool:
-    """Somebody who is no queue manager calls the node, says the thing that is number `value`, and hangs up."""
-    machine = world.machines[fault.where]
-    if machine.core is None:
-        return False
-    near = _call(world, machine)
-    data = SAYINGS[fault.value % len(SAYINGS)](machine.name)
-    if data:
-        _say(world, near, data)
-    world.agenda.at(world.agenda.now_ms + HANGS_UP_MS, _hang_up, near)
-    return True
-
-
-def _call(world: World, machine: Machine) -> End:
-    """A stranger is connected to a node at once; the end that is his."""
-    line = Line(Link(one=NAME, other=machine.name), world.scenario.seed, world.agenda, world.sniffer)
-    caller: Any = Stranger()
-    talk = None
-    if world.sniffer is not None:
-        talk = world.sniffer.calls(NAME, machine.name)
-        talk.accepted()
-        talk.established()
-    near, far = line.joined(caller, machine, talk)
-    machine.hear(machine.life, machine.accepted, far)
-    return near
-
-
-def _say(world: World, near: End, data: bytes, comment: str = "") -> None:
-    """The stranger sends bytes, which take a millisecond."""
-    if near.talk is not None:
-        near.talk.leaves(near.side, data, comment)
-    world.agenda.at(world.agenda.now_ms + 1, near.line.deliver, near.peer, data, [])
-
-
-def hostile(world: World, fault: Fault) -> bool:
-    """A stranger opens a session with the node and sends the hostile packet that is number `value`."""
-    machine = world.machines[fault.where]
-    if machine.core is None:
-        return False
-    name, packet = list(hostile_packets(guid_of(NAME), machine.guid).items())[fault.value]
-    near = _call(world, machine)
-    now_ms = world.agenda.now_ms
-    _say(
-        world,
-        near,
-        encode_packet(establish_connection(client=guid_of(NAME), server=machine.guid, time_stamp_ms=0)),
-    )
-    world.agenda.at(
-        now_ms + HANDSHAKE_MS,
-        _say,
-        world,
-        near,
-        encode_packet(
-            connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
-        ),
-    )
-    world.agenda.at(now_ms + 2 * HANDSHAKE_MS, _say, world, near, packet, name)
-    world.agenda.at(now_ms + HANGS_UP_MS, _hang_up, near)
-    return True
-
-
-def hostile_ping(world: World, fault: Fault) -> bool:
-    """A stranger sends the node the hostile datagram that is number `value`; nothing comes back."""
-    machine = world.machines[fault.where]
-    if machine.core is None:
-        return False
-    name, datagram = list(hostile_pings(guid_of(NAME)).items())[fault.value]
-    assert machine.core.pinged(datagram) is None, name
-    if world.sniffer is not None:
-        world.sniffer.pings(NAME, machine.name, datagram, comment=name)
-    return True
-
-
-def _hang_up(end: End) -> None:
-    if end.open:
-        end.line.close(end)

@@ -8,25 +8,69 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Any, Final, Protocol
 
 from captures.net.conversation import Side
+from mqproto.manager.queuemanager import QueueManager
 from mqproto.turn.effects import SendPing
 from simulator.base.randomness import chance
-from simulator.world.agenda import Agenda
-from simulator.world.glimpse import Glimpse
-from simulator.world.scenario import Link
-
-if TYPE_CHECKING:
-    from simulator.world.machine import Machine
-    from simulator.world.sniffer import Sniffer, Talk
+from simulator.world.network.events import EventQueue
+from simulator.world.network.glimpse import Glimpse
+from simulator.world.network.sniffer import Sniffer, Talk
+from simulator.world.scenarios.scenario import Link
 
 CONNECT_TIMEOUT_MS: Final = 20_000
 """After so long an operating system gives up a connection that nobody answers."""
-
-
 LOST_DATAGRAMS: Final = 10
 """One of so many is lost on its way there or back."""
+
+
+class Host(Protocol):
+    """Whoever has an end of a connection: a node, or a stranger."""
+
+    @property
+    def name(self) -> str:
+        """As links name it."""
+
+    @property
+    def has_power(self) -> bool:
+        """Whether its system answers, be its queue manager up or down."""
+
+    def packets_arrive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
+        """Bytes arrive at one of its connections; `glimpses` are the packets that end with them."""
+
+    def end_lost(self, end: End, reason: str) -> None:
+        """A connection breaks or was closed by the peer."""
+
+
+class Caller(Host, Protocol):
+    """A node: it can connect, and be connected to."""
+
+    ends: dict[int, End]
+
+    @property
+    def life(self) -> int:
+        """Which of its lives it has."""
+
+    @property
+    def core(self) -> QueueManager | None:
+        """None while it is down."""
+
+    def hear(self, life: int, act: Callable[..., None], *arguments: Any) -> None:
+        """Something happens in one of its lives."""
+
+    def accepted(self, end: End) -> None:
+        """Somebody has connected to it."""
+
+    def opened(self, end: End) -> None:
+        """A connection that it asked for is there."""
+
+    def lost_session(self, session: int, reason: str) -> None:
+        """A transport broke, or could not be opened."""
+
+    def pinged(self, session: int, response: bytes) -> None:
+        """A datagram came from where it has sent a Ping."""
 
 
 class End:
@@ -36,8 +80,8 @@ class End:
         "acked",
         "arrives_ms",
         "expected",
+        "host",
         "line",
-        "machine",
         "open",
         "peer",
         "recoverable_arrived",
@@ -49,8 +93,8 @@ class End:
         "window",
     )
 
-    def __init__(self, machine: Machine, line: Line, side: Side, talk: Talk | None) -> None:
-        self.machine = machine
+    def __init__(self, host: Host, line: Line, side: Side, talk: Talk | None) -> None:
+        self.host = host
         self.line = line
         self.side = side
         self.talk = talk
@@ -76,7 +120,7 @@ class End:
 class Line:
     """A link at work."""
 
-    def __init__(self, link: Link, seed: int, agenda: Agenda, sniffer: Sniffer | None = None) -> None:
+    def __init__(self, link: Link, seed: int, events: EventQueue, sniffer: Sniffer | None = None) -> None:
         self.link = link
         self.connections: dict[End, None] = {}
         """One end of each connection that is not broken yet."""
@@ -88,7 +132,7 @@ class Line:
         self.silent_until_ms = 0
         self.stalled_until_ms: dict[str, int] = {link.one: 0, link.other: 0}
         """By the name of the node whose packets wait."""
-        self._agenda = agenda
+        self._events = events
         self._dice: random.Random = chance(seed, "link", link.name)
         self._sniffer = sniffer
 
@@ -97,30 +141,30 @@ class Line:
         jitter_ms = self.link.jitter_ms
         return self.link.latency_ms + (self._dice.randrange(jitter_ms + 1) if jitter_ms else 0)
 
-    def connect(self, machine: Machine, session: int, peer: Machine) -> None:
+    def connect(self, machine: Caller, session: int, peer: Caller) -> None:
         """A node opens a connection; both ends hear of it in time, or the one that wanted it that it failed."""
-        now_ms, life = self._agenda.now_ms, machine.life
+        now_ms, life = self._events.now_ms, machine.life
         talk = self._sniffer.calls(machine.name, peer.name) if self._sniffer is not None else None
         if now_ms < self.silent_until_ms:
-            self._agenda.at(
+            self._events.at(
                 now_ms + CONNECT_TIMEOUT_MS, machine.hear, life, machine.lost_session, session, "timed out"
             )
             return
         arrives_ms = max(now_ms + self.delay_ms(), self.stalled_until_ms[machine.name])
-        self._agenda.at(arrives_ms, self._arrive_at, machine, life, session, peer, talk)
+        self._events.at(arrives_ms, self._arrive_at, machine, life, session, peer, talk)
 
-    def _arrive_at(self, machine: Machine, life: int, session: int, peer: Machine, talk: Talk | None) -> None:
-        now_ms = self._agenda.now_ms
+    def _arrive_at(self, machine: Caller, life: int, session: int, peer: Caller, talk: Talk | None) -> None:
+        now_ms = self._events.now_ms
         back_ms = max(now_ms + self.delay_ms(), self.stalled_until_ms[peer.name])
         if not peer.has_power:
-            self._agenda.at(
+            self._events.at(
                 now_ms + CONNECT_TIMEOUT_MS, machine.hear, life, machine.lost_session, session, "timed out"
             )
             return
         if self.is_cut or now_ms < self.refused_until_ms or peer.core is None or machine.life != life:
             if talk is not None:
                 talk.refused()
-            self._agenda.at(back_ms, machine.hear, life, machine.lost_session, session, "connection refused")
+            self._events.at(back_ms, machine.hear, life, machine.lost_session, session, "connection refused")
             return
         near, far = self.joined(machine, peer, talk)
         near.session = session
@@ -130,10 +174,10 @@ class Line:
         peer.hear(peer.life, peer.accepted, far)
         if talk is not None:
             talk.accepted()
-            self._agenda.at(back_ms, self._established, near, talk)
-        self._agenda.at(back_ms, machine.hear, life, machine.opened, near)
+            self._events.at(back_ms, self._established, near, talk)
+        self._events.at(back_ms, machine.hear, life, machine.opened, near)
 
-    def joined(self, client: Machine, server: Machine, talk: Talk | None) -> tuple[End, End]:
+    def joined(self, client: Host, server: Host, talk: Talk | None) -> tuple[End, End]:
         """The two ends of a connection, that of the client first."""
         near, far = End(client, self, Side.CLIENT, talk), End(server, self, Side.SERVER, talk)
         near.peer, far.peer = far, near
@@ -145,9 +189,9 @@ class Line:
         if near.open:
             talk.established()
 
-    def ping(self, machine: Machine, request: SendPing, peer: Machine) -> None:
+    def ping(self, machine: Caller, request: SendPing, peer: Caller) -> None:
         """A datagram goes there and another comes back, unless one of them is lost."""
-        now_ms = self._agenda.now_ms
+        now_ms = self._events.now_ms
         lost = (
             self._dice.randrange(LOST_DATAGRAMS) == 0
             or self.is_cut
@@ -161,42 +205,42 @@ class Line:
                 there_ms = now_ms + self.delay_ms()
                 back_ms = there_ms + self.delay_ms()
                 if sniffer is not None:
-                    self._agenda.at(there_ms, sniffer.answers_ping, peer.name, source, response)
-                self._agenda.at(
+                    self._events.at(there_ms, sniffer.answers_ping, peer.name, source, response)
+                self._events.at(
                     back_ms, machine.hear, machine.life, machine.pinged, request.session, response
                 )
 
     def send(self, end: End, glimpses: list[Glimpse]) -> None:
         """Bytes leave one end; they arrive at the other in one piece or two, unless the connection breaks before."""
-        agenda, peer = self._agenda, end.peer
+        events, peer = self._events, end.peer
         arrives_ms = max(
-            agenda.now_ms + self.delay_ms(), peer.arrives_ms, self.stalled_until_ms[end.machine.name]
+            events.now_ms + self.delay_ms(), peer.arrives_ms, self.stalled_until_ms[end.host.name]
         )
         data = b"".join([glimpse.packet for glimpse in glimpses])
         if end.talk is not None:
             end.talk.leaves(end.side, data)
         if not peer.open:
-            if peer.machine.has_power:
+            if peer.host.has_power:
                 if end.talk is not None:
-                    agenda.at(arrives_ms, end.talk.reset, peer.side)
-                agenda.at(arrives_ms + self.delay_ms(), end.machine.end_lost, end, "connection reset")
+                    events.at(arrives_ms, end.talk.reset, peer.side)
+                events.at(arrives_ms + self.delay_ms(), end.host.end_lost, end, "connection reset")
             return
         if self.link.cut_per_mille and self._dice.randrange(1_000) < self.link.cut_per_mille:
             cut = self._dice.randrange(len(data))
             whole = size = 0
             while (size := size + len(glimpses[whole].packet)) <= cut:
                 whole += 1
-            agenda.at(arrives_ms, self.deliver, peer, data[:cut], glimpses[:whole])
+            events.at(arrives_ms, self.deliver, peer, data[:cut], glimpses[:whole])
             data, glimpses = data[cut:], glimpses[whole:]
             arrives_ms += self.delay_ms()
         peer.arrives_ms = arrives_ms
-        agenda.at(arrives_ms, self.deliver, peer, data, glimpses)
+        events.at(arrives_ms, self.deliver, peer, data, glimpses)
 
     def deliver(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
         """Bytes arrive at one end; `glimpses` are the packets that end with them."""
-        if end.talk is not None and end.machine.has_power:
+        if end.talk is not None and end.host.has_power:
             end.talk.arrives(end.side, len(data), wanted=end.open)
-        end.machine.packets_arrive(end, data, glimpses)
+        end.host.packets_arrive(end, data, glimpses)
 
     def close(self, end: End) -> None:
         """One end closes in order: the other hears of it when all that was sent before has arrived."""
@@ -206,23 +250,23 @@ class Line:
         peer = end.peer
         if peer.open:
             arrives_ms = max(
-                self._agenda.now_ms + self.delay_ms(),
+                self._events.now_ms + self.delay_ms(),
                 peer.arrives_ms,
-                self.stalled_until_ms[end.machine.name],
+                self.stalled_until_ms[end.host.name],
             )
-            self._agenda.at(arrives_ms, self._closed, peer)
+            self._events.at(arrives_ms, self._closed, peer)
 
     def _closed(self, end: End) -> None:
         """The end of the stream arrives at one end, which closes as well if it has not."""
-        if end.talk is not None and end.machine.has_power:
+        if end.talk is not None and end.host.has_power:
             end.talk.finish_arrives(end.side, wanted=end.open)
             # The answer takes as long as the link is said to take: the dice are for what decides something.
-            answered_ms = self._agenda.now_ms + self.link.latency_ms
-            self._agenda.at(answered_ms, self._answered, end.peer, end.talk)
-        end.machine.end_lost(end, "closed by peer")
+            answered_ms = self._events.now_ms + self.link.latency_ms
+            self._events.at(answered_ms, self._answered, end.peer, end.talk)
+        end.host.end_lost(end, "closed by peer")
 
     def _answered(self, end: End, talk: Talk) -> None:
-        if end.machine.has_power:
+        if end.host.has_power:
             talk.finish_arrives(end.side, wanted=False)
 
     def kill(self, end: End) -> None:
@@ -232,8 +276,8 @@ class Line:
             end.talk.reset(end.side)
         peer = end.peer
         if peer.open:
-            arrives_ms = max(self._agenda.now_ms + self.delay_ms(), self.stalled_until_ms[end.machine.name])
-            self._agenda.at(arrives_ms, peer.machine.end_lost, peer, "connection reset")
+            arrives_ms = max(self._events.now_ms + self.delay_ms(), self.stalled_until_ms[end.host.name])
+            self._events.at(arrives_ms, peer.host.end_lost, peer, "connection reset")
 
     def forget(self, end: End) -> None:
         """One end is gone without a word. Once both are, so is the connection."""
@@ -251,7 +295,7 @@ class Line:
                 end.talk.reset(*sides, comment="the link was cut")
             for one in (end, end.peer):
                 if one.open:
-                    one.machine.end_lost(one, "connection reset")
+                    one.host.end_lost(one, "connection reset")
         return len(broken)
 
     def mend(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 LATER: Final = 1 << 48
 
 
-class Agenda:
+class EventQueue:
     """Events in order of time; those of one millisecond in the order in which they were entered."""
 
     def __init__(self) -> None:

@@ -1,0 +1,1 @@
+"""A node of a world: the real core, loop and store, over simulated files, with its applications."""

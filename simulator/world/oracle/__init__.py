@@ -1,0 +1,1 @@
+"""What has happened in a world, and what must hold in every one."""

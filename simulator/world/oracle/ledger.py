@@ -1,0 +1,208 @@
+"""What was promised and what has happened, as somebody knows it who watches every disk and every wire.
+
+The ledger never asks a core. It learns of a message when an application sends it, of its acceptance, arrival and end
+when they are flushed, and of acknowledgments when they leave. The oracle tells it, and compares.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TypeAlias
+
+from mqproto.turn.effects import Note
+from simulator.world.network.glimpse import Glimpse, identity, place_in_sequence
+from simulator.world.network.links import End
+from simulator.world.oracle.watched import WatchedNode
+from simulator.world.scenarios.scenario import START_UTC_S, Burst
+from simulator.world.scenarios.traffic import KINDS, Kind, Message, Promise, Stream
+
+SequenceName: TypeAlias = tuple[bytes, int, int]
+"""The source's GUID, and time stamp and ordinal of the TxSequenceID."""
+
+
+@dataclass(slots=True)
+class Sequence:
+    """The messages of one outgoing sequence as its source has them on disk, in order of number."""
+
+    numbers: list[int] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    through: int = 0
+    """How many of them, from the first on, are known to have arrived or ended."""
+
+
+class Ledger:
+    """All facts of one world.
+
+    Args:
+        common_endings: the classes with which any message of this world may end unreceived.
+    """
+
+    def __init__(self, common_endings: frozenset[int]) -> None:
+        self.tally: Counter[str] = Counter()
+        self.messages: dict[bytes, Message] = {}
+        self.sequences: dict[SequenceName, Sequence] = {}
+        self.accepted: list[Message] = []
+        self._streams: dict[tuple[str, str, int, bool], Stream] = {}
+        self._waiting: dict[tuple[str, int], dict[Message, None]] = {}
+        """By target and queue, the messages that can be handed out."""
+        self._positions = count(1)
+        self.forgeries: set[bytes] = set()
+        """Source and content of acknowledgments that are lies; their MessageIDs may change, or be those of others."""
+        self.waypoints: list[tuple[str, Note]] = []
+        """Where messages have been, by the nodes' own notes: node and note, in order. None unless the setting is on."""
+        self.latest_utc_offset_s = 0
+        """How far ahead the fastest clock of all has ever been."""
+        self._common_endings = common_endings
+
+    def endings_of(self, message: Message) -> frozenset[int]:
+        """The classes with which a message may end unreceived."""
+        return message.kind.endings | self._common_endings
+
+    def latest_utc_s(self, now_ms: int) -> int:
+        """The latest date that any clock can have shown by now."""
+        return START_UTC_S + now_ms // 1_000 + self.latest_utc_offset_s
+
+    def has_ended(self, node: WatchedNode, message: Message) -> bool:
+        """Whether a sequence may go on behind a message: it has arrived, was refused, or its time is over."""
+        if message.arrivals or message.refusals or message.letters or message.deleted:
+            return True
+        deadline_s = self.reach_deadline_s(message)
+        return deadline_s is not None and self.latest_utc_s(node.now_ms) > deadline_s
+
+    def reach_deadline_s(self, message: Message) -> int | None:
+        """The last second at which a message may be on its way, None for ever."""
+        draft = message.kind.draft
+        limits = [draft[name] for name in ("time_to_reach_queue_s", "time_to_be_received_s") if name in draft]
+        return message.accepted_s + min(limits) if limits else None
+
+    def sequences_named(self, source: bytes, time_stamp: int, ordinal: int) -> Iterator[Sequence]:
+        """The sequences that an OrderAck can mean: by a direct format name, the source's GUID is not in the packet."""
+        if (source, time_stamp, ordinal) in self.sequences:
+            yield self.sequences[source, time_stamp, ordinal]
+            return
+        for (_, *key), sequence in self.sequences.items():
+            if key == [time_stamp, ordinal]:
+                yield sequence
+
+    # An application sends
+
+    def submitted(self, node: WatchedNode, burst: Burst, body: bytes, message_id: int) -> Message:
+        """A message was handed to a queue manager; it is accepted when the next batch is on disk."""
+        kind = KINDS[burst.kind]
+        message = Message(burst, kind, self.stream_of(burst, kind), identity(node.guid, message_id), body)
+        message.accepted_s = node.moment().utc_s
+        self.messages[message.identity] = message
+        return message
+
+    def sent_again(self, node: WatchedNode, letter: Message, message_id: int) -> Message:
+        """A dead letter was sent once more, as a message of its own."""
+        self.tally["sent again"] += 1
+        return self.submitted(node, letter.burst, letter.body, message_id)
+
+    def stream_of(self, burst: Burst, kind: Kind) -> Stream:
+        """The stream that the messages of a burst belong to."""
+        key = burst.source, burst.target, kind.queue, kind.direct
+        stream = self._streams.get(key)
+        if stream is None:
+            waiting = self._waiting.setdefault((burst.target, kind.queue), {})
+            stream = self._streams[key] = Stream(waiting)
+        return stream
+
+    def forgotten(self, submitted: list[Message]) -> None:
+        """A node crashed before it accepted these; it may use their MessageIDs for others."""
+        for message in submitted:
+            self.messages.pop(message.identity, None)
+
+    # A batch is on disk
+
+    def accepts(self, node: WatchedNode, message: Message) -> None:
+        """A node has a message on disk, or in memory if it is express."""
+        stream = message.stream
+        message.order = stream.accepted
+        stream.accepted += 1
+        message.accepted_ms = node.now_ms
+        self.accepted.append(message)
+        self.tally[f"accepted {message.burst.kind}"] += 1
+
+    def retains(self, name: bytes, packet: bytes) -> None:
+        """A source keeps a message of its own until the OrderAck."""
+        message = self.messages.get(name)
+        place = place_in_sequence(packet)
+        if message is None or place is None:
+            return
+        message.place = place
+        message.size_bytes = len(packet)
+        (time_stamp, ordinal), number = place
+        key = name[:16], time_stamp, ordinal
+        sequence = self.sequences.get(key)
+        if sequence is None:
+            sequence = self.sequences[key] = Sequence()
+        sequence.numbers.append(number)
+        sequence.messages.append(message)
+
+    def arrived(self, node: WatchedNode, message: Message) -> None:
+        """A message was put into the queue that it is for."""
+        message.arrivals += 1
+        if message.arrivals > 1 and message.was_forgotten:
+            self.tally["came again when it was forgotten"] += 1
+        message.life = node.committed_in
+        message.position = next(self._positions)
+        self.waits(message)
+
+    # Applications receive
+
+    def given_back(self, messages: list[Message]) -> None:
+        """A consumer has rolled back, or gone away."""
+        waiting = messages[0].stream.waiting if messages else {}
+        if any(other.position < messages[-1].position for other in waiting):
+            self.tally["given back behind others"] += 1
+        for message in messages:
+            message.is_out = False
+            message.given_back += 1
+            self.waits(message)
+
+    def crashed(self, node: WatchedNode) -> None:
+        """A node knows no more what it has handed out."""
+        for message in self.messages.values():
+            if message.is_out and message.burst.target == node.name:
+                message.is_out = False
+                self.waits(message)
+
+    def waits(self, message: Message) -> None:
+        """A message is in its queue and can be handed out, if it is still there; express ones may not be."""
+        if (
+            message.arrivals
+            and not (message.receipts or message.gone or message.is_out)
+            and message.kind.promise is not Promise.NOTHING
+        ):
+            message.stream.waiting[message] = None
+
+    # Packets
+
+    def arrives(self, node: WatchedNode, end: End, glimpses: list[Glimpse]) -> None:
+        """Packets arrive at one end of a connection."""
+        forgets_soon = node.forgets_soon
+        for glimpse in glimpses:
+            if glimpse.is_user:
+                if forgets_soon and place_in_sequence(glimpse.packet) is None:
+                    node.came_count += 1
+                    node.came_at.setdefault(glimpse.identity, []).append(node.came_count)
+                    message = self.messages.get(glimpse.identity)
+                    if message is not None and node.name == message.burst.target:
+                        message.was_forgotten |= node.may_have_forgotten(glimpse.identity)
+                if glimpse.recoverable:
+                    end.recoverable_arrived += 1
+                    end.expected.append((end.recoverable_arrived, glimpse.identity))
+                if glimpse.manager != node.guid:
+                    node.came.setdefault((glimpse.identity, glimpse.body), set()).add(glimpse.hop_count)
+            if glimpse.window:
+                end.window = glimpse.window
+            if glimpse.session is not None:
+                end.acked += (glimpse.session.ack_sequence_number - end.acked) & 0xFFFF
+
+    def is_forged(self, glimpse: Glimpse) -> bool:
+        """Whether a packet is a lie that a scenario has somebody tell."""
+        return glimpse.identity[:16] + glimpse.body in self.forgeries

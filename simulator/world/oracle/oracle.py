@@ -1,0 +1,341 @@
+"""Who watches every disk and every wire of a world: writes what happens into the ledger, and says what must not be.
+
+Each invariant is asked at the moment when it could break.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from mqproto.queues.localqueue import SystemQueue
+from mqproto.turn.effects import POSITION_BITS, Delivery, MessageRow, Note, QueueKind, QueueRow, Writes
+from mqproto.turn.waypoints import Waypoint
+from mqproto.wire import FinalAckBody, MessageClass, OrderAckBody, acknowledgment_in, decode_message
+from mqproto.wire.glance import acknowledges
+from mqproto.wire.guid import guid_from_text
+from simulator.world.network.glimpse import (
+    Glimpse,
+    identity,
+    identity_of,
+    place_in_sequence,
+    previous_number_of,
+)
+from simulator.world.network.links import End
+from simulator.world.oracle import invariants
+from simulator.world.oracle.ledger import Ledger
+from simulator.world.oracle.watched import WatchedNode
+from simulator.world.scenarios.traffic import REPLIES, Message
+
+LETTERS: Final = frozenset({SystemQueue.DEADXACT.value, SystemQueue.DEADLETTER.value})
+WAYPOINTS: Final = frozenset(Waypoint)
+
+
+class Oracle:
+    """Knows whether a world is as it must be.
+
+    Args:
+        ledger: what has happened.
+        breach: called with the name of an invariant and what broke it.
+    """
+
+    def __init__(self, ledger: Ledger, breach: Callable[[str, str], None]) -> None:
+        self.ledger = ledger
+        self._breach = breach
+        self._turned_away: list[Message] = []
+        """The messages that a batch refuses as their queue is full."""
+        self._bridged: set[bytes] = set()
+        """The identities of messages that went out over a gap."""
+
+    def check(self, name: str, reason: str | None) -> None:
+        """Stop the world if there is a reason."""
+        if reason is not None:
+            self._breach(name, reason)
+
+    # A batch is on disk, or would be if it had writes
+
+    def flushing(
+        self, node: WatchedNode, writes: Writes | None, accepted: list[Message], received: list[Message]
+    ) -> None:
+        """A batch lasts from now on; the disk has not applied its writes yet.
+
+        Args:
+            accepted: what applications sent in it.
+            received: what they received for good in it.
+        """
+        for message in accepted:
+            self.ledger.accepts(node, message)
+        if received:
+            self.ledger.tally["received"] += len(received)
+        for message in received:
+            message.receipts += 1
+        if writes is not None:
+            self._written(node, writes, received)
+        if received:
+            for message in received:
+                message.stream.waiting.pop(message, None)
+            self.check("received_once", invariants.received_once(node, received))
+
+    def _written(self, node: WatchedNode, writes: Writes, received: list[Message]) -> None:
+        queues = node.disk.queues
+        if writes.queues:
+            queues = queues | {queue.queue: queue for queue in writes.queues}
+        self._turned_away.clear()
+        fresh: dict[int, MessageRow] = {}
+        """By key, what is put into local queues, or held for them."""
+        for row in writes.messages:
+            kind = queues[row.key >> POSITION_BITS].kind
+            name = identity_of(row.packet)
+            node.stored.add(name)
+            if kind is QueueKind.SEQUENCE:
+                self.ledger.retains(name, row.packet)
+            elif kind is QueueKind.OUTGOING:
+                if name.startswith(node.guid):
+                    self._posted(node, row.packet)
+            elif kind is QueueKind.LOCAL or kind is QueueKind.HELD:
+                fresh[row.key] = row
+        for old, new, _ in writes.moves:
+            moved = fresh.pop(old, None) or node.disk.row(old)
+            assert moved is not None, f"message {old:#x} moves and is not there"
+            fresh[new] = moved
+        for message in self._turned_away:
+            reason = invariants.turned_away_only_when_full(node, message, _sizes(queues, fresh))
+            self.check("turned_away_only_when_full", reason)
+        if fresh:
+            self._put(node, queues, fresh)
+        for first, last in writes.removals:
+            queue = queues[first >> POSITION_BITS]
+            if queue.kind is QueueKind.LOCAL:
+                self._removed(node, queue, first, last, fresh, received)
+            elif node.has_purged:
+                self._deleted(node, first, last, writes)
+        self.check(
+            "intermediates_keep_no_sequences", invariants.intermediates_keep_no_sequences(node, writes)
+        )
+
+    def _put(
+        self, node: WatchedNode, queues: Mapping[int, QueueRow], fresh: Mapping[int, MessageRow]
+    ) -> None:
+        """Messages were put into local queues, or are held for them; by key."""
+        arrived, replies = [], []
+        for key in sorted(fresh):
+            queue, packet = queues[key >> POSITION_BITS], fresh[key].packet
+            if queue.name == REPLIES.name:
+                replies.append(packet)
+            elif queue.kind is QueueKind.LOCAL:
+                name = identity_of(packet)
+                message = self.ledger.messages.get(name)
+                if message is None:
+                    continue
+                if queue.name in LETTERS:
+                    self._is_dead_letter(node, message, packet)
+                elif queue.name == SystemQueue.JOURNAL:
+                    message.journaled += 1
+                    self.ledger.tally["journaled"] += 1
+                else:
+                    self.ledger.arrived(node, message)
+                    arrived.append(message)
+        if arrived:
+            reason = invariants.delivered_once_and_in_order(node, arrived)
+            self.check("delivered_once_and_in_order", reason)
+        for packet in replies:
+            self._reply(node, packet)
+
+    def _is_dead_letter(self, node: WatchedNode, message: Message, packet: bytes) -> None:
+        decoded = decode_message(packet)
+        message_class = decoded.properties.message_class
+        message.letters.append((node.name, message_class))
+        self.ledger.tally["dead letter"] += 1
+        self.check(
+            "endings_have_reasons", invariants.endings_have_reasons(self.ledger, node, message, message_class)
+        )
+
+    def _reply(self, node: WatchedNode, packet: bytes) -> None:
+        """An administration acknowledgment came to the source of a message."""
+        reply = decode_message(packet)
+        message = self.ledger.messages.get(reply.properties.correlation_id)
+        message_class = reply.properties.message_class
+        self.ledger.tally["administration acknowledgment"] += 1
+        if (
+            message is not None
+            and message_class in message.replies
+            and (message.was_forgotten or node.may_have_forgotten(identity_of(packet)))
+        ):
+            return
+        self.check("replies_tell_the_truth", invariants.replies_tell_the_truth(node, message, message_class))
+        if message is not None:
+            message.replies.append(message_class)
+
+    def _posted(self, node: WatchedNode, packet: bytes) -> None:
+        """A node has something of its own to send; if it is a FinalAck, it is as good as said."""
+        if not acknowledges(packet):
+            return
+        glimpse = Glimpse(packet)
+        if glimpse.hop_count or self.ledger.is_forged(glimpse):
+            return  # What comes back to its source, and goes on, was said before.
+        ack = decode_message(packet)
+        body = acknowledgment_in(ack)
+        message = (
+            self.ledger.messages.get(identity(body.source_guid, body.message_id))
+            if isinstance(body, FinalAckBody)
+            else None
+        )
+        if message is None:
+            return
+        message_class = ack.properties.message_class
+        self.ledger.tally["final ack"] += 1
+        if message_class == MessageClass.NACK_Q_EXCEED_QUOTA:
+            self.ledger.tally["turned away from a full queue"] += 1
+            self._turned_away.append(message)
+        self.check(
+            "final_acks_tell_the_truth",
+            invariants.final_acks_tell_the_truth(self.ledger, node, message, message_class),
+        )
+
+    def _removed(
+        self,
+        node: WatchedNode,
+        queue: QueueRow,
+        first: int,
+        last: int,
+        fresh: Mapping[int, MessageRow],
+        received: list[Message],
+    ) -> None:
+        """Messages leave a local queue: received in this batch, or else ended."""
+        if queue.name in invariants.SYSTEM_QUEUES:
+            return
+        rows = node.disk.between(first, last)
+        rows += [row for key, row in fresh.items() if first <= key <= last]
+        for row in rows:
+            message = self.ledger.messages.get(identity_of(row.packet))
+            if message is not None and message not in received:
+                message.gone += 1
+                message.stream.waiting.pop(message, None)
+                self.ledger.tally["ended in its queue"] += 1
+                self.check(
+                    "endings_have_reasons", invariants.endings_have_reasons(self.ledger, node, message, None)
+                )
+
+    def _deleted(self, node: WatchedNode, first: int, last: int, writes: Writes) -> None:
+        """Messages leave an outgoing queue where an operator has deleted some: perhaps these."""
+        packets = [row.packet for row in node.disk.between(first, last)]
+        packets += [row.packet for row in writes.messages if first <= row.key <= last]
+        for packet in packets:
+            message = self.ledger.messages.get(identity_of(packet))
+            if message is not None and not message.deleted:
+                message.deleted = True
+                self.ledger.tally["left an outgoing queue that was purged"] += 1
+
+    # Applications receive
+
+    def handed_out(self, node: WatchedNode, delivery: Delivery) -> list[Message]:
+        """A consumer will be given these; back come those that applications have sent."""
+        packets = [received.packet for received in delivery.messages]
+        handed = [(self.ledger.messages.get(identity_of(packet)), packet) for packet in packets]
+        reason = invariants.handed_out_as_it_was_sent(node, handed)
+        self.check("handed_out_as_it_was_sent", reason)
+        for (message, _), received in zip(handed, delivery.messages, strict=True):
+            if message is not None:
+                message.delivery_count = received.delivery_count
+                self.check("delivery_counts_are_true", invariants.delivery_counts_are_true(node, message))
+        messages = [message for message, _ in handed if message is not None]
+        for message in messages:
+            waiting = message.stream.waiting
+            waiting.pop(message, None)
+            if not message.kind.transactional:
+                reason = invariants.higher_priorities_go_first(message, waiting)
+                self.check("higher_priorities_go_first", reason)
+            message.is_out = True
+        return messages
+
+    def given(self, node: WatchedNode, messages: list[Message]) -> None:
+        """A consumer has these now; what left the queue in the same batch is on disk."""
+        self.check("handed_out_in_order", invariants.handed_out_in_order(node, messages))
+
+    # Packets
+
+    def leaves(self, node: WatchedNode, end: End, glimpses: list[Glimpse]) -> None:
+        """Packets leave one end of a connection."""
+        guid, sent = node.guid, end.sent
+        if node.paused:
+            reason = invariants.paused_queues_send_nothing(self.ledger, node, glimpses)
+            self.check("paused_queues_send_nothing", reason)
+        foreign = []
+        for glimpse in glimpses:
+            if glimpse.session is not None:
+                reason = invariants.acknowledged_is_on_disk(self.ledger, node, end, glimpse.session)
+                self.check("acknowledged_is_on_disk", reason)
+            if not glimpse.is_user:
+                continue
+            end.sent += 1
+            if not glimpse.identity.startswith(guid) or glimpse.hop_count:
+                foreign.append(glimpse)
+                if glimpse.identity.startswith(guid):
+                    self.ledger.tally["came back to its source"] += 1
+            elif acknowledges(glimpse.packet):
+                if not self.ledger.is_forged(glimpse):
+                    self._acknowledged(node, glimpse.packet)
+            else:
+                self._goes_out(node, glimpse)
+        if foreign:
+            self.check("forwarded_as_it_came", invariants.forwarded_as_it_came(node, foreign))
+        if end.sent > sent:  # Nothing arrives in between, so the most are out behind the last of them.
+            self.check("windows_are_respected", invariants.windows_are_respected(node, end))
+
+    def _acknowledged(self, node: WatchedNode, packet: bytes) -> None:
+        """An OrderAck of a node's own leaves it."""
+        message = decode_message(packet)
+        body = acknowledgment_in(message)
+        if isinstance(body, OrderAckBody):
+            self.ledger.tally["order ack"] += 1
+            source = message.user.queue_manager_address
+            reason = invariants.order_acks_leave_no_gap(self.ledger, node, source, body)
+            self.check("order_acks_leave_no_gap", reason)
+
+    def _goes_out(self, node: WatchedNode, glimpse: Glimpse) -> None:
+        """A message of an application leaves its source, for the first time or again."""
+        place = place_in_sequence(glimpse.packet)
+        if place is None or (sequence := self.ledger.sequences.get((node.guid, *place[0]))) is None:
+            return
+        first = bisect_right(sequence.numbers, previous_number_of(glimpse.packet))
+        passed = sequence.messages[first : bisect_left(sequence.numbers, place[1])]
+        named = sequence.messages[first - 1] if first else None
+        reason = invariants.gaps_are_bridged(self.ledger, node, glimpse, passed, named)
+        self.check("gaps_are_bridged", reason)
+        if passed:
+            again = glimpse.identity in self._bridged
+            self.ledger.tally["bridged again" if again else "bridged"] += 1
+            self._bridged.add(glimpse.identity)
+
+    # Notes
+
+    def noted(self, node: WatchedNode, notes: list[Note]) -> None:
+        """A node has written its log."""
+        for note in notes:
+            if note.name in WAYPOINTS:
+                self.ledger.waypoints.append((node.name, note))
+                continue
+            self.ledger.tally[f"note {note.name}"] += 1
+            facts = note.facts
+            if note.name == "message-refused-by-destination":
+                message = self.ledger.messages.get(identity(node.guid, int(facts["message_id"])))
+                if message is not None:
+                    message.told.append(int(facts["class"]))
+            elif note.name == "message-refused":
+                source = guid_from_text(str(facts["source"]))
+                message = self.ledger.messages.get(identity(source, int(facts["message_id"])))
+                if message is not None and not message.kind.transactional:
+                    message.refusals.append(invariants.class_named(str(facts["reason"])))
+            self.check("refusals_are_explained", invariants.refusals_are_explained(node, note))
+
+
+def _sizes(queues: Mapping[int, QueueRow], rows: Mapping[int, MessageRow]) -> Counter[str]:
+    """How many bytes rows bring to each local queue, by its name."""
+    sizes_bytes: Counter[str] = Counter()
+    for key, row in rows.items():
+        queue = queues[key >> POSITION_BITS]
+        if queue.kind is QueueKind.LOCAL:
+            sizes_bytes[queue.name] += len(row.packet)
+    return sizes_bytes

@@ -1,0 +1,118 @@
+"""A node as the oracle sees it: its clocks, its disk, its connections, and what has come to it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Final
+
+from mqproto.base.configuration import Settings
+from mqproto.base.moment import Moment
+from mqproto.manager.queuemanager import QueueManager
+from mqproto.queues.localqueue import QueueDeclaration
+from simulator.storage.disk import Disk
+from simulator.world.network.events import EventQueue
+from simulator.world.network.links import End, Line
+from simulator.world.scenarios.scenario import START_UTC_S, guid_of
+
+BOOTED_MS: Final = 30_000
+"""The uptime of a machine when its queue manager starts."""
+BEGUN_MS: Final = 1_000_000
+"""The uptime of all machines when a world begins."""
+ROOMY: Final = Settings()
+NEVER: Final = Moment(uptime_ms=-1, utc_s=0)
+
+
+class WatchedNode:
+    """What the oracle may look at; `core` is None while the node is down.
+
+    Args:
+        queues: what it hosts.
+        has_sequences: whether it is the source or the destination of transactional messages.
+        has_sparse_neighbours: whether some node acknowledges in its own way.
+        largest_bytes: more than any packet takes.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        queues: tuple[QueueDeclaration, ...],
+        settings: Settings,
+        events: EventQueue,
+        *,
+        has_sequences: bool,
+        has_sparse_neighbours: bool,
+        largest_bytes: int,
+    ) -> None:
+        self.name = name
+        self.guid = guid_of(name)
+        self.queues = queues
+        self.settings = settings
+        self.events = events
+        self.has_sequences = has_sequences
+        self.has_sparse_neighbours = has_sparse_neighbours
+        self.largest_bytes = largest_bytes
+        self.consumer_limit = 0
+        """How many messages all its consumers together ask for at a time."""
+        self.disk = Disk(settings.remove_duplicate_size)
+        """What must be in its store."""
+        self.core: QueueManager | None = None
+        self.life = 0
+        """Which of its lives it has; what was meant for one does not reach the next."""
+        self.committed_in = 0
+        """The life whose commit was the last, whether it was cut or not."""
+        self.up_since_ms = 0
+        self.lines: dict[str, Line] = {}
+        """By the name of the node at the other end."""
+        self.ends: dict[int, End] = {}
+        """Its end of each connection that it has not closed, by session."""
+        self.stored: set[bytes] = set()
+        """The identity of every message that has ever been on the disk."""
+        self.came: dict[tuple[bytes, bytes], set[int]] = {}
+        """What came to be passed on, as identity and body of its glimpse, and with which hop counts."""
+        self.came_at: dict[bytes, list[int]] = {}
+        """When each message that is not transactional came, counted in these; only kept if its history is short."""
+        self.came_count = 0
+        self.paused: set[str] = set()
+        """The outgoing queues that an operator has paused."""
+        self.has_purged = False
+        """Whether an operator has ever deleted what it was to send."""
+        self.utc_offset_s = 0
+        """How far its date is ahead of the world's."""
+        self._uptime_offset_ms = BEGUN_MS
+        self._moment = NEVER
+
+    @property
+    def now_ms(self) -> int:
+        """The world's clock."""
+        return self.events.now_ms
+
+    def moment(self) -> Moment:
+        """This instant on the node's own clocks."""
+        uptime_ms = self.events.now_ms + self._uptime_offset_ms
+        moment = self._moment
+        if moment.uptime_ms != uptime_ms:
+            utc_s = START_UTC_S + self.utc_offset_s + self.events.now_ms // 1_000
+            moment = self._moment = Moment(uptime_ms, utc_s)
+        return moment
+
+    def jump_clock(self, seconds: int) -> None:
+        """The date changes, the uptime does not."""
+        self.utc_offset_s += seconds
+        self._moment = NEVER
+
+    def booted(self) -> None:
+        """Its machine was switched on again, and its uptime begins anew."""
+        self._uptime_offset_ms = BOOTED_MS - self.now_ms
+        self._moment = NEVER
+
+    @property
+    def forgets_soon(self) -> bool:
+        """Whether so few identifiers are remembered that a run may come to the end of them."""
+        return self.settings.remove_duplicate_size < ROOMY.remove_duplicate_size
+
+    def may_have_forgotten(self, name: bytes) -> bool:
+        """Whether so many others have come between two copies of a message that it need not be remembered."""
+        return any(
+            then - before > self.settings.remove_duplicate_size
+            for before, then in pairwise(self.came_at.get(name, ()))
+        )

@@ -1,0 +1,157 @@
+"""The run of a world: a storm, then calm, then the last checks.
+
+result = simulate(draw(7))
+assert result.breach is None
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import BinaryIO, Final
+
+from captures.net.tcp import MAX_SEGMENT_BYTES
+from simulator.world.faults.table import EVENTS
+from simulator.world.network.trace import Trace
+from simulator.world.oracle import invariants
+from simulator.world.scenarios.scenario import Burst, Fault, Scenario
+from simulator.world.scenarios.traffic import KINDS, Message
+from simulator.world.world import Breach, Stop, World
+
+UNTIMELY: Final = frozenset({"jump clock", "slow disk", "full disk"})
+"""Faults after which messages whose time is over may leave late."""
+CALM_MS: Final = 1_800_000
+"""How long the calm is at most; it ends as soon as nobody owes anything."""
+CALM_STEP_MS: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a world."""
+
+    scenario: Scenario
+    breach: Breach | None
+    tally: Counter[str] = field(compare=False)
+    maxima: dict[str, int] = field(compare=False)
+    """Figures of which a report wants the largest, such as the longest outage, in milliseconds."""
+    trace: Trace = field(compare=False)
+    messages: tuple[Message, ...] = field(default=(), compare=False)
+    """All that applications have sent and a source has accepted, and what became of each."""
+    end_ms: int = 0
+
+
+def run(world: World) -> Result:
+    """The storm, the calm and the checks."""
+    try:
+        _storm(world)
+        _calm(world)
+        for invariant in invariants.AT_REST:
+            world.oracle.check(invariant.__name__, invariant(world.ledger))
+    except Stop:
+        pass
+    except Exception as error:
+        *_, last = traceback.extract_tb(error.__traceback__)
+        where = f"{last.filename.rpartition('/')[2]}:{last.lineno}"
+        world.breach = Breach(
+            "no_error_of_our_own", world.events.now_ms, f"{type(error).__name__} in {where}: {error}"
+        )
+    for machine in world.machines.values():
+        world.look(machine)
+        machine.files.leave()
+    return Result(
+        world.scenario,
+        world.breach,
+        world.ledger.tally,
+        world.maxima,
+        world.trace,
+        tuple(world.ledger.accepted),
+        world.events.now_ms,
+    )
+
+
+def _storm(world: World) -> None:
+    events, scenario = world.events, world.scenario
+    for machine in world.machines.values():
+        machine.start()
+    for number, burst in enumerate(scenario.bursts):
+        events.at(burst.at_ms, world.machines[burst.source].submit, burst, number)
+    for fault in scenario.faults:
+        events.at(fault.at_ms, strike, world, fault)
+    if any("time_to_be_received_s" in KINDS[burst.kind].draft for burst in scenario.bursts) and not (
+        UNTIMELY & {fault.kind for fault in scenario.faults}
+    ):
+        for at_ms in range(0, scenario.storm_ms, 1_000):
+            events.at(at_ms, _look_for_what_is_over, world)
+    events.run_until(scenario.storm_ms)
+
+
+def _look_for_what_is_over(world: World) -> None:
+    for machine in world.machines.values():
+        reason = invariants.what_is_over_leaves_in_time(world.ledger, machine)
+        world.oracle.check("what_is_over_leaves_in_time", reason)
+
+
+def strike(world: World, fault: Fault) -> None:
+    """Something goes wrong."""
+    world.trace.add(world.events.now_ms, fault.kind, fault)
+    if EVENTS[fault.kind](world, fault):
+        world.ledger.tally[f"fault {fault.kind}"] += 1
+
+
+def _calm(world: World) -> None:
+    """Everything works again; it goes on until nobody owes anything, or for too long."""
+    world.is_calm = True
+    now_ms = world.events.now_ms
+    world.trace.add(now_ms, "calm")
+    for line in world.lines.values():
+        line.mend()
+    for machine in world.machines.values():
+        machine.mend()
+    _send_once_more(world)
+    end_ms = now_ms + CALM_MS
+    step_ms = CALM_STEP_MS
+    retained: str | None = ""
+    while retained is not None and world.events.now_ms < end_ms:
+        world.events.run_until(world.events.now_ms + step_ms)
+        retained = invariants.nothing_is_retained(world.machines.values())
+        step_ms = min(2 * step_ms, 60_000)
+    world.maximum("calm until nothing is owed", world.events.now_ms - now_ms)
+    world.oracle.check("nothing_is_retained", retained)
+
+
+def _send_once_more(world: World) -> None:
+    """Where an operator has deleted what was sent, one more message of each sequence follows.
+
+    A copy that the destination holds behind one that was lost and then deleted stays there until it comes.
+    """
+    streams = {
+        (burst.source, target, KINDS[burst.kind].direct)
+        for burst in world.scenario.bursts
+        for target in burst.targets
+        if world.machines[burst.source].has_purged and KINDS[burst.kind].transactional
+    }
+    for number, (source, target, direct) in enumerate(sorted(streams), len(world.scenario.bursts)):
+        kind = "direct" if direct else "transactional"
+        burst = Burst(at_ms=world.events.now_ms, source=source, target=target, kind=kind)
+        world.machines[source].submit(burst, number)
+
+
+def simulate(
+    scenario: Scenario,
+    *,
+    traced: bool = False,
+    capture: BinaryIO | None = None,
+    segment_bytes: int = MAX_SEGMENT_BYTES,
+) -> Result:
+    """Run a scenario from its first event to its last check; the arguments are those of World.
+
+    Raises:
+        OSError: the capture could not be written; the run went on without it.
+    """
+    world = World(scenario, traced=traced, capture=capture, segment_bytes=segment_bytes)
+    result = run(world)
+    if world.sniffer is not None:
+        world.sniffer.close()
+    world.take_apart()
+    return result
