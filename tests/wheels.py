@@ -91,7 +91,7 @@ CHECKS: Final = {
         Check(
             "mqproto bench codec",
             2,
-            "what the codec is compared with is not in the wheel: clone mqproto and run it there\n",
+            "mqproto: what the codec is compared with is not in the wheel: clone mqproto and run it there\n",
         ),
         Check("mqproto fuzz parser --seconds 1", 0, ""),
         lacks(f"mqproto analyse {SAMPLE} --out tables", "pyarrow", "spark"),

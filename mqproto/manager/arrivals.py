@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from mqproto.base.moment import Moment
 from mqproto.manager.confirmations import Confirmations
@@ -11,6 +11,7 @@ from mqproto.manager.identifiers import MessageIdHistory
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.tracing import Tracing
+from mqproto.queues.joining import Joining
 from mqproto.queues.localqueue import LocalQueue
 from mqproto.rules.admission import ADMISSIONS, MISSING, Admission
 from mqproto.transfer.acknowledgments import ORDER_QUEUE, make_order_ack
@@ -62,6 +63,17 @@ def is_acknowledgment(message: UserMessage | None, packet: bytes) -> bool:
 
 class NoRoomError(Exception):
     """A message cannot be taken without harm to others: the session is closed, and its sender keeps it.  3.1.5.8.8"""
+
+
+class Arrival(NamedTuple):
+    """A message that came, and what was read of it.
+
+    peer: the address of the neighbour that it came from.
+    """
+
+    message: UserMessage
+    packet: bytes
+    peer: str
 
 
 class Arrivals:
@@ -132,19 +144,20 @@ class Arrivals:
             self._forward(head, packet, peer, now)
             return
         message = message or decode_message(packet)
+        arrival = Arrival(message, packet, peer)
         if message.properties.message_class and self._confirmations.take(message, packet, now):
             return
         queue = self._queues.addressed(message.user.destination_queue)
         kind = MISSING if queue is None else queue.declaration.transactional
         admission = ADMISSIONS[kind, message.transaction is not None]
         if isinstance(admission, MessageClass):
-            self._refuse(message, packet, admission, peer)
+            self._refuse(arrival, admission)
             return
         assert queue is not None
         if admission is Admission.IN_SEQUENCE:
-            self._arrived_in_sequence(queue, message, packet, peer, now)
+            self._arrived_in_sequence(queue, arrival, now)
         else:
-            self._let_in(queue, message, without_session_header(packet), peer, now)
+            self._let_in(queue, arrival, now)
 
     def _forward(self, head: Head, packet: bytes, peer: str, now: Moment) -> None:
         """Somebody else's: count the hop and pass it on, its TransactionHeader untouched.  3.1.5.8.2, 3.1.1.6.2
@@ -157,13 +170,14 @@ class Arrivals:
             message = decode_message(packet)
             foreign = head.source_queue_manager != self._identity
             if not transactional or foreign or self._confirmations.came_back(message):
-                self._refuse(message, packet, MessageClass.NACK_HOP_COUNT_EXCEEDED, peer)
+                self._refuse(Arrival(message, packet, peer), MessageClass.NACK_HOP_COUNT_EXCEEDED)
             else:
                 self._waypoints.duplicate_dropped(packet)
             return
         expires_s = None if transactional else reach_deadline_s(packet)
         if expires_s is not None and now.utc_s > expires_s:
-            self._refuse(decode_message(packet), packet, MessageClass.NACK_REACH_QUEUE_TIMEOUT, peer)
+            arrival = Arrival(decode_message(packet), packet, peer)
+            self._refuse(arrival, MessageClass.NACK_REACH_QUEUE_TIMEOUT)
             return
         self.forwarded_count += 1
         queue = self._outbound.towards_manager(
@@ -175,12 +189,13 @@ class Arrivals:
         if recoverable:
             self.stored_bytes += len(packet)
         self._waypoints.forwarded(packet, queue.name)
-        self._outbound.put(queue, packet, head.message_id, recoverable=recoverable, expires_s=expires_s)
+        self._outbound.put(queue, Joining(packet, head.message_id, recoverable, expires_s=expires_s))
         if expires_s is not None:
             self._expiration.expect(expires_s, now)
 
-    def _refuse(self, message: UserMessage, packet: bytes, message_class: MessageClass, peer: str) -> None:
+    def _refuse(self, arrival: Arrival, message_class: MessageClass) -> None:
         """The message ends here; its sender is told.  3.1.5.8.2, 3.1.5.8.8"""
+        message, packet, peer = arrival
         self.refused_count += 1
         facts: dict[str, str | int] = {
             "reason": message_class.name,
@@ -194,27 +209,21 @@ class Arrivals:
         packet = without_session_header(packet)
         self._endings.append(Ending(packet, message_class, Place.AT_DESTINATION, reply_to=reply_to))
 
-    def _let_in(self, queue: LocalQueue, message: UserMessage, packet: bytes, peer: str, now: Moment) -> None:
+    def _let_in(self, queue: LocalQueue, arrival: Arrival, now: Moment) -> None:
         """The message is for this queue, and comes next if it is transactional: insert it, or refuse it.  3.1.5.8.8"""
+        message, packet = arrival.message, without_session_header(arrival.packet)
         refusal = self._refusal(queue, packet, now)
         if refusal is not None:
-            self._refuse(message, packet, refusal, peer)
+            self._refuse(arrival, refusal)
             return
         user = message.user
         recoverable = user.recoverable
         if recoverable:
             self.stored_bytes += len(packet)
         expires_s = None if user.time_to_be_received_s == INFINITE else receive_deadline_s(packet)
-        queue.insert(
-            packet,
-            user.message_id,
-            self._writes,
-            priority=priority_of(packet, user.flags),
-            recoverable=recoverable,
-            final_ack=asks_final_ack(message),
-            expires_s=expires_s,
-        )
-        self._inserted(queue, message, packet, expires_s, now)
+        joining = Joining(packet, user.message_id, recoverable, asks_final_ack(message), expires_s)
+        queue.insert(joining, self._writes, priority=priority_of(packet, user.flags))
+        self._inserted(queue, message, joining, now)
 
     def _refusal(self, queue: LocalQueue, packet: bytes, now: Moment) -> MessageClass | None:
         """Why a message is not let into its queue, if it is not.  3.1.7.1.2, 3.1.5.8.8"""
@@ -223,25 +232,22 @@ class Arrivals:
             return MessageClass.NACK_REACH_QUEUE_TIMEOUT
         return None if queue.has_room(len(packet)) else MessageClass.NACK_Q_EXCEED_QUOTA
 
-    def _inserted(
-        self, queue: LocalQueue, message: UserMessage, packet: bytes, expires_s: int | None, now: Moment
-    ) -> None:
+    def _inserted(self, queue: LocalQueue, message: UserMessage, joining: Joining, now: Moment) -> None:
         self._queues.stir(queue)
-        if expires_s is not None:
-            self._expiration.expect(expires_s, now)
+        if joining.expires_s is not None:
+            self._expiration.expect(joining.expires_s, now)
         if message.properties.acknowledge_arrival:
-            self._endings.append(Ending(packet, MessageClass.ACK_REACH_QUEUE, Place.AT_DESTINATION))
+            self._endings.append(Ending(joining.packet, MessageClass.ACK_REACH_QUEUE, Place.AT_DESTINATION))
 
     # Transactional messages at their destination
 
-    def _arrived_in_sequence(
-        self, queue: LocalQueue, message: UserMessage, packet: bytes, peer: str, now: Moment
-    ) -> None:
+    def _arrived_in_sequence(self, queue: LocalQueue, arrival: Arrival, now: Moment) -> None:
         """Accept in order and once; hold what is early; drop what came before.  3.1.5.8.6
 
         One that comes next and is refused, as its time is over or the queue is full, is dealt with for good: the
         sequence goes on behind it, and its sender is told by a FinalAck.
         """
+        message, packet, peer = arrival
         header = message.transaction
         assert header is not None
         sequence = self._sequence(message, queue, now)
@@ -249,7 +255,7 @@ class Arrivals:
             sequence.peer, sequence.reply_to = peer, self._outbound.reply_to(message, peer)
         verdict = sequence.judge(header, len(packet))
         if verdict is Verdict.ACCEPT:
-            self._let_in(queue, message, without_session_header(packet), peer, now)
+            self._let_in(queue, arrival, now)
             if sequence.held_count:
                 self._release(sequence, queue, peer, now)
         elif verdict is Verdict.HOLD:
@@ -274,18 +280,18 @@ class Arrivals:
             message = decode_message(held.packet)
             refusal = self._refusal(queue, held.packet, now)
             if refusal is not None:
-                self._refuse(message, held.packet, refusal, peer)
+                self._refuse(Arrival(message, held.packet, peer), refusal)
                 stale.append(held)
                 continue
-            expires_s = receive_deadline_s(held.packet)
-            queue.insert_held(
-                message_key(sequence.held_queue, held.position),
+            joining = Joining(
                 held.packet,
-                self._writes,
+                message.user.message_id,
+                recoverable=True,
                 final_ack=asks_final_ack(message),
-                expires_s=expires_s,
+                expires_s=receive_deadline_s(held.packet),
             )
-            self._inserted(queue, message, held.packet, expires_s, now)
+            queue.insert_held(message_key(sequence.held_queue, held.position), joining, self._writes)
+            self._inserted(queue, message, joining, now)
         for held in stale:
             self._writes.later.remove(sequence.held_queue, held.position, held.position)
 

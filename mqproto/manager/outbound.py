@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from mqproto.base.moment import Moment
 from mqproto.messages.destinations import Destination
 from mqproto.neighbours.neighbours import Neighbours
+from mqproto.queues.joining import Joining
 from mqproto.routing import NextHop, Routes
 from mqproto.transfer.acknowledgments import reply_to_sender
 from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
@@ -146,25 +147,9 @@ class Outbound:
         )
         self._neighbours.wake(queue)
 
-    def put(
-        self,
-        queue: OutgoingQueue,
-        packet: bytes,
-        message_id: int,
-        *,
-        recoverable: bool,
-        final_ack: bool = False,
-        expires_s: int | None = None,
-    ) -> None:
+    def put(self, queue: OutgoingQueue, message: Joining) -> None:
         """A message joins a queue."""
-        queue.join(
-            packet,
-            message_id,
-            self._writes,
-            recoverable=recoverable,
-            final_ack=final_ack,
-            expires_s=expires_s,
-        )
+        queue.join(message, self._writes)
         self._neighbours.wake(queue)
 
     def has_way(self, queue: OutgoingQueue) -> bool:
@@ -194,7 +179,7 @@ class Outbound:
             queue = self.towards_manager(reply_to.manager, priority, order=True)
         recoverable = message.user.recoverable
         if recoverable or self.has_way(queue):
-            self.put(queue, encode_packet(message), message.user.message_id, recoverable=recoverable)
+            self.put(queue, Joining(encode_packet(message), message.user.message_id, recoverable))
 
     def wake(self, queue: OutgoingQueue) -> None:
         """Something may be sent, or read: an acknowledgment came, or messages left."""

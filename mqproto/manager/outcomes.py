@@ -22,6 +22,7 @@ from mqproto.formatname.wire import admin_from_wire
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.messages.destinations import Destination, destination_of
+from mqproto.queues.joining import Joining
 from mqproto.queues.localqueue import LocalQueue, SystemQueue
 from mqproto.routing import Routes
 from mqproto.rules.endings import FOLLOWS, IN_QUEUE_BIT, FinalAck, end_of
@@ -126,13 +127,8 @@ class Outcomes:
             self._waypoints.not_kept(packet, queue.name)
             return
         self._waypoints.kept(packet, queue.name, message_class)
-        queue.insert(
-            packet,
-            message.user.message_id,
-            self._writes,
-            priority=message.base.priority,
-            recoverable=message.user.recoverable,
-        )
+        kept = Joining(packet, message.user.message_id, message.user.recoverable)
+        queue.insert(kept, self._writes, priority=message.base.priority)
         self._queues.stir(queue)
 
     def _send_final_ack(self, ending: Ending, message: UserMessage, now: Moment) -> None:
@@ -232,16 +228,17 @@ class Outcomes:
             body_type=body_type,
         )
         packet = encode_packet(message)
+        posted = Joining(packet, message_id, recoverable)
         self._waypoints.accepted(packet, destination.name)
         if destination.manager == self._identity:
             queue = self._queues.addressed(destination.queue)
             if queue is not None and not queue.declaration.transactional and queue.has_room(len(packet)):
-                queue.insert(packet, message_id, self._writes, priority=priority, recoverable=recoverable)
+                queue.insert(posted, self._writes, priority=priority)
                 self._queues.stir(queue)
             return
         if destination.host is not None or self._routes.to_manager(destination.address):
             outgoing = self._outbound.towards(destination, priority)
-            self._outbound.put(outgoing, packet, message_id, recoverable=recoverable)
+            self._outbound.put(outgoing, posted)
 
 
 def wants_administration(message: UserMessage, message_class: int) -> bool:

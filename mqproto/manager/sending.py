@@ -20,6 +20,7 @@ from mqproto.manager.outbound import TRANSACTION_LIMIT, Outbound
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import HEADROOM_BYTES, Draft, queue_name
 from mqproto.messages.listing import list_of_all
+from mqproto.queues.joining import Joining
 from mqproto.queues.localqueue import LocalQueue
 from mqproto.turn.desk import Desk
 from mqproto.turn.endings import Ending, Place
@@ -169,9 +170,8 @@ class Sending:
                 packet = stamp.packet(draft.body, draft.label, draft.correlation_id, sent_s, message_id)
                 expires_s = reach_deadline_s(packet)
                 self._waypoints.accepted(packet, run.destination.name)
-                self._outbound.put(
-                    queue, packet, message_id, recoverable=draft.recoverable, expires_s=expires_s
-                )
+                message = Joining(packet, message_id, draft.recoverable, expires_s=expires_s)
+                self._outbound.put(queue, message)
             self._expiration.expect(expires_s, now)
 
     def _send_transactional(
@@ -190,9 +190,7 @@ class Sending:
             packet = stamp.packet(draft.body, draft.label, draft.correlation_id, sent_s, message_id, place)
             expires_s = reach_deadline_s(packet)
             self._waypoints.accepted(packet, destination.name)
-            self._outbound.put(
-                sequence, packet, message_id, recoverable=True, final_ack=final_ack, expires_s=expires_s
-            )
+            self._outbound.put(sequence, Joining(packet, message_id, True, final_ack, expires_s))
             number, previous = number + 1, number
         assert number == sequence.next_number, "each message that joins takes the next number"
         self._expiration.expect(expires_s, now)
@@ -210,14 +208,9 @@ class Sending:
             packet = stamp.packet(draft.body, draft.label, draft.correlation_id, sent_s, message_id, place)
             expires_s = receive_deadline_s(packet)
             self._waypoints.accepted(packet, run.destination.name)
-            queue.insert(
-                packet,
-                message_id,
-                self._writes,
-                priority=0 if draft.transactional else draft.priority,
-                recoverable=draft.transactional or draft.recoverable,
-                expires_s=expires_s,
-            )
+            recoverable = draft.transactional or draft.recoverable
+            message = Joining(packet, message_id, recoverable, expires_s=expires_s)
+            queue.insert(message, self._writes, priority=0 if draft.transactional else draft.priority)
             if reports:
                 self._endings.append(Ending(packet, MessageClass.ACK_REACH_QUEUE, Place.AT_DESTINATION))
         self._queues.stir(queue)

@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Final
 
 from mqproto.base.configuration import Settings
+from mqproto.queues.joining import Joining
 from mqproto.turn.effects import (
     MessageRow,
     QueueKind,
@@ -230,18 +231,10 @@ class Lane:
             writes.urgent().queues.append(QueueRow(self.queue, self.kind, self.name, self.priority))
             self.registered = True
 
-    def join(
-        self,
-        packet: bytes,
-        message_id: int,
-        writes: PendingWrites,
-        *,
-        recoverable: bool,
-        final_ack: bool = False,
-        expires_s: int | None = None,
-    ) -> None:
+    def join(self, message: Joining, writes: PendingWrites) -> None:
         """A message joins at the end; it is stored if it must survive a crash, or if memory is short."""
         self._last = position = self._last + 1
+        packet, message_id, recoverable, final_ack, expires_s = message
         stored = recoverable or not self.window.fits
         if stored:
             if not self.registered:
@@ -250,11 +243,11 @@ class Lane:
             writes.put(row, self.name)
         self.window.append(Waiting(position, packet, final_ack, stored, expires_s))
 
-    def join_from(
-        self, key: int, packet: bytes, writes: PendingWrites, *, final_ack: bool, expires_s: int | None
-    ) -> None:
+    def join_from(self, key: int, message: Joining, writes: PendingWrites) -> None:
         """A message joins at the end that the store has already, under another key."""
         self._last += 1
         self.register(writes)
-        writes.urgent().moves.append((key, self.key(self._last), expires_s))
-        self.window.append(Waiting(self._last, packet, final_ack, stored=True, expires_s=expires_s))
+        writes.urgent().moves.append((key, self.key(self._last), message.expires_s))
+        self.window.append(
+            Waiting(self._last, message.packet, message.final_ack, stored=True, expires_s=message.expires_s)
+        )

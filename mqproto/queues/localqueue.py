@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
+from mqproto.queues.joining import Joining
 from mqproto.queues.lanes import Lane
 from mqproto.turn.effects import UNKNOWN_COUNT, QueueKind, ReadPage, Received, StoredQueue, Waiting
 from mqproto.turn.endings import Ending, Place
@@ -149,34 +150,20 @@ class LocalQueue:
         quota = self.declaration.quota_bytes
         return quota is None or self.size_bytes + size_bytes <= quota
 
-    def insert(
-        self,
-        packet: bytes,
-        message_id: int,
-        writes: PendingWrites,
-        *,
-        priority: int,
-        recoverable: bool,
-        final_ack: bool = False,
-        expires_s: int | None = None,
-    ) -> None:
+    def insert(self, message: Joining, writes: PendingWrites, *, priority: int) -> None:
         """A message has reached its destination.  3.1.5.8.8"""
         self.count += 1
-        self.size_bytes += len(packet)
+        self.size_bytes += len(message.packet)
         if not self.is_system:
-            self._waypoints.queued(packet, self.name)
-        self.lane(priority).join(
-            packet, message_id, writes, recoverable=recoverable, final_ack=final_ack, expires_s=expires_s
-        )
+            self._waypoints.queued(message.packet, self.name)
+        self.lane(priority).join(message, writes)
 
-    def insert_held(
-        self, key: int, packet: bytes, writes: PendingWrites, *, final_ack: bool, expires_s: int | None
-    ) -> None:
+    def insert_held(self, key: int, message: Joining, writes: PendingWrites) -> None:
         """A transactional message that the store has already, behind a gap that is closed now."""
         self.count += 1
-        self.size_bytes += len(packet)
-        self._waypoints.queued(packet, self.name)
-        self.lane(0).join_from(key, packet, writes, final_ack=final_ack, expires_s=expires_s)
+        self.size_bytes += len(message.packet)
+        self._waypoints.queued(message.packet, self.name)
+        self.lane(0).join_from(key, message, writes)
 
     def _left(self, handed: Sequence[Handed], writes: PendingWrites) -> None:
         """Messages are in the queue no more."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
+from mqproto.queues.joining import Joining
 from mqproto.queues.lanes import Lane
 from mqproto.session import InFlight
 from mqproto.turn.effects import (
@@ -54,20 +55,9 @@ class OutgoingQueue(Lane):
         """Whether a message may be sent now, or when it has been read from the store."""
         return self.has_next or not (self.on_hold or self.window.complete)
 
-    def join(
-        self,
-        packet: bytes,
-        message_id: int,
-        writes: PendingWrites,
-        *,
-        recoverable: bool,
-        final_ack: bool = False,
-        expires_s: int | None = None,
-    ) -> None:
+    def join(self, message: Joining, writes: PendingWrites) -> None:
         self.count += 1
-        super().join(
-            packet, message_id, writes, recoverable=recoverable, final_ack=final_ack, expires_s=expires_s
-        )
+        super().join(message, writes)
 
     def take(
         self, limit: int, limit_bytes: int, now: Moment, writes: PendingWrites

@@ -10,6 +10,7 @@ import pytest
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
 from mqproto.manager.localqueues import LocalQueues
+from mqproto.queues.joining import Joining
 from mqproto.queues.localqueue import Consumer, QueueDeclaration, SystemQueue
 from mqproto.turn.desk import desk_of
 from mqproto.turn.effects import QueueKind, QueueRow, StoredState, Writes
@@ -79,7 +80,7 @@ def test_a_queue_is_found_by_the_number_of_each_of_its_lanes() -> None:
 def test_a_queue_that_is_deleted_has_no_name_any_more_and_is_gone_with_its_last_message() -> None:
     queues, writes = all_queues()
     orders, notes = queues.named("orders"), queues.named("notes")
-    orders.insert(a_packet("x"), 5, writes, priority=0, recoverable=True)
+    orders.insert(Joining(a_packet("x"), 5, True), writes, priority=0)
     queues.take_stirred()
     for queue in (orders, notes):
         queues.delete(queue)

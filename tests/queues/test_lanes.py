@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from mqproto.base.configuration import Settings
+from mqproto.queues.joining import Joining
 from mqproto.queues.lanes import QueueWindow
 from mqproto.turn.effects import (
     MessageRow,
@@ -268,7 +269,7 @@ def test_the_store_hears_of_a_lane_once_and_only_when_there_is_something_to_keep
 
 def test_a_message_is_stored_with_all_that_the_lane_is_told_of_it() -> None:
     filed = a_lane()
-    filed.lane.join(b"x", 77, filed.writes, recoverable=True, final_ack=True, expires_s=9)
+    filed.lane.join(Joining(b"x", 77, True, final_ack=True, expires_s=9), filed.writes)
     filed.commit()
     assert list(filed.store.messages.values()) == [MessageRow(message_key(QUEUE, 1), b"x", 77, True, 9)]
     assert list(filed.lane.window) == [Waiting(1, b"x", True, True, 9)]
@@ -283,7 +284,7 @@ def test_a_message_that_joins_from_another_queue_moves_in_the_store_and_stands_a
         filed.join(bytes([number]), recoverable=True)
     old = message_key(OTHER, 8)
     filed.store.commit(Writes(messages=[MessageRow(old, b"held", 77, True, 1)]))
-    filed.lane.join_from(old, b"held", filed.writes, final_ack=True, expires_s=expires_s)
+    filed.lane.join_from(old, Joining(b"held", 77, True, True, expires_s), filed.writes)
     filed.commit()
     assert old not in filed.store.messages
     key = message_key(QUEUE, before + 1)
@@ -297,7 +298,7 @@ def test_a_message_may_join_a_lane_from_another_in_the_transaction_that_stores_i
     filed = a_lane()
     old = message_key(OTHER, 8)
     filed.writes.put(MessageRow(old, b"held", 77, False), "held")
-    filed.lane.join_from(old, b"held", filed.writes, final_ack=False, expires_s=None)
+    filed.lane.join_from(old, Joining(b"held", 77, True), filed.writes)
     filed.commit()
     assert list(filed.store.messages) == [message_key(QUEUE, 1)]
     assert filed.store.queues[QUEUE].priority == 5

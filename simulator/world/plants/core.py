@@ -311,10 +311,11 @@ def ignore_the_quota(sound: Any) -> Any:
 def final_ack_on_arrival(sound: Any) -> Any:
     """The sender is told that a message was received when it has only arrived."""
 
-    def arrived(self: Arrivals, queue: Any, message: Any, packet: bytes, peer: str, now: Any) -> None:
-        sound(self, queue, message, packet, peer, now)
+    def arrived(self: Arrivals, queue: Any, arrival: Any, now: Any) -> None:
+        sound(self, queue, arrival, now)
+        message = arrival.message
         if incoming.asks_final_ack(message):
-            reply_to = self._outbound.reply_to(message, peer)
+            reply_to = self._outbound.reply_to(message, arrival.peer)
             message_id = self._outbound.next_message_id()
             ack = make_final_ack(message, MessageClass.ACK_RECEIVE, reply_to, self._identity, message_id, now)
             self._outbound.acknowledge(ack, reply_to)
