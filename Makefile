@@ -1,11 +1,11 @@
-# Needs make and Python 3.11 or newer, nothing else: what wants Python first makes .venv, with the versions of
-# requirements.lock. ARGS are handed on: make test ARGS="-k session", make demo ARGS="--input DIR".
+# Needs make and Python 3.11 or newer, nothing else: goals that need Python make .venv first, with the versions
+# of requirements.lock. ARGS are handed on: make test ARGS="-k session", make demo ARGS="--input DIR".
 # A first `make test PYTHON=python3.12` chooses the Python of .venv.
 
 VENV := .venv
 export PYTHON
 
-# Who has everything needs no smaller set: `demo` makes its own .venv only where there is none.
+# A .venv with everything serves as well: `demo` makes the smaller one only where there is none.
 DEV := $(VENV)/.dev
 DEMO := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.simulator)
 
@@ -42,7 +42,7 @@ backlogs: $(DEV)  ## 600 messages of mixed sizes wait, in 20 ways of each kind, 
 powerloss: $(DEV)  ## the store after a power loss at every one of its writes; some minutes, needs strace
 	@MQPROTO_POWERLOSS_PERCENT=100 $(VENV)/bin/python -m pytest -rP tests/simulator/storage/test_powerloss.py $(ARGS)
 
-mutants: $(DEV)  ## 200 random faults of one line: who notices them, worlds and tests? hours; ARGS="--faults 20"
+mutants: $(DEV)  ## 200 random faults of one line: do worlds notice them, and tests? hours; ARGS="--faults 20"
 	@$(VENV)/bin/python -m tests.mutants $(ARGS)
 
 test: $(DEV)  ## all tests
@@ -51,7 +51,7 @@ test: $(DEV)  ## all tests
 core:  ## the core of the tests on each other Python that is here; ARGS=python3.12 for one
 	@.ci/pythons $(ARGS)
 
-wheel: $(DEV)  ## the wheel in empty environments, with each extra: what is there works, what is missing is said
+wheel: $(DEV)  ## the wheel in empty environments, with each extra: what it brings works, what lacks is named
 	@$(VENV)/bin/python -m tests.wheels $(ARGS)
 
 plants: $(DEV)  ## faults planted in core, loop and store: the first seed of simulated worlds that finds each; a minute or two

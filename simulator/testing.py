@@ -6,7 +6,7 @@
     @given(topologies())
     def test_every_node_finds_a_way_to_every_other(topology: Topology) -> None: ...
 
-They need `pip install mqproto[simulator,testing]`; nothing else in simulator imports this module. Strategies for
+They need `pip install '.[simulator,testing]'`; nothing else in simulator imports this module. Strategies for
 packets and sessions are in `mqproto.testing`.
 """
 

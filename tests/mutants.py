@@ -44,7 +44,6 @@ TESTS: Final = (
     *("tests/simulator/storage", "tests/simulator/node", "tests/simulator/client", "tests/simulator/world"),
     "tests/simulator/demo",
 )
-"""The nearest first."""
 COPIED: Final = (
     "mqproto",
     "simulator",
@@ -201,6 +200,12 @@ def drawn(count: int, dice: random.Random) -> list[Fault]:
     return [fault for room, share in shares.items() for fault in dice.sample(pools[room], share)]
 
 
+def nearest_first(path: str, tests: Sequence[str]) -> list[str]:
+    """The tests, those of a module's own folder before all others."""
+    folder = path.rpartition("/")[0].removeprefix("mqproto/")
+    return sorted(tests, key=lambda name: name != f"tests/{folder}")
+
+
 class Copy:
     """A copy of the checkout, to put one fault after the other in."""
 
@@ -225,7 +230,7 @@ class Copy:
         path.write_text("".join(lines), "utf-8")
         try:
             worlds = NOT_LOOKED_AT if fault.room in NOT_IN_WORLDS else self.worlds(seeds)
-            return Found(fault, worlds, self.tests(tests))
+            return Found(fault, worlds, self.tests(nearest_first(fault.path, tests)))
         finally:
             path.write_text(source, "utf-8")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance import ROOT
-from tests.mutants import NOT_LOOKED_AT, Copy, Fault, Found, all_faults, drawn, faults_of, tell
+from tests.mutants import NOT_LOOKED_AT, Copy, Fault, Found, all_faults, drawn, faults_of, nearest_first, tell
 
 
 def test_each_fault_changes_one_line_and_is_python() -> None:
@@ -60,6 +60,17 @@ def test_a_copy_tells_who_notices_a_fault_and_the_checkout_stays_as_it_is(tmp_pa
     harmless = a_fault("return End.REACHED", "return  End.REACHED")
     assert copy.look(harmless, 1, ["tests/rules/test_endings.py"]) == Found(harmless, "", "")
     assert (ROOT / "mqproto/rules/endings.py").read_text("utf-8") == before
+
+
+def test_the_tests_of_its_own_folder_look_at_a_fault_first() -> None:
+    tests = ["tests/rules", "tests/queues", "tests/simulator/storage"]
+    assert nearest_first("mqproto/queues/lanes.py", tests) == [
+        "tests/queues",
+        "tests/rules",
+        "tests/simulator/storage",
+    ]
+    assert nearest_first("simulator/storage/log.py", tests)[0] == "tests/simulator/storage"
+    assert nearest_first("mqproto/turn/desk.py", tests) == tests
 
 
 def test_the_table_has_the_share_that_was_noticed_and_each_survivor(

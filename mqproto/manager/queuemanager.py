@@ -13,8 +13,11 @@ It decides; it never waits. The shell feeds it all that has happened, takes one 
     core.loaded(page, rows, now)           a page of a queue was read
     core.enqueue(messages, now)            an application sends
     core.consume / settle / abandon        an application receives, commits or rolls back, goes away
+    core.reject                            it refuses what it was given, for good
     core.remember(outcomes)                what came of the operation that was fed last
-    core.purge / send_back / hold          an operator deletes, returns dead letters, pauses a queue
+    core.purge / send_back / hold          an operator empties a queue, returns dead letters, pauses a queue
+    core.peek / status / whereabouts       an operator looks
+    core.stop(now)                         the node is about to end in order
     core.take(now) -> Batch                everything decided since the last take
 
 The parts: `neighbours` has the sessions and what to send on them, `arrivals` decides what becomes of a message that

@@ -1,4 +1,4 @@
-"""What applications hand in; sending.py makes packets of it.  [MS-MQQB] 3.1.7.11"""
+"""What applications hand in; manager/sending.py makes packets of it.  [MS-MQQB] 3.1.7.11"""
 
 from __future__ import annotations
 

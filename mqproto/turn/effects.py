@@ -1,7 +1,7 @@
 """What a queue manager decided: one `Batch` of effects for all that was fed to it since the last.
 
-carry.py carries a batch out, in the one order in which nothing is acknowledged, forwarded or handed out before it is
-on disk.
+manager/carry.py carries a batch out, in the one order in which nothing is acknowledged, forwarded or handed out before
+it is on disk.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How messages end: received, refused, expired, deleted. What follows from it is in outcomes.py."""
+"""How messages end: received, refused, expired, deleted. What follows from it is in manager/outcomes.py."""
 
 from __future__ import annotations
 

@@ -207,10 +207,6 @@ def bench_all(
     else:
         benches["codec"] = partial(_codec, sizes.rounds)
     benches["world"] = partial(_world, sizes.worlds)
-    if find_spec("simulator.bench.byhand") is None:
-        complain("the codec is left out: what it is compared with is not in the wheel: clone mqproto")
-    else:
-        benches["codec"] = partial(_codec, sizes.rounds)
     if find_spec("pyspark") is None:
         complain("the analysis is left out: pyspark is not installed: pip install 'mqproto[spark]'")
     else:

@@ -318,7 +318,8 @@ def simulate(
         ),
     ] = 65_495,
     plant: Annotated[
-        str | None, typer.Option(help="Plant a fault in the core, to see that it is found.")
+        str | None,
+        typer.Option(help="Plant a fault in the core, the loop or the store, to see that it is found."),
     ] = None,
     processes: Annotated[
         int | None,

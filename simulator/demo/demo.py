@@ -1,7 +1,7 @@
 """`mqproto demo`: three queue managers, traffic through all of them, and everything breaks that can.
 
 The nodes are processes with their own disks; the links between them are proxies that can be cut and stalled, and that
-record what crosses. When and what breaks stands in the topology, demo.toml. Traffic is spread over the time that the
+record what crosses. When and what breaks stands in topology/shipped/demo.toml. Traffic is spread over the time that the
 faults take, so that messages flow through each of them. At the end the two ends are compared, and the capture is read.
 """
 

@@ -84,7 +84,7 @@ class Links:
     async def run(
         self, *, task_status: trio.TaskStatus[dict[tuple[str, str], Address]] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Carry traffic until cancelled. Starts with where each end finds the other: the detours of views.py."""
+        """Carry traffic until cancelled. Starts with where each end finds the other (topology/views.py)."""
         async with trio.open_nursery() as nursery:
             detours: dict[tuple[str, str], Address] = {}
             for ends, proxy in self._proxies.items():

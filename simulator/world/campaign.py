@@ -21,7 +21,7 @@ from simulator.world.truth import simulate_into
 SHARE: Final = 25
 """How many seeds a process takes at a time."""
 ENOUGH: Final = 10
-"""After so many broken runs no more are begun."""
+"""After this number of broken runs no more are begun."""
 
 
 def run_seeds(

@@ -2,7 +2,7 @@
 
     mqproto simulate --seeds 200 --captures FOLDER
 
-writes `seed-7.pcapng` and `seed-7.json` for each world. Who reads the captures may say what happened; the world knows.
+writes `seed-7.pcapng` and `seed-7.json` for each world. Readers of the captures say what they saw; the world knows.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ the bits of one word become one comparison. Records are made without their `__in
 Whatever the walk does not know raises `NotImplementedError` at import, so it cannot go wrong on the wire.
 
 What is generated says yes or no only: it raises anything in `REFUSALS` for bytes or records that the layout
-refuses, and codec.py lets the reference codec find the words.
+refuses, and wire/codec.py lets the reference codec find the words.
 """
 
 from mqproto.wire.generator.reading import checker, finder, reader

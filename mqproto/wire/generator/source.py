@@ -18,7 +18,7 @@ from mqproto.wire.schema.parts import OneOf, Pad4, wide_size
 from mqproto.wire.schema.record import Record
 
 
-class Refused(Exception):  # noqa: N818  (an answer, which codec.py turns into an error)
+class Refused(Exception):  # noqa: N818  (an answer, which wire/codec.py turns into an error)
     """A value breaks a rule; the reference codec knows which."""
 
 

@@ -1,1 +1,1 @@
-"""One module for each library that `others.py` knows; each needs its library, which mqproto[bench] installs."""
+"""One module for each library that `measures/others.py` knows; each needs its library, from mqproto[bench]."""

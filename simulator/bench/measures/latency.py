@@ -1,7 +1,7 @@
 """`mqproto bench latency`: from when a message was due to be sent until its consumer has it, three flushes later.
 
-Messages are sent when they are due, however long those before them take (traffic.py): a stall is in the figures of all
-that it held up.
+Messages are sent when they are due, however long those before them take (load/traffic.py): a stall is in the figures of
+all that it held up.
 """
 
 from __future__ import annotations

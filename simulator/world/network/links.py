@@ -23,7 +23,7 @@ from simulator.world.scenarios.scenario import Link
 CONNECT_TIMEOUT_MS: Final = 20_000
 """After so long an operating system gives up a connection that nobody answers."""
 LOST_DATAGRAMS: Final = 10
-"""One of so many is lost on its way there or back."""
+"""One in this number is lost on its way there or back."""
 
 
 class Host(Protocol):

@@ -14,7 +14,7 @@ from simulator.world.scenarios.scenario import Counters
 
 
 def begin_late(core: QueueManager, counters: Counters) -> None:
-    """A node's sessions and sequences begin as if they had carried so many messages; both ends must do so."""
+    """A node's sessions and sequences begin as if they had carried that number of messages; both ends must do so."""
     neighbours, outbound = core.inspect().neighbours, core.inspect().outbound
     if counters.session:
         neighbours._new_session = partial(_new_session, neighbours._new_session, counters.session)  # type: ignore[method-assign]

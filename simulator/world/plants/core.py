@@ -479,7 +479,7 @@ def one_page_of_what_is_over(sound: Any) -> Any:
 
 @plant(acknowledgment, "take_saved", "all_is_accounted_for", "nothing_is_retained")
 def take_flags_for_a_count(sound: Any) -> Any:
-    """Who has saved a message is taken to have saved all before it."""
+    """A neighbour that has saved a message is taken to have saved all before it."""
 
     def take_saved(data: Any, header: SessionHeader) -> bool:
         flags = (1 << header.recoverable_msg_ack_flags.bit_length()) - 1

@@ -23,7 +23,7 @@ from simulator.world.run import simulate
 from simulator.world.world import Breach
 
 SEEDS: Final = 1_000
-"""Within so many worlds each fault has to be found."""
+"""Each fault has to be found within this number of worlds."""
 
 
 def first_found(name: str, seeds: Iterable[int] = range(SEEDS)) -> tuple[int, Breach] | None:

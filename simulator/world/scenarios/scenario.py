@@ -75,11 +75,11 @@ class Consumer:
     holds_ms: the same if it differs, in turns; `hold_ms` counts if there are none.
     pause_ms: how long it rests after that.
     begins_ms: when it asks for the first time.
-    rolls_back_every: each so many times it gives them back instead; 0 is never.
-    leaves_every: each so many times it goes away without a word; 0 is never.
-    rejects_every: each so many times it refuses them for good; 0 is never.
-    chokes_every: each so manieth message of a source is poison for it: it gives that back; 0 is never.
-    gives_up_after: when poison was handed out so often, or nobody knows how often, it refuses it for good; 0 is never.
+    rolls_back_every: every how many times it gives them back instead; 0 is never.
+    leaves_every: every how many times it goes away without a word; 0 is never.
+    rejects_every: every how many times it refuses them for good; 0 is never.
+    chokes_every: every how many messages of a source one is poison for it, which it gives back; 0 is never.
+    gives_up_after: after how many deliveries, or when nobody knows how many, it refuses poison for good; 0 is never.
     """
 
     node: str
@@ -99,7 +99,7 @@ class Consumer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Something that goes wrong, once. faults.py says what each kind does.
+    """Something that goes wrong, once. faults/table.py says what each kind does.
 
     where: a node's name, or `a-b` for the link between two.
     value: how much, where the kind can be more or less: milliseconds of a flush, bytes of room, seconds of a jump.

@@ -1,6 +1,6 @@
 """What applications send: the kinds of messages, and what is promised for each.
 
-A kind is a row of `KINDS`. To have one more, add a row; draw.py says how often it is drawn.
+A kind is a row of `KINDS`. To have one more, add a row; simulator/world/draw.py says how often it is drawn.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class Message:
     given_back: int = 0
     """How often consumers gave it back."""
     delivery_count: int = 0
-    """The how manieth time it was handed out, by what its queue manager says."""
+    """How often it was handed out, as its queue manager counts."""
     receipts: int = 0
     """How often an application received it for good."""
     gone: int = 0
