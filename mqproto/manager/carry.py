@@ -59,7 +59,8 @@ def carry_out(core: QueueManager, batch: Batch, now: Moment, hands: Hands) -> No
     """Do what a batch says: on disk before anybody hears of it.
 
     Args:
-        batch: what `core.take(now)` has just returned.
+        batch: what `core.take(now)` has just returned. The caller takes it, as it may have to look at it before the
+            commit, as worlds do, or to take those of several cores at once, as tests do.
     """
     if batch.writes is not None:
         # One transaction with one flush, for all that was fed since the last.

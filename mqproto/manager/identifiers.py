@@ -20,7 +20,7 @@ class MessageIdHistory:
 
     A message for others may rightly come twice: the way behind us has changed, and it comes back, with more hops than
     before. By the letter it would be discarded, and nobody else has it. So of those only a copy that has no more hops
-    than one before it is a duplicate; hop counts are forgotten at a restart, and the destination drops what is left.
+    than one before it is a duplicate. Memory alone knows of those: after a restart the destination drops what is left.
     """
 
     def __init__(
@@ -37,9 +37,6 @@ class MessageIdHistory:
 
     def __len__(self) -> int:
         return len(self._times)
-
-    def __contains__(self, identifier: tuple[Guid, int]) -> bool:
-        return identifier in self._times
 
     def came_before(self, source: Guid, ordinal: int, hop_count: int | None) -> bool:
         """Whether this message came before.
@@ -61,7 +58,7 @@ class MessageIdHistory:
     ) -> bool:
         """Whether this message came before; from now on it did.  3.1.5.8.1, 3.1.5.8.2
 
-        What is remembered of recoverable messages survives a crash, as the messages do; `hop_count` is as above.
+        What is remembered of recoverable ones of ours survives a crash, as the messages do; `hop_count` is as above.
         """
         key = (source, ordinal)
         known = self.came_before(source, ordinal, hop_count)
@@ -69,7 +66,7 @@ class MessageIdHistory:
         self._times[key] = now.utc_s
         if hop_count is not None and not known:
             self._hop_counts[key] = hop_count
-        if recoverable:
+        if recoverable and hop_count is None:
             writes.urgent().identifiers.append(IdentifierRow(source, ordinal, now.utc_s))
         if known:
             self.duplicate_count += 1

@@ -3,15 +3,16 @@
 Positions count all messages that ever joined the queue. Numbers, from 1, count those of the current sequence, which
 begins behind `base`; so message `number` stands at position `base + number`.
 
-    base        acknowledged    saved_through   sent_ceiling             last       stored_ceiling
-     │ OrderAck came │ next hop has │ was sent once │ was never sent       │             │
-    ─┼───────────────┼──────────────┼───────────────┼──────────────────────┼─────────────┼──►
+    base        acknowledged    saved_through   sent_ceiling             last
+     │ OrderAck came │ next hop has │ was sent once │ was never sent       │
+    ─┼───────────────┼──────────────┼───────────────┼──────────────────────┼──►
                      │<─────────────── kept until their OrderAck ─────────>│
+    what the store says of sent_ceiling:            └── up to 256 more ──► stored_ceiling
 
     a resend:        └─ sent again ─► resent_through ─ read ─► resend_after ─ to be read ─► resend_through
 
 `sent_through`, the place of the window's head, lies at or before `sent_ceiling`: when a session breaks it goes back.
-On disk are base, acknowledged, saved_through, last and stored_ceiling, which runs ahead of what is sent.
+On disk are base, acknowledged, saved_through, last and stored_ceiling.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ CEILING_BLOCK: Final = 256
 
 
 class Cursors:
-    """The places of one sequence; all are positions. Where nothing has happened yet, all are the same.
+    """The places of one sequence; all are positions. Where nothing was sent yet, all but `last` are the same.
 
     base: before the first message of the current sequence.
     acknowledged: the destination has all up to here: an OrderAck said so.
@@ -47,12 +48,11 @@ class Cursors:
 
     def __init__(self, last: int) -> None:
         self.resent_through = 0
-        self.sent_ceiling = last
         self.begin(last)
 
     def begin(self, last: int) -> None:
         """A new sequence begins behind the last message of the queue; nothing of it was sent."""
-        self.base = self.acknowledged = self.saved_through = self.stored_ceiling = last
+        self.base = self.acknowledged = self.saved_through = self.sent_ceiling = self.stored_ceiling = last
         self.end_resend()
 
     def restore(self, base: int, acknowledged: int, saved_through: int, ceiling: int, last: int) -> None:
@@ -105,4 +105,5 @@ class Cursors:
         """The places stand in the order of the picture."""
         places = self.base, self.acknowledged, self.saved_through, last
         assert list(places) == sorted(places), f"the places of a sequence are out of order: {places}"
-        assert self.sent_ceiling <= last, f"{self.sent_ceiling} was sent, and {last} was the last to join"
+        most = min(self.stored_ceiling, last)
+        assert self.sent_ceiling <= most, f"{self.sent_ceiling} was sent, and it can be {most} at most"

@@ -102,13 +102,18 @@ class OutgoingSequence(OutgoingQueue):
     @property
     def last_sent_number(self) -> int:
         """The number of EodLastNonAck: the last message that was sent."""
-        return self._holes.before(self.sent_through - self.base + 1)
+        return self._holes.before(self._last_begun + 1)
 
     @property
     def unacked_count(self) -> int:
         """EodNoAckCount: messages that were sent and have no OrderAck."""
-        sent = self.sent_through - self.base
+        sent = self._last_begun
         return sent - self.last_ack - self._holes.count_through(sent)
+
+    @property
+    def _last_begun(self) -> int:
+        """The last number that was sent or withdrawn; what was purged on disk alone lies before the sequence."""
+        return max(0, self.sent_through - self.base)
 
     # Sending
 

@@ -58,7 +58,7 @@ def run(world: World) -> Result:
         )
     for machine in world.machines.values():
         world.look(machine)
-        machine.files.leave()
+        machine.leave()
     return Result(
         world.scenario,
         world.breach,
@@ -150,8 +150,10 @@ def simulate(
         OSError: the capture could not be written; the run went on without it.
     """
     world = World(scenario, traced=traced, capture=capture, segment_bytes=segment_bytes)
-    result = run(world)
-    if world.sniffer is not None:
-        world.sniffer.close()
-    world.take_apart()
+    try:
+        result = run(world)
+        if world.sniffer is not None:
+            world.sniffer.close()
+    finally:
+        world.take_apart()
     return result

@@ -164,7 +164,6 @@ class World:
         """
         self.events.forget_all()
         for machine in self.machines.values():
-            machine.leave()
             vars(machine).clear()
         vars(self).clear()
 

@@ -47,7 +47,8 @@ def test_what_waits_in_an_outgoing_queue_is_gone_and_a_dead_letter_if_it_asked_f
     kept_in = DEADXACT if kind == "transactional" else DEADLETTER
     expected = [(MessageClass.NACK_DELETED, str(number).encode()) for number in range(0, 600, 100)]
     assert ended(net, "a", kept_in) == expected
-    assert [queue.waiting for queue in core.status().outgoing] == [0]
+    [emptied] = core.status().outgoing
+    assert (emptied.waiting, emptied.unsent, emptied.unacked, emptied.first_unacked) == (0, 0, 0, 0)
     net.blocked.clear()
     net.send("a", destination, "next", **options)
     net.pass_ms(2_000)

@@ -23,7 +23,7 @@ def test_the_places_stay_in_order_through_sends_acknowledgments_resends_and_rest
         elif step == "send":
             sent = data.draw(st.integers(places.acknowledged, last))
             raised = places.send(sent)
-            assert places.stored_ceiling >= places.sent_ceiling or sent == places.acknowledged
+            assert places.stored_ceiling >= places.sent_ceiling
             assert not raised or places.stored_ceiling == places.sent_ceiling + CEILING_BLOCK
         elif step == "save":
             saved = data.draw(st.integers(places.base, places.sent_ceiling))

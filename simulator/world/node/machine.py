@@ -377,7 +377,7 @@ class Machine(WatchedNode):
 
     def leave(self) -> None:
         """The world is over: nothing is asked of it any more."""
-        self.files.crash(kept=False, power_lost=False)
+        self.files.leave()
 
     def hold(self, on_hold: bool) -> None:
         """Pause all outgoing queues, or let them go on."""

@@ -264,8 +264,8 @@ def lose_what_was_in_flight(sound: Any) -> Any:
 def never_remove_what_a_neighbour_has(sound: Any) -> Any:
     """What was passed on stays on disk."""
 
-    def acknowledged(self: OutgoingQueue, entry: Any, writes: Any) -> None:
-        self.count -= 1
+    def acknowledged(self: OutgoingQueue, entries: Any, writes: Any) -> None:
+        self.count -= len(entries)
 
     return acknowledged
 
@@ -365,7 +365,7 @@ def forget_administration_acknowledgments(sound: Any) -> Any:
 @plant(LocalQueue, "_is_over", "handed_out_as_it_was_sent", "what_is_over_leaves_in_time")
 def hand_out_what_is_over(sound: Any) -> Any:
     """An application is given messages whose time is over."""
-    return lambda self, packet, now: False
+    return lambda self, message, now: False
 
 
 @plant(arrivals, "reach_deadline_s", "final_acks_tell_the_truth", "endings_have_reasons")
@@ -508,3 +508,14 @@ def forget_the_newest(sound: Any) -> Any:
 def compare_counts_that_wrap(sound: Any) -> Any:
     """One count of a session is taken to be ahead of another if it is higher."""
     return lambda number, reference: max(0, number - reference)
+
+
+@plant(Session, "acknowledge", "refusals_are_explained")
+def acknowledge_what_never_came(sound: Any) -> Any:
+    """Each session acknowledgment says that one message more has come than has: by the rules its sender hangs up."""
+
+    def acknowledge(self: Session) -> None:
+        self.data.message_received_count = self.data.message_received_count + 1 & 0xFFFF
+        sound(self)
+
+    return acknowledge

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from pathlib import Path
 from types import ModuleType
 from typing import Final
 
@@ -9,9 +12,10 @@ import pytest
 
 from mqproto.base.errors import UsageError
 from mqproto.session import Session
+from simulator import world as worlds
 from simulator.world import draw, simulate
 from simulator.world.oracle import invariants
-from simulator.world.plants import PLANTS, planted
+from simulator.world.plants import PLANTS, core, planted, shell
 from simulator.world.plants.table import SEEDS, first_found, main
 from simulator.world.shrink import shrink
 
@@ -104,8 +108,19 @@ def test_each_planted_fault_is_found(name: str) -> None:
 
 def test_each_plant_names_invariants_that_there_are_and_each_invariant_has_one() -> None:
     named = {name for plant in PLANTS.values() for name in plant.found_by}
-    assert {name for name in named if not hasattr(invariants, name)} == {"no_error_of_our_own"}
-    assert len(PLANTS) >= 12
+    sources = "".join(path.read_text("utf-8") for path in Path(worlds.__file__).parent.rglob("*.py"))
+    asked = {
+        *re.findall(r'check\(\s*"(\w+)"', sources),
+        *(invariant.__name__ for invariant in invariants.AT_REST),
+    }
+    assert named == {*asked, "no_error_of_our_own"}
+    assert all(hasattr(invariants, name) for name in asked)
+
+
+def test_shell_and_store_have_plants_as_the_core_has() -> None:
+    modules = Counter(plant.wrap.__module__ for plant in PLANTS.values())
+    assert modules[shell.__name__] >= 12
+    assert modules[core.__name__] >= 12
 
 
 def test_what_says_what_a_store_must_have_is_never_damaged() -> None:
