@@ -16,6 +16,7 @@ import os
 import random
 import sqlite3
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
@@ -157,7 +158,13 @@ class SimulatedConnection(sqlite3.Connection):
         return super().execute(statement, *values)
 
     def executescript(self, script: str) -> sqlite3.Cursor:
-        return self._commit(super().executescript, script)
+        """Make the tables of a new store. All stores of a name begin with the same file, so it is made once."""
+        return self._commit(self._begin_with, script)
+
+    def _begin_with(self, script: str) -> sqlite3.Cursor:
+        [(page_bytes,)] = super().execute("PRAGMA page_size")
+        self.deserialize(_made_by(script, page_bytes))
+        return self.cursor()
 
     def _commit(self, run: Callable[[str], sqlite3.Cursor], statement: str) -> sqlite3.Cursor:
         """A transaction is there wholly or not, also if the process ends meanwhile."""
@@ -193,6 +200,17 @@ class SimulatedConnection(sqlite3.Connection):
         """The file as it is; SQLite has none to show before anything was written."""
         [(page_count,)] = super().execute("PRAGMA page_count")
         return self.serialize() if page_count else b""
+
+
+@cache
+def _made_by(script: str, page_bytes: int) -> bytes:
+    """The file that a script leaves where nothing was."""
+    db = sqlite3.connect(":memory:", isolation_level=None)
+    db.execute(f"PRAGMA page_size = {page_bytes}")
+    db.executescript(script)
+    image = db.serialize()
+    db.close()
+    return image
 
 
 def _sqlite_error(code: int, text: str) -> sqlite3.OperationalError:
