@@ -17,7 +17,7 @@ It decides; it never waits. The shell feeds it all that has happened, takes one 
     core.remember(outcomes)                what came of the operation that was fed last
     core.purge / send_back / hold          an operator empties a queue, returns dead letters, pauses a queue
     core.peek / status / whereabouts       an operator looks
-    core.stop(now)                         the node is about to end in order
+    core.stop()                            the node is about to end in order
     core.take(now) -> Batch                everything decided since the last take
 
 The parts: `neighbours` has the sessions and what to send on them, `arrivals` decides what becomes of a message that
@@ -307,7 +307,7 @@ class QueueManager:
 
     # Operators
 
-    def purge(self, queue: str, now: Moment) -> int:
+    def purge(self, queue: str) -> int:
         """Delete all that is in a local or an outgoing queue now; dead letters and acknowledgments follow as asked for.
 
         Messages that a consumer has not settled go if it gives them back.
@@ -373,9 +373,9 @@ class QueueManager:
         if on_hold:
             self._neighbours.hold(outgoing[0])
 
-    def stop(self, now: Moment) -> None:
+    def stop(self) -> None:
         """Close all sessions and write what could have waited; one more batch is to be carried out.  3.1.4.2"""
-        self._neighbours.close_all("the queue manager stops", now)
+        self._neighbours.close_all("the queue manager stops")
         self._writes.force()
 
     # What was decided

@@ -404,7 +404,7 @@ class Neighbours:
             neighbour.session.pause()
             self._touched[neighbour.session] = None
 
-    def close_all(self, reason: str, now: Moment) -> None:
+    def close_all(self, reason: str) -> None:
         """The queue manager stops.  3.1.4.2"""
         self._stopped = True
         for session in list(self.sessions.values()):

@@ -80,7 +80,7 @@ def test_nothing_follows_when_a_message_leaves_where_it_was_kept(net: Net, leavi
     for name, queue_name in kept:
         core = a if name == "a" else c
         if leaving == "purged":
-            core.purge(queue_name, net.now)
+            core.purge(queue_name)
         else:
             core.consume(7, queue_name, 10, transactional=leaving != "received")
             net.run()

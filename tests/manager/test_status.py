@@ -142,7 +142,7 @@ def test_a_local_queue_tells_what_it_takes_and_who_receives(net: Net) -> None:
     net.run()
     assert (local(net, "notes").unsettled, local(net, "notes").consumers) == (1, 1)
     assert (local(net, "orders").unsettled, local(net, "orders").consumers) == (0, 1)
-    core.purge("notes", net.now)
+    core.purge("notes")
     net.run()
     assert (local(net, "notes").waiting, local(net, "notes").purging) == (1, True)
     core.settle(1, "notes", net.now, commit=False)

@@ -559,7 +559,7 @@ def test_a_manager_that_stops_goes_on_to_no_other_next_hop() -> None:
     net.send("a", at("c"), "x", transactional=True)
     net.run()
     core = net.nodes["a"].up
-    core.stop(net.now)
+    core.stop()
     batch = core.take(net.now)
     assert (len(batch.closes), batch.connects) == (1, [])
 
@@ -703,7 +703,7 @@ def test_a_manager_that_stops_closes_every_session_and_writes_what_could_have_wa
     net.send("a", at("c", 17), "x", recoverable=True)
     net.run()
     core = net.nodes["a"].up
-    core.stop(net.now)
+    core.stop()
     batch = core.take(net.now)
     assert [type(close) for close in batch.closes] == [CloseTransport]
     assert batch.closes[0].section == "3.1.4.2"

@@ -166,7 +166,7 @@ def test_a_message_whose_time_is_over_and_one_that_is_deleted_are_seen() -> None
     net.send("a", at("c"), "late", transactional=True, time_to_reach_queue_s=1)
     net.send("a", at("c"), "unwanted", transactional=True)
     net.pass_ms(5_000)
-    net.nodes["a"].up.purge(at("c").name, net.now)
+    net.nodes["a"].up.purge(at("c").name)
     net.run()
     assert path(net, "a", 1) == ["accepted", "stored", "expired"]
     assert path(net, "a", 2) == ["accepted", "stored", "purged"]
@@ -177,7 +177,7 @@ def test_copies_of_others_that_are_purged_on_the_way_are_seen_though_nobody_is_t
     net.kill("c")
     net.send("a", at("c"), "hello", transactional=True)
     net.pass_ms(1_000)
-    net.nodes["b"].up.purge("2E2E2E63-2E2E-2E2E-2E2E-2E2E2E2E2E2E", net.now)
+    net.nodes["b"].up.purge("2E2E2E63-2E2E-2E2E-2E2E-2E2E2E2E2E2E")
     net.run()
     assert path(net, "b") == ["arrived", "forwarded", "stored", "purged"]
 

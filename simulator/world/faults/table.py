@@ -191,7 +191,7 @@ def purge(world: World, fault: Fault) -> bool:
 
 def _purge(machine: Machine) -> None:
     assert machine.core is not None
-    machine.core.purge(ORDERS.name, machine.moment())
+    machine.core.purge(ORDERS.name)
 
 
 def purge_outgoing(world: World, fault: Fault) -> bool:

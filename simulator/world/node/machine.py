@@ -397,12 +397,12 @@ class Machine(WatchedNode):
         self.has_purged = True
         for name, kind in {outgoing.name: outgoing.kind for outgoing in self.core.inspect().outbound}.items():
             if kind is QueueKind.SEQUENCE or (also_others and not name.endswith(ORDER_SUFFIX)):
-                self.core.purge(name, self.moment())
+                self.core.purge(name)
 
     def stop(self, restarts_at_ms: int) -> None:
         """End in order: carry out one more batch, and start again at that time."""
         assert self.core is not None
-        self.core.stop(self.moment())
+        self.core.stop()
         self._restarts_at_ms = restarts_at_ms
 
     def employ(self, application: Application) -> None:
