@@ -130,6 +130,8 @@ class QueueManager:
             self._history,
             self._arrivals,
             self._outcomes,
+            self._sending,
+            self._expiration,
         )
 
     # Transports

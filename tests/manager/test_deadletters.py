@@ -257,7 +257,7 @@ def test_a_packet_tells_all_that_its_application_wrote(draft: Draft, transaction
     net = chain("a", "c", queues=[])
     net.blocked.add(frozenset("ac"))
     net.nodes["a"].up.enqueue([(at("c"), draft)], net.now)
-    [outgoing] = net.nodes["a"].up._outbound
+    [outgoing] = net.nodes["a"].up.inspect().outbound
     [waiting] = outgoing.window
     message = decode_packet(waiting.packet)
     assert isinstance(message, UserMessage)

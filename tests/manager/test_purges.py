@@ -241,7 +241,7 @@ def test_a_purge_leaves_what_waits_behind_a_gap(net: Net) -> None:
     for number in range(1, 4):
         net.send("a", at("c"), str(number), transactional=True)
     net.turn("a")
-    [sequence] = net.nodes["a"].up._outbound
+    [sequence] = net.nodes["a"].up.inspect().outbound
     found = [decode_packet(waiting.packet) for waiting in sequence.window]
     arrive(net, "c", *[message for message in found[1:] if isinstance(message, UserMessage)])
     assert net.nodes["c"].up.purge("orders") == 0
@@ -293,7 +293,7 @@ def test_what_waits_for_a_deleted_queue_behind_a_gap_is_forgotten_and_its_sender
     for number in range(1, 4):
         net.send("a", at("c"), str(number), transactional=True, journal_negative=True)
     net.turn("a")
-    [sequence] = net.nodes["a"].up._outbound
+    [sequence] = net.nodes["a"].up.inspect().outbound
     found = [decode_packet(waiting.packet) for waiting in sequence.window]
     arrive(net, "c", *[message for message in found[1:] if isinstance(message, UserMessage)])
     assert net.nodes["c"].store.waiting(QueueKind.HELD) == 2

@@ -179,7 +179,7 @@ def arrive(net: Net, number: int, *, ordinal: int = 1, previous: int | None = No
     packet = encode_packet(message)
     decoded = decode_packet(packet)
     assert isinstance(decoded, UserMessage)
-    net.nodes["c"].up._arrivals.arrived(decoded, packet, "b", net.now)
+    net.nodes["c"].up.inspect().arrivals.arrived(decoded, packet, "b", net.now)
     net.run()
 
 
