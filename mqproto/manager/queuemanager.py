@@ -434,11 +434,11 @@ class QueueManager:
 
     def leaving(self) -> dict[str, int]:
         """How many messages at most the next commit removes from each local queue that it removes some from."""
-        counts = self._writes.leaving()
+        leaving = self._writes.leaving()
         return {
             queue.name: count
             for queue in self._queues
-            if (count := sum(counts.get(lane.queue, 0) for lane in queue.lanes))
+            if (count := sum(leaving.get(lane.queue, 0) for lane in queue.lanes))
         }
 
     def whereabouts(self) -> Whereabouts:

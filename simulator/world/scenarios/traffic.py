@@ -212,11 +212,6 @@ class Message:
     replies: list[int] = field(default_factory=list)
     """The classes of the acknowledgments that came to its source's administration queue."""
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether its end is known."""
-        return bool(self.receipts or self.gone or self.letters or self.told)
-
     def __str__(self) -> str:
         burst = self.burst
         return f"{burst.kind} message {self.body.split(b' ', 1)[0].decode()} from {burst.source} to {burst.target}"
