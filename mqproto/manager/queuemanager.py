@@ -3,7 +3,7 @@
 It decides; it never waits. The shell feeds it all that has happened, takes one batch, commits its writes, then sends:
 
     core.accepted(host, now)               a neighbour has connected
-    core.pinged(datagram)                  somebody asks whether he may; gives back what to answer
+    core.pinged(datagram)                  a neighbour asks whether it may connect; returns the answer
     core.ping_answered(session, data)      a datagram came from where we asked
     core.opened(session, now)              a transport that we asked for is open
     core.lost(session, reason, now)        a transport broke, or could not be opened
