@@ -9,7 +9,7 @@ import pytest
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
 from mqproto.turn import waypoints
-from mqproto.turn.waypoints import DROPS, FOLLOWS, Waypoint, class_name, message_name, missing_before
+from mqproto.turn.waypoints import DROPS, NEXT_WAYPOINTS, Waypoint, class_name, message_name, missing_before
 from mqproto.wire import MessageClass, TransactionHeader, TxSequenceId
 from tests.conformance import ROOT
 from tests.examples import a_user_message
@@ -314,9 +314,9 @@ def test_without_the_setting_there_are_no_waypoints() -> None:
 
 
 def test_each_waypoint_has_a_meaning_and_a_place_in_the_table() -> None:
-    reached = {waypoint for followers in FOLLOWS.values() for waypoint in followers}
+    reached = {waypoint for followers in NEXT_WAYPOINTS.values() for waypoint in followers}
     assert all(waypoint.meaning for waypoint in Waypoint)
-    assert set(FOLLOWS) | reached | DROPS == set(Waypoint) - {Waypoint.STORED, Waypoint.NOT_KEPT}
+    assert set(NEXT_WAYPOINTS) | reached | DROPS == set(Waypoint) - {Waypoint.STORED, Waypoint.NOT_KEPT}
 
 
 @pytest.mark.parametrize(
