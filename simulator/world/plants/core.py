@@ -136,15 +136,15 @@ def forget_to_hold(sound: Any) -> Any:
     return comes_next
 
 
-@plant(IncomingSequence, "judge", "delivered_once_and_in_order")
+@plant(IncomingSequence, "take", "delivered_once_and_in_order")
 def deliver_duplicates(sound: Any) -> Any:
     """A message that came before is accepted again."""
 
-    def judge(self: IncomingSequence, header: Any, size_bytes: int) -> Verdict:
+    def take(self: IncomingSequence, header: Any, size_bytes: int) -> Verdict:
         verdict: Verdict = sound(self, header, size_bytes)
         return Verdict.ACCEPT if verdict is Verdict.DUPLICATE and not self._held else verdict
 
-    return judge
+    return take
 
 
 @plant(
