@@ -16,7 +16,7 @@ from mqproto.manager.outbound import LAST_NUMBER, TRANSACTION_LIMIT
 from mqproto.messages.drafts import HEADROOM_BYTES, PACKET_LIMIT_BYTES
 from simulator.base.randomness import chance
 from simulator.world.faults.table import DETOUR_MS, FAULTS
-from simulator.world.node.files import ENDINGS
+from simulator.world.node.files import DEATHS
 from simulator.world.scenarios.scenario import Burst, Consumer, Counters, Fault, Link, Scenario
 from simulator.world.scenarios.traffic import KINDS
 from simulator.world.scenarios.ways import steps_between
@@ -368,7 +368,7 @@ def _value(dice: random.Random, kind: str) -> int:
     if kind == "slow disk":
         return dice.choice((1, 10, 100, 2_000))
     if kind in ("die in commit", "die at start"):
-        return len(ENDINGS) * dice.choice((0, 1, 2, 3, 4, 5, 6, 8, 13)) + dice.randrange(len(ENDINGS))
+        return len(DEATHS) * dice.choice((0, 1, 2, 3, 4, 5, 6, 8, 13)) + dice.randrange(len(DEATHS))
     if kind == "full disk":
         return dice.choice((0, 300, 3_000))
     if kind == "jump clock":
