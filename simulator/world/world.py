@@ -122,7 +122,7 @@ class World:
         return Routes(managers, hosts)
 
     def take_off_the_map(self, link: str) -> None:
-        """Who starts from now on has ways around a link."""
+        """Nodes that start from now on have ways around a link."""
         del self._map[link]
         self._steps = steps_between(self.scenario.nodes, self._map.values())
 

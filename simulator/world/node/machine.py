@@ -187,7 +187,7 @@ class Machine(WatchedNode):
             self._enter_turn()
 
     def later(self, delay_ms: int, act: Callable[..., None], *arguments: Any) -> None:
-        """Something happens after a while, if the node lives so long."""
+        """Something happens after a while, if the node still lives then."""
         self.events.at(self.now_ms + delay_ms, self.hear, self.life, act, *arguments)
 
     def packets_arrive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:

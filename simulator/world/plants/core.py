@@ -207,7 +207,7 @@ def never_resend(sound: Any) -> Any:
 
 @plant(Arrivals, "_forward", "intermediates_keep_no_sequences")
 def intermediates_that_number(sound: Any) -> Any:
-    """Who passes a message on begins a sequence for it."""
+    """A node that passes a message on begins a sequence for it."""
 
     def forward(self: Arrivals, head: Head, packet: bytes, peer: str, now: Any) -> None:
         if head.flags & TRANSACTIONAL:
@@ -358,7 +358,7 @@ def forget_the_journal(sound: Any) -> Any:
 
 @plant(Outcomes, "_acknowledge", "replies_are_complete")
 def forget_administration_acknowledgments(sound: Any) -> Any:
-    """Who asked to hear what becomes of his message hears nothing."""
+    """A sender that asked what becomes of its message hears nothing."""
     return lambda self, ending, message, now: None
 
 

@@ -22,7 +22,7 @@ NOTES: Final = QueueDeclaration("notes", 17, transactional=False)
 REPLIES: Final = QueueDeclaration("replies", 18, transactional=False)
 """Where a source hears of what became of its messages: its administration queue."""
 QUEUES: Final = (ORDERS, NOTES)
-"""The queues of whoever is the target of a burst."""
+"""The queues of each target of a burst."""
 NOWHERE: Final = 99
 """The identifier of a queue that no node has."""
 
@@ -154,7 +154,7 @@ def destination(target: str, kind: Kind) -> Destination:
 class Stream:
     """The messages from one source to one queue under one name.
 
-    waiting: those that can be handed out from that queue, whoever has sent them and under whatever name.
+    waiting: those that can be handed out from that queue, from any source, under any name.
     """
 
     waiting: dict[Message, None]
