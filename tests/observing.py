@@ -86,5 +86,5 @@ def arrive(net: Net, at: str, *found: UserMessage, peer: str = "a") -> None:
         packet = encode_packet(message)
         decoded = decode_packet(packet)
         assert isinstance(decoded, UserMessage)
-        net.nodes[at].up._arrivals.arrived(decoded, packet, peer, net.now)
+        net.nodes[at].up.inspect().arrivals.arrived(decoded, packet, peer, net.now)
     net.run()

@@ -44,7 +44,7 @@ def test_what_may_be_wrong_with_a_line(line: str, changes: list[str]) -> None:
 
 
 def a_fault(old: str, new: str) -> Fault:
-    path = "mqproto/rules/endings.py"
+    path = "mqproto/rules/consequences.py"
     lines = (ROOT / path).read_text("utf-8").splitlines()
     [line] = [number for number, text in enumerate(lines, 1) if text.strip() == old]
     indented = lines[line - 1]
@@ -53,13 +53,13 @@ def a_fault(old: str, new: str) -> Fault:
 
 def test_a_copy_tells_who_notices_a_fault_and_the_checkout_stays_as_it_is(tmp_path: Path) -> None:
     copy = Copy(tmp_path)
-    before = (ROOT / "mqproto/rules/endings.py").read_text("utf-8")
+    before = (ROOT / "mqproto/rules/consequences.py").read_text("utf-8")
     harmful = a_fault("return End.REACHED", "return End.RECEIVED")
-    found = copy.look(harmful, 0, ["tests/rules/test_endings.py"])
-    assert (found.worlds, found.tests.partition("::")[0]) == ("", "tests/rules/test_endings.py")
+    found = copy.look(harmful, 0, ["tests/rules/test_consequences.py"])
+    assert (found.worlds, found.tests.partition("::")[0]) == ("", "tests/rules/test_consequences.py")
     harmless = a_fault("return End.REACHED", "return  End.REACHED")
-    assert copy.look(harmless, 1, ["tests/rules/test_endings.py"]) == Found(harmless, "", "")
-    assert (ROOT / "mqproto/rules/endings.py").read_text("utf-8") == before
+    assert copy.look(harmless, 1, ["tests/rules/test_consequences.py"]) == Found(harmless, "", "")
+    assert (ROOT / "mqproto/rules/consequences.py").read_text("utf-8") == before
 
 
 def test_the_tests_of_its_own_folder_look_at_a_fault_first() -> None:

@@ -138,7 +138,7 @@ def purge(net: Net, send: Callable[[int], None], transactional: bool) -> None:
     number, name = queue_of(transactional)
     send(number)
     net.run()
-    net.nodes["c"].up.purge(name, net.now)
+    net.nodes["c"].up.purge(name)
 
 
 def delete(net: Net, send: Callable[[int], None], transactional: bool) -> None:
@@ -175,7 +175,7 @@ def purge_on_the_way(where: str) -> Callable[[Net, Callable[[int], None], bool],
         send(number)
         net.pass_ms(1_000)
         name = at("c", number).name if transactional and where == "a" else guid_text(guid_of("c"))
-        assert net.nodes[where].up.purge(name, net.now)
+        assert net.nodes[where].up.purge(name)
         net.run()
         net.blocked.clear()
 

@@ -7,11 +7,14 @@ in the specification: it bounds what a peer or a backlog may cost us.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Final
 
 from mqproto.base.errors import UsageError
 
 ACK_WAIT_TIMEOUT_RANGE_MS = (20_000, 120_000)
 RECOVERABLE_ACK_TIMEOUT_RANGE_MS = (500, 120_000)
+PAGE_MESSAGES: Final = 256
+PAGE_BYTES: Final = 4 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +87,14 @@ class Settings:
             value = getattr(self, setting.name)
             if setting.type != "bool" and value is not None and value <= 0:
                 raise UsageError(f"{setting.name} = {value}: must be more than 0")
+
+    @property
+    def page_limits(self) -> tuple[int, int]:
+        """How many messages are looked through at a time, and the bytes that they may take unless it is a single one.
+
+        What is looked through is no more than may be in memory of one queue.
+        """
+        return min(PAGE_MESSAGES, self.resident_messages), min(PAGE_BYTES, self.resident_bytes)
 
     @property
     def resend_timer_table_ms(self) -> tuple[int, ...]:

@@ -113,7 +113,7 @@ class Arrivals:
         """A UserMessage came from a neighbour at address `peer`.  3.1.5.8
 
         Args:
-            message: None if it was judged but not read; an intermediate need not read it.
+            message: None if it was checked and not decoded; an intermediate need not know more of it.
 
         Raises:
             NoRoomError: it would take the store beyond QueueManagerQuota, or begin one sequence too many.
@@ -253,7 +253,7 @@ class Arrivals:
         sequence = self._sequence(message, queue, now)
         if sequence.peer != peer:
             sequence.peer, sequence.reply_to = peer, self._outbound.reply_to(message, peer)
-        verdict = sequence.judge(header, len(packet))
+        verdict = sequence.take(header, len(packet))
         if verdict is Verdict.ACCEPT:
             self._let_in(queue, arrival, now)
             if sequence.held_count:

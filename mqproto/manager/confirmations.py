@@ -202,8 +202,7 @@ class Confirmations:
         message_id = page.after + 1
         position, message_class = self._undecided.pop((page.queue, message_id))
         self._writes.urgent().remove(self._queue, position, position)
-        if (
-            rows and rows[0][0] == message_id
-        ):  # Else it asked for no FinalAck, or its outcome was known before.
+        # Where the message is not there, it asked for no FinalAck, or its outcome was known before.
+        if rows and rows[0][0] == message_id:
             self._writes.urgent().remove(page.queue, message_id, message_id)
             self._endings.append(Ending(rows[0][1], message_class, Place.ELSEWHERE))

@@ -17,10 +17,6 @@ from mqproto.turn.endings import Ending, Place
 from mqproto.wire import MessageClass
 from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
 
-PAGE: Final = 256
-PAGE_BYTES: Final = 4 * 2**20
-"""How many messages are read at a time, and what they may take: more only if it is a single one; and no more than of
-one queue may be in memory."""
 LONGEST_WAIT_S: Final = 60
 """After what time the clock is looked at again: it may have been set."""
 
@@ -37,10 +33,7 @@ class Expiration:
         self._endings = desk.endings
         self._outbound = outbound
         self._queues = queues
-        settings = desk.settings
-        self._page = ReadExpired(
-            min(PAGE, settings.resident_messages), min(PAGE_BYTES, settings.resident_bytes)
-        )
+        self._page = ReadExpired(*desk.settings.page_limits)
         self._deadline_s: int | None = None
         self._read = True
         """Whether the store is to be asked. It is at the start, for what expired while the node was down."""

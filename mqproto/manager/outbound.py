@@ -159,8 +159,8 @@ class Outbound:
     def reply_to(self, message: UserMessage, peer: str) -> ReplyTo:
         """Where the acknowledgments of a message go: by a direct name only if that can lead to its sender.
 
-        Whoever receives a direct name without its owner's GUID is meant by it (3.1.5.8.5). So where several queue
-        managers share the address that the message came from, only the GUID tells them apart.
+        A queue manager that receives a direct name without its owner's GUID is meant by it (3.1.5.8.5). So where
+        several queue managers share the address that the message came from, only the GUID tells them apart.
         """
         reply_to = reply_to_sender(message, peer)
         if reply_to.direct_host is None or self._routes.to_host(peer).manager == reply_to.manager:

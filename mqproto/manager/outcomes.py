@@ -25,7 +25,7 @@ from mqproto.messages.destinations import Destination, destination_of
 from mqproto.queues.joining import Joining
 from mqproto.queues.localqueue import LocalQueue, SystemQueue
 from mqproto.routing import Routes
-from mqproto.rules.endings import FOLLOWS, IN_QUEUE_BIT, FinalAck, end_of
+from mqproto.rules.consequences import CONSEQUENCES, IN_QUEUE_BIT, FinalAck, end_of
 from mqproto.transfer.acknowledgments import make_final_ack
 from mqproto.transfer.incoming import IncomingSequence, SequenceKey, asks_final_ack, sequence_key
 from mqproto.turn.desk import Desk
@@ -97,27 +97,27 @@ class Outcomes:
     def _follow(self, ending: Ending, message: UserMessage, now: Moment) -> None:
         message_class, user = ending.message_class, message.user
         is_ours = user.source_queue_manager == self._identity
-        follows = FOLLOWS[end_of(message_class), is_ours, message.transaction is not None]
+        consequence = CONSEQUENCES[end_of(message_class), is_ours, message.transaction is not None]
         if ending.place is Place.ON_THE_WAY:
             self._waypoints.ended(ending.packet, message_class)
         if ending.place is not Place.ELSEWHERE:
             self.expired_count += message_class in EXPIRED
             if wants_administration(message, message_class):
                 self._acknowledge(ending, message, now)
-            if follows.final_ack is FinalAck.ALWAYS or (
-                follows.final_ack is FinalAck.IF_ASKED and asks_final_ack(message)
+            if consequence.final_ack is FinalAck.ALWAYS or (
+                consequence.final_ack is FinalAck.IF_ASKED and asks_final_ack(message)
             ):
                 self._send_final_ack(ending, message, now)
         if message_class == MessageClass.ACK_RECEIVE:
             journal = self._queues.journal_of(ending.queue)
             if journal is not None:
                 self._keep(journal, ending.packet, message, message_class)
-        if follows.kept is SystemQueue.JOURNAL:
+        if consequence.kept is SystemQueue.JOURNAL:
             if user.journal_positive:
-                self._keep(self._queues.named(follows.kept), ending.packet, message, message_class)
-        elif follows.kept is not None and user.journal_negative:
+                self._keep(self._queues.named(consequence.kept), ending.packet, message, message_class)
+        elif consequence.kept is not None and user.journal_negative:
             letter = with_message_class(ending.packet, message_class)
-            self._keep(self._queues.named(follows.kept), letter, message, message_class)
+            self._keep(self._queues.named(consequence.kept), letter, message, message_class)
 
     def _keep(self, queue: LocalQueue, packet: bytes, message: UserMessage, message_class: int) -> None:
         """Put a message into a journal or a dead-letter queue; without room there it is gone."""

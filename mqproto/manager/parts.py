@@ -6,17 +6,19 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from mqproto.manager.arrivals import Arrivals
+from mqproto.manager.expiration import Expiration
 from mqproto.manager.identifiers import MessageIdHistory
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.outcomes import Outcomes
+from mqproto.manager.sending import Sending
 from mqproto.neighbours.neighbours import Neighbours
 from mqproto.transfer.incoming import IncomingSequence, SequenceKey
 from mqproto.turn.desk import Desk
 
 
 class Parts(NamedTuple):
-    """What `QueueManager.inspect` shows. To look changes nothing; who changes something here breaks its queue manager.
+    """What `QueueManager.inspect` shows. To look changes nothing; to change something here breaks the queue manager.
 
     Worlds do both: they look for what must hold, and play queue managers that misbehave.
     """
@@ -29,3 +31,5 @@ class Parts(NamedTuple):
     history: MessageIdHistory
     arrivals: Arrivals
     outcomes: Outcomes
+    sending: Sending
+    expiration: Expiration

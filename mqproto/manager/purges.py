@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import QueueKind, ReadBy, ReadPage
 from mqproto.turn.endings import Ending, Place
 from mqproto.wire import MessageClass
 from mqproto.wire.glance import is_transactional
-
-PAGE: Final = 256
-PAGE_BYTES: Final = 2**22
-"""How many messages are read at a time, and what they may take: no more than of one queue may be in memory."""
 
 
 class Purges:
@@ -28,8 +22,7 @@ class Purges:
         self._writes = desk.writes
         self._endings = desk.endings
         self._waypoints = desk.waypoints
-        settings = desk.settings
-        self._limits = min(PAGE, settings.resident_messages), min(PAGE_BYTES, settings.resident_bytes)
+        self._limits = desk.settings.page_limits
         self._going: dict[int, tuple[OutgoingQueue, int]] = {}
         """By its number, a queue and the last position that is to go."""
         self._reads: list[ReadPage] = []

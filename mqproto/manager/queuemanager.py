@@ -3,7 +3,7 @@
 It decides; it never waits. The shell feeds it all that has happened, takes one batch, commits its writes, then sends:
 
     core.accepted(host, now)               a neighbour has connected
-    core.pinged(datagram)                  somebody asks whether he may; gives back what to answer
+    core.pinged(datagram)                  a neighbour asks whether it may connect; returns the answer
     core.ping_answered(session, data)      a datagram came from where we asked
     core.opened(session, now)              a transport that we asked for is open
     core.lost(session, reason, now)        a transport broke, or could not be opened
@@ -17,7 +17,7 @@ It decides; it never waits. The shell feeds it all that has happened, takes one 
     core.remember(outcomes)                what came of the operation that was fed last
     core.purge / send_back / hold          an operator empties a queue, returns dead letters, pauses a queue
     core.peek / status / whereabouts       an operator looks
-    core.stop(now)                         the node is about to end in order
+    core.stop()                            the node is about to end in order
     core.take(now) -> Batch                everything decided since the last take
 
 The parts: `neighbours` has the sessions and what to send on them, `arrivals` decides what becomes of a message that
@@ -130,6 +130,8 @@ class QueueManager:
             self._history,
             self._arrivals,
             self._outcomes,
+            self._sending,
+            self._expiration,
         )
 
     # Transports
@@ -307,7 +309,7 @@ class QueueManager:
 
     # Operators
 
-    def purge(self, queue: str, now: Moment) -> int:
+    def purge(self, queue: str) -> int:
         """Delete all that is in a local or an outgoing queue now; dead letters and acknowledgments follow as asked for.
 
         Messages that a consumer has not settled go if it gives them back.
@@ -373,9 +375,9 @@ class QueueManager:
         if on_hold:
             self._neighbours.hold(outgoing[0])
 
-    def stop(self, now: Moment) -> None:
+    def stop(self) -> None:
         """Close all sessions and write what could have waited; one more batch is to be carried out.  3.1.4.2"""
-        self._neighbours.close_all("the queue manager stops", now)
+        self._neighbours.close_all("the queue manager stops")
         self._writes.force()
 
     # What was decided
@@ -432,11 +434,11 @@ class QueueManager:
 
     def leaving(self) -> dict[str, int]:
         """How many messages at most the next commit removes from each local queue that it removes some from."""
-        counts = self._writes.leaving()
+        leaving = self._writes.leaving()
         return {
             queue.name: count
             for queue in self._queues
-            if (count := sum(counts.get(lane.queue, 0) for lane in queue.lanes))
+            if (count := sum(leaving.get(lane.queue, 0) for lane in queue.lanes))
         }
 
     def whereabouts(self) -> Whereabouts:

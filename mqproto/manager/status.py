@@ -28,7 +28,7 @@ class LocalStatus:
     consumers: applications that wait for a message, or have some that they did not settle.
     purging: whether messages are still to be deleted.
     passed_over: messages that the store has and the queue does not know of. There are none, unless mqproto is wrong:
-        who asks the core compares the two and fills this in.
+        the caller compares the two and fills this in.
     """
 
     name: str
@@ -67,7 +67,7 @@ class OutgoingStatus:
     first_unacked, last_unacked, unacked: EodFirstNonAck, EodLastNonAck and EodNoAckCount, of those that were sent.
     next_number: EodNextSeq.
     unread: EodNoReadCount, messages that the destination has and that wait for their FinalAck. They are on disk alone:
-        who asks the core fills this in.
+        the caller fills this in.
     """
 
     name: str
@@ -130,7 +130,7 @@ class NodeStatus:
 
     uptime_ms, utc_s: that moment; the core has no clock, so its caller fills this in.
     stored_bytes, quota_bytes: what is on disk, and what may be.
-    flushes: how often the store had the disk flush for a commit; who asks the core fills this in.
+    flushes: how often the store had the disk flush for a commit; the caller fills this in.
     """
 
     local: list[LocalStatus] = field(default_factory=list)

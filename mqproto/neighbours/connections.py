@@ -78,7 +78,7 @@ class Neighbour:
     def __init__(self, hops: tuple[NextHop, ...]) -> None:
         self.hops = hops
         self.index = 0
-        """NextHopIndexer: whom the session is with, or who is tried next."""
+        """NextHopIndexer: the next hop that the session is with, or that is tried next."""
         self._queues: dict[str, list[OutgoingQueue]] = {}
         """By destination, the highest priority first."""
         self._turns: OrderedDict[str, None] = OrderedDict()

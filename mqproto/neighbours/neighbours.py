@@ -39,10 +39,7 @@ JOURNALED: Final = UserHeader.journal_positive.mask | UserHeader.has_transaction
 class Neighbours:
     """All sessions, and the neighbours that they serve."""
 
-    def __init__(
-        self,
-        desk: Desk,
-    ) -> None:
+    def __init__(self, desk: Desk) -> None:
         self.sessions: dict[int, Session] = {}
         self._identity = desk.identity
         self._addressees = frozenset((desk.identity, NULL_GUID))  # 3.1.5.8.5
@@ -404,7 +401,7 @@ class Neighbours:
             neighbour.session.pause()
             self._touched[neighbour.session] = None
 
-    def close_all(self, reason: str, now: Moment) -> None:
+    def close_all(self, reason: str) -> None:
         """The queue manager stops.  3.1.4.2"""
         self._stopped = True
         for session in list(self.sessions.values()):

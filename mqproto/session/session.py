@@ -72,7 +72,7 @@ class Session:
     """One transport connection to a neighbour, from its first byte to its last.
 
     Args:
-        addressees: for whom messages are read; those for others are judged as strictly, and passed on as they are.
+        addressees: for whom messages are read; those for others are checked as strictly, and passed on as they are.
             None for everybody.
     """
 
@@ -156,7 +156,7 @@ class Session:
     ) -> list[tuple[UserMessage | None, bytes]]:
         """Take bytes as they arrived; give back the UserMessages among them, each with its packet, in order.
 
-        One that is only judged comes as None.
+        One that is only checked comes as None.
 
         Whatever is wrong with the bytes closes the session; `closed` says why.  3.1.5.1
         """

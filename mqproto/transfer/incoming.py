@@ -131,7 +131,7 @@ class IncomingSequence:
         had = self.number if key[0] == self.identifier else 0
         return had + 1, self._held[key].header.previous_tx_sequence_number
 
-    def judge(self, header: TransactionHeader, size_bytes: int) -> Verdict:
+    def take(self, header: TransactionHeader, size_bytes: int) -> Verdict:
         """Decide, and take the message into the account if it is accepted.  3.1.5.8.6
 
         A message that is not accepted does not advance the sequence: by the letter it would, and the messages before
@@ -154,7 +154,7 @@ class IncomingSequence:
         return Verdict.HOLD
 
     def hold(self, header: TransactionHeader, packet: bytes) -> Held:
-        """Keep a message that was judged HOLD; the caller stores it at the position given back."""
+        """Keep a message that `take` said to hold; the caller stores it at the position given back."""
         self._last_held_position += 1
         held = Held(header, packet, self._last_held_position)
         self._keep(held)

@@ -12,7 +12,7 @@ from mqproto.turn.waypoints import OFF, Waypoints
 LAZY_WRITES_DELAY_MS: Final = 1_000
 
 
-class Kept(Protocol):
+class HasRow(Protocol):
     """A sequence: its row is made when the commit comes, however often it changed since the last."""
 
     def row(self) -> OutgoingRow | IncomingRow:
@@ -29,7 +29,7 @@ class PendingWrites:
 
     def __init__(self, timers: Timers, waypoints: Waypoints = OFF) -> None:
         self._writes = Writes()
-        self._changed: dict[Kept, None] = {}
+        self._changed: dict[HasRow, None] = {}
         self._is_urgent = False
         self._timers = timers
         self._waypoints = waypoints
@@ -50,7 +50,7 @@ class PendingWrites:
         self._waypoints.stored(message.packet, queue)
         self._writes.messages.append(message)
 
-    def changed(self, sequence: Kept, *, urgent: bool) -> None:
+    def changed(self, sequence: HasRow, *, urgent: bool) -> None:
         """A sequence has another row from now on."""
         self._changed[sequence] = None
         self._is_urgent = self._is_urgent or urgent

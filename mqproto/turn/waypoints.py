@@ -67,7 +67,7 @@ _AWAY: Final = frozenset(
     }
 )
 
-FOLLOWS: Final[Mapping[Waypoint, frozenset[Waypoint]]] = {
+NEXT_WAYPOINTS: Final[Mapping[Waypoint, frozenset[Waypoint]]] = {
     Waypoint.ACCEPTED: frozenset({Waypoint.SENT, Waypoint.QUEUED, Waypoint.EXPIRED, Waypoint.PURGED}),
     Waypoint.SENT: _AWAY,
     Waypoint.RESENT: _AWAY,
@@ -131,7 +131,7 @@ def missing_before(path: Iterable[Waypoint]) -> list[int]:
             legal = state is not Waypoint.ARRIVED
             state, before_arrival = waypoint, state
         else:
-            legal = waypoint in (BEGINNINGS if state is None else FOLLOWS.get(state, ()))
+            legal = waypoint in (BEGINNINGS if state is None else NEXT_WAYPOINTS.get(state, ()))
             state = waypoint
         if not legal:
             missing.append(place)

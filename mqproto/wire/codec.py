@@ -97,8 +97,8 @@ def decode_or_refuse(data: bytes) -> Packet:
 def check_packet(data: bytes) -> None:
     """Refuse what `decode_packet` refuses, and make nothing of the rest: a UserMessage takes less than half the time.
 
-    For a node that passes a message on: who takes a packet from a peer has to judge the whole of it, but an
-    intermediate needs no more of its fields than glance.py reads.
+    For a node that passes a message on: it has to judge the whole of a packet from a peer, but as an
+    intermediate it needs no more of its fields than glance.py reads.
 
     Raises:
         WireFormatError: as `decode_packet` does.

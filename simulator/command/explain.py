@@ -1,7 +1,7 @@
 """Why a message waits, in words: what is stuck, since when, why, what happens next and when, what can be done.
 
-Nodes give values (`mqproto.manager.status`, `mqproto.manager.whereabouts`); the words are made here, for whoever is
-called at night.
+Nodes give values (`mqproto.manager.status`, `mqproto.manager.whereabouts`); the words are made here, for the person who
+is called at night.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How a stranger answers a connection request: `Handshake` judges the bytes as they come, without a socket.
 
-It begins a session as for a direct format name, to whoever is there ([MS-MQQB] 3.1.5.2.3), and stops where messages
+It begins a session as for a direct format name, to any peer ([MS-MQQB] 3.1.5.2.3), and stops where messages
 could be sent. It keeps no more of what the peer says than one packet of a handshake.
 """
 

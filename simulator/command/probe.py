@@ -1,7 +1,8 @@
 """`mqproto probe`: is this MSMQ, and what does it say?
 
-One connection request over TCP and one Ping over UDP, both at once, and nothing is sent that anybody keeps. Whoever
-answers gets the time that the caller allows, and is read no further than the first bytes that are none of a handshake.
+One connection request over TCP and one Ping over UDP, both at once, and nothing is sent that anybody keeps. A peer
+that answers gets the time that the caller allows, and is read no further than the first bytes that are none of a
+handshake.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def target(text: str) -> tuple[str, int]:
 async def probe(
     host: str, port: int = MSMQ_PORT, *, ping_port: int = PING_PORT, timeout_s: float = 5
 ) -> Report:
-    """Ask whoever is there. Never takes longer than `timeout_s`, nor more than some kilobytes."""
+    """Ask the peer that is there. Never takes longer than `timeout_s`, nor more than some kilobytes."""
     report = Report(host, port, ping_port)
     ends_at = trio.current_time() + timeout_s
     addresses: list[str] = []

@@ -3,7 +3,7 @@
 hypercorn was tried first. A client that sent its body byte by byte was never cut off, one that did not read its answer
 kept the server from ending, and the number of connections had no limit; so the connections are served here.
 
-    a whole head        within `head_s`, `head_bytes`; so long a connection may also be idle
+    a whole head        within `head_s`, `head_bytes`; a connection may be idle for `head_s` too
     a whole body        within `body_s`; it is read only as its handler asks for it, so the rest waits at the client
     an answer           taken by the client within `answer_s`
     a refused body      the answer comes at once and says that the connection closes; for a moment what still comes is

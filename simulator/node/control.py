@@ -198,7 +198,7 @@ class Settlement(IntEnum):
     """They go back to where they were."""
     COMMIT = 1
     REJECT = 2
-    """They are refused for good; their sender hears of it if he asked to."""
+    """They are refused for good; their sender hears of it if it asked to."""
 
 
 class Settle(msgspec.Struct, array_like=True):

@@ -138,7 +138,7 @@ class Node:
                 with trio.move_on_at(self._clock.at(batch.deadline_ms)):
                     await self._turns.work()
             self.core.tick(self._clock.now())
-        self.core.stop(self._clock.now())
+        self.core.stop()
         self._turn()
 
     def _turn(self) -> Batch:

@@ -155,8 +155,7 @@ class Operators:
             names = [self._directory.local_queue(text)]
         except (UsageError, FormatNameError):
             names = self._outgoing(text)
-        now = self._clock.now()
-        return sum(self._core.purge(name, now) for name in names)
+        return sum(self._core.purge(name) for name in names)
 
     def delete(self, text: str) -> int:
         """Delete a queue of this node; how many messages go with it."""

@@ -40,7 +40,7 @@ COPIES_LIMIT_BYTES: Final = 64 * 2**20
 """What one request may put into several queues."""
 TIMEOUT_LIMIT_S: Final = 10.0**9
 REFUSALS: Final = (UsageError, FormatNameError, control.InDoubt, control.RolledBack)
-"""What is said to a client of his request; nothing of it was carried out."""
+"""What is said to a client of its request; nothing of it was carried out."""
 
 
 @dataclass(eq=False, slots=True)

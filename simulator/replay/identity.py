@@ -45,7 +45,7 @@ def named(text: str, captured: Guid | None) -> Guid | None:
 def sources(script: Script, own: Guid, text: str) -> Mapping[Guid, Guid]:
     """By the captured queue manager, who sends its messages now, if that is another.
 
-    Whoever asks for another identity wants no trace of those either whose messages the captured one had passed on.
+    With another identity there is to be no trace of those either whose messages the captured one had passed on.
     """
     if text in ("", CAPTURED):
         return {} if script.own_manager is None else {script.own_manager: own}

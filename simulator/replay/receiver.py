@@ -90,7 +90,7 @@ class Receiver:
         header = message.transaction
         assert header is not None
         sequence = self._sequence(message, own, host, now)
-        verdict = sequence.judge(header, len(packet))
+        verdict = sequence.take(header, len(packet))
         if verdict is Verdict.ACCEPT:
             self._accept(message, sequence, now)
             released, _ = sequence.release()

@@ -1,4 +1,4 @@
-"""A part played as it was captured: the same bytes in the same order, whoever listens.
+"""A part played as it was captured: the same bytes in the same order, whatever the peer is.
 
 Before a packet the peer is waited for where the capture has it speak: for any packet, if it said something since our
 last one, and for as many UserMessages as the packet acknowledges, since acknowledging more would break the session.

@@ -1,8 +1,8 @@
 """A node's disk in memory, under the contract of simulator/storage: what is committed is there, and what is not is not.
 
 `begin` takes a transaction and `flush` makes it last; `commit` is both. A crash between the two leaves either all of
-it or nothing, whichever the caller says. Unit tests and simulated worlds run on this store; a property test holds it
-to SQLite's, transaction for transaction.
+it or nothing, whichever the caller says. Unit tests run on this store. Simulated worlds run on the real one, and
+compare what it says with what this one says; a property test does so transaction for transaction.
 """
 
 from __future__ import annotations

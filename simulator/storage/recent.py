@@ -52,9 +52,6 @@ class Recent:
         self.lasting: set[int] = set()
         self.states = RecentStates(remove_duplicate_size)
 
-    def __bool__(self) -> bool:
-        return bool(self.messages.rows or self.gone or self.lasting or self.states)
-
     def add(self, writes: Writes, gone: dict[int, Size]) -> int:
         """A record was put into the log.
 
@@ -230,18 +227,6 @@ class RecentStates:
         self.forgotten_invokers: dict[bytes, None] = {}
         self.outcomes: dict[tuple[bytes, int], OutcomeRow | None] = {}
         self._remove_duplicate_size = remove_duplicate_size
-
-    def __bool__(self) -> bool:
-        return bool(
-            self.queues
-            or self.outgoing
-            or self.incoming
-            or self.identifiers
-            or self.identifiers_before_s is not None
-            or self.counters
-            or self.forgotten_invokers
-            or self.outcomes
-        )
 
     def add(self, writes: Writes) -> None:
         """What a transaction says of all that is no message."""

@@ -16,7 +16,7 @@ from mqproto.manager.outbound import LAST_NUMBER, TRANSACTION_LIMIT
 from mqproto.messages.drafts import HEADROOM_BYTES, PACKET_LIMIT_BYTES
 from simulator.base.randomness import chance
 from simulator.world.faults.table import DETOUR_MS, FAULTS
-from simulator.world.node.files import ENDINGS
+from simulator.world.node.files import DEATHS
 from simulator.world.scenarios.scenario import Burst, Consumer, Counters, Fault, Link, Scenario
 from simulator.world.scenarios.traffic import KINDS
 from simulator.world.scenarios.ways import steps_between
@@ -283,7 +283,7 @@ def _consumers(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Consume
 
 
 def _crowd(dice: random.Random, consumers: list[Consumer]) -> Iterable[Consumer]:
-    """In one world of four a queue has several consumers more, who hold and give back in any order."""
+    """In one world of four a queue has several consumers more, which hold and give back in any order."""
     yield from consumers
     if dice.randrange(4):
         return
@@ -335,7 +335,7 @@ def draw_faults(
             )
             yield fault
             if kind == "detour" and dice.randrange(2):
-                # What went around is held until the rest comes; who holds it must not forget it in a crash.
+                # What went around is held until the rest comes; the node that holds it must not forget it in a crash.
                 goals = sorted(target for source, target in ends if source == fault.where)
                 at_ms = min(fault.at_ms + dice.randrange(DETOUR_MS, 3 * DETOUR_MS), times.storm_ms - 1)
                 yield Fault(at_ms=at_ms, kind="kill", where=dice.choice(goals), for_ms=1)
@@ -346,8 +346,8 @@ def _cut(
 ) -> Iterable[Fault]:
     """In half of the worlds that have a link to spare, one is gone for good and then taken off the map.
 
-    All nodes stay connected: who forges acknowledgments sends them to anybody. What goes by a direct name goes nowhere
-    else.
+    All nodes stay connected: a node that forges acknowledgments sends them to anybody. What goes by a direct name goes
+    nowhere else.
     """
     dice = chance(seed, "cut")
     direct = {frozenset((burst.source, burst.target)) for burst in bursts if KINDS[burst.kind].direct}
@@ -368,7 +368,7 @@ def _value(dice: random.Random, kind: str) -> int:
     if kind == "slow disk":
         return dice.choice((1, 10, 100, 2_000))
     if kind in ("die in commit", "die at start"):
-        return len(ENDINGS) * dice.choice((0, 1, 2, 3, 4, 5, 6, 8, 13)) + dice.randrange(len(ENDINGS))
+        return len(DEATHS) * dice.choice((0, 1, 2, 3, 4, 5, 6, 8, 13)) + dice.randrange(len(DEATHS))
     if kind == "full disk":
         return dice.choice((0, 300, 3_000))
     if kind == "jump clock":

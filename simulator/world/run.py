@@ -17,7 +17,7 @@ from simulator.world.network.trace import Trace
 from simulator.world.oracle import invariants
 from simulator.world.scenarios.scenario import Burst, Fault, Scenario
 from simulator.world.scenarios.traffic import KINDS, Message
-from simulator.world.world import Breach, Stop, World
+from simulator.world.world import Breach, BreachFoundError, World
 
 UNTIMELY: Final = frozenset({"jump clock", "slow disk", "full disk"})
 """Faults after which messages whose time is over may leave late."""
@@ -48,7 +48,7 @@ def run(world: World) -> Result:
         _calm(world)
         for invariant in invariants.AT_REST:
             world.oracle.check(invariant.__name__, invariant(world.ledger))
-    except Stop:
+    except BreachFoundError:
         pass
     except Exception as error:
         *_, last = traceback.extract_tb(error.__traceback__)

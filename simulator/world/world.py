@@ -37,7 +37,7 @@ class Breach:
         return f"{self.invariant.replace('_', ' ')}, at {self.at_ms:,} ms: {self.detail}"
 
 
-class Stop(Exception):  # noqa: N818
+class BreachFoundError(Exception):
     """An invariant is broken; what comes after it says nothing."""
 
 
@@ -122,7 +122,7 @@ class World:
         return Routes(managers, hosts)
 
     def take_off_the_map(self, link: str) -> None:
-        """Who starts from now on has ways around a link."""
+        """Nodes that start from now on have ways around a link."""
         del self._map[link]
         self._steps = steps_between(self.scenario.nodes, self._map.values())
 
@@ -170,7 +170,7 @@ class World:
     def _breach(self, name: str, detail: str) -> None:
         self.breach = Breach(name, self.events.now_ms, detail)
         self.trace.add(self.events.now_ms, "breach", name, detail)
-        raise Stop
+        raise BreachFoundError
 
 
 def _common_endings(scenario: Scenario) -> frozenset[int]:

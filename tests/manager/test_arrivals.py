@@ -608,7 +608,7 @@ def test_a_final_ack_that_was_taken_and_not_acted_upon_when_the_node_was_killed_
     packet = encode_packet(a_final_ack(FinalAckBody(identifier, 3, 2, A, row.message_id)))
     message = decode_packet(packet)
     assert isinstance(message, UserMessage)
-    node.up._arrivals.arrived(message, packet, "c", net.now)
+    node.up.inspect().arrivals.arrived(message, packet, "c", net.now)
     writes = node.up.take(net.now).writes
     assert writes is not None
     node.store.commit(writes)

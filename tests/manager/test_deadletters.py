@@ -80,7 +80,7 @@ def test_nothing_follows_when_a_message_leaves_where_it_was_kept(net: Net, leavi
     for name, queue_name in kept:
         core = a if name == "a" else c
         if leaving == "purged":
-            core.purge(queue_name, net.now)
+            core.purge(queue_name)
         else:
             core.consume(7, queue_name, 10, transactional=leaving != "received")
             net.run()
@@ -257,7 +257,7 @@ def test_a_packet_tells_all_that_its_application_wrote(draft: Draft, transaction
     net = chain("a", "c", queues=[])
     net.blocked.add(frozenset("ac"))
     net.nodes["a"].up.enqueue([(at("c"), draft)], net.now)
-    [outgoing] = net.nodes["a"].up._outbound
+    [outgoing] = net.nodes["a"].up.inspect().outbound
     [waiting] = outgoing.window
     message = decode_packet(waiting.packet)
     assert isinstance(message, UserMessage)

@@ -186,9 +186,9 @@ def test_a_message_whose_time_was_over_when_it_came_is_not_passed_on(net: Net) -
     net.start("b")
     b = net.nodes["b"].up
     # The clock of `b` is ahead of that of `a`.
-    arrived = b._arrivals.arrived
+    arrived = b.inspect().arrivals.arrived
     later = Moment(net.now.uptime_ms, net.now.utc_s + 100)
-    b._arrivals.arrived = lambda message, packet, peer, now: arrived(message, packet, peer, later)  # type: ignore[method-assign]
+    b.inspect().arrivals.arrived = lambda message, packet, peer, now: arrived(message, packet, peer, later)  # type: ignore[method-assign]
     net.pass_ms(1_000)
     assert ended(net, "b", DEADLETTER) == [(LATE_ON_THE_WAY, b"x")]
     assert messages(net, "b", "c") == []
@@ -375,7 +375,7 @@ def test_what_may_not_expire_here_wakes_nobody(net: Net, where: str) -> None:
     net.nodes["c"].up.consume(1, "notes", 1, transactional=True)
     net.pass_ms(70_000)
     looks: list[Moment] = []
-    expiration = net.nodes[where].up._expiration
+    expiration = net.nodes[where].up.inspect().expiration
     due = expiration.due
 
     def counted(now: Moment) -> None:

@@ -42,7 +42,7 @@ def test_message_ids_count_up_and_are_never_given_twice_however_often_the_node_c
 @pytest.mark.spec("[MS-MQQB] 3.1.1.3")
 def test_message_ids_roll_over_at_32_bits() -> None:
     net = a_pair()
-    outbound = net.nodes["a"].up._outbound
+    outbound = net.nodes["a"].up.inspect().outbound
     outbound._next_message_id = outbound._message_id_ceiling = 2**32 - 1
     assert [outbound.next_message_id() for _ in range(3)] == [2**32 - 1, 0, 1]
 
@@ -130,7 +130,7 @@ def test_a_host_without_a_route_belongs_to_the_manager_that_its_destination_name
     node = net.nodes["a"]
     node.routes = Routes()
     net.start("a")
-    outbound = node.up._outbound
+    outbound = node.up.inspect().outbound
     assert outbound._hops_to_host("c", guid_of("c")) == (NextHop(guid_of("c"), "c"),)
     assert outbound._hops_to_host("c", None) == (NextHop(None, "c"),)
 
@@ -233,7 +233,7 @@ def test_express_messages_may_be_lost_in_a_crash_and_what_was_spilled_to_disk_is
 def test_queue_numbers_are_not_used_twice_and_towards_guids_the_name_tells_the_manager() -> None:
     net = a_pair()
     manager: Guid = guid_of("c")
-    outbound = net.nodes["a"].up._outbound
+    outbound = net.nodes["a"].up.inspect().outbound
     first, second = outbound.towards_manager(manager, 3), outbound.towards_host("c", 3)
     assert outbound.towards_manager(manager, 3) is first
     assert outbound.towards_host("c", 3) is second
@@ -252,7 +252,7 @@ def test_queue_numbers_are_not_used_twice_and_towards_guids_the_name_tells_the_m
 def test_each_destination_has_a_queue_for_each_priority_and_its_order_queue_has_its_own(
     asked: list[tuple[str, int, bool, bool]],
 ) -> None:
-    outbound = a_pair().nodes["a"].up._outbound
+    outbound = a_pair().nodes["a"].up.inspect().outbound
     found: dict[tuple[str, int, bool, bool], OutgoingQueue] = {}
     for key in asked:
         name, priority, order, is_direct = key
@@ -277,17 +277,17 @@ def test_what_waits_keeps_its_priority_and_its_queue_over_a_restart(kind: str) -
         net.send("a", destination, str(priority), priority=priority, **{kind: True})
     net.run()
     node = net.nodes["a"]
-    before = [(q.queue, q.name, q.priority, q.count) for q in node.up._outbound]
+    before = [(q.queue, q.name, q.priority, q.count) for q in node.up.inspect().outbound]
     net.kill("a")
     net.start("a")
-    assert [(q.queue, q.name, q.priority, q.count) for q in node.up._outbound] == before
+    assert [(q.queue, q.name, q.priority, q.count) for q in node.up.inspect().outbound] == before
     assert [priority for _, _, priority, _ in before] == ([0] if kind == "transactional" else [1, 7])
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.13")
 def test_a_destination_that_is_paused_is_so_in_each_priority_also_in_those_to_come() -> None:
     net = a_pair()
-    outbound = net.nodes["a"].up._outbound
+    outbound = net.nodes["a"].up.inspect().outbound
     name = guid_text(guid_of("c"))
     outbound.hold(outbound.towards_manager(guid_of("c"), 3), on_hold=True)
     assert outbound.towards_manager(guid_of("c"), 5).on_hold
@@ -295,7 +295,7 @@ def test_a_destination_that_is_paused_is_so_in_each_priority_also_in_those_to_co
     net.run()
     net.kill("a")
     net.start("a")
-    outbound = net.nodes["a"].up._outbound
+    outbound = net.nodes["a"].up.inspect().outbound
     assert [(queue.priority, queue.on_hold) for queue in outbound.named(name)] == [(3, True), (5, True)]
     assert outbound.towards_manager(guid_of("c"), 7).on_hold
     for paused in outbound.named(name):
@@ -307,7 +307,7 @@ def test_the_sequences_towards_a_manager_are_those_that_wait_for_its_order_ack()
     net = a_pair()
     for destination in (at("c"), at("c", 18), at("d")):
         net.send("a", destination, "x", transactional=True)
-    outbound = net.nodes["a"].up._outbound
+    outbound = net.nodes["a"].up.inspect().outbound
     assert [one.name for one in outbound.sequences_towards(guid_of("c"))] == [at("c").name, at("c", 18).name]
     net.pass_ms(2_000)
     assert outbound.sequences_towards(guid_of("c")) == []
@@ -316,7 +316,7 @@ def test_the_sequences_towards_a_manager_are_those_that_wait_for_its_order_ack()
 
 def test_a_sequence_is_full_when_a_whole_transaction_might_not_fit_any_more() -> None:
     net = a_pair()
-    outbound = net.nodes["a"].up._outbound
+    outbound = net.nodes["a"].up.inspect().outbound
     name = at("c").name
     assert not outbound.is_full(name)
     net.send("a", at("c"), "x", transactional=True)
@@ -333,11 +333,11 @@ def test_a_sequence_is_full_when_a_whole_transaction_might_not_fit_any_more() ->
 def test_a_sequence_has_one_queue_for_its_final_acks_made_when_it_is_needed_and_kept_over_restarts() -> None:
     net = a_pair()
     net.send("a", at("c"), "x", transactional=True)
-    sequence = net.nodes["a"].up._outbound._sequences[at("c").name]
+    sequence = net.nodes["a"].up.inspect().outbound._sequences[at("c").name]
     assert sequence.final_queue == 0
-    number = net.nodes["a"].up._outbound.final_queue_of(sequence)
-    assert net.nodes["a"].up._outbound.final_queue_of(sequence) == number
+    number = net.nodes["a"].up.inspect().outbound.final_queue_of(sequence)
+    assert net.nodes["a"].up.inspect().outbound.final_queue_of(sequence) == number
     net.run()
     net.kill("a")
     net.start("a")
-    assert net.nodes["a"].up._outbound._sequences[at("c").name].final_queue == number
+    assert net.nodes["a"].up.inspect().outbound._sequences[at("c").name].final_queue == number

@@ -373,7 +373,7 @@ def test_a_queues_journal_has_what_was_received_from_it_and_nothing_else(transac
     core.consume(2, name, 1, transactional=True)
     net.run()
     core.reject(2, name)
-    core.purge(name, net.now)
+    core.purge(name)
     net.run()
     assert bodies(net, "c", f"{name};journal") == [b"received"]
     net.kill("c")

@@ -42,7 +42,7 @@ def test_what_waits_in_an_outgoing_queue_is_gone_and_a_dead_letter_if_it_asked_f
     net.run()
     core = net.nodes["a"].up
     name = destination.name if kind == "transactional" else TO_C
-    assert max(core.purge(name, net.now) for _ in range(times)) == 600
+    assert max(core.purge(name) for _ in range(times)) == 600
     net.run()
     kept_in = DEADXACT if kind == "transactional" else DEADLETTER
     expected = [(MessageClass.NACK_DELETED, str(number).encode()) for number in range(0, 600, 100)]
@@ -68,7 +68,7 @@ def test_what_the_neighbour_may_have_stays_with_the_session(net: Net, arrives: b
     net.send("a", at("c", 17), "sent", recoverable=True, journal_negative=True)
     net.run()
     net.send("a", at("c", 17), "unsent", recoverable=True, journal_negative=True)
-    assert net.nodes["a"].up.purge(TO_C, net.now) == 2
+    assert net.nodes["a"].up.purge(TO_C) == 2
     net.run()
     assert ended(net, "a", DEADLETTER) == [(MessageClass.NACK_DELETED, b"unsent")]
     c.receive = receive  # type: ignore[method-assign]
@@ -96,7 +96,7 @@ def test_a_sequence_that_was_purged_goes_on_whether_or_not_its_messages_arrived(
         net.run()
     net.kill("c")
     net.start("c")
-    assert net.nodes["a"].up.purge(at("c").name, net.now) == 9
+    assert net.nodes["a"].up.purge(at("c").name) == 9
     assert len(net.receive("a", DEADXACT)) == 9
     net.blocked.clear()
     for number in range(3):
@@ -125,7 +125,7 @@ def test_what_is_deleted_between_sender_and_destination_is_a_copy_and_its_end_is
     if not arrived:
         net.send("a", at("c"), "x", transactional=True, journal_negative=True, journal_positive=True)
     net.pass_ms(3_000)  # A copy waits at `b`, the first or one that was sent again.
-    assert net.nodes["b"].up.purge(TO_C, net.now) >= 1
+    assert net.nodes["b"].up.purge(TO_C) >= 1
     net.run()
     assert final_acks(net, "b", "a") == []
     net.blocked.clear()
@@ -142,7 +142,7 @@ def test_what_comes_while_a_queue_is_purged_stays(net: Net) -> None:
     for number in range(300):
         net.send("a", at("c", 17), str(number), recoverable=True)
     net.run()
-    net.nodes["a"].up.purge(TO_C, net.now)
+    net.nodes["a"].up.purge(TO_C)
     net.send("a", at("c", 17), "new", recoverable=True)
     net.run()
     net.blocked.clear()
@@ -161,7 +161,7 @@ def test_what_is_purged_at_the_moment_when_its_time_is_over_ends_once(net: Net) 
     core = net.nodes["a"].up
     net.set_clock(5)
     core.tick(replace(net.now, uptime_ms=net.now.uptime_ms + 5_000))
-    core.purge(TO_C, net.now)
+    core.purge(TO_C)
     net.run()
     assert [queue.waiting for queue in core.status().outgoing] == [0]
     [letters] = [queue.waiting for queue in core.status().local if queue.name == DEADLETTER]
@@ -170,7 +170,7 @@ def test_what_is_purged_at_the_moment_when_its_time_is_over_ends_once(net: Net) 
 
 def test_there_is_nothing_to_purge_where_nothing_has_that_name(net: Net) -> None:
     with pytest.raises(UsageError, match="no queue nothing here"):
-        net.nodes["a"].up.purge("nothing", net.now)
+        net.nodes["a"].up.purge("nothing")
 
 
 # Local queues
@@ -193,7 +193,7 @@ def test_a_queue_is_purged_in_memory_and_on_disk_and_its_senders_are_told(
             journal_negative=index % 20 == 0,
         )
     net.run()
-    assert net.nodes["c"].up.purge(name, net.now) == 100
+    assert net.nodes["c"].up.purge(name) == 100
     net.send("a", at("c", number), "new", transactional=transactional)
     net.pass_ms(2_000)
     assert bodies(net, "c", name) == [b"new"]
@@ -217,7 +217,7 @@ def test_what_an_application_has_is_purged_when_it_gives_it_back(net: Net, commi
     core = net.nodes["c"].up
     core.consume(1, "orders", 2, transactional=True)
     net.run()
-    core.purge("orders", net.now)
+    core.purge("orders")
     net.run()
     core.consume(2, "orders", 10, transactional=False)
     net.send("a", at("c"), "new", transactional=True)
@@ -242,10 +242,10 @@ def test_a_purge_leaves_what_waits_behind_a_gap(net: Net) -> None:
     for number in range(1, 4):
         net.send("a", at("c"), str(number), transactional=True)
     net.turn("a")
-    [sequence] = net.nodes["a"].up._outbound
+    [sequence] = net.nodes["a"].up.inspect().outbound
     found = [decode_packet(waiting.packet) for waiting in sequence.window]
     arrive(net, "c", *[message for message in found[1:] if isinstance(message, UserMessage)])
-    assert net.nodes["c"].up.purge("orders", net.now) == 0
+    assert net.nodes["c"].up.purge("orders") == 0
     net.blocked.clear()
     net.pass_ms(2_000)
     assert net.receive("c", "orders") == [b"1", b"2", b"3"]
@@ -294,7 +294,7 @@ def test_what_waits_for_a_deleted_queue_behind_a_gap_is_forgotten_and_its_sender
     for number in range(1, 4):
         net.send("a", at("c"), str(number), transactional=True, journal_negative=True)
     net.turn("a")
-    [sequence] = net.nodes["a"].up._outbound
+    [sequence] = net.nodes["a"].up.inspect().outbound
     found = [decode_packet(waiting.packet) for waiting in sequence.window]
     arrive(net, "c", *[message for message in found[1:] if isinstance(message, UserMessage)])
     assert net.nodes["c"].store.waiting(QueueKind.HELD) == 2
@@ -317,6 +317,6 @@ def test_a_page_of_a_purge_has_no_more_than_of_one_queue_may_be_in_memory(net: N
         net.send("a", at("c", 17), str(number), recoverable=True)
     net.run()
     core = net.nodes["a"].up
-    core.purge(TO_C, net.now)
+    core.purge(TO_C)
     [page] = [read for read in core.take(net.now).reads if isinstance(read, ReadPage)]
     assert (page.reader, page.limit_messages) == (ReadBy.PURGE, SMALL.resident_messages)

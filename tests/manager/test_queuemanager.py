@@ -317,12 +317,12 @@ def test_a_purge_says_how_many_are_to_go_here_and_on_their_way() -> None:
         net.send("a", at("c", 17), str(number), recoverable=True)
         net.send("c", at("c", 17), str(number), recoverable=True)
     net.run()
-    assert net.nodes["a"].up.purge(guid_text(guid_of("c")), net.now) == 5
-    assert net.nodes["c"].up.purge("notes", net.now) == 5
+    assert net.nodes["a"].up.purge(guid_text(guid_of("c"))) == 5
+    assert net.nodes["c"].up.purge("notes") == 5
     net.run()
     assert net.nodes["a"].store.messages == net.nodes["c"].store.messages == {}
     with pytest.raises(UsageError, match="no queue x here"):
-        net.nodes["c"].up.purge("x", net.now)
+        net.nodes["c"].up.purge("x")
 
 
 @pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.4")
@@ -427,7 +427,7 @@ def test_a_queue_manager_that_stops_closes_its_sessions_and_loses_nothing() -> N
     net.send("a", at("c"), "x", transactional=True)
     net.run()
     for node in net.nodes.values():
-        node.up.stop(net.now)
+        node.up.stop()
     net.run()
     assert all(node.up.status().sessions_open == 0 for node in net.nodes.values())
     for name in net.nodes:

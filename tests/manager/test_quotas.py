@@ -64,7 +64,7 @@ def test_what_waited_behind_a_gap_is_refused_too_where_it_does_not_fit_when_the_
     for number in range(1, 5):
         net.send("a", at("c", 18), body(number), transactional=True, journal_negative=True)
     net.turn("a")
-    [sequence] = net.nodes["a"].up._outbound
+    [sequence] = net.nodes["a"].up.inspect().outbound
     found = [decode_packet(waiting.packet) for waiting in sequence.window]
     arrive(net, "c", *[message for message in reversed(found) if isinstance(message, UserMessage)])
     net.pass_ms(2_000)

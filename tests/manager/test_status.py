@@ -142,7 +142,7 @@ def test_a_local_queue_tells_what_it_takes_and_who_receives(net: Net) -> None:
     net.run()
     assert (local(net, "notes").unsettled, local(net, "notes").consumers) == (1, 1)
     assert (local(net, "orders").unsettled, local(net, "orders").consumers) == (0, 1)
-    core.purge("notes", net.now)
+    core.purge("notes")
     net.run()
     assert (local(net, "notes").waiting, local(net, "notes").purging) == (1, True)
     core.settle(1, "notes", net.now, commit=False)
@@ -179,7 +179,7 @@ def arrive(net: Net, number: int, *, ordinal: int = 1, previous: int | None = No
     packet = encode_packet(message)
     decoded = decode_packet(packet)
     assert isinstance(decoded, UserMessage)
-    net.nodes["c"].up._arrivals.arrived(decoded, packet, "b", net.now)
+    net.nodes["c"].up.inspect().arrivals.arrived(decoded, packet, "b", net.now)
     net.run()
 
 

@@ -199,7 +199,7 @@ def test_the_time_of_a_message_counts_from_when_it_was_sent_whatever_was_sent_be
 
 def test_what_is_remembered_of_messages_is_bounded() -> None:
     net = a_pair()
-    sending = net.nodes["a"].up._sending
+    sending = net.nodes["a"].up.inspect().sending
     for number in range(2 * STAMP_LIMIT):
         draft = Draft(body=bytes(9_999), extension=bytes(number % 2 * STAMP_LIMIT_BYTES), body_type=number)
         net.nodes["a"].up.enqueue([(at("c", 17), draft)], net.now)
@@ -267,7 +267,7 @@ def test_messages_handed_in_at_once_are_one_transaction_or_one_each(together: bo
 def test_a_sequence_without_numbers_takes_nothing_until_all_of_it_is_acknowledged() -> None:
     net = a_pair()
     net.send("a", at("c"), "first", transactional=True)
-    sequence = net.nodes["a"].up._outbound._sequences[at("c").name]
+    sequence = net.nodes["a"].up.inspect().outbound._sequences[at("c").name]
     base = sequence.cursors.base
     sequence.cursors.base -= LAST_NUMBER - TRANSACTION_LIMIT
     assert sequence.next_number > LAST_NUMBER - TRANSACTION_LIMIT

@@ -223,7 +223,7 @@ def test_when_our_own_session_breaks_the_neighbours_serves_at_the_next_try() -> 
     net.turn_together()
     net.run()
     assert sessions(net, "a") == 2
-    ours = next(iter(net.nodes["a"].up._neighbours._by_session))
+    ours = next(iter(net.nodes["a"].up.inspect().neighbours._by_session))
     net.blocked.add(frozenset("ac"))
     net._break(net.nodes["a"].wires[ours], "reset")
     net.send("a", at("c", 17), "y", recoverable=True)
@@ -559,7 +559,7 @@ def test_a_manager_that_stops_goes_on_to_no_other_next_hop() -> None:
     net.send("a", at("c"), "x", transactional=True)
     net.run()
     core = net.nodes["a"].up
-    core.stop(net.now)
+    core.stop()
     batch = core.take(net.now)
     assert (len(batch.closes), batch.connects) == (1, [])
 
@@ -703,7 +703,7 @@ def test_a_manager_that_stops_closes_every_session_and_writes_what_could_have_wa
     net.send("a", at("c", 17), "x", recoverable=True)
     net.run()
     core = net.nodes["a"].up
-    core.stop(net.now)
+    core.stop()
     batch = core.take(net.now)
     assert [type(close) for close in batch.closes] == [CloseTransport]
     assert batch.closes[0].section == "3.1.4.2"
@@ -863,7 +863,7 @@ def test_a_paused_priority_does_not_hold_up_the_others() -> None:
     net.blocked.add(frozenset("ac"))
     for priority in (7, 3):
         net.send("a", at("c", 17), str(priority), priority=priority)
-    urgent = next(queue for queue in net.nodes["a"].up._outbound if queue.priority == 7)
+    urgent = next(queue for queue in net.nodes["a"].up.inspect().outbound if queue.priority == 7)
     urgent.on_hold = True
     net.blocked.clear()
     net.pass_ms(RETRY_MS)

@@ -209,7 +209,7 @@ def test_a_request_that_cannot_be_sent_fails_with_the_shells_reason() -> None:
 
 def test_a_manager_that_stops_waits_for_no_response() -> None:
     net, core, ping = asking()
-    core.stop(net.now)
+    core.stop()
     batch = core.take(net.now)
     assert [close.session for close in batch.closes] == [ping.session]
     assert not core.inspect().desk.timers.runs(Timer.PING_RESPONSE, ping.session)

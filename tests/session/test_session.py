@@ -171,7 +171,7 @@ def test_a_message_for_others_is_counted_and_acknowledges_but_is_not_read(
 
 
 @given(st.data())
-def test_a_message_for_others_is_judged_as_strictly_as_one_that_is_read(data: st.DataObject) -> None:
+def test_a_message_for_others_is_checked_as_strictly_as_one_that_is_read(data: st.DataObject) -> None:
     packet = bytearray(RECOVERABLE)
     packet[data.draw(st.integers(0, len(packet) - 1))] = data.draw(st.integers(0, 255))
     reading, passing = a_session(), a_session(addressees=frozenset())

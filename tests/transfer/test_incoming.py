@@ -47,7 +47,7 @@ def a_sequence(settings: Settings | None = None) -> IncomingSequence:
 def arrive(sequence: IncomingSequence, header: TransactionHeader, size: int = 100) -> list[int]:
     """One message arrives; the numbers that are accepted because of it."""
     packet = bytes(size)
-    verdict = sequence.judge(header, size)
+    verdict = sequence.take(header, size)
     if verdict is Verdict.HOLD:
         sequence.hold(header, packet)
     if verdict is not Verdict.ACCEPT:
@@ -126,7 +126,7 @@ def test_a_message_that_is_not_accepted_does_not_advance_the_sequence() -> None:
     """By the letter it would, and what comes before it would be lost."""
     sequence = a_sequence()
     assert arrive(sequence, a_header(1)) == [1]
-    assert sequence.judge(a_header(3), 10) is Verdict.HOLD
+    assert sequence.take(a_header(3), 10) is Verdict.HOLD
     assert (sequence.identifier, sequence.number) == (FIRST, 1)
     assert sequence.number == 1
 
@@ -146,7 +146,7 @@ def test_rejections_are_counted_until_the_next_acceptance() -> None:
 def test_what_is_held_already_is_a_duplicate() -> None:
     sequence = a_sequence()
     arrive(sequence, a_header(3))
-    assert sequence.judge(a_header(3), 10) is Verdict.DUPLICATE
+    assert sequence.take(a_header(3), 10) is Verdict.DUPLICATE
 
 
 @pytest.mark.parametrize(
@@ -156,18 +156,18 @@ def test_what_is_held_is_bounded_in_count_and_bytes(settings: Settings) -> None:
     sequence = a_sequence(settings)
     arrive(sequence, a_header(3))
     arrive(sequence, a_header(5))
-    assert sequence.judge(a_header(7), 100) is Verdict.OVERFLOW
+    assert sequence.take(a_header(7), 100) is Verdict.OVERFLOW
     assert (sequence.held_count, sequence.overflow_count) == (2, 1)
     assert arrive(sequence, a_header(1)) == [1]
     assert arrive(sequence, a_header(2)) == [2, 3]
-    assert sequence.judge(a_header(7), 100) is Verdict.HOLD
+    assert sequence.take(a_header(7), 100) is Verdict.HOLD
 
 
 def test_what_was_held_and_then_came_again_over_a_bridge_is_nobodys_need() -> None:
     sequence = a_sequence()
     arrive(sequence, a_header(1))
     arrive(sequence, a_header(4))  # 2 and 3 are withdrawn, and 4 comes again:
-    assert sequence.judge(a_header(4, 1), 100) is Verdict.ACCEPT
+    assert sequence.take(a_header(4, 1), 100) is Verdict.ACCEPT
     accepted, stale = sequence.release()
     assert accepted == []
     assert [held.header.tx_sequence_number for held in stale] == [4]
@@ -180,7 +180,7 @@ def test_what_is_held_can_be_forgotten_and_comes_again_at_new_positions() -> Non
         arrive(sequence, a_header(number))
     assert sequence.forget_held() == 2, "the last position that is to be removed"
     assert (sequence.held_count, sequence.held_bytes, sequence.missing) == (0, 0, None)
-    assert sequence.judge(a_header(3), 10) is Verdict.HOLD
+    assert sequence.take(a_header(3), 10) is Verdict.HOLD
     assert sequence.hold(a_header(3), bytes(10)).position == 3
     assert arrive(sequence, a_header(1)) == [1]
     assert arrive(sequence, a_header(2)) == [2, 3]

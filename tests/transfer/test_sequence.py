@@ -665,7 +665,7 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
         if key in self.unwanted:
             self.refusals.append(key)
             return
-        verdict = self.destination.judge(header, len(entry.packet))
+        verdict = self.destination.take(header, len(entry.packet))
         if verdict is Verdict.HOLD:
             self.destination.hold(header, entry.packet)
         elif verdict is Verdict.ACCEPT:

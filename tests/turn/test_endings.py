@@ -135,11 +135,11 @@ class Story:
     def purge(self, value: int) -> None:
         """What waits at the destination, or copies at the intermediate."""
         if value % 2:
-            self.net.nodes["c"].up.purge("orders", self.net.now)
+            self.net.nodes["c"].up.purge("orders")
         else:
             core = self.net.nodes["b"].up
             for name in {one.name for one in core.inspect().outbound if not one.name.endswith("$")}:
-                core.purge(name, self.net.now)
+                core.purge(name)
 
     def set_clock(self, value: int) -> None:
         self.net.set_clock((-100, -10, -1, 0, 1, 5, 10, 100)[value])

@@ -9,7 +9,7 @@ import pytest
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
 from mqproto.turn import waypoints
-from mqproto.turn.waypoints import DROPS, FOLLOWS, Waypoint, class_name, message_name, missing_before
+from mqproto.turn.waypoints import DROPS, NEXT_WAYPOINTS, Waypoint, class_name, message_name, missing_before
 from mqproto.wire import MessageClass, TransactionHeader, TxSequenceId
 from tests.conformance import ROOT
 from tests.examples import a_user_message
@@ -166,7 +166,7 @@ def test_a_message_whose_time_is_over_and_one_that_is_deleted_are_seen() -> None
     net.send("a", at("c"), "late", transactional=True, time_to_reach_queue_s=1)
     net.send("a", at("c"), "unwanted", transactional=True)
     net.pass_ms(5_000)
-    net.nodes["a"].up.purge(at("c").name, net.now)
+    net.nodes["a"].up.purge(at("c").name)
     net.run()
     assert path(net, "a", 1) == ["accepted", "stored", "expired"]
     assert path(net, "a", 2) == ["accepted", "stored", "purged"]
@@ -177,7 +177,7 @@ def test_copies_of_others_that_are_purged_on_the_way_are_seen_though_nobody_is_t
     net.kill("c")
     net.send("a", at("c"), "hello", transactional=True)
     net.pass_ms(1_000)
-    net.nodes["b"].up.purge("2E2E2E63-2E2E-2E2E-2E2E-2E2E2E2E2E2E", net.now)
+    net.nodes["b"].up.purge("2E2E2E63-2E2E-2E2E-2E2E-2E2E2E2E2E2E")
     net.run()
     assert path(net, "b") == ["arrived", "forwarded", "stored", "purged"]
 
@@ -314,9 +314,9 @@ def test_without_the_setting_there_are_no_waypoints() -> None:
 
 
 def test_each_waypoint_has_a_meaning_and_a_place_in_the_table() -> None:
-    reached = {waypoint for followers in FOLLOWS.values() for waypoint in followers}
+    reached = {waypoint for followers in NEXT_WAYPOINTS.values() for waypoint in followers}
     assert all(waypoint.meaning for waypoint in Waypoint)
-    assert set(FOLLOWS) | reached | DROPS == set(Waypoint) - {Waypoint.STORED, Waypoint.NOT_KEPT}
+    assert set(NEXT_WAYPOINTS) | reached | DROPS == set(Waypoint) - {Waypoint.STORED, Waypoint.NOT_KEPT}
 
 
 @pytest.mark.parametrize(

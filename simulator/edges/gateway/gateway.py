@@ -123,7 +123,7 @@ class Submitter(Protocol):
     """Hands messages to the node."""
 
     async def submit(self, ticket: Ticket, draft: Draft) -> MessageId:
-        """Returns when the node has it on disk. What came of it is known until `forget`, whoever dies.
+        """Returns when the node has it on disk. What came of it is known until `forget`, whichever program dies.
 
         Raises:
             UsageError, FormatNameError, NodeUnreachable, StoreError: the node does not have it, and that it is not to
@@ -256,7 +256,7 @@ class Gateway:
                     await self._history.finish(scope, key, Attempt.FAILED_FOR_NOW)
 
     def _start(self, handed: Handed, fingerprint: str, held: ExitStack) -> _Submission:
-        """A submission of its own, which goes on whoever waits for it."""
+        """A submission of its own, which goes on whether or not anybody waits for it."""
         if self._count >= self._limit:
             raise Refusal(Code.OVERLOADED, f"{self._limit:,} messages are under way: try again later")
         submission = _Submission(fingerprint)

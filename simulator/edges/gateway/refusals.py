@@ -73,7 +73,7 @@ system errors, after which it may have been accepted."""
 
 
 class Refusal(Exception):  # noqa: N818
-    """A message that is not accepted, or not yet; the text is one line for whoever mends it."""
+    """A message that is not accepted, or not yet; the text is one line for the person who mends it."""
 
     def __init__(self, code: Code, text: str, retry_after_s: float | None = None) -> None:
         super().__init__(text)

@@ -159,7 +159,7 @@ GIVE_WAY: Final = {
     Entry.FAILED: (Entry.ABSENT, Entry.STARTED),
     Entry.COMPLETED: (Entry.ABSENT, Entry.STARTED, Entry.FAILED),
 }
-"""Which entries give way to a new one. What was completed stays so, with its first outcome, whoever says what later."""
+"""Which entries give way to a new one. What was completed stays so, with its first outcome, whatever is said later."""
 
 
 class Documents:

@@ -1,8 +1,8 @@
 """The document history: what became of each message, by an identifier that it keeps over all retries.
 
 Before a message is processed it is begun here, and afterwards finished. Of all that begin one document, in this
-process, in others, and on other machines if the database is a server, one finds it absent and is to process it. Who
-comes later finds it started, completed or failed, and decides by the tables of mqproto/edge/exactlyonce.py.
+process, in others, and on other machines if the database is a server, one finds it absent and is to process it. One
+that comes later finds it started, completed or failed, and decides by the tables of mqproto/edge/exactlyonce.py.
 
     async with open_history("sqlite:///history.sqlite") as history:
         if (await history.begin("trigger/orders", key, "trigger-1")).entry is Entry.ABSENT:
@@ -79,7 +79,7 @@ async def open_history(
 class DocumentHistory:
     """What became of documents; `open_history` makes it. Several tasks may use it at once.
 
-    A scope says for whom a document is new or not, such as `gateway/orders`; a key names it there; an owner is whoever
+    A scope says for whom a document is new or not, such as `gateway/orders`; a key names it there; an owner is what
     processes it, under a name that outlives its process.
 
     Every method may raise HistoryError, and UsageError for what is too long to be kept.

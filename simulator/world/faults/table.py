@@ -9,7 +9,7 @@ from typing import Final
 from mqproto.queues.localqueue import SystemQueue
 from simulator.world.faults.rogues import deaf, forged_ack, impatient, lossy, sparse
 from simulator.world.faults.strangers import hostile, hostile_ping, stranger
-from simulator.world.node.files import Ending
+from simulator.world.node.files import Death
 from simulator.world.node.machine import Machine
 from simulator.world.scenarios.scenario import Fault
 from simulator.world.scenarios.traffic import KINDS, ORDERS
@@ -50,17 +50,17 @@ def stop(world: World, fault: Fault) -> bool:
 
 
 def die_in_commit(world: World, fault: Fault) -> bool:
-    """The node ends in one of the next steps that it does on its disk; `value` says in which and how, see Ending."""
+    """The node dies in one of the next steps that it does on its disk; `value` says in which and how, see Death."""
     machine = world.machines[fault.where]
-    machine.files.end_by(Ending.of(fault.value))
+    machine.files.dies_by(Death.of(fault.value))
     return machine.core is not None
 
 
 def die_at_start(world: World, fault: Fault) -> bool:
-    """The process is killed, and the next one ends in one of its first steps; `value` says in which and how."""
+    """The process is killed, and the next one dies in one of its first steps; `value` says in which and how."""
     if not _stop(world, replace(fault, value=0), told=True):
         return False
-    world.machines[fault.where].ends_at_start = Ending.of(fault.value)
+    world.machines[fault.where].death_at_start = Death.of(fault.value)
     return True
 
 
@@ -191,7 +191,7 @@ def purge(world: World, fault: Fault) -> bool:
 
 def _purge(machine: Machine) -> None:
     assert machine.core is not None
-    machine.core.purge(ORDERS.name, machine.moment())
+    machine.core.purge(ORDERS.name)
 
 
 def purge_outgoing(world: World, fault: Fault) -> bool:

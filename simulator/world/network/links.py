@@ -21,13 +21,13 @@ from simulator.world.network.sniffer import Sniffer, Talk
 from simulator.world.scenarios.scenario import Link
 
 CONNECT_TIMEOUT_MS: Final = 20_000
-"""After so long an operating system gives up a connection that nobody answers."""
+"""After this time an operating system gives up a connection that nobody answers."""
 LOST_DATAGRAMS: Final = 10
 """One in this number is lost on its way there or back."""
 
 
 class Host(Protocol):
-    """Whoever has an end of a connection: a node, or a stranger."""
+    """What has an end of a connection: a node, or a stranger."""
 
     @property
     def name(self) -> str:

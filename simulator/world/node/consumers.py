@@ -38,7 +38,7 @@ class Employer(Protocol):
         """Something happens in one of its lives."""
 
     def later(self, delay_ms: int, act: Callable[..., None], *arguments: Any) -> None:
-        """Something happens after a while, if it lives so long."""
+        """Something happens after a while, if it still lives then."""
 
 
 class Application:
@@ -89,7 +89,7 @@ class Application:
         return bool(every) and not self.is_calm and message.order % every == every - 1
 
     def _gives_up(self, messages: list[Message]) -> bool:
-        """Whether some of them is poison that was handed out too often, to whomever."""
+        """Whether some of them is poison that was handed out too often, to any consumer."""
         limit = self.consumer.gives_up_after
         return bool(limit) and any(
             self._is_poison(message) and not 0 < message.delivery_count < limit for message in messages

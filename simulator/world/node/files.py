@@ -29,14 +29,14 @@ FULL: Final = "full disk"
 KILLED: Final = "killed"
 POWER_LOST: Final = "power lost"
 DISK_FAILS: Final = "disk fails"
-ENDINGS: Final = (KILLED, POWER_LOST, DISK_FAILS)
+DEATHS: Final = (KILLED, POWER_LOST, DISK_FAILS)
 
 
-class Ending(NamedTuple):
-    """How a process ends by its disk.
+class Death(NamedTuple):
+    """How a process dies by its disk.
 
-    steps: how many steps it does before the one in which it ends.
-    how: one of ENDINGS. A disk that fails says so, and the process is the one to end.
+    steps: how many steps it does before the one in which it dies.
+    how: one of DEATHS. A disk that fails says so, and the process is the one to end.
     """
 
     steps: int
@@ -44,9 +44,9 @@ class Ending(NamedTuple):
 
     @classmethod
     def of(cls, value: int) -> Self:
-        """The ending that a fault's value stands for."""
-        steps, how = divmod(value, len(ENDINGS))
-        return cls(steps, ENDINGS[how])
+        """The death that a fault's value stands for."""
+        steps, how = divmod(value, len(DEATHS))
+        return cls(steps, DEATHS[how])
 
 
 class DiedError(BaseException):
@@ -237,11 +237,11 @@ class SimulatedFiles:
         self.holds_flush = False
         self.death: DiedError | None = None
         self.trouble = ""
-        self._ending: Ending | None = None
+        self._planned: Death | None = None
         self._steps = 0
-        """How many were done since it was said how the process ends."""
+        """How many were done since it was said how the process is to die."""
         self._is_last = False
-        """Whether the step under way is the one in which it ends."""
+        """Whether the step under way is the one in which it dies."""
         self._dice = dice
         self._loses_power = loses_power
         self._files: dict[str, SimulatedFile] = {}
@@ -268,19 +268,19 @@ class SimulatedFiles:
 
     # Steps
 
-    def end_by(self, ending: Ending | None) -> None:
-        """How the process ends, counted from now; None for not at all."""
-        self._ending, self._steps = ending, 0
+    def dies_by(self, death: Death | None) -> None:
+        """How the process is to die, counted from now; None for not at all."""
+        self._planned, self._steps = death, 0
 
     def step(self, size: int = 1) -> int:
         """Something is done to the disk; `stepped` follows. Returns how much of it: all, but for the last step."""
         if self.death is not None:
             raise self.death
         self.release()
-        if self._ending is None:
+        if self._planned is None:
             return size
         self._steps += 1
-        if self._steps <= self._ending.steps:
+        if self._steps <= self._planned.steps:
             return size
         self._is_last = True
         return self._dice.choice((0, self._dice.randrange(size + 1), size))
@@ -294,8 +294,8 @@ class SimulatedFiles:
         """
         if not self._is_last:
             return
-        assert self._ending is not None
-        how, self._ending, self._is_last = self._ending.how, None, False
+        assert self._planned is not None
+        how, self._planned, self._is_last = self._planned.how, None, False
         if how == DISK_FAILS:
             self.trouble = DISK_FAILS
             raise OSError(errno.EIO, os.strerror(errno.EIO))

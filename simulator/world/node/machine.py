@@ -44,7 +44,7 @@ from simulator.world.network.links import End
 from simulator.world.network.trace import Trace
 from simulator.world.node.consumers import Application
 from simulator.world.node.counters import begin_late
-from simulator.world.node.files import FULL, POWER_LOST, DiedError, Ending, SimulatedFiles
+from simulator.world.node.files import FULL, POWER_LOST, Death, DiedError, SimulatedFiles
 from simulator.world.oracle import invariants
 from simulator.world.oracle.oracle import Oracle
 from simulator.world.oracle.watched import ROOMY, WatchedNode
@@ -135,7 +135,7 @@ class Machine(WatchedNode):
             chance(world.scenario.seed, "files", name),
             loses_power=any(
                 fault.kind == "power loss"
-                or (fault.kind in STEPWISE and Ending.of(fault.value).how == POWER_LOST)
+                or (fault.kind in STEPWISE and Death.of(fault.value).how == POWER_LOST)
                 for fault in world.scenario.faults
                 if fault.where == name
             ),
@@ -147,8 +147,8 @@ class Machine(WatchedNode):
         self.receipts: list[Message] = []
         """What applications have committed to since the last batch."""
         self.flush_ms = 0
-        self.ends_at_start: Ending | None = None
-        """How its process ends when it is started again; the one after that lives on."""
+        self.death_at_start: Death | None = None
+        """How its process dies when it is started again; the one after that lives on."""
         self.down_since_ms = 0
         self._world = world
         self._submissions: list[Message] = []
@@ -187,7 +187,7 @@ class Machine(WatchedNode):
             self._enter_turn()
 
     def later(self, delay_ms: int, act: Callable[..., None], *arguments: Any) -> None:
-        """Something happens after a while, if the node lives so long."""
+        """Something happens after a while, if the node still lives then."""
         self.events.at(self.now_ms + delay_ms, self.hear, self.life, act, *arguments)
 
     def packets_arrive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
@@ -275,9 +275,9 @@ class Machine(WatchedNode):
         if not self.has_power:
             self.booted()
             self.has_power = True
-        ending, self.ends_at_start = self.ends_at_start, None
-        if ending is not None:
-            self.files.end_by(ending)
+        death, self.death_at_start = self.death_at_start, None
+        if death is not None:
+            self.files.dies_by(death)
         try:
             self.store = Store(
                 STORE, self.guid, self.settings.remove_duplicate_size, self._world.scenario.limits, self.files
@@ -397,12 +397,12 @@ class Machine(WatchedNode):
         self.has_purged = True
         for name, kind in {outgoing.name: outgoing.kind for outgoing in self.core.inspect().outbound}.items():
             if kind is QueueKind.SEQUENCE or (also_others and not name.endswith(ORDER_SUFFIX)):
-                self.core.purge(name, self.moment())
+                self.core.purge(name)
 
     def stop(self, restarts_at_ms: int) -> None:
         """End in order: carry out one more batch, and start again at that time."""
         assert self.core is not None
-        self.core.stop(self.moment())
+        self.core.stop()
         self._restarts_at_ms = restarts_at_ms
 
     def employ(self, application: Application) -> None:
@@ -422,8 +422,8 @@ class Machine(WatchedNode):
                 self.hear(self.life, self.stop, self.now_ms + BACK_AFTER_MS)
         self.flush_ms = 0
         self.files.room_bytes = None
-        self.files.end_by(None)
-        self.ends_at_start = None
+        self.files.dies_by(None)
+        self.death_at_start = None
         for application in self.applications.values():
             application.is_calm = True
         if self.core is None:

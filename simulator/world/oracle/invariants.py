@@ -155,7 +155,7 @@ def _over_too_soon(ledger: Ledger, node: WatchedNode, message: Message, message_
 
 
 def intermediates_keep_no_sequences(node: WatchedNode, writes: Writes) -> str | None:
-    """Who is neither source nor destination of transactional messages keeps nothing of their sequences."""
+    """A node that is neither source nor destination of transactional messages keeps nothing of their sequences."""
     if node.has_sequences:
         return None
     kinds = {queue.kind for queue in writes.queues} & SEQUENCE_KINDS
@@ -371,8 +371,8 @@ def delivery_counts_are_true(node: WatchedNode, message: Message) -> str | None:
 def handed_out_in_order(node: WatchedNode, messages: Sequence[Message]) -> str | None:
     """Of one priority, a message is handed out when none that joined the queue before it waits there.
 
-    What consumers give back is again where it was, whoever gives back first. Of a message that came again when it was
-    forgotten there are two, each in its own place.  [MS-MQDMPR] 3.1.1.2
+    What consumers give back is again where it was, whichever consumer gives back first. Of a message that came again
+    when it was forgotten there are two, each in its own place.  [MS-MQDMPR] 3.1.1.2
     """
     last: dict[int, Message] = {}
     for message in messages:
@@ -529,7 +529,7 @@ def journals_are_complete(ledger: Ledger) -> str | None:
 
 
 def replies_are_complete(ledger: Ledger) -> str | None:
-    """Who asked to hear of arrival and receipt has heard of them."""
+    """Sources that asked to hear of arrival and receipt have heard of them."""
     for message in ledger.accepted:
         if not message.kind.acknowledged:
             continue

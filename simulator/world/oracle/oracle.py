@@ -1,4 +1,4 @@
-"""Who watches every disk and every wire of a world: writes what happens into the ledger, and says what must not be.
+"""An onlooker at every disk and every wire of a world: writes what happens into the ledger, and says what must not be.
 
 Each invariant is asked at the moment when it could break.
 """

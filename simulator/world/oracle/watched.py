@@ -111,7 +111,7 @@ class WatchedNode:
         return self.settings.remove_duplicate_size < ROOMY.remove_duplicate_size
 
     def may_have_forgotten(self, name: bytes) -> bool:
-        """Whether so many others have come between two copies of a message that it need not be remembered."""
+        """Whether more others than are remembered have come between two copies of a message."""
         return any(
             then - before > self.settings.remove_duplicate_size
             for before, then in pairwise(self.came_at.get(name, ()))

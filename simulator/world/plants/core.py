@@ -136,15 +136,15 @@ def forget_to_hold(sound: Any) -> Any:
     return comes_next
 
 
-@plant(IncomingSequence, "judge", "delivered_once_and_in_order")
+@plant(IncomingSequence, "take", "delivered_once_and_in_order")
 def deliver_duplicates(sound: Any) -> Any:
     """A message that came before is accepted again."""
 
-    def judge(self: IncomingSequence, header: Any, size_bytes: int) -> Verdict:
+    def take(self: IncomingSequence, header: Any, size_bytes: int) -> Verdict:
         verdict: Verdict = sound(self, header, size_bytes)
         return Verdict.ACCEPT if verdict is Verdict.DUPLICATE and not self._held else verdict
 
-    return judge
+    return take
 
 
 @plant(
@@ -207,7 +207,7 @@ def never_resend(sound: Any) -> Any:
 
 @plant(Arrivals, "_forward", "intermediates_keep_no_sequences")
 def intermediates_that_number(sound: Any) -> Any:
-    """Who passes a message on begins a sequence for it."""
+    """A node that passes a message on begins a sequence for it."""
 
     def forward(self: Arrivals, head: Head, packet: bytes, peer: str, now: Any) -> None:
         if head.flags & TRANSACTIONAL:
@@ -358,7 +358,7 @@ def forget_the_journal(sound: Any) -> Any:
 
 @plant(Outcomes, "_acknowledge", "replies_are_complete")
 def forget_administration_acknowledgments(sound: Any) -> Any:
-    """Who asked to hear what becomes of his message hears nothing."""
+    """A sender that asked what becomes of its message hears nothing."""
     return lambda self, ending, message, now: None
 
 

@@ -22,7 +22,7 @@ NOTES: Final = QueueDeclaration("notes", 17, transactional=False)
 REPLIES: Final = QueueDeclaration("replies", 18, transactional=False)
 """Where a source hears of what became of its messages: its administration queue."""
 QUEUES: Final = (ORDERS, NOTES)
-"""The queues of whoever is the target of a burst."""
+"""The queues of each target of a burst."""
 NOWHERE: Final = 99
 """The identifier of a queue that no node has."""
 
@@ -154,7 +154,7 @@ def destination(target: str, kind: Kind) -> Destination:
 class Stream:
     """The messages from one source to one queue under one name.
 
-    waiting: those that can be handed out from that queue, whoever has sent them and under whatever name.
+    waiting: those that can be handed out from that queue, from any source, under any name.
     """
 
     waiting: dict[Message, None]
@@ -211,11 +211,6 @@ class Message:
     """The classes of the refusals that its source has noted."""
     replies: list[int] = field(default_factory=list)
     """The classes of the acknowledgments that came to its source's administration queue."""
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether its end is known."""
-        return bool(self.receipts or self.gone or self.letters or self.told)
 
     def __str__(self) -> str:
         burst = self.burst

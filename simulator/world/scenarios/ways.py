@@ -10,7 +10,7 @@ from simulator.world.scenarios.scenario import Link
 def steps_between(nodes: Iterable[str], links: Iterable[Link]) -> dict[tuple[str, str], list[str]]:
     """For each pair of nodes that are connected, the neighbours of the one that are a step nearer to the other.
 
-    Whoever takes any of these steps at each node comes to the goal: no choice of them leads in a circle.
+    A message that takes any of these steps at each node comes to the goal: no choice of them leads in a circle.
     """
     neighbours: dict[str, list[str]] = {name: [] for name in nodes}
     for link in links:

@@ -114,7 +114,7 @@ def test_invokers_that_do_not_come_back_are_forgotten_and_those_with_a_journal_m
     machine.restart()
     machine.now_s += KEPT_S + LOOK_S + 1
     machine.perform(1, invoker=b"third".ljust(16))
-    machine.core.stop(Moment(0, machine.now_s))
+    machine.core.stop()
     machine.commit()
     assert {invoker for invoker, _ in machine.disk.outcomes} == {OTHER, b"third".ljust(16)}
     machine.now_s += LASTING_KEPT_S + LOOK_S + 1

@@ -20,15 +20,15 @@ from simulator.base.storeerrors import StoreError
 from simulator.storage import Store
 from simulator.storage.disk import Disk
 from simulator.world.node.files import (
+    DEATHS,
     DISK_FAILS,
-    ENDINGS,
     FILLERS,
     FULL,
     KILLED,
     POWER_LOST,
     SECTOR_BYTES,
+    Death,
     DiedError,
-    Ending,
     SimulatedFiles,
 )
 from tests.simulator.series import LIMITS, NODE, series
@@ -257,7 +257,7 @@ def test_a_process_can_end_before_within_and_behind_each_of_its_steps() -> None:
         seen.append(set[str]())
         for seed in range(DICE):
             files = new_files(seed)
-            files.end_by(Ending(steps, KILLED))
+            files.dies_by(Death(steps, KILLED))
             with pytest.raises(DiedError) as died:
                 a_life(files)
             assert not died.value.power_lost
@@ -280,7 +280,7 @@ def test_a_disk_that_fails_says_so_once_and_may_have_done_it() -> None:
     found = Counter[bytes]()
     for seed in range(DICE):
         files = with_a_file(seed)
-        files.end_by(Ending(0, DISK_FAILS))
+        files.dies_by(Death(0, DISK_FAILS))
         file = files._files[FILE.name]
         with pytest.raises(OSError, match="Input/output error") as failed:
             file.write(len(OLD), [b"23"])
@@ -290,7 +290,7 @@ def test_a_disk_that_fails_says_so_once_and_may_have_done_it() -> None:
         file.write(len(files.read(FILE)), [b"4"])
     assert set(found) == {OLD, OLD + b"2", OLD + b"23"}
     db = opened_tables(files)
-    files.end_by(Ending(0, DISK_FAILS))
+    files.dies_by(Death(0, DISK_FAILS))
     with pytest.raises(sqlite3.OperationalError) as error:
         put(db, 1, flushed=True)
     assert error.value.sqlite_errorcode == sqlite3.SQLITE_IOERR
@@ -342,7 +342,7 @@ def life(files: SimulatedFiles, batches: list[Writes]) -> tuple[int, str]:
     return done, files.trouble
 
 
-@pytest.mark.parametrize("how", ENDINGS)
+@pytest.mark.parametrize("how", DEATHS)
 def test_a_store_has_what_was_committed_in_whatever_step_its_process_ends(how: str) -> None:
     """As of a real disk, tests/simulator/storage/test_powerloss.py, with each step of a longer life."""
     length = 25
@@ -354,11 +354,11 @@ def test_a_store_has_what_was_committed_in_whatever_step_its_process_ends(how: s
     ended = Counter[str]()
     for steps in count():
         files = new_files(steps)
-        files.end_by(Ending(steps, how))
-        done, ending = life(files, batches)
-        if not ending:
+        files.dies_by(Death(steps, how))
+        done, death = life(files, batches)
+        if not death:
             break
-        assert ending == how
+        assert death == how
         files.crash(kept=None, power_lost=how == POWER_LOST)
         with Store(TABLES, NODE, limits=LIMITS, files=files) as again:
             has = again.record_count
@@ -373,7 +373,7 @@ def test_a_store_has_what_was_committed_in_whatever_step_its_process_ends(how: s
 def test_the_same_dice_leave_the_same_files() -> None:
     def left(seed: int) -> tuple[dict[str, int], bytes]:
         files = new_files(seed)
-        files.end_by(Ending(60, POWER_LOST))
+        files.dies_by(Death(60, POWER_LOST))
         life(files, list(series(1, 40)))
         files.crash(kept=None, power_lost=True)
         sizes = {name: len(files.read(FOLDER / name)) for name in files.names(FOLDER)}

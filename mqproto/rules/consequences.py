@@ -49,7 +49,7 @@ class FinalAck(Enum):
     ALWAYS = auto()
 
 
-class Follows(NamedTuple):
+class Consequence(NamedTuple):
     """One cell of the table.
 
     kept: the queue that gets a copy: the journal if JP is set in the message, a dead-letter queue if JN is.
@@ -59,14 +59,14 @@ class Follows(NamedTuple):
     kept: SystemQueue | None = None
 
 
-NOTHING: Final = Follows()
-JOURNAL: Final = Follows(kept=SystemQueue.JOURNAL)
-DEADLETTER: Final = Follows(kept=SystemQueue.DEADLETTER)
-DEADXACT: Final = Follows(kept=SystemQueue.DEADXACT)
+NOTHING: Final = Consequence()
+JOURNAL: Final = Consequence(kept=SystemQueue.JOURNAL)
+DEADLETTER: Final = Consequence(kept=SystemQueue.DEADLETTER)
+DEADXACT: Final = Consequence(kept=SystemQueue.DEADXACT)
 
 OURS, OTHERS = True, False
 TRANSACTIONAL, PLAIN = True, False
-FOLLOWS: Final[Mapping[tuple[End, bool, bool], Follows]] = {
+CONSEQUENCES: Final[Mapping[tuple[End, bool, bool], Consequence]] = {
     # A transactional message is journaled once it was received, another when the next hop has it.
     (End.REACHED, OURS, PLAIN): JOURNAL,
     (End.REACHED, OURS, TRANSACTIONAL): NOTHING,
@@ -75,15 +75,15 @@ FOLLOWS: Final[Mapping[tuple[End, bool, bool], Follows]] = {
     (End.RECEIVED, OURS, PLAIN): NOTHING,
     (End.RECEIVED, OURS, TRANSACTIONAL): JOURNAL,
     (End.RECEIVED, OTHERS, PLAIN): NOTHING,
-    (End.RECEIVED, OTHERS, TRANSACTIONAL): Follows(FinalAck.IF_ASKED),
+    (End.RECEIVED, OTHERS, TRANSACTIONAL): Consequence(FinalAck.IF_ASKED),
     # A message without a transaction is a dead letter where it ended; one with, at its sender, who hears of it.
     (End.KEPT_OUT, OURS, PLAIN): DEADLETTER,
     (End.KEPT_OUT, OURS, TRANSACTIONAL): DEADXACT,
     (End.KEPT_OUT, OTHERS, PLAIN): DEADLETTER,
-    (End.KEPT_OUT, OTHERS, TRANSACTIONAL): Follows(FinalAck.ALWAYS),
+    (End.KEPT_OUT, OTHERS, TRANSACTIONAL): Consequence(FinalAck.ALWAYS),
     (End.TAKEN_OUT, OURS, PLAIN): DEADLETTER,
     (End.TAKEN_OUT, OURS, TRANSACTIONAL): DEADXACT,
     (End.TAKEN_OUT, OTHERS, PLAIN): DEADLETTER,
-    (End.TAKEN_OUT, OTHERS, TRANSACTIONAL): Follows(FinalAck.IF_ASKED),
+    (End.TAKEN_OUT, OTHERS, TRANSACTIONAL): Consequence(FinalAck.IF_ASKED),
 }
 """By how it ended, whether we sent it, and whether it is transactional.  [MS-MQQB] 3.1.5.8.2, 3.1.7.2"""

@@ -7,13 +7,13 @@ from itertools import product
 import pytest
 
 from mqproto.queues.localqueue import SystemQueue
-from mqproto.rules.endings import FOLLOWS, End, FinalAck, end_of
+from mqproto.rules.consequences import CONSEQUENCES, End, FinalAck, end_of
 from mqproto.wire import MessageClass
 from tests.ways import WAYS
 
 
 def test_the_table_has_all_cases_and_no_other() -> None:
-    assert set(FOLLOWS) == set(product(End, (False, True), (False, True)))
+    assert set(CONSEQUENCES) == set(product(End, (False, True), (False, True)))
 
 
 def test_each_end_is_acted_out_with_and_without_a_transaction() -> None:
@@ -30,12 +30,12 @@ def test_a_class_whose_second_bit_is_set_tells_of_a_message_that_was_in_its_queu
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.2.2")
-@pytest.mark.parametrize(("case", "follows"), FOLLOWS.items())
+@pytest.mark.parametrize(("case", "consequence"), CONSEQUENCES.items())
 def test_final_acks_are_for_transactional_messages_of_others_and_kept_is_one_s_own_of_these(
-    case: tuple[End, bool, bool], follows: object
+    case: tuple[End, bool, bool], consequence: object
 ) -> None:
     end, ours, transactional = case
-    told, kept = FOLLOWS[case]
+    told, kept = CONSEQUENCES[case]
     assert (told is not FinalAck.NEVER) == (transactional and not ours and end is not End.REACHED)
     if kept is SystemQueue.JOURNAL:
         assert (ours, end) == (True, End.RECEIVED if transactional else End.REACHED)
