@@ -245,7 +245,7 @@ class Store:
         Raises:
             StoreError: the disk fails.
         """
-        if self._segment is not None and self._usable:
+        if self._segment is not None and self._usable and self._has_work(self._segment):
             with self._together, explained(self.path):
                 self._segment_for(Writes())
 
@@ -254,11 +254,24 @@ class Store:
     def _segments(self) -> list[Segment]:
         return [*self._older, *([self._segment] if self._segment else [])]
 
+    def _has_work(self, segment: Segment) -> bool:
+        """Whether the log or what is in memory has reached a limit, or something is due to the tables."""
+        limits, recent = self._limits, self._recent
+        return (
+            self._due is not None
+            or bool(self._older)
+            or segment.size_bytes >= limits.segment_bytes
+            or recent.messages.memory_bytes > limits.memory_bytes
+            or len(recent.gone) + len(recent.lasting) > REMOVALS * limits.slice_messages
+        )
+
     def _segment_for(self, writes: Writes) -> Segment:
         """Where the next record goes. The log is kept within its limits on the way."""
-        limits, memory_bytes = self._limits, self._recent.messages.memory_bytes
         if self._segment is None:
             return self._begun()
+        if not self._has_work(self._segment):
+            return self._segment
+        limits, memory_bytes = self._limits, self._recent.messages.memory_bytes
         if self._due is None:
             if self._segment.size_bytes >= limits.segment_bytes or (
                 memory_bytes > limits.memory_bytes and not self._older
