@@ -10,7 +10,18 @@ from pathlib import Path
 import pytest
 
 from tests.conformance import ROOT
-from tests.mutants import NOT_LOOKED_AT, Copy, Fault, Found, all_faults, drawn, faults_of, nearest_first, tell
+from tests.mutants import (
+    EXPLAINED,
+    NOT_LOOKED_AT,
+    Copy,
+    Fault,
+    Found,
+    all_faults,
+    drawn,
+    faults_of,
+    nearest_first,
+    tell,
+)
 
 
 def test_each_fault_changes_one_line_and_is_python() -> None:
@@ -60,6 +71,11 @@ def test_a_copy_tells_who_notices_a_fault_and_the_checkout_stays_as_it_is(tmp_pa
     harmless = a_fault("return End.REACHED", "return  End.REACHED")
     assert copy.look(harmless, 1, ["tests/rules/test_consequences.py"]) == Found(harmless, "", "")
     assert (ROOT / "mqproto/rules/consequences.py").read_text("utf-8") == before
+
+
+def test_what_is_explained_is_still_there() -> None:
+    for path, line in EXPLAINED:
+        assert line in [each.strip() for each in (ROOT / path).read_text("utf-8").splitlines()]
 
 
 def test_the_tests_of_its_own_folder_look_at_a_fault_first() -> None:

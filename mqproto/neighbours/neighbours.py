@@ -134,7 +134,6 @@ class Neighbours:
         session = self.sessions.get(key)
         if session is not None:
             session.close("3.1.7.3", reason)
-            session.take_outbox()
             self._forget(session, now)
 
     def touched(self, session: Session) -> None:

@@ -39,6 +39,13 @@ def net() -> Net:
 # At the sender
 
 
+def test_a_message_with_no_time_to_spare_is_over_when_the_next_second_begins(net: Net) -> None:
+    net.blocked.add(frozenset("ab"))
+    net.send("a", at("c", 17), "x", time_to_reach_queue_s=0, journal_negative=True)
+    net.pass_ms(1_000)
+    assert ended(net, "a", DEADLETTER) == [(LATE_ON_THE_WAY, b"x")]
+
+
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.2")
 @pytest.mark.parametrize("kind", ["express", "recoverable", "transactional"])
 @pytest.mark.parametrize("which", ["time_to_reach_queue_s", "time_to_be_received_s"])

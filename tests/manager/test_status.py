@@ -135,6 +135,7 @@ def test_a_local_queue_tells_what_it_takes_and_who_receives(net: Net) -> None:
     net.run()
     status = local(net, "notes")
     assert (status.waiting, status.unsettled, status.consumers, status.quota_bytes) == (2, 0, 0, 5_000)
+    assert status.held == 0
     assert 0 < status.size_bytes < 5_000
     core = net.nodes["c"].up
     core.consume(1, "notes", 1, transactional=True)
