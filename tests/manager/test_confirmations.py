@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from mqproto.base.configuration import Settings
 from mqproto.manager.arrivals import HOP_LIMIT
 from mqproto.turn.effects import QueueKind
 from mqproto.wire import MessageClass
+from simulator.storage.disk import Disk
 from tests.examples import a_sequence_id, a_transaction_header, a_transactional_message
 from tests.observing import DEADXACT, JOURNAL, acknowledgments, arrive, bodies, ended, final_acks, messages
 from tests.pair import Net, at, chain, guid_of, queue
@@ -27,6 +29,19 @@ QUICK = Settings(
 @pytest.fixture
 def net() -> Net:
     return chain("a", "b", "c", queues=[ORDERS], settings=QUICK)
+
+
+def test_a_resend_goes_on_at_once_behind_a_message_that_is_refused() -> None:
+    net = chain("a", "b", "c", queues=[ORDERS], settings=replace(QUICK, resend_batch=1))
+    net.kill("c")
+    for body in "123":
+        net.send("a", at("c", 99), body, transactional=True, journal_negative=True)
+    net.run()
+    net.kill("b")
+    net.nodes["b"].store = Disk()  # It has said that it has them, and loses its disk.
+    net.start("b", "c")
+    net.pass_ms(1_500)  # The first resend is due after 1,200 ms, the next one after 2,200.
+    assert [body for _, body in ended(net, "a", DEADXACT)] == [b"1", b"2", b"3"]
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.7")

@@ -151,6 +151,20 @@ def test_a_local_queue_tells_what_it_takes_and_who_receives(net: Net) -> None:
     assert (local(net, "notes").waiting, local(net, "notes").purging) == (0, False)
 
 
+def test_a_purge_is_over_when_what_was_out_is_rejected(net: Net) -> None:
+    net.send("a", at("c"), "x", transactional=True)
+    net.pass_ms(2_000)
+    core = net.nodes["c"].up
+    core.consume(1, "orders", 1, transactional=True)
+    net.run()
+    core.purge("orders")
+    net.run()
+    assert local(net, "orders").purging
+    core.reject(1, "orders")
+    net.run()
+    assert not local(net, "orders").purging
+
+
 def test_a_deleted_queue_is_shown_until_its_last_message_has_left(net: Net) -> None:
     net.send("a", TO_NOTES, "1")
     net.run()

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from mqproto.base.errors import UsageError
+from mqproto.base.errors import QuotaExceeded, UsageError
 from mqproto.manager.carry import carry_out
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.messages.drafts import Draft, copies
@@ -246,7 +246,10 @@ class Machine(WatchedNode):
         drafts = [Draft(body=body, label=burst.label, priority=burst.priority, **options) for body in bodies]
         try:
             message_ids = self.core.enqueue(copies(goals, drafts), self.moment(), together=burst.together)
-        except UsageError:
+        except UsageError as error:
+            # For want of room, or as the queue that was meant is one of its own that it does not have.
+            if not (isinstance(error, QuotaExceeded) or (kind.undeliverable and self.name in targets)):
+                raise
             self.ledger.tally["refused at once"] += burst.count * len(goals)
             return
         # A copy is a message of its own, as if its target were the only one.
