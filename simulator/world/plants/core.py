@@ -62,7 +62,7 @@ def reuse_message_ids_after_a_restart(sound: Any) -> Any:
     return restore
 
 
-@plant(OutgoingSequence, "order_ack", "nothing_is_retained")
+@plant(OutgoingSequence, "order_ack", "nothing_is_retained", "no_error_of_our_own")
 def never_remove_what_was_acknowledged(sound: Any) -> Any:
     """The OrderAck is believed, and the disk never hears of it."""
 
