@@ -1,7 +1,7 @@
 """What must hold in every world, one function each. Each returns what is wrong, or None.
 
 They are asked at the moment when they could break. `nothing_is_retained` ends the calm, and then those in `AT_REST`
-are asked.
+are asked. What has to be done by and by is in intime.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mqproto.turn.effects import (
 from mqproto.wire import Guid, MessageClass, OrderAckBody, guid_text
 from mqproto.wire.glance import acknowledges, receive_deadline_s
 from simulator.storage import Store
-from simulator.world.network.glimpse import Glimpse, SessionGlimpse, identity_of
+from simulator.world.network.glimpse import Glimpse, SessionGlimpse
 from simulator.world.network.links import End
 from simulator.world.oracle.ledger import Ledger
 from simulator.world.oracle.watched import WatchedNode
@@ -43,8 +43,6 @@ UNORDERED: Final = frozenset({"outgoing", "incoming", "outcomes"})
 """Fields of a StoredState without an order of their own."""
 DELETED: Final = MessageClass.NACK_DELETED
 """Of a message that an operator deleted on its way, whether or not it had arrived."""
-LONGEST_S: Final = 5
-"""How long a message may lie in its queue after its time."""
 NO_ROOM: Final = "3.1.5.8.8"
 """The exception: a peer can do nothing for a store that is full."""
 
@@ -330,6 +328,20 @@ def forwarded_as_it_came(node: WatchedNode, glimpses: Iterable[Glimpse]) -> str 
     return None
 
 
+def passed_on_once(node: WatchedNode, name: bytes, hop_count: int) -> str | None:
+    """In one of its lives a node takes a message for others once, and again only if that went a longer way since.
+
+    One that comes again as before is a duplicate, also if it is not for this node.  [MS-MQQB] 3.1.5.8.1
+    """
+    life, highest = node.passed.get(name, (-1, 0))
+    if life == node.committed_in and hop_count <= highest and not node.may_have_forgotten(name):
+        return (
+            f"{node.name} takes message {name.hex()} to pass it on with hop count {hop_count}, and has passed "
+            f"it on with {highest}"
+        )
+    return None
+
+
 # When an application receives, and when a node writes its log
 
 
@@ -457,28 +469,6 @@ def quotas_are_kept(node: WatchedNode) -> str | None:
             size_bytes = node.disk.size_of(QueueKind.LOCAL, queue.name)
             if size_bytes > queue.quota_bytes:
                 return f"{node.name} has {size_bytes:,} bytes in {queue.name}, {queue.quota_bytes:,} may be"
-    return None
-
-
-def what_is_over_leaves_in_time(ledger: Ledger, node: WatchedNode) -> str | None:
-    """No message lies in the queue that it was for, unless a consumer has it, long after its time was over."""
-    now_s = node.moment().utc_s
-    if node.core is None or node.now_ms - node.up_since_ms < LONGEST_S * 1_000:
-        return None
-    for queue in node.disk.queues.values():
-        if queue.kind is not QueueKind.LOCAL or is_systems(queue.name):
-            continue
-        for row in node.disk.rows(queue.queue):
-            message, deadline_s = (
-                ledger.messages.get(identity_of(row.packet)),
-                receive_deadline_s(row.packet),
-            )
-            if message is None or message.is_out or deadline_s is None:
-                continue
-            if now_s > deadline_s + LONGEST_S:
-                return (
-                    f"{message} is over since {now_s - deadline_s} s and lies in {queue.name} of {node.name}"
-                )
     return None
 
 

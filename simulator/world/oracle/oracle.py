@@ -13,8 +13,15 @@ from typing import Final
 from mqproto.queues.localqueue import SystemQueue
 from mqproto.turn.effects import POSITION_BITS, Delivery, MessageRow, Note, QueueKind, QueueRow, Writes
 from mqproto.turn.waypoints import Waypoint
-from mqproto.wire import FinalAckBody, MessageClass, OrderAckBody, acknowledgment_in, decode_message
-from mqproto.wire.glance import acknowledges
+from mqproto.wire import (
+    FinalAckBody,
+    MessageClass,
+    OrderAckBody,
+    UserHeader,
+    acknowledgment_in,
+    decode_message,
+)
+from mqproto.wire.glance import TRANSACTIONAL, acknowledges, head_of
 from mqproto.wire.guid import guid_from_text
 from simulator.world.network.glimpse import (
     Glimpse,
@@ -29,6 +36,7 @@ from simulator.world.oracle.ledger import Ledger
 from simulator.world.oracle.watched import WatchedNode
 from simulator.world.scenarios.traffic import REPLIES, Message
 
+HOP_COUNT: Final = UserHeader.hop_count.mask
 LETTERS: Final = frozenset({SystemQueue.DEADXACT.value, SystemQueue.DEADLETTER.value})
 WAYPOINTS: Final = frozenset(Waypoint)
 
@@ -94,6 +102,7 @@ class Oracle:
             elif kind is QueueKind.OUTGOING:
                 if name.startswith(node.guid):
                     self._posted(node, row.packet)
+                self._passed_on(node, name, row.packet)
             elif kind is QueueKind.LOCAL or kind is QueueKind.HELD:
                 fresh[row.key] = row
         for old, new, _ in writes.moves:
@@ -109,7 +118,10 @@ class Oracle:
             queue = queues[first >> POSITION_BITS]
             if queue.kind is QueueKind.LOCAL:
                 self._removed(node, queue, first, last, fresh, received)
-            elif node.has_purged:
+                continue
+            if queue.kind is QueueKind.SEQUENCE:
+                node.shortened_ms[queue.queue] = node.now_ms
+            if node.has_purged:
                 self._deleted(node, first, last, writes)
         self.check(
             "intermediates_keep_no_sequences", invariants.intermediates_keep_no_sequences(node, writes)
@@ -194,6 +206,14 @@ class Oracle:
             invariants.final_acks_tell_the_truth(self.ledger, node, message, message_class),
         )
 
+    def _passed_on(self, node: WatchedNode, name: bytes, packet: bytes) -> None:
+        """A message was put into an outgoing queue: if it is not transactional, it does not come again."""
+        head = head_of(packet)
+        hop_count = head.flags & HOP_COUNT
+        if hop_count and not head.flags & TRANSACTIONAL:
+            self.check("passed_on_once", invariants.passed_on_once(node, name, hop_count))
+            node.passed[name] = node.committed_in, hop_count
+
     def _removed(
         self,
         node: WatchedNode,
@@ -258,7 +278,7 @@ class Oracle:
 
     def leaves(self, node: WatchedNode, end: End, glimpses: list[Glimpse]) -> None:
         """Packets leave one end of a connection."""
-        guid, sent = node.guid, end.sent
+        guid, sent, now_ms = node.guid, end.sent, node.now_ms
         if node.paused:
             reason = invariants.paused_queues_send_nothing(self.ledger, node, glimpses)
             self.check("paused_queues_send_nothing", reason)
@@ -270,6 +290,7 @@ class Oracle:
             if not glimpse.is_user:
                 continue
             end.sent += 1
+            node.left[glimpse.identity] = now_ms
             if not glimpse.identity.startswith(guid) or glimpse.hop_count:
                 foreign.append(glimpse)
                 if glimpse.identity.startswith(guid):

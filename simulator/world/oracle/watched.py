@@ -72,6 +72,12 @@ class WatchedNode:
         self.came_at: dict[bytes, list[int]] = {}
         """When each message that is not transactional came, counted in these; only kept if its history is short."""
         self.came_count = 0
+        self.passed: dict[bytes, tuple[int, int]] = {}
+        """What it took to pass it on, if it is not transactional: in which life, and with which hop count."""
+        self.left: dict[bytes, int] = {}
+        """When a message left it last, its own or another's."""
+        self.shortened_ms: dict[int, int] = {}
+        """By number of an outgoing sequence, when messages left it for good."""
         self.paused: set[str] = set()
         """The outgoing queues that an operator has paused."""
         self.has_purged = False

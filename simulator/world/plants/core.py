@@ -62,7 +62,13 @@ def reuse_message_ids_after_a_restart(sound: Any) -> Any:
     return restore
 
 
-@plant(OutgoingSequence, "order_ack", "nothing_is_retained", "no_error_of_our_own")
+@plant(
+    OutgoingSequence,
+    "order_ack",
+    "nothing_is_retained",
+    "no_error_of_our_own",
+    "what_was_lost_is_sent_again",
+)
 def never_remove_what_was_acknowledged(sound: Any) -> Any:
     """The OrderAck is believed, and the disk never hears of it."""
 
@@ -190,13 +196,13 @@ def never_send_an_order_ack(sound: Any) -> Any:
     return lambda self, now: None
 
 
-@plant(OutgoingSequence, "connected", "nothing_is_retained")
+@plant(OutgoingSequence, "connected", "nothing_is_retained", "what_was_lost_is_sent_again")
 def forget_to_resend_after_a_restart(sound: Any) -> Any:
     """What was sent before the session broke is not watched any more."""
     return lambda self, now: None
 
 
-@plant(OutgoingSequence, "ack_wait_expired", "nothing_is_retained")
+@plant(OutgoingSequence, "ack_wait_expired", "nothing_is_retained", "what_was_lost_is_sent_again")
 def never_resend(sound: Any) -> Any:
     """The resend timer runs, and nothing follows."""
     return lambda self, now: self._await_order_ack(now)
@@ -270,7 +276,7 @@ def never_remove_what_a_neighbour_has(sound: Any) -> Any:
     return acknowledged
 
 
-@plant(Neighbours, "retry", "nothing_is_retained")
+@plant(Neighbours, "retry", "nothing_is_retained", "what_was_lost_is_sent_again")
 def never_connect_again(sound: Any) -> Any:
     """A neighbour that could not be reached once is given up."""
     return lambda self, neighbour, *others: None
@@ -488,7 +494,13 @@ def take_flags_for_a_count(sound: Any) -> Any:
     return take_saved
 
 
-@plant(MessageIdHistory, "is_duplicate", "delivered_once_and_in_order", "replies_tell_the_truth")
+@plant(
+    MessageIdHistory,
+    "is_duplicate",
+    "delivered_once_and_in_order",
+    "replies_tell_the_truth",
+    "passed_on_once",
+)
 def forget_the_newest(sound: Any) -> Any:
     """A history that is full has no room for a message more."""
 

@@ -1,0 +1,114 @@
+"""What must be done by and by, with nobody to ask for it: a time is over, a resend is due, a better way is there again.
+
+A timer that is never started breaks no promise, as something else comes in the end. So these say how long it may take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from mqproto.base.configuration import Settings
+from mqproto.turn.effects import QueueKind, QueueRow
+from mqproto.wire.glance import TRANSACTIONAL, head_of, reach_deadline_s, receive_deadline_s
+from simulator.world.network.glimpse import identity_of
+from simulator.world.network.links import CONNECT_TIMEOUT_MS
+from simulator.world.oracle.invariants import is_systems
+from simulator.world.oracle.ledger import Ledger
+from simulator.world.oracle.watched import WatchedNode
+
+LONGEST_S: Final = 5
+"""How long a message may lie in a queue after its time."""
+SLACK_MS: Final = 10_000
+"""For what one waits on the way: a flush, a window, a try to connect."""
+
+
+def what_is_over_leaves_in_time(ledger: Ledger, node: WatchedNode) -> str | None:
+    """No message lies long after its time was over where it has to end: in its queue, or on its way unsent.
+
+    In its queue it stays while a consumer has it, on its way when it was sent once: the next hop may have it. A
+    transactional message may be withdrawn by its source alone, which after a restart does not know what it had sent.
+    [MS-MQQB] 3.1.7.1.2
+    """
+    if node.core is None or node.now_ms - node.up_since_ms < LONGEST_S * 1_000:
+        return None
+    now_s = node.moment().utc_s
+    for queue in node.disk.queues.values():
+        if _is_watched(queue, node):
+            for row in node.disk.rows(queue.queue):
+                deadline_s = _deadline_s(ledger, node, queue.kind, row.packet)
+                if deadline_s is not None and now_s > deadline_s + LONGEST_S:
+                    message = ledger.messages[identity_of(row.packet)]
+                    since_s = now_s - deadline_s
+                    return f"{message} is over since {since_s} s and lies in {queue.name} of {node.name}"
+    return None
+
+
+def _is_watched(queue: QueueRow, node: WatchedNode) -> bool:
+    if queue.kind is QueueKind.LOCAL:
+        return not is_systems(queue.name)
+    return queue.kind is QueueKind.OUTGOING or (queue.kind is QueueKind.SEQUENCE and not node.life)
+
+
+def _deadline_s(ledger: Ledger, node: WatchedNode, kind: QueueKind, packet: bytes) -> int | None:
+    """The last second at which a message may be in a queue of this kind; None if nobody says."""
+    name = identity_of(packet)
+    message = ledger.messages.get(name)
+    if message is None:
+        return None
+    if kind is QueueKind.LOCAL:
+        return None if message.is_out else receive_deadline_s(packet)
+    if name in node.left or (kind is QueueKind.OUTGOING and head_of(packet).flags & TRANSACTIONAL):
+        return None
+    return reach_deadline_s(packet)
+
+
+# In the calm
+
+
+def what_was_lost_is_sent_again(nodes: Iterable[WatchedNode], calm_ms: int) -> str | None:
+    """While a sequence has messages without an OrderAck, the first of them is sent again and again.  [MS-MQQB] 3.1.6.5
+
+    calm_ms: since when nothing is in the way.
+    """
+    for node in nodes:
+        limit_ms = resend_limit_ms(node.settings)
+        if node.core is None or node.now_ms - max(calm_ms, node.up_since_ms) <= limit_ms:
+            continue
+        for queue in node.disk.queues.values():
+            if queue.kind is not QueueKind.SEQUENCE:
+                continue
+            first = next(node.disk.rows(queue.queue), None)
+            if first is None:
+                continue
+            left_ms = node.left.get(identity_of(first.packet), 0)
+            idle_ms = node.now_ms - max(
+                calm_ms, node.up_since_ms, left_ms, node.shortened_ms.get(queue.queue, 0)
+            )
+            if idle_ms > limit_ms:
+                return f"{node.name} has sent nothing of {queue.name} for {idle_ms:,} ms, and it is not acknowledged"
+    return None
+
+
+def resend_limit_ms(settings: Settings) -> int:
+    """After what time a message without an OrderAck has been sent again.
+
+    The longest of the resend timeouts, behind a handshake that nobody answers any more.
+    """
+    return max(settings.resend_timer_table_ms) + settings.session_initialization_timeout_ms + SLACK_MS
+
+
+def the_first_way_is_taken_again(nodes: Iterable[WatchedNode]) -> str | None:
+    """A node whose first next hop can be reached again does not keep to a later one."""
+    for node in nodes:
+        if node.core is not None:
+            for outgoing in node.core.status().outgoing:
+                if outgoing.state == "connected" and outgoing.next_hop != outgoing.next_hops[0]:
+                    return f"{node.name} sends to {outgoing.name} by {outgoing.next_hop}, not {outgoing.next_hops[0]}"
+    return None
+
+
+def return_limit_ms(settings: Settings) -> int:
+    """After what time the first way is taken again: a try that was begun in the storm fails, and the next succeeds."""
+    stuck_ms = max(CONNECT_TIMEOUT_MS, settings.session_initialization_timeout_ms)
+    return stuck_ms + settings.ack_wait_timeout_ms + settings.try_connect_interval_ms + SLACK_MS
