@@ -17,6 +17,8 @@ from simulator.world.world import World
 
 DETOUR_MS: Final = 300
 """How long after a way is blocked somebody chooses another."""
+ASKED: Final = 4
+"""How often an operator asks who wants to know."""
 LATE_MS: Final = 100
 """By how much some nodes start later than others when the map has changed."""
 
@@ -217,6 +219,16 @@ def _resume(machine: Machine) -> None:
     machine.hear(machine.life, machine.hold, False)
 
 
+def ask(world: World, fault: Fault) -> bool:
+    """An operator asks a few times what waits where, and where each message is."""
+    machine = world.machines[fault.where]
+    if machine.core is None:
+        return False
+    for again in range(ASKED):
+        world.events.at(fault.at_ms + again * fault.for_ms // ASKED, machine.hear, machine.life, machine.ask)
+    return True
+
+
 def give_back(world: World, fault: Fault) -> bool:
     """The node's transactional dead letters are sent once more."""
     machine = world.machines[fault.where]
@@ -243,6 +255,7 @@ FAULTS: Final[dict[str, Callable[[World, Fault], bool]]] = {
     "purge": purge,
     "purge outgoing": purge_outgoing,
     "hold": hold,
+    "ask": ask,
     "stranger": stranger,
     "impatient": impatient,
     "deaf": deaf,

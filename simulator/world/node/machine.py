@@ -45,7 +45,7 @@ from simulator.world.network.trace import Trace
 from simulator.world.node.consumers import Application
 from simulator.world.node.counters import begin_late
 from simulator.world.node.files import FULL, POWER_LOST, Death, DiedError, SimulatedFiles
-from simulator.world.oracle import invariants
+from simulator.world.oracle import answers, invariants
 from simulator.world.oracle.oracle import Oracle
 from simulator.world.oracle.watched import ROOMY, WatchedNode
 from simulator.world.scenarios.scenario import Burst, Scenario
@@ -166,6 +166,8 @@ class Machine(WatchedNode):
         self._tick_ms: int | None = None
         self._turns = 0
         self._was_held = False
+        self._is_asked = False
+        """Whether an operator waits for its answers."""
         self._restarts_at_ms: int | None = None
         """After an orderly stop: when it is to start again."""
 
@@ -373,6 +375,7 @@ class Machine(WatchedNode):
         self.spare_until = None
         self._tick_ms = None
         self._restarts_at_ms = None
+        self._is_asked = False
         self._inbox.clear()
         self.ledger.forgotten(self._submissions)
         self._submissions.clear()
@@ -393,6 +396,18 @@ class Machine(WatchedNode):
             self.core.hold(name, on_hold=on_hold)
             if on_hold:
                 self.paused.add(name)
+
+    def ask(self) -> None:
+        """An operator asks what waits where; the answer comes after the turn."""
+        self._is_asked = True
+
+    def _answer(self) -> None:
+        self._is_asked = False
+        self.ledger.tally["an operator was answered"] += 1
+        reason = answers.status_tells_the_truth(self.ledger, self)
+        self.oracle.check("status_tells_the_truth", reason)
+        reason = answers.whereabouts_tell_the_truth(self.ledger, self)
+        self.oracle.check("whereabouts_tell_the_truth", reason)
 
     def purge_outgoing(self, also_others: bool) -> None:
         """Delete what waits in outgoing queues, but for the acknowledgments that destinations send."""
@@ -478,6 +493,8 @@ class Machine(WatchedNode):
     def _after_turn(self, batch: Batch) -> None:
         if batch.reads:
             self._enter_turn()
+        if self._is_asked:
+            self._answer()
         self._turns += 1
         if self._turns % LOOKS_EVERY == 0:
             self.oracle.check("memory_is_bounded", invariants.memory_is_bounded(self))

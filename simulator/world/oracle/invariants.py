@@ -1,7 +1,8 @@
 """What must hold in every world, one function each. Each returns what is wrong, or None.
 
 They are asked at the moment when they could break. `nothing_is_retained` ends the calm, and then those in `AT_REST`
-are asked. What has to be done by and by is in intime.py.
+are asked. What has to be done by and by is in intime.py, what operators are told
+in answers.py.
 """
 
 from __future__ import annotations

@@ -1,9 +1,13 @@
-"""Faults of what the core does by and by, with nobody to ask for it: timers, resends, ways that are there again."""
+"""Faults of what the core does by and by, with nobody to ask for it: timers, resends, ways that are there again.
+
+And of what it tells those who ask.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from mqproto.manager import status, whereabouts
 from mqproto.manager.arrivals import Arrivals
 from mqproto.manager.identifiers import MessageIdHistory
 from mqproto.neighbours.neighbours import Neighbours
@@ -59,3 +63,18 @@ def pass_on_duplicates(sound: Any) -> Any:
         return known and (hop_count is None or hop_count < self._hop_counts[source, ordinal])
 
     return came_before
+
+
+# What operators are told
+
+
+@plant(status, "_local", "status_tells_the_truth")
+def count_one_more_that_is_held(sound: Any) -> Any:
+    """A queue for which nothing is held is said to have a message behind a gap."""
+    return lambda queue, held: sound(queue, held or 1)
+
+
+@plant(whereabouts, "_waits", "whereabouts_tell_the_truth")
+def know_only_of_what_is_in_memory(sound: Any) -> Any:
+    """A message that only the store has is said to be nowhere."""
+    return lambda lane, position: any(message.position == position for message in lane.window)

@@ -169,3 +169,15 @@ def test_a_sequence_comes_to_the_end_of_its_numbers_and_begins_anew_when_all_are
     drawn = [seed for seed in range(20) if draw(seed).counters is not None]
     assert drawn
     assert [simulate(draw(seed)).breach for seed in drawn[:2]] == [None, None]
+
+
+def test_an_operator_asks_in_mid_storm_and_is_told_what_is_so() -> None:
+    asked = Fault(at_ms=15, kind="ask", where="a", for_ms=100)
+    blocked = Fault(at_ms=1, kind="refuse", where="b-c", for_ms=2_000)
+    faults = (asked, replace(asked, where="b"), replace(asked, where="c", at_ms=2_500), blocked)
+    result = simulate(a_chain(a_burst(count=9), a_burst(kind="express", count=3), faults=faults))
+    assert result.breach is None
+    assert result.tally["an operator was answered"] == 12
+    result = simulate(draw(4))
+    assert result.breach is None
+    assert result.tally["an operator was answered"] > 0

@@ -1,0 +1,169 @@
+"""What an operator is told who asks a node in the middle of it all: what waits where, and where each message is.
+
+Asked between two turns, when all that was decided is on disk; what a node only means to remove may be there still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from mqproto.manager.queuemanager import QueueManager
+from mqproto.manager.status import LocalStatus, OutgoingStatus
+from mqproto.manager.whereabouts import Found, Spot, Whereabouts
+from mqproto.transfer.incoming import key_of_held
+from mqproto.turn.effects import QueueKind, QueueRow
+from mqproto.wire.glance import is_recoverable
+from simulator.world.network.glimpse import identity_of
+from simulator.world.oracle.invariants import is_systems
+from simulator.world.oracle.ledger import Ledger
+from simulator.world.oracle.watched import WatchedNode
+from simulator.world.scenarios.traffic import ORDERS, Message
+
+SENT: Final = frozenset({Spot.IN_FLIGHT, Spot.AWAITING_ORDER_ACK})
+"""Where a message is that has left its queue manager."""
+OUT: Final = frozenset({QueueKind.OUTGOING, QueueKind.SEQUENCE, QueueKind.FINAL})
+NAMED: Final = OUT | {QueueKind.LOCAL}
+"""The kinds of queues that an operator knows by their names."""
+
+
+def status_tells_the_truth(ledger: Ledger, node: WatchedNode) -> str | None:
+    """A status counts what is there.  [MS-MQDMPR] 3.1.1.2 to 3.1.1.5"""
+    core = _core_of(node)
+    status, unstored = core.status(), [found.queue for found in core.whereabouts().unstored()]
+    held = dict.fromkeys((local.name for local in status.local), 0)
+    for incoming in status.incoming:
+        held[incoming.queue] = held.get(incoming.queue, 0) + incoming.held
+    for local in status.local:
+        if local.held != held[local.name]:
+            return f"{node.name}: {local.held} held for {local.name}, and {held[local.name]} in its sequences"
+        if reason := _miscounted(ledger, node, local, unstored.count(local.name)):
+            return f"{node.name}: {reason}"
+    for outgoing in status.outgoing:
+        if reason := _miscounted_on_its_way(ledger, node, outgoing, unstored.count(outgoing.name)):
+            return f"{node.name}: {reason}"
+    return None
+
+
+def _core_of(node: WatchedNode) -> QueueManager:
+    assert node.core is not None, "only a node that is up can be asked"
+    return node.core
+
+
+def _rows_of(node: WatchedNode, name: str, *kinds: QueueKind) -> Iterator[QueueRow]:
+    return (queue for queue in node.disk.queues.values() if queue.kind in kinds and queue.name == name)
+
+
+def _miscounted(ledger: Ledger, node: WatchedNode, local: LocalStatus, unstored: int) -> str | None:
+    numbers = [queue.queue for queue in _rows_of(node, local.name, QueueKind.LOCAL)]
+    count = sum(map(node.disk.count, numbers)) + unstored
+    if local.waiting != count:
+        return f"{local.waiting} messages in {local.name}, and there are {count}"
+    held = sum(node.disk.count(number) for number in _held_for(node, numbers))
+    if local.held > held:
+        return f"{local.held} messages held for {local.name}, and there are {held}"
+    if local.name == ORDERS.name and not node.forgets_soon:
+        out = sum(
+            message.is_out and not (message.receipts or message.gone) and message.kind.transactional
+            for message in ledger.messages.values()
+            if message.burst.target == node.name
+        )
+        if local.unsettled != out:
+            return f"{local.unsettled} messages of {local.name} not settled, and consumers have {out}"
+    return None
+
+
+def _held_for(node: WatchedNode, numbers: list[int]) -> Iterator[int]:
+    """The numbers of the queues of what is held for a local one."""
+    for queue in node.disk.queues.values():
+        if queue.kind is QueueKind.HELD and key_of_held(queue.name)[1] in numbers:
+            yield queue.queue
+
+
+def _miscounted_on_its_way(
+    ledger: Ledger, node: WatchedNode, outgoing: OutgoingStatus, unstored: int
+) -> str | None:
+    name, waiting = outgoing.name, outgoing.waiting
+    if (outgoing.state == "on hold") != (name in node.paused):
+        return f"{name} is {outgoing.state}, and {'' if name in node.paused else 'not '}paused"
+    kind = QueueKind.SEQUENCE if outgoing.sequence else QueueKind.OUTGOING
+    rows = [row for queue in _rows_of(node, name, kind) for row in node.disk.rows(queue.queue)]
+    if outgoing.sequence:
+        messages = [ledger.messages.get(identity_of(row.packet)) for row in rows]
+        least = sum(message is not None and not ledger.has_ended(node, message) for message in messages)
+    else:
+        least = unstored + sum(identity_of(row.packet) not in node.left for row in rows)
+    if not least <= waiting <= len(rows) + unstored:
+        return f"{waiting} messages wait in {name}, and there are {least} to {len(rows) + unstored}"
+    return None
+
+
+def whereabouts_tell_the_truth(ledger: Ledger, node: WatchedNode) -> str | None:
+    """Each message on a node's disk is where the node says, and none is left out but those that have ended."""
+    where = _core_of(node).whereabouts()
+    for queue in node.disk.queues.values():
+        if queue.kind in NAMED and queue.queue not in where.numbers_of(queue.name):
+            return f"{node.name} does not know of its {queue.kind} queue {queue.name}"
+        for row in node.disk.rows(queue.queue):
+            found = where.stored(row.key, row.packet)
+            message = ledger.messages.get(identity_of(row.packet))
+            name = identity_of(row.packet)
+            if reason := _misplaced(ledger, node, queue, found, message, has_left=name in node.left):
+                spot = "nowhere" if found is None else found.spot.value
+                return f"{node.name} says that {message or name.hex()} is {spot}, and {reason}"
+    return _misplaced_in_memory(node, where)
+
+
+def _misplaced_in_memory(node: WatchedNode, where: Whereabouts) -> str | None:
+    for found in where.unstored():
+        name = identity_of(found.packet)
+        if is_recoverable(found.packet):
+            return f"{node.name} says that {name.hex()} is in memory alone, and it is recoverable"
+        if found.spot in SENT and name not in node.left:
+            return f"{node.name} says that {name.hex()} is {found.spot.value}, and it never left"
+    return None
+
+
+def _misplaced(
+    ledger: Ledger,
+    node: WatchedNode,
+    queue: QueueRow,
+    found: Found | None,
+    message: Message | None,
+    *,
+    has_left: bool,
+) -> str | None:
+    """Why the place that is told of a message in a queue of the store is wrong, if it is."""
+    if queue.kind in OUT:
+        return _misplaced_on_its_way(ledger, node, queue.kind, found, message, has_left=has_left)
+    if found is None:
+        return f"it is in {queue.kind} queue {queue.name}"
+    if queue.kind is QueueKind.HELD:
+        return None if found.spot is Spot.HELD else "it is held"
+    if found.queue != queue.name:
+        return f"in {found.queue}: it is in {queue.name}"
+    is_watched = message is not None and message.kind.transactional and not is_systems(queue.name)
+    if message is None or not is_watched or message.was_forgotten:
+        return None
+    expected = Spot.UNSETTLED if message.is_out else Spot.IN_QUEUE
+    return None if found.spot is expected else f"it is {expected.value}"
+
+
+def _misplaced_on_its_way(
+    ledger: Ledger,
+    node: WatchedNode,
+    kind: QueueKind,
+    found: Found | None,
+    message: Message | None,
+    *,
+    has_left: bool,
+) -> str | None:
+    spot = None if found is None else found.spot
+    has_ended = message is None or ledger.has_ended(node, message)
+    if kind is QueueKind.OUTGOING:
+        return None if has_left or spot is Spot.UNSENT else "it was never sent"
+    if (spot is None or spot is Spot.AWAITING_FINAL_ACK) and not has_ended:
+        return "its destination has not acknowledged it"
+    if kind is QueueKind.FINAL:
+        return None if spot is Spot.AWAITING_FINAL_ACK else "its destination has acknowledged it"
+    return "it was never sent" if spot in SENT and not has_left else None
