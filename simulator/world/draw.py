@@ -63,14 +63,21 @@ def draw(seed: int) -> Scenario:
     )
     gap_bursts, gap_faults = _gaps(chance(seed, "gaps"), bursts, storm_ms)
     bursts += gap_bursts
+    bursts = tuple(_hurried(chance(seed, "hurry"), bursts))
     overdue, absent = _overdue(chance(seed, "overdue"), bursts, storm_ms)
     bursts += overdue
     consumers = list(_consumers(chance(seed, "consumers"), bursts))
     consumers = list(_crowd(chance(seed, "crowd"), consumers))
     consumers = list(_poisoned(chance(seed, "poison"), consumers))
+    consumers = list(_hasty(chance(seed, "hasty"), consumers))
     settings = _settings(chance(seed, "settings"))
     if size := chance(seed, "history").choice((0, 0, 0, 0, 5, 30)):
         settings["remove_duplicate_size"] = size
+    if limit := chance(seed, "sequences").choice((0,) * 10 + (1, 2)):
+        settings["maximum_sequences"] = limit
+    # Longer than the shortest resend timeout: before it, what is lost would never be sent again.
+    if cleanup_ms := chance(seed, "cleanup").choice((0,) * 8 + (1_500, 5_000)):
+        settings["session_cleanup_timeout_ms"] = cleanup_ms
     if len({(burst.source, burst.target) for burst in bursts}) == 1:
         # Two nodes that are full of messages for each other wait for ever, by the specification.
         settings["quota_bytes"] = chance(seed, "store quota").choice((8 * 2**30, 40_000))
@@ -90,6 +97,7 @@ def draw(seed: int) -> Scenario:
         ),
         settings=settings,
         routes={name: chance(seed, "route", name).randrange(3) for name in nodes},
+        costs=_costs(chance(seed, "costs"), nodes, links),
         windows={name: 2 for name in nodes if chance(seed, "window", name).randrange(8) == 0},
         quota_bytes=chance(seed, "quota").choice((0,) * 8 + (3_000, 10_000)),
         storm_ms=storm_ms,
@@ -179,6 +187,13 @@ def _sizes(dice: random.Random) -> tuple[int, ...]:
     if dice.randrange(200) == 0:
         sizes_bytes.append(LARGEST_BODY_BYTES)
     return tuple(sizes_bytes)
+
+
+def _hurried(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
+    """Of express messages half have a deadline."""
+    for burst in bursts:
+        kind = dice.choice(("express", "express", "express to reach", "express to receive"))
+        yield replace(burst, kind=kind) if burst.kind == "express" else burst
 
 
 def _overdue(
@@ -311,6 +326,12 @@ def _poisoned(dice: random.Random, consumers: list[Consumer]) -> Iterable[Consum
         yield consumer
 
 
+def _hasty(dice: random.Random, consumers: Iterable[Consumer]) -> Iterable[Consumer]:
+    """One consumer in eight asks again before it was answered, and before it has settled."""
+    for consumer in consumers:
+        yield replace(consumer, asks_twice=dice.randrange(8) == 0)
+
+
 def draw_faults(
     seed: int, nodes: tuple[str, ...], links: tuple[Link, ...], bursts: Iterable[Burst], times: Times
 ) -> Iterable[Fault]:
@@ -380,6 +401,12 @@ def _value(dice: random.Random, kind: str) -> int:
     if kind == "stranger":
         return dice.randrange(5)
     return dice.randrange(2)
+
+
+def _costs(dice: random.Random, nodes: tuple[str, ...], links: tuple[Link, ...]) -> dict[str, int]:
+    """In one of four worlds that have a choice of ways, each node is a site gate, and the links have costs."""
+    costs = {link.name: dice.choice((1, 1, 2, 3, 5)) for link in links}
+    return costs if dice.randrange(4) == 0 and len(links) >= len(nodes) else {}
 
 
 def _counters(dice: random.Random) -> Counters | None:

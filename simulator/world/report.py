@@ -42,6 +42,7 @@ EVENTS: Final[dict[str, str]] = {
     "poison rejected": "rejected by a consumer after many tries",
     "rejected": "rejected by a consumer",
     "consumer left": "given up by a consumer that left",
+    "asked twice": "requests of consumers that had asked already, refused",
     "an operator was answered": "questions of operators answered, and the answers compared",
     "crash within a commit, kept": "commits that a crash cut, and that lasted",
     "crash within a commit, gone": "commits that a crash cut, and that did not",

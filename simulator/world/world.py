@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import BinaryIO, Final
 
 from captures.net.tcp import MAX_SEGMENT_BYTES
+from mqproto import routing
 from mqproto.queues.localqueue import QueueDeclaration
-from mqproto.routing import NextHop, Routes
+from mqproto.routing import Enterprise, NextHop, Router, Routes, RoutingLink, Site
 from mqproto.wire import MessageClass
 from simulator.world.network.events import EventQueue
 from simulator.world.network.links import Line
@@ -15,9 +16,10 @@ from simulator.world.network.sniffer import Sniffer
 from simulator.world.network.trace import Trace
 from simulator.world.node.consumers import Application
 from simulator.world.node.machine import Machine
+from simulator.world.oracle import invariants
 from simulator.world.oracle.ledger import Ledger
 from simulator.world.oracle.oracle import Oracle
-from simulator.world.scenarios.scenario import Consumer, Scenario, guid_of
+from simulator.world.scenarios.scenario import Consumer, Link, Scenario, guid_of
 from simulator.world.scenarios.traffic import KINDS, QUEUES, REPLIES
 from simulator.world.scenarios.ways import steps_between
 
@@ -77,9 +79,10 @@ class World:
             line.first_number = scenario.counters.session if scenario.counters is not None else 0
             self.machines[link.one].lines[link.other] = line
             self.machines[link.other].lines[link.one] = line
-        self._map = {link.name: link for link in scenario.links}
+        self._map: dict[str, Link] = {}
         """The links that operators know of, by name."""
-        self._steps = steps_between(scenario.nodes, scenario.links)
+        self._steps: dict[tuple[str, str], list[str]] = {}
+        self._draw_map({link.name: link for link in scenario.links})
         self._employ()
 
     def _machine(self, name: str) -> Machine:
@@ -108,11 +111,18 @@ class World:
                 machine.employ(Application(number, consumer, machine))
 
     def routes_of(self, name: str) -> Routes:
-        """The shortest ways from a node to all others, that of its choice first."""
+        """The shortest ways from a node to all others, or the cheapest; that of its choice first."""
         choice = self.route_choices.get(name, 0)
+        router = None if self._enterprise is None else Router(self._enterprise, name)
         managers = {}
         for goal in self.scenario.nodes:
-            if steps := self._steps.get((name, goal)):
+            steps = self._steps.get((name, goal))
+            if steps and router is not None:
+                hops = router.next_hops(goal)
+                reason = invariants.ways_are_the_cheapest(name, goal, hops, steps)
+                self.oracle.check("ways_are_the_cheapest", reason)
+                steps = [*hops]
+            if steps:
                 chosen = choice % len(steps)
                 managers[guid_of(goal)] = tuple(
                     NextHop(guid_of(step), step) for step in (*steps[chosen:], *steps[:chosen])
@@ -123,8 +133,20 @@ class World:
 
     def take_off_the_map(self, link: str) -> None:
         """Nodes that start from now on have ways around a link."""
-        del self._map[link]
-        self._steps = steps_between(self.scenario.nodes, self._map.values())
+        self._draw_map({name: known for name, known in self._map.items() if name != link})
+
+    def _draw_map(self, links: dict[str, Link]) -> None:
+        """Who comes next to whom, and what a directory knows if links have costs: each node is the gate of a site."""
+        nodes, costs = self.scenario.nodes, self.scenario.costs
+        self._map = links
+        self._steps = steps_between(nodes, links.values(), costs)
+        self._enterprise = None
+        if costs:
+            self._enterprise = Enterprise(
+                [routing.Machine(identifier=name, sites=(name,), routing_server=True) for name in nodes],
+                [Site(name, (name,)) for name in nodes],
+                [RoutingLink(link.one, link.other, costs.get(link.name, 1)) for link in links.values()],
+            )
 
     def way(self, name: str, goal: str) -> list[str]:
         """The nodes that a message from one to the other passes, both of them included."""
@@ -182,6 +204,8 @@ def _common_endings(scenario: Scenario) -> frozenset[int]:
         endings.add(MessageClass.NACK_RECEIVE_REJECTED)
     if any(fault.kind == "purge" for fault in scenario.faults):
         endings.add(MessageClass.NACK_Q_PURGED)
+    if any(fault.kind == "delete" for fault in scenario.faults):
+        endings |= {MessageClass.NACK_Q_DELETED, MessageClass.NACK_BAD_DST_Q}
     if any(fault.kind == "purge outgoing" for fault in scenario.faults):
         endings.add(MessageClass.NACK_DELETED)
     return frozenset(endings)

@@ -10,7 +10,7 @@ from mqproto.queues.localqueue import SystemQueue
 from simulator.world.faults.rogues import deaf, forged_ack, impatient, lossy, sparse
 from simulator.world.faults.strangers import hostile, hostile_ping, stranger
 from simulator.world.node.files import Death
-from simulator.world.node.machine import Machine
+from simulator.world.node.machine import BACK_AFTER_MS, Machine
 from simulator.world.scenarios.scenario import Fault
 from simulator.world.scenarios.traffic import KINDS, ORDERS
 from simulator.world.world import World
@@ -193,7 +193,19 @@ def purge(world: World, fault: Fault) -> bool:
 
 def _purge(machine: Machine) -> None:
     assert machine.core is not None
-    machine.core.purge(ORDERS.name)
+    if ORDERS.name not in machine.deleted:
+        machine.core.purge(ORDERS.name)
+
+
+def delete(world: World, fault: Fault) -> bool:
+    """The node's queue of orders is deleted; later the node starts again, and has it anew."""
+    machine = world.machines[fault.where]
+    if machine.core is None or ORDERS.name not in [queue.name for queue in machine.queues]:
+        return False
+    machine.hear(machine.life, machine.delete, ORDERS.name)
+    stop_ms = fault.at_ms + fault.for_ms
+    world.events.at(stop_ms, machine.hear, machine.life, machine.stop, stop_ms + BACK_AFTER_MS)
+    return True
 
 
 def purge_outgoing(world: World, fault: Fault) -> bool:
@@ -253,6 +265,7 @@ FAULTS: Final[dict[str, Callable[[World, Fault], bool]]] = {
     "silence": silence,
     "half open": half_open,
     "purge": purge,
+    "delete": delete,
     "purge outgoing": purge_outgoing,
     "hold": hold,
     "ask": ask,

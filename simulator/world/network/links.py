@@ -90,6 +90,7 @@ class End:
         "session",
         "side",
         "talk",
+        "used_ms",
         "window",
     )
 
@@ -113,6 +114,8 @@ class End:
         """What the peer last said its window is."""
         self.expected: deque[tuple[int, bytes]] = deque()
         """Recoverable messages that arrived here and are not acknowledged as saved: number and identity."""
+        self.used_ms = -1
+        """When a UserMessage last left or arrived here."""
         self.recoverable_arrived = 0
         self.saved_through = 0
 

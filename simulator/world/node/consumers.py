@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.manager.queuemanager import QueueManager
+from simulator.world.oracle import invariants
 from simulator.world.oracle.ledger import Ledger
+from simulator.world.oracle.oracle import Oracle
 from simulator.world.scenarios.scenario import Consumer
 from simulator.world.scenarios.traffic import Message
 
@@ -16,6 +19,7 @@ class Employer(Protocol):
     """A node, as its applications know it."""
 
     ledger: Ledger
+    oracle: Oracle
     receipts: list[Message]
     """What they have received for good since its last batch."""
 
@@ -52,26 +56,58 @@ class Application:
         self._machine = machine
         self._turn = 0
         self._asking = False
+        self._holding: list[Message] = []
+        self._has_left = False
+        """Whether it has gone away until its node starts again."""
+
+    def leave(self) -> None:
+        """Its queue is to be deleted: give back what it holds, and ask no more."""
+        core, self._has_left = self._machine.core, True
+        assert core is not None
+        core.abandon(self.number, self.consumer.queue, self._machine.moment())
+        holding, self._holding = self._holding, []
+        self._machine.ledger.given_back(holding)
 
     def ask(self) -> None:
         """Ask for messages; they come when there are some."""
         machine, consumer = self._machine, self.consumer
         core, early_ms = machine.core, consumer.begins_ms - machine.now_ms
+        if self._has_left:
+            return
         if core is not None and not self._asking and early_ms > 0:
             machine.later(early_ms, self.ask)
         elif core is not None and not self._asking:
             self._asking = True
             core.consume(self.number, consumer.queue, consumer.limit, transactional=consumer.transactional)
+            self._ask_in_vain()
+
+    def _ask_in_vain(self) -> None:
+        """Ask once more, if this one does: it is to be refused, and nothing changes."""
+        machine, consumer = self._machine, self.consumer
+        core, is_refused = machine.core, False
+        if core is None or not consumer.asks_twice:
+            return
+        try:
+            core.consume(self.number, consumer.queue, consumer.limit, transactional=consumer.transactional)
+        except UsageError:
+            is_refused = True
+            machine.ledger.tally["asked twice"] += 1
+        reason = invariants.one_request_at_a_time(self.number, consumer, is_refused=is_refused)
+        machine.oracle.check("one_request_at_a_time", reason)
 
     def restarted(self) -> None:
         """The node is up again; it knows nothing of what it gave us."""
-        self._asking = False
+        self._asking = self._has_left = False
+        self._holding = []
         self.ask()
 
     def given(self, messages: list[Message]) -> None:
         """Messages came: work on them, and settle after that."""
         machine, consumer = self._machine, self.consumer
         self._turn += 1
+        if consumer.transactional:
+            self._holding = messages
+            self._ask_in_vain()
         holds_ms = consumer.holds_ms or (consumer.hold_ms,)
         hold_ms = holds_ms[(self._turn - 1) % len(holds_ms)]
         if not consumer.transactional:
@@ -99,6 +135,9 @@ class Application:
         machine, consumer = self._machine, self.consumer
         core, now, tally = machine.core, machine.moment(), machine.ledger.tally
         assert core is not None
+        if self._has_left:
+            return
+        self._holding = []
         if self._is_turn(consumer.leaves_every):
             core.abandon(self.number, consumer.queue, now)
             machine.ledger.given_back(messages)

@@ -146,6 +146,8 @@ class Machine(WatchedNode):
         self.applications: dict[int, Application] = {}
         self.receipts: list[Message] = []
         """What applications have committed to since the last batch."""
+        self.deleted: set[str] = set()
+        """The queues that an operator has deleted in this life; the next one begins with all of them."""
         self.flush_ms = 0
         self.death_at_start: Death | None = None
         """How its process dies when it is started again; the one after that lives on."""
@@ -165,7 +167,6 @@ class Machine(WatchedNode):
         self._turn_entered = False
         self._tick_ms: int | None = None
         self._turns = 0
-        self._was_held = False
         self._is_asked = False
         """Whether an operator waits for its answers."""
         self._restarts_at_ms: int | None = None
@@ -250,7 +251,8 @@ class Machine(WatchedNode):
             message_ids = self.core.enqueue(copies(goals, drafts), self.moment(), together=burst.together)
         except UsageError as error:
             # For want of room, or as the queue that was meant is one of its own that it does not have.
-            if not (isinstance(error, QuotaExceeded) or (kind.undeliverable and self.name in targets)):
+            is_nowhere = self.name in targets and (kind.undeliverable or bool(self.deleted))
+            if not (isinstance(error, QuotaExceeded) or is_nowhere):
                 raise
             self.ledger.tally["refused at once"] += burst.count * len(goals)
             return
@@ -305,6 +307,7 @@ class Machine(WatchedNode):
             begin_late(self.core, counters)
         self.core.stored(self.store.size_bytes)
         self.up_since_ms = self.now_ms
+        self.deleted.clear()
         self.paused = {queue.name for queue in self.disk.queues.values() if queue.on_hold}
         for application in self.applications.values():
             application.restarted()
@@ -388,10 +391,11 @@ class Machine(WatchedNode):
     def hold(self, on_hold: bool) -> None:
         """Pause all outgoing queues, or let them go on."""
         assert self.core is not None
-        if not on_hold and not self._was_held:
+        if not on_hold and not self.was_held:
             return
-        self._was_held = True  # For good: a queue that was paused is so after a restart.
+        self.was_held = True  # For good: a queue that was paused is so after a restart.
         self.paused.clear()
+        self.may_say_one |= on_hold
         for name in dict.fromkeys(outgoing.name for outgoing in self.core.status().outgoing):
             self.core.hold(name, on_hold=on_hold)
             if on_hold:
@@ -408,6 +412,16 @@ class Machine(WatchedNode):
         self.oracle.check("status_tells_the_truth", reason)
         reason = answers.whereabouts_tell_the_truth(self.ledger, self)
         self.oracle.check("whereabouts_tell_the_truth", reason)
+
+    def delete(self, queue: str) -> None:
+        """An operator deletes a queue; nobody receives from it until the node starts with it again."""
+        assert self.core is not None
+        if queue not in self.deleted:
+            self.deleted.add(queue)
+            for application in self.applications.values():
+                if application.consumer.queue == queue:
+                    application.leave()
+            self.core.delete(queue)
 
     def purge_outgoing(self, also_others: bool) -> None:
         """Delete what waits in outgoing queues, but for the acknowledgments that destinations send."""
@@ -432,12 +446,16 @@ class Machine(WatchedNode):
         """The calm begins: the disk is fast and has room, the consumers do not dawdle, and the node is up.
 
         A node that its QueueManagerQuota stops is given more room, as by an operator: full nodes refuse one another's
-        messages, and nothing says that they ever stop.  [MS-MQQB] 3.1.5.8.8
+        messages, and nothing says that they ever stop.  [MS-MQQB] 3.1.5.8.8  So is one that knows as many senders as it
+        may: none of them is ever forgotten. A queue that was deleted is declared anew.
         """
-        if self.settings.quota_bytes < ROOMY.quota_bytes:
-            self.settings = replace(self.settings, quota_bytes=ROOMY.quota_bytes)
-            if self.core is not None:
-                self.hear(self.life, self.stop, self.now_ms + BACK_AFTER_MS)
+        is_stopped = bool(self.deleted)
+        quota_bytes, sequences = ROOMY.quota_bytes, ROOMY.maximum_sequences
+        if self.settings.quota_bytes < quota_bytes or self.settings.maximum_sequences < sequences:
+            self.settings = replace(self.settings, quota_bytes=quota_bytes, maximum_sequences=sequences)
+            is_stopped = True
+        if is_stopped and self.core is not None:
+            self.hear(self.life, self.stop, self.now_ms + BACK_AFTER_MS)
         self.flush_ms = 0
         self.files.room_bytes = None
         self.files.dies_by(None)
@@ -495,6 +513,7 @@ class Machine(WatchedNode):
             self._enter_turn()
         if self._is_asked:
             self._answer()
+        self.may_say_one = bool(self.paused)
         self._turns += 1
         if self._turns % LOOKS_EVERY == 0:
             self.oracle.check("memory_is_bounded", invariants.memory_is_bounded(self))

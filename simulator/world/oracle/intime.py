@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from mqproto.base.configuration import Settings
-from mqproto.turn.effects import QueueKind, QueueRow
+from mqproto.manager.whereabouts import Spot
+from mqproto.turn.effects import Note, QueueKind, QueueRow
 from mqproto.wire.glance import TRANSACTIONAL, head_of, reach_deadline_s, receive_deadline_s
 from simulator.world.network.glimpse import identity_of
 from simulator.world.network.links import CONNECT_TIMEOUT_MS
@@ -19,6 +20,10 @@ from simulator.world.oracle.watched import WatchedNode
 
 LONGEST_S: Final = 5
 """How long a message may lie in a queue after its time."""
+CLEANUP: Final = "3.1.6.2"
+"""The section by which a session that nobody uses is closed."""
+LIES_IN: Final = {Spot.IN_QUEUE: QueueKind.LOCAL, Spot.UNSENT: QueueKind.OUTGOING}
+"""Where nobody has an express message but its queue, and the kind of that queue."""
 SLACK_MS: Final = 10_000
 """For what one waits on the way: a flush, a window, a try to connect."""
 
@@ -41,6 +46,17 @@ def what_is_over_leaves_in_time(ledger: Ledger, node: WatchedNode) -> str | None
                     message = ledger.messages[identity_of(row.packet)]
                     since_s = now_s - deadline_s
                     return f"{message} is over since {since_s} s and lies in {queue.name} of {node.name}"
+    return _over_in_memory(ledger, node, now_s)
+
+
+def _over_in_memory(ledger: Ledger, node: WatchedNode, now_s: int) -> str | None:
+    assert node.core is not None, "the caller has seen that it is up"
+    for found in node.core.whereabouts().unstored():
+        kind = LIES_IN.get(found.spot)
+        deadline_s = None if kind is None else _deadline_s(ledger, node, kind, found.packet)
+        if deadline_s is not None and now_s > deadline_s + LONGEST_S:
+            message = ledger.messages[identity_of(found.packet)]
+            return f"{message} is over since {now_s - deadline_s} s and in memory of {node.name}"
     return None
 
 
@@ -61,6 +77,20 @@ def _deadline_s(ledger: Ledger, node: WatchedNode, kind: QueueKind, packet: byte
     if name in node.left or (kind is QueueKind.OUTGOING and head_of(packet).flags & TRANSACTIONAL):
         return None
     return reach_deadline_s(packet)
+
+
+def sessions_in_use_stay(node: WatchedNode, note: Note) -> str | None:
+    """A session is only cleaned up when no message has passed it for the whole interval.  [MS-MQQB] 3.1.6.2
+
+    A node that has paused something takes the session for unused.  3.1.7.13
+    """
+    end = node.ends.get(int(note.facts["session"]))
+    if note.facts["section"] != CLEANUP or end is None or end.used_ms < 0 or node.was_held:
+        return None
+    unused_ms, interval_ms = node.now_ms - end.used_ms, node.settings.session_cleanup_timeout_ms
+    if unused_ms < interval_ms:
+        return f"{node.name} cleans up its session with {end.peer.host.name}, used {unused_ms} ms ago"
+    return None
 
 
 # In the calm

@@ -206,6 +206,19 @@ def replies_tell_the_truth(node: WatchedNode, message: Message | None, message_c
     return None
 
 
+# When a node starts
+
+
+def ways_are_the_cheapest(name: str, goal: str, hops: Sequence[str], steps: Sequence[str]) -> str | None:
+    """The next hops of a site gate are those of all cheapest ways.  [MS-MQBR] 3.1.5.3
+
+    steps: the neighbours by which these lead.
+    """
+    if set(hops) != set(steps):
+        return f"from {name} to {goal} a router goes by {' or '.join(hops)}, and it is cheapest by {' or '.join(steps)}"
+    return None
+
+
 # When a packet leaves
 
 
@@ -315,6 +328,14 @@ def windows_are_respected(node: WatchedNode, end: End) -> str | None:
     return None
 
 
+def windows_are_told_as_they_are(node: WatchedNode, end: End, header: SessionGlimpse) -> str | None:
+    """A node says how many messages it takes at once: fewer only while it has paused something.  [MS-MQQB] 3.1.7.13"""
+    window = header.window_size
+    if window != node.settings.window_size and not (window == 1 and node.may_say_one):
+        return f"{node.name} tells {end.peer.host.name} of a window of {window}, and it is {node.settings.window_size}"
+    return None
+
+
 def forwarded_as_it_came(node: WatchedNode, glimpses: Iterable[Glimpse]) -> str | None:
     """An intermediate passes a packet on as it came, one hop further.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.2"""
     for glimpse in glimpses:
@@ -416,6 +437,13 @@ def higher_priorities_go_first(message: Message, waiting: Iterable[Message]) -> 
     return None
 
 
+def one_request_at_a_time(number: int, consumer: Consumer, *, is_refused: bool) -> str | None:
+    """A consumer that asks before it was answered, or before it has settled, is refused."""
+    return (
+        None if is_refused else f"consumer {number} of {consumer.node} may ask {consumer.queue} twice at once"
+    )
+
+
 def refusals_are_explained(node: WatchedNode, note: Note) -> str | None:
     """A session closes for a reason that a peer by the rules can give, and says which; so does a refused message."""
     if note.name == "session-closed":
@@ -458,6 +486,10 @@ def memory_is_bounded(node: WatchedNode) -> str | None:
     for sequence in core.inspect().incoming.values():
         if sequence.held_count > settings.held_messages_limit:
             return f"{node.name} holds {sequence.held_count} messages, {settings.held_messages_limit} may be"
+    if len(core.inspect().incoming) > settings.maximum_sequences:
+        return (
+            f"{node.name} knows {len(core.inspect().incoming)} senders, {settings.maximum_sequences} may be"
+        )
     if len(core.inspect().history) > settings.remove_duplicate_size:
         return f"{node.name} remembers {len(core.inspect().history)} identifiers"
     return None

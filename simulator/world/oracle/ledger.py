@@ -187,6 +187,7 @@ class Ledger:
         forgets_soon = node.forgets_soon
         for glimpse in glimpses:
             if glimpse.is_user:
+                end.used_ms = node.now_ms
                 if forgets_soon and place_in_sequence(glimpse.packet) is None:
                     node.came_count += 1
                     node.came_at.setdefault(glimpse.identity, []).append(node.came_count)

@@ -31,7 +31,7 @@ from simulator.world.network.glimpse import (
     previous_number_of,
 )
 from simulator.world.network.links import End
-from simulator.world.oracle import invariants
+from simulator.world.oracle import intime, invariants
 from simulator.world.oracle.ledger import Ledger
 from simulator.world.oracle.watched import WatchedNode
 from simulator.world.scenarios.traffic import REPLIES, Message
@@ -287,9 +287,12 @@ class Oracle:
             if glimpse.session is not None:
                 reason = invariants.acknowledged_is_on_disk(self.ledger, node, end, glimpse.session)
                 self.check("acknowledged_is_on_disk", reason)
+                reason = invariants.windows_are_told_as_they_are(node, end, glimpse.session)
+                self.check("windows_are_told_as_they_are", reason)
             if not glimpse.is_user:
                 continue
             end.sent += 1
+            end.used_ms = now_ms
             node.left[glimpse.identity] = now_ms
             if not glimpse.identity.startswith(guid) or glimpse.hop_count:
                 foreign.append(glimpse)
@@ -349,6 +352,9 @@ class Oracle:
                 message = self.ledger.messages.get(identity(source, int(facts["message_id"])))
                 if message is not None and not message.kind.transactional:
                     message.refusals.append(invariants.class_named(str(facts["reason"])))
+            elif note.name == "session-closed":
+                reason = intime.sessions_in_use_stay(node, note)
+                self.check("sessions_in_use_stay", reason)
             self.check("refusals_are_explained", invariants.refusals_are_explained(node, note))
 
 

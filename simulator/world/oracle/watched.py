@@ -80,6 +80,10 @@ class WatchedNode:
         """By number of an outgoing sequence, when messages left it for good."""
         self.paused: set[str] = set()
         """The outgoing queues that an operator has paused."""
+        self.was_held = False
+        """Whether an operator has ever paused what it has to send."""
+        self.may_say_one = False
+        """Whether it may announce a window of one, having paused something, at least until its next turn is over."""
         self.has_purged = False
         """Whether an operator has ever deleted what it was to send."""
         self.utc_offset_s = 0

@@ -5,12 +5,17 @@ And of what it tells those who ask.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from mqproto.manager import status, whereabouts
 from mqproto.manager.arrivals import Arrivals
 from mqproto.manager.identifiers import MessageIdHistory
+from mqproto.manager.queuemanager import QueueManager
 from mqproto.neighbours.neighbours import Neighbours
+from mqproto.queues.localqueue import LocalQueue
+from mqproto.routing import RoutingLink, router
+from mqproto.session import Session
 from mqproto.transfer.cursors import Cursors
 from mqproto.wire.glance import Head
 from simulator.world.plants.planting import plant
@@ -78,3 +83,60 @@ def count_one_more_that_is_held(sound: Any) -> Any:
 def know_only_of_what_is_in_memory(sound: Any) -> Any:
     """A message that only the store has is said to be nowhere."""
     return lambda lane, position: any(message.position == position for message in lane.window)
+
+
+# Limits, and what is said of them
+
+
+@plant(Arrivals, "_sequence", "memory_is_bounded")
+def know_one_sender_too_many(sound: Any) -> Any:
+    """One sender more is known than may be."""
+
+    def sequence(self: Arrivals, *others: Any) -> Any:
+        settings = self._settings
+        self._settings = replace(settings, maximum_sequences=settings.maximum_sequences + 1)
+        try:
+            return sound(self, *others)
+        finally:
+            self._settings = settings
+
+    return sequence
+
+
+@plant(Session, "send", "sessions_in_use_stay")
+def clean_up_what_only_sends(sound: Any) -> Any:
+    """A session over which messages go one way alone is taken for unused."""
+
+    def send(self: Session, *others: Any) -> None:
+        active = self.data.session_active
+        sound(self, *others)
+        self.data.session_active = active
+
+    return send
+
+
+@plant(LocalQueue, "ask", "one_request_at_a_time")
+def let_everybody_ask(sound: Any) -> Any:
+    """A consumer that has asked may ask again."""
+    return lambda self, consumer: self._waiting.append(consumer)
+
+
+@plant(QueueManager, "hold", "windows_are_told_as_they_are")
+def say_late_that_a_queue_is_paused(sound: Any) -> Any:
+    """The neighbour hears of a pause when it is over."""
+
+    def hold(self: QueueManager, queue: str, *, on_hold: bool) -> None:
+        tell = self._neighbours.hold
+        self._neighbours.hold = lambda queue: None  # type: ignore[method-assign]
+        sound(self, queue, on_hold=on_hold)
+        self._neighbours.hold = tell  # type: ignore[method-assign]
+        if not on_hold:
+            tell(self._outbound.named(queue)[0])
+
+    return hold
+
+
+@plant(router, "routing_table", "ways_are_the_cheapest")
+def take_each_link_for_as_good(sound: Any) -> Any:
+    """What links cost is not looked at."""
+    return lambda roots, links: sound(roots, [RoutingLink(link.site1, link.site2) for link in links])

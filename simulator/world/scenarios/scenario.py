@@ -79,6 +79,7 @@ class Consumer:
     leaves_every: every how many times it goes away without a word; 0 is never.
     rejects_every: every how many times it refuses them for good; 0 is never.
     chokes_every: every how many messages of a source one is poison for it, which it gives back; 0 is never.
+    asks_twice: whether it asks again, in vain, before it was answered, and before it has settled.
     gives_up_after: after how many deliveries, or when nobody knows how many, it refuses poison for good; 0 is never.
     """
 
@@ -92,6 +93,7 @@ class Consumer:
     rejects_every: int = 0
     chokes_every: int = 0
     gives_up_after: int = 0
+    asks_twice: bool = False
     transactional: bool = True
     begins_ms: int = 0
     holds_ms: tuple[int, ...] = ()
@@ -143,6 +145,8 @@ class Scenario:
     """The window_size of a node that has one of its own."""
     routes: dict[str, int] = field(default_factory=dict)
     """Which of the shortest ways a node takes where there are several; the first if it does not say."""
+    costs: dict[str, int] = field(default_factory=dict)
+    """What the links cost, by their names, if nodes ask a Router for the cheapest ways."""
     quota_bytes: int = 0
     """What each application's queue may hold; 0 is any amount."""
     storm_ms: int = 10_000

@@ -136,6 +136,8 @@ KINDS: Final[Mapping[str, Kind]] = {
         endings=LATE,
     ),
     "express": Kind(Promise.NOTHING, NOTES.identifier),
+    "express to reach": Kind(Promise.NOTHING, NOTES.identifier, {"time_to_reach_queue_s": 2}, endings=LATE),
+    "express to receive": Kind(Promise.NOTHING, NOTES.identifier, {"time_to_be_received_s": 3}, endings=LATE),
 }
 
 

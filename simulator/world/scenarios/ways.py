@@ -1,33 +1,41 @@
-"""The shortest ways through a world."""
+"""The shortest ways through a world, or the cheapest."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from heapq import heappop, heappush
+from typing import Final
 
 from simulator.world.scenarios.scenario import Link
 
+ALIKE: Final[Mapping[str, int]] = {}
 
-def steps_between(nodes: Iterable[str], links: Iterable[Link]) -> dict[tuple[str, str], list[str]]:
+
+def steps_between(
+    nodes: Iterable[str], links: Iterable[Link], costs: Mapping[str, int] = ALIKE
+) -> dict[tuple[str, str], list[str]]:
     """For each pair of nodes that are connected, the neighbours of the one that are a step nearer to the other.
 
     A message that takes any of these steps at each node comes to the goal: no choice of them leads in a circle.
+
+    costs: of links, by their names; one that has none costs 1.
     """
-    neighbours: dict[str, list[str]] = {name: [] for name in nodes}
+    neighbours: dict[str, dict[str, int]] = {name: {} for name in nodes}
     for link in links:
-        neighbours[link.one].append(link.other)
-        neighbours[link.other].append(link.one)
+        neighbours[link.one][link.other] = neighbours[link.other][link.one] = costs.get(link.name, 1)
     steps = {}
     for goal in neighbours:
-        distances = {goal: 0}
-        frontier = [goal]
-        for here in frontier:
-            for near in neighbours[here]:
-                if near not in distances:
-                    distances[near] = distances[here] + 1
-                    frontier.append(near)
+        distances: dict[str, int] = {}
+        frontier = [(0, goal)]
+        while frontier:
+            distance, here = heappop(frontier)
+            if here not in distances:
+                distances[here] = distance
+                for near, cost in neighbours[here].items():
+                    heappush(frontier, (distance + cost, near))
         for name, distance in distances.items():
             if name != goal:
                 steps[name, goal] = [
-                    near for near in neighbours[name] if distances.get(near, -1) == distance - 1
+                    near for near, cost in neighbours[name].items() if distances[near] + cost == distance
                 ]
     return steps

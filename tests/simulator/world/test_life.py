@@ -181,3 +181,50 @@ def test_an_operator_asks_in_mid_storm_and_is_told_what_is_so() -> None:
     result = simulate(draw(4))
     assert result.breach is None
     assert result.tally["an operator was answered"] > 0
+
+
+def test_a_node_knows_as_many_senders_as_it_may_and_more_wait_until_it_may_know_them() -> None:
+    bursts = a_burst(count=3), a_burst(source="b", count=3, at_ms=100)
+    settings = {"maximum_sequences": 1, "try_connect_interval_ms": 200}
+    result = simulate(a_chain(*bursts, settings=settings))
+    assert result.breach is None
+    assert result.tally["received"] == 6
+    assert all(message.accepted_ms < 200 for message in result.messages)
+    assert result.end_ms > 5_000
+
+
+def test_a_queue_is_deleted_with_what_is_in_it_and_declared_anew() -> None:
+    result = simulate(
+        a_chain(
+            a_burst(count=4),
+            a_burst(count=3, at_ms=1_200),
+            a_burst(count=2, at_ms=4_000),
+            consumers=(Consumer(node="c", queue="orders", limit=1, hold_ms=5_000),),
+            faults=(Fault(at_ms=1_000, kind="delete", where="c", for_ms=1_000),),
+            settings={"resend_timeouts_short_s": 1, "try_connect_interval_ms": 200},
+        )
+    )
+    assert result.breach is None
+    assert result.tally["ended in its queue"] == 4
+    assert result.tally["received"] == 2
+    assert sum(bool(message.told) for message in result.messages) >= 3
+
+
+def test_a_message_takes_the_cheapest_way_and_another_when_that_is_gone() -> None:
+    links = tuple(Link(one=one, other=other) for one, other in ("ab", "bc", "cd", "ad"))
+    scenario = a_chain(nodes=("a", "b", "c", "d"), links=links, costs={"b-c": 5})
+    world = World(scenario)
+    assert world.way("a", "c") == ["a", "d", "c"]
+    world.take_off_the_map("a-d")
+    assert world.way("a", "c") == ["a", "b", "c"]
+    result = simulate(scenario)
+    assert result.breach is None
+    assert result.tally["received"] == 5
+
+
+def test_a_consumer_that_asks_before_its_time_is_refused_and_loses_nothing() -> None:
+    consumers = (Consumer(node="c", queue="orders", limit=2, asks_twice=True),)
+    result = simulate(a_chain(a_burst(count=6), consumers=consumers))
+    assert result.breach is None
+    assert result.tally["received"] == 6
+    assert result.tally["asked twice"] > 3
