@@ -46,6 +46,8 @@ TRAFFIC: Final = {
 MIXED: Final = ("transactional", "to reach", "to reach", "to reach, no letter")
 """What a source is to send that is paused: some of it will be over, and some not."""
 PAUSE_MS: Final = 4_500
+BARRED_MS: Final = 2_000
+"""How long a way is barred at least, so that it is tried in vain."""
 MESSAGES: Final = 100
 """About how many messages a world has."""
 LARGEST_BODY_BYTES: Final = PACKET_LIMIT_BYTES - HEADROOM_BYTES
@@ -94,6 +96,7 @@ def draw(seed: int) -> Scenario:
             *draw_faults(seed, nodes, links, bursts, times),
             *gap_faults,
             *_cut(seed, nodes, links, bursts, storm_ms),
+            *_barred(seed, nodes, links, bursts, storm_ms),
         ),
         settings=settings,
         routes={name: chance(seed, "route", name).randrange(3) for name in nodes},
@@ -383,6 +386,32 @@ def _cut(
         at_ms = dice.randrange(storm_ms)
         for_ms = dice.randrange(1 + min(storm_ms - 1 - at_ms, 10_000))
         yield Fault(at_ms=at_ms, kind="cut", where=dice.choice(spare), for_ms=for_ms)
+
+
+def _barred(
+    seed: int, nodes: tuple[str, ...], links: tuple[Link, ...], bursts: Iterable[Burst], storm_ms: int
+) -> Iterable[Fault]:
+    """In one world of four that has a choice of ways, the first way of a burst is barred from then until the calm.
+
+    Its source tries that way again and again, and takes it when it can.
+    """
+    dice = chance(seed, "barred")
+    steps = steps_between(nodes, links)
+    early = [
+        burst
+        for burst in bursts
+        if len(steps.get((burst.source, burst.target), ())) > 1
+        and not KINDS[burst.kind].direct
+        and burst.at_ms < storm_ms - BARRED_MS
+    ]
+    if early and dice.randrange(4) == 0:
+        burst = dice.choice(early)
+        ways = steps[burst.source, burst.target]
+        first = ways[chance(seed, "route", burst.source).randrange(3) % len(ways)]
+        at_ms = max(0, burst.at_ms - 1)
+        ends = {burst.source, first}
+        where = next(link.name for link in links if {link.one, link.other} == ends)
+        yield Fault(at_ms=at_ms, kind="refuse", where=where, for_ms=storm_ms - at_ms)
 
 
 def _value(dice: random.Random, kind: str) -> int:
