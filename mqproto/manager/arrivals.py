@@ -122,19 +122,21 @@ class Arrivals:
         known_by = head.source_queue_manager, head.message_id
         is_ours = head.queue_manager_address in (self._identity, NULL_GUID)
         hop_count = None if is_ours else head.flags & HOP_COUNT
-        transactional = head.flags & TRANSACTIONAL
+        transactional, recoverable = head.flags & TRANSACTIONAL, bool(head.flags & RECOVERABLE)
         full = self.stored_bytes + len(packet) > self._settings.quota_bytes
         if (
             full
             and not is_acknowledgment(message, packet)
             # A duplicate, which came before and was never acknowledged, takes no room; acknowledgments make some.
-            and (transactional or not self._history.came_before(*known_by, hop_count))
+            and (
+                transactional or not self._history.came_before(*known_by, hop_count, recoverable=recoverable)
+            )
         ):
             raise NoRoomError(
                 f"the store holds as much as quota_bytes = {self._settings.quota_bytes:,} allows: receive or purge"
             )
         if not transactional and self._history.is_duplicate(
-            *known_by, now, self._writes, recoverable=bool(head.flags & RECOVERABLE), hop_count=hop_count
+            *known_by, now, self._writes, recoverable=recoverable, hop_count=hop_count
         ):
             self._waypoints.duplicate_dropped(packet)
             return

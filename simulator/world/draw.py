@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
+from mqproto.base.configuration import WINDOWS_REMEMBERED
 from mqproto.manager.outbound import LAST_NUMBER, TRANSACTION_LIMIT
 from mqproto.messages.drafts import HEADROOM_BYTES, PACKET_LIMIT_BYTES
 from simulator.base.randomness import chance
@@ -69,8 +70,10 @@ def draw(seed: int) -> Scenario:
     consumers = list(_crowd(chance(seed, "crowd"), consumers))
     consumers = list(_poisoned(chance(seed, "poison"), consumers))
     settings = _settings(chance(seed, "settings"))
-    if size := chance(seed, "history").choice((0, 0, 0, 0, 5, 30)):
-        settings["remove_duplicate_size"] = size
+    if chance(seed, "history").randrange(3) == 0:
+        # Just enough for twice the window of each node, of both kinds; a node with a window of its own has 2.
+        window = max(2, settings["window_size"])
+        settings["remove_duplicate_size"] = WINDOWS_REMEMBERED * window * len(nodes)
     if len({(burst.source, burst.target) for burst in bursts}) == 1:
         # Two nodes that are full of messages for each other wait for ever, by the specification.
         settings["quota_bytes"] = chance(seed, "store quota").choice((8 * 2**30, 40_000))

@@ -10,7 +10,7 @@ from mqproto.base.ranges import Ranges
 from mqproto.manager import arrivals
 from mqproto.manager.arrivals import Arrivals
 from mqproto.manager.expiration import Expiration
-from mqproto.manager.identifiers import MessageIdHistory
+from mqproto.manager.identifiers import MessageIdHistory, SenderHistory
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.outcomes import Outcomes
 from mqproto.neighbours.neighbours import Neighbours
@@ -22,7 +22,7 @@ from mqproto.transfer.acknowledgments import make_final_ack
 from mqproto.transfer.incoming import IncomingSequence, Verdict
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
-from mqproto.turn.effects import QueueKind, Waiting
+from mqproto.turn.effects import QueueKind, Waiting, Writes
 from mqproto.turn.pending import PendingWrites
 from mqproto.wire import MessageClass, SessionHeader
 from mqproto.wire.glance import TRANSACTIONAL, Head, reach_deadline_s
@@ -488,20 +488,32 @@ def take_flags_for_a_count(sound: Any) -> Any:
     return take_saved
 
 
-@plant(MessageIdHistory, "is_duplicate", "delivered_once_and_in_order", "replies_tell_the_truth")
-def forget_the_newest(sound: Any) -> Any:
-    """A history that is full has no room for a message more."""
+@plant(SenderHistory, "spare", "delivered_once_and_in_order", "replies_tell_the_truth")
+def remember_by_age_alone(sound: Any) -> Any:
+    """What a window still allows to come again is forgotten when it is old, or when the history is full."""
+    return property(lambda self: len(self.arrivals))
 
-    def is_duplicate(self: MessageIdHistory, source: Any, ordinal: int, *others: Any, **options: Any) -> bool:
-        full = len(self) >= self._settings.remove_duplicate_size
-        oldest = next(iter(self._times.items()), None)
-        known = bool(sound(self, source, ordinal, *others, **options))
-        if full and not known and oldest is not None:
-            del self._times[source, ordinal]
-            self._times = dict([oldest, *self._times.items()])
-        return known
 
-    return is_duplicate
+@plant(MessageIdHistory, "_sender", "delivered_once_and_in_order", "replies_tell_the_truth")
+def remember_both_kinds_together(sound: Any) -> Any:
+    """Express messages of a sender push out what is remembered of its recoverable ones."""
+
+    def sender(self: MessageIdHistory, source: Any, *, recoverable: bool) -> SenderHistory:
+        found: SenderHistory = sound(self, source, recoverable=True)
+        self._senders[source, False] = found
+        return found
+
+    return sender
+
+
+@plant(Writes, "forget_identifiers", "delivered_once_and_in_order", "replies_tell_the_truth")
+def forget_all_between(sound: Any) -> Any:
+    """The disk forgets from the lowest ordinal to the highest, and what is still remembered between them."""
+
+    def forget_identifiers(self: Writes, source: Any, ordinals: Any) -> None:
+        self.forgotten_identifiers.append((source, min(ordinals), max(ordinals)))
+
+    return forget_identifiers
 
 
 @plant(acknowledgment, "ahead", "no_error_of_our_own", "nothing_is_retained")
