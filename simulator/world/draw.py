@@ -74,6 +74,7 @@ def draw(seed: int) -> Scenario:
         # Just enough for twice the window of each node, of both kinds; a node with a window of its own has 2.
         window = max(2, settings["window_size"])
         settings["remove_duplicate_size"] = WINDOWS_REMEMBERED * window * len(nodes)
+        settings["remove_duplicate_cleanup_ms"] = chance(seed, "cleanup").choice((1_000, 1_800_000))
     if len({(burst.source, burst.target) for burst in bursts}) == 1:
         # Two nodes that are full of messages for each other wait for ever, by the specification.
         settings["quota_bytes"] = chance(seed, "store quota").choice((8 * 2**30, 40_000))

@@ -19,6 +19,7 @@ from mqproto.queues.localqueue import LocalQueue, SystemQueue
 from mqproto.session import Session, acknowledgment
 from mqproto.transfer import incoming
 from mqproto.transfer.acknowledgments import make_final_ack
+from mqproto.transfer.copies import Copies
 from mqproto.transfer.incoming import IncomingSequence, Verdict
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
@@ -500,7 +501,6 @@ def remember_both_kinds_together(sound: Any) -> Any:
 
     def sender(self: MessageIdHistory, source: Any, *, recoverable: bool) -> SenderHistory:
         found: SenderHistory = sound(self, source, recoverable=True)
-        self._senders[source, False] = found
         return found
 
     return sender
@@ -514,6 +514,12 @@ def forget_all_between(sound: Any) -> Any:
         self.forgotten_identifiers.append((source, min(ordinals), max(ordinals)))
 
     return forget_identifiers
+
+
+@plant(Copies, "leaves", "all_is_accounted_for", "nothing_is_retained")
+def drop_what_comes_after_the_first_has_left(sound: Any) -> Any:
+    """An intermediate takes a copy that it has passed on for one that waits, and drops each resend."""
+    return lambda self, position: None
 
 
 @plant(acknowledgment, "ahead", "no_error_of_our_own", "nothing_is_retained")
