@@ -6,8 +6,10 @@ knows the messages by source and MessageID; the TransactionHeader it does not re
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
+from mqproto.queues.lanes import QueueWindow
+from mqproto.turn.effects import Waiting
 from mqproto.wire.glance import identifier_of, is_transactional
 from mqproto.wire.guid import Guid
 
@@ -19,50 +21,73 @@ MessageName = tuple[Guid, int]
 """Source and MessageID."""
 
 
-class Copy(NamedTuple):
-    """Where a message waits, and its packet, or the hash of it if the store alone has that."""
-
-    position: int
-    packet: bytes | int
-
-    def is_of(self, packet: bytes) -> bool:
-        """Whether the message has come again as it was."""
-        return self.packet == (packet if isinstance(self.packet, bytes) else hash(packet))
-
-
 class Copies:
-    """The transactional messages in one queue that wait to be sent."""
+    """Where the transactional messages in one queue stand.
 
-    __slots__ = ("_by_name", "_by_position")
+    What has left the queue is not taken out at once, for nearly all leave as soon as they came: whether a message still
+    waits is seen when it comes again.
 
-    def __init__(self) -> None:
-        self._by_name: dict[MessageName, Copy] = {}
-        self._by_position: dict[int, MessageName] = {}
+    window: the queue's.
+    """
+
+    def __init__(self, window: QueueWindow) -> None:
+        self._window = window
+        self._places: dict[MessageName, int] = {}
+        """The position of the copy that joined last."""
+        self._hashes: dict[int, int] = {}
+        """By position, of the packets that the store alone has."""
+        self._looked_at = 0
+        """What left next when it was last seen which have left."""
 
     def __len__(self) -> int:
-        return len(self._by_position)
+        return len(self._places)
 
-    def of(self, name: MessageName) -> Copy | None:
-        """The copy that joined last and waits, if one is known."""
-        return self._by_name.get(name)
+    def joined(self, name: MessageName, position: int, packet: bytes) -> None:
+        """A message has joined the queue."""
+        if len(self._places) >= KNOWN and not self._make_room():
+            return
+        self._places[name] = position
+        if position > self._window.read_through:
+            self._hashes[position] = hash(packet)
 
-    def waits(self, name: MessageName, position: int, packet: bytes, *, in_memory: bool) -> None:
-        """A message waits here from now on."""
-        if len(self._by_position) < KNOWN:
-            self._by_name[name] = Copy(position, packet if in_memory else hash(packet))
-            self._by_position[position] = name
-
-    def waits_again(self, position: int, packet: bytes) -> None:
+    def is_back(self, message: Waiting) -> None:
         """A message is in memory that was sent before, or was in the store alone."""
-        if is_transactional(packet):
-            self.leaves(position)
-            name = identifier_of(packet)
-            newer = self._by_name.get(name)
-            if newer is None or newer.position < position:
-                self.waits(name, position, packet, in_memory=True)
+        if is_transactional(message.packet):
+            self._hashes.pop(message.position, None)
+            name = identifier_of(message.packet)
+            if message.position > self._places.get(name, 0):
+                self.joined(name, message.position, message.packet)
 
-    def leaves(self, position: int) -> None:
-        """A message is sent, or leaves the queue."""
-        name = self._by_position.pop(position, None)
-        if name is not None and self._by_name[name].position == position:
-            del self._by_name[name]
+    def forget(self, position: int) -> None:
+        """A message has left the queue that the store alone had."""
+        self._hashes.pop(position, None)
+
+    def waiting(self, name: MessageName) -> int | None:
+        """The position of a message that waits; None if none is known to."""
+        position = self._places.get(name)
+        if position is None or position in self._hashes or self._in_memory(position) is not None:
+            return position
+        return None
+
+    def waits(self, name: MessageName, packet: bytes) -> bool:
+        """Whether a message that has come waits as it is."""
+        position = self._places.get(name)
+        if position is None:
+            return False
+        if position in self._hashes:
+            return self._hashes[position] == hash(packet)
+        message = self._in_memory(position)
+        return message is not None and message.packet == packet
+
+    def _in_memory(self, position: int) -> Waiting | None:
+        if position < self._window.next_position:
+            return None  # It has left, as most have.
+        return next((message for message in self._window if message.position == position), None)
+
+    def _make_room(self) -> bool:
+        """Forget those that have left, now and then; whether there is room."""
+        following = self._window.next_position
+        if following - self._looked_at >= KNOWN // 8:
+            self._looked_at = following
+            self._places = {name: place for name, place in self._places.items() if place >= following}
+        return len(self._places) < KNOWN

@@ -45,7 +45,7 @@ class OutgoingQueue(Lane):
         self.count = stored.message_count if stored else 0
         self.on_hold = stored is not None and stored.on_hold
         """State OnHold: nothing is sent until it is resumed.  3.1.7.13"""
-        self.copies = Copies()
+        self.copies = Copies(self.window)
 
     @property
     def has_next(self) -> bool:
@@ -70,8 +70,6 @@ class OutgoingQueue(Lane):
         over: list[Waiting] = []
         while self.window and len(entries) + len(over) < limit and (limit_bytes > 0 or not entries):
             message = self.window.pop()
-            if self.copies:
-                self.copies.leaves(message.position)
             if message.expires_s is not None and self._is_over(message, now):
                 self.remove(message, writes)
                 over.append(message)
@@ -100,7 +98,7 @@ class OutgoingQueue(Lane):
     def remove(self, message: Waiting, writes: PendingWrites) -> None:
         """A message that was never sent leaves the queue."""
         self.count -= 1
-        self.copies.leaves(message.position)
+        self.copies.forget(message.position)
         self.window.forget_on_disk(message.position)
         if message.stored:
             writes.urgent().remove(self.queue, message.position, message.position)
@@ -143,7 +141,7 @@ class OutgoingQueue(Lane):
         back = [Waiting(e.position, e.packet, e.final_ack, e.stored, e.expires_s) for e in entries]
         self.window.give_back(back)
         for message in back:
-            self.copies.waits_again(message.position, message.packet)
+            self.copies.is_back(message)
 
     def pages(self) -> Iterable[ReadPage]:
         """The pages to read now."""
@@ -152,16 +150,17 @@ class OutgoingQueue(Lane):
 
     def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> int | None:
         """A page that was asked for; the first deadline in it, or None."""
+        through = self.window.read_through
+        deadline_s = self.window.loaded(rows, self.deadline_s)
         if self.kind is QueueKind.OUTGOING:
-            for position, packet, _ in rows:
-                if position > self.window.read_through:
-                    self.copies.waits_again(position, packet)
-        return self.window.loaded(rows, self.deadline_s)
+            for message in self.window:
+                if message.position > through:
+                    self.copies.is_back(message)
+        return deadline_s
 
     def waits(self, packet: bytes, name: MessageName) -> bool:
         """Whether a transactional message of others, which has come again, waits here as it is."""
-        copy = self.copies.of(name)
-        return copy is not None and copy.is_of(packet)
+        return self.copies.waits(name, packet)
 
     def pass_on(self, message: Joining, name: MessageName, writes: PendingWrites) -> None:
         """A transactional message of others joins. If an earlier copy of it waits with other bytes, that one leaves.
@@ -169,9 +168,8 @@ class OutgoingQueue(Lane):
         The bytes differ if the sender has withdrawn the message before it: PreviousTxSequenceNumber is another. Then
         the new copy goes to the end, as the store never uses a place twice; its destination holds what overtakes it.
         """
-        copy = self.copies.of(name)
-        if copy is not None:
-            self.delete(copy.position, writes)
-        in_memory = self.window.fits
+        waiting = self.copies.waiting(name)
+        if waiting is not None:
+            self.delete(waiting, writes)
         self.join(message, writes)
-        self.copies.waits(name, self.last_position, message.packet, in_memory=in_memory)
+        self.copies.joined(name, self.last_position, message.packet)

@@ -116,6 +116,10 @@ def test_only_so_many_are_known_as_the_bound_says_the_first_of_them(monkeypatch:
     assert all(queue.pass_on(number) for number in range(1, 6))
     assert [queue.pass_on(number) for number in range(1, 6)] == [False, False, False, True, True]
     assert len(queue.queue.copies) == 3
+    queue.take_all()
+    assert [queue.pass_on(number) for number in range(1, 6)] == [True] * 5
+    assert [queue.pass_on(number) for number in range(1, 6)] == [False, False, False, True, True]
+    assert len(queue.queue.copies) == 3
 
 
 @given(data=st.data())
@@ -131,9 +135,9 @@ def test_whatever_comes_again_the_last_bytes_of_each_leave_and_nothing_is_kept_o
             newest[number] = data.draw(st.integers(0, 1))
             queue.pass_on(number, previous=newest[number])
         elif step == "delete":
-            copy = queue.queue.copies.of(identifier_of(a_packet(number, message_id=number)))
-            if copy is not None:
-                assert queue.queue.delete(copy.position, queue.writes)
+            position = queue.queue.copies.waiting(identifier_of(a_packet(number, message_id=number)))
+            if position is not None:
+                assert queue.queue.delete(position, queue.writes)
                 queue.commit()
                 newest.pop(number, None)
         elif step == "read":
@@ -151,4 +155,5 @@ def test_whatever_comes_again_the_last_bytes_of_each_leave_and_nothing_is_kept_o
         header = header_of(entry.packet)
         left[header.tx_sequence_number] = header.previous_tx_sequence_number
     assert newest.items() <= left.items()
-    assert len(queue.queue.copies) == 0
+    for number in range(1, 9):
+        assert queue.queue.copies.waiting(identifier_of(a_packet(number, message_id=number))) is None

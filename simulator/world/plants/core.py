@@ -516,10 +516,10 @@ def forget_all_between(sound: Any) -> Any:
     return forget_identifiers
 
 
-@plant(Copies, "leaves", "all_is_accounted_for", "nothing_is_retained")
+@plant(Copies, "waits", "all_is_accounted_for", "nothing_is_retained")
 def drop_what_comes_after_the_first_has_left(sound: Any) -> Any:
     """An intermediate takes a copy that it has passed on for one that waits, and drops each resend."""
-    return lambda self, position: None
+    return lambda self, name, packet: name in self._places
 
 
 @plant(acknowledgment, "ahead", "no_error_of_our_own", "nothing_is_retained")
