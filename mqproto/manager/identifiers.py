@@ -13,6 +13,9 @@ When the whole table is full, room is made in this order, each time from the old
 2. what a neighbour has brought beyond twice the window of each kind, in however many names;
 3. what came from senders without a session with us, and not by a neighbour that has one;
 4. what the neighbour brought that has most, so that each of them keeps its share.
+
+The store does not say who brought a message. After a restart that is known when the next one of its sender comes; until
+then the sender is one of the third kind, unless it is a neighbour with a session itself.
 """
 
 from __future__ import annotations
@@ -239,7 +242,7 @@ class MessageIdHistory:
         below = size - size // MARGIN
         for rule, goal in (
             (self._young, below),
-            (self._surplus, below),
+            (self._surplus, 0),
             (self._of_the_absent, below),
             (self._above_the_share, size),
         ):

@@ -98,7 +98,7 @@ def forget_incoming_sequences_after_a_restart(sound: Any) -> Any:
 @plant(MessageIdHistory, "__init__", "delivered_once_and_in_order")
 def forget_message_ids_after_a_restart(sound: Any) -> Any:
     """What came before the restart is no duplicate."""
-    return lambda self, settings, timers, rows, now: sound(self, settings, timers, (), now)
+    return lambda self, settings, timers, rows, *others: sound(self, settings, timers, (), *others)
 
 
 @plant(IncomingSequence, "restore_held", "nothing_is_retained", "no_error_of_our_own")
@@ -495,23 +495,24 @@ def remember_by_age_alone(sound: Any) -> Any:
     return property(lambda self: len(self.arrivals))
 
 
-@plant(MessageIdHistory, "_sender", "delivered_once_and_in_order", "replies_tell_the_truth")
-def remember_both_kinds_together(sound: Any) -> Any:
-    """Express messages of a sender push out what is remembered of its recoverable ones."""
-
-    def sender(self: MessageIdHistory, source: Any, *, recoverable: bool) -> SenderHistory:
-        found: SenderHistory = sound(self, source, recoverable=True)
-        return found
-
-    return sender
+@plant(MessageIdHistory, "brought_by", "delivered_once_and_in_order", "replies_tell_the_truth")
+def remember_less_than_a_window(sound: Any) -> Any:
+    """However large the window of a neighbour is, what is old goes but for two messages."""
+    return lambda self, manager, window_size: sound(self, manager, 1)
 
 
-@plant(Writes, "forget_identifiers", "delivered_once_and_in_order", "replies_tell_the_truth")
-def forget_all_between(sound: Any) -> Any:
-    """The disk forgets from the lowest ordinal to the highest, and what is still remembered between them."""
+@plant(
+    Writes,
+    "forget_identifiers",
+    "delivered_once_and_in_order",
+    "replies_tell_the_truth",
+    "delivery_counts_are_true",
+)
+def forget_more_on_disk_than_in_memory(sound: Any) -> Any:
+    """With the oldest of a sender its newest go from the disk, so that they are forgotten with a restart."""
 
     def forget_identifiers(self: Writes, source: Any, ordinals: Any) -> None:
-        self.forgotten_identifiers.append((source, min(ordinals), max(ordinals)))
+        self.forgotten_identifiers.append((source, min(ordinals), max(ordinals) + 100))
 
     return forget_identifiers
 
