@@ -13,6 +13,8 @@ from mqproto.base.errors import UsageError
 
 ACK_WAIT_TIMEOUT_RANGE_MS = (20_000, 120_000)
 RECOVERABLE_ACK_TIMEOUT_RANGE_MS = (500, 120_000)
+WINDOWS_REMEMBERED: Final = 4
+"""How many windows of one neighbour are remembered at least: two of express and two of recoverable messages."""
 PAGE_MESSAGES: Final = 256
 PAGE_BYTES: Final = 4 * 2**20
 
@@ -49,9 +51,11 @@ class Settings:
     waypoints: bool = False
     """Whether each step of each message is a line of the log: mqproto/turn/waypoints.py."""
 
-    remove_duplicate_size: int = 10_000
-    """How many entries the MessageIDHistoryTable has at most."""
+    remove_duplicate_size: int = 131_072
+    """How many entries the MessageIDHistoryTable has at most, of all senders together; four times `window_size` at
+    least. Windows has 10,000. An entry takes some 100 bytes of memory."""
     remove_duplicate_cleanup_ms: int = 1_800_000
+    """How long each entry stays if there is room. The newest of each sender stay longer: manager/identifiers.py."""
 
     send_insecure_nacks: bool = False
     """SendInsecureNacks: whether an administration queue is told that a queue does not exist, say.  5.1"""
@@ -87,6 +91,13 @@ class Settings:
             value = getattr(self, setting.name)
             if setting.type != "bool" and value is not None and value <= 0:
                 raise UsageError(f"{setting.name} = {value}: must be more than 0")
+
+        needed = WINDOWS_REMEMBERED * self.window_size
+        if self.remove_duplicate_size < needed:
+            raise UsageError(
+                f"window_size = {self.window_size}: so many messages may come twice, and remove_duplicate_size = "
+                f"{self.remove_duplicate_size} remembers too few of them: set it to {needed} at least"
+            )
 
     @property
     def page_limits(self) -> tuple[int, int]:

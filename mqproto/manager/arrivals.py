@@ -122,19 +122,21 @@ class Arrivals:
         known_by = head.source_queue_manager, head.message_id
         is_ours = head.queue_manager_address in (self._identity, NULL_GUID)
         hop_count = None if is_ours else head.flags & HOP_COUNT
-        transactional = head.flags & TRANSACTIONAL
+        transactional, recoverable = head.flags & TRANSACTIONAL, bool(head.flags & RECOVERABLE)
         full = self.stored_bytes + len(packet) > self._settings.quota_bytes
         if (
             full
             and not is_acknowledgment(message, packet)
             # A duplicate, which came before and was never acknowledged, takes no room; acknowledgments make some.
-            and (transactional or not self._history.came_before(*known_by, hop_count))
+            and (
+                transactional or not self._history.came_before(*known_by, hop_count, recoverable=recoverable)
+            )
         ):
             raise NoRoomError(
                 f"the store holds as much as quota_bytes = {self._settings.quota_bytes:,} allows: receive or purge"
             )
         if not transactional and self._history.is_duplicate(
-            *known_by, now, self._writes, recoverable=bool(head.flags & RECOVERABLE), hop_count=hop_count
+            *known_by, now, self._writes, recoverable=recoverable, hop_count=hop_count
         ):
             self._waypoints.duplicate_dropped(packet)
             return
@@ -162,6 +164,7 @@ class Arrivals:
     def _forward(self, head: Head, packet: bytes, peer: str, now: Moment) -> None:
         """Somebody else's: count the hop and pass it on, its TransactionHeader untouched.  3.1.5.8.2, 3.1.1.6.2
 
+        What has come again, and waits to be sent as it is, has been saved already: it keeps its place in the queue.
         A transactional message whose time is over goes on: only its destination knows whether it had it before.
         """
         flags = head.flags
@@ -179,17 +182,25 @@ class Arrivals:
             arrival = Arrival(decode_message(packet), packet, peer)
             self._refuse(arrival, MessageClass.NACK_REACH_QUEUE_TIMEOUT)
             return
-        self.forwarded_count += 1
         queue = self._outbound.towards_manager(
             head.queue_manager_address,
             priority_of(packet, flags),
             order=goes_to_private(packet, flags, ORDER_QUEUE),
         )
         packet = with_hop_counted(without_session_header(packet))
+        name = head.source_queue_manager, head.message_id
+        if transactional and queue.waits(packet, name):
+            self._waypoints.duplicate_dropped(packet)
+            return
+        self.forwarded_count += 1
         if recoverable:
             self.stored_bytes += len(packet)
         self._waypoints.forwarded(packet, queue.name)
-        self._outbound.put(queue, Joining(packet, head.message_id, recoverable, expires_s=expires_s))
+        joining = Joining(packet, head.message_id, recoverable, expires_s=expires_s)
+        if transactional:
+            self._outbound.pass_on(queue, joining, name)
+        else:
+            self._outbound.put(queue, joining)
         if expires_s is not None:
             self._expiration.expect(expires_s, now)
 

@@ -1,19 +1,104 @@
-"""Which messages came before: the MessageIDHistoryTable.  [MS-MQQB] 3.1.1.3, 3.1.5.8.1, 3.1.6.7"""
+"""Which messages came before: the MessageIDHistoryTable.  [MS-MQQB] 3.1.1.3, 3.1.5.8.1, 3.1.6.7
+
+What comes twice was on its way when a connection broke, and that is at most what its window allows. So of each sender
+the newest messages are remembered as long as the table has room, twice as many as the window of the neighbour that
+brings them, and beyond them those of the last half hour:
+
+    of one sender and kind    oldest ──────────────────────────────────────────────► newest
+                              │ remembered while young, │ always remembered:          │
+                              │ and if there is room    │ twice the neighbour's window│
+
+When the whole table is full, room is made in this order, each time from the oldest:
+1. what is remembered for its youth alone;
+2. what a neighbour has brought beyond twice the window of each kind, in however many names;
+3. what came from senders without a session with us, and not by a neighbour that has one;
+4. what the neighbour brought that has most, so that each of them keeps its share.
+
+The store does not say who brought a message. After a restart that is known when the next one of its sender comes; until
+then the sender is one of the third kind, unless it is a neighbour with a session itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from operator import itemgetter
+from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
 
-from mqproto.base.configuration import Settings
+from mqproto.base.configuration import WINDOWS_REMEMBERED, Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer, Timers
 from mqproto.turn.effects import IdentifierRow
 from mqproto.turn.pending import PendingWrites
 from mqproto.wire.guid import Guid
 
+MARGIN: Final = 32
+"""A table that is full loses one part in this many at a time."""
+COUNTED_SENDERS: Final = 1_000
+"""Of how many senders it is known how many duplicates came; those of all others are in the sum alone."""
+NUMBER: Final = itemgetter(0)
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Bringer:
+    """A neighbour that brings messages, its own or others'.
+
+    remembered: how many of each sender and kind are always remembered: twice its window, the largest that it has
+        announced. By the letter of 3.1.7.1 a sender goes by its own window, whatever ours is.
+    share: how many in all it keeps in a full table: those of both kinds, by the smaller of its window and ours, as
+        nobody may claim the table by announcing much.
+    """
+
+    manager: Guid
+    remembered: int = 0
+    share: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class SenderHistory:
+    """The messages of one kind, express or recoverable, that came from one queue manager.
+
+    bringer: the neighbour that brought the last one; None if none came since the store was opened.
+    arrivals: by ordinal, which of all arrivals it was, counted from 1; the oldest first.
+    hop_counts: of messages for others, the highest hop count with which each has come.
+    is_stored: whether the store may have any of them.
+    """
+
+    source: Guid
+    recoverable: bool
+    bringer: Bringer | None = None
+    arrivals: dict[int, int] = field(default_factory=dict)
+    hop_counts: dict[int, int] = field(default_factory=dict)
+    is_stored: bool = False
+    remembered_before: int = 0
+    """The most that was always remembered for the sake of neighbours that brought them before."""
+
+    @property
+    def spare(self) -> int:
+        """How many, the oldest, are remembered for their youth alone; none before it is known who brings them."""
+        if self.bringer is None:
+            return 0
+        return max(0, len(self.arrivals) - max(self.bringer.remembered, self.remembered_before))
+
+    def brought_by(self, bringer: Bringer | None) -> None:
+        """Another neighbour brings them now; what was on its way over the one before may still come."""
+        if self.bringer is not None:
+            self.remembered_before = max(self.remembered_before, self.bringer.remembered)
+        self.bringer = bringer
+
+
+class Group(NamedTuple):
+    """Senders, each with how many of its messages, the oldest, may be forgotten; and how many in all at most."""
+
+    senders: list[tuple[SenderHistory, int]]
+    most: int
+
 
 class MessageIdHistory:
-    """Identifiers of the messages that came, newest last; at most `remove_duplicate_size` of them.
+    """Identifiers of the messages that came, by sender and kind; in all at most `remove_duplicate_size`.
 
     A message is known by its source queue manager and its ordinal together. 3.1.5.8.1 compares the ordinal alone;
     two senders that count alike would then lose messages to each other.
@@ -21,30 +106,64 @@ class MessageIdHistory:
     A message for others may rightly come twice: the way behind us has changed, and it comes back, with more hops than
     before. By the letter it would be discarded, and nobody else has it. So of those only a copy that has no more hops
     than one before it is a duplicate. Memory alone knows of those: after a restart the destination drops what is left.
+
+    An entry takes some 100 bytes, a sender some 500 more.
+
+    Args:
+        connected: tells which queue managers have a session with us.
     """
 
     def __init__(
-        self, settings: Settings, timers: Timers, rows: Iterable[IdentifierRow], now: Moment
+        self,
+        settings: Settings,
+        timers: Timers,
+        rows: Iterable[IdentifierRow],
+        now: Moment,
+        connected: Callable[[], Collection[Guid]],
     ) -> None:
         self._settings = settings
         self._timers = timers
-        self._times = {(row.source, row.ordinal): row.time_stamp_s for row in rows}
-        self._hop_counts: dict[tuple[Guid, int], int] = {}
-        """Of messages for others, the highest hop count with which each has come."""
+        self._connected = connected
+        self._kept_s = settings.remove_duplicate_cleanup_ms // 1_000
+        self._senders: dict[tuple[Guid, bool], SenderHistory] = {}
+        self._bringers: WeakValueDictionary[Guid, Bringer] = WeakValueDictionary()
+        self._bringer: Bringer | None = None
+        self._size = 0
+        self._arrival_count = 0
+        self._second: int | None = None
+        self._seconds: deque[tuple[int, int]] = deque(maxlen=2 * self._kept_s + 2)
+        """Which arrival was the first of each second, UTC, in which any came."""
         self.duplicate_count = 0
-        if self._times:
+        self.duplicates: dict[Guid, int] = {}
+        """How many duplicates came, by sender; of at most COUNTED_SENDERS."""
+        for row in rows:
+            sender = self._sender(row.source, recoverable=True)
+            sender.is_stored = True
+            self._arrived(sender, row.ordinal, row.time_stamp_s)
+        if self._size:
             self._start(now)
 
     def __len__(self) -> int:
-        return len(self._times)
+        return self._size
 
-    def came_before(self, source: Guid, ordinal: int, hop_count: int | None) -> bool:
+    def brought_by(self, manager: Guid, window_size: int) -> None:
+        """This neighbour brings what comes next, and announces this window."""
+        bringer = self._bringers.get(manager)
+        if bringer is None:
+            bringer = self._bringers[manager] = Bringer(manager)
+        # One that pauses announces a window of one; what it had on its way before may still come again.
+        bringer.remembered = max(bringer.remembered, 2 * window_size)
+        share = WINDOWS_REMEMBERED * min(window_size, self._settings.window_size)
+        bringer.share = max(bringer.share, share)
+        self._bringer = bringer
+
+    def came_before(self, source: Guid, ordinal: int, hop_count: int | None, *, recoverable: bool) -> bool:
         """Whether this message came before.
 
         hop_count: of one for others; None for one of ours.
         """
-        key = (source, ordinal)
-        return key in self._times and (hop_count is None or hop_count <= self._hop_counts.get(key, -1))
+        sender = self._senders.get((source, recoverable))
+        return sender is not None and _came_before(sender, ordinal, hop_count)
 
     def is_duplicate(
         self,
@@ -60,34 +179,160 @@ class MessageIdHistory:
 
         What is remembered of recoverable ones of ours survives a crash, as the messages do; `hop_count` is as above.
         """
-        key = (source, ordinal)
-        known = self.came_before(source, ordinal, hop_count)
-        self._times.pop(key, None)
-        self._times[key] = now.utc_s
-        if hop_count is not None and not known:
-            self._hop_counts[key] = hop_count
-        if recoverable and hop_count is None:
+        sender = self._senders.get((source, recoverable)) or self._sender(source, recoverable=recoverable)
+        if sender.bringer is not self._bringer:
+            sender.brought_by(self._bringer)
+        known = ordinal in sender.arrivals and _came_before(sender, ordinal, hop_count)
+        self._arrived(sender, ordinal, now.utc_s)
+        if hop_count is not None:
+            if not known:
+                sender.hop_counts[ordinal] = hop_count
+        elif recoverable:
+            sender.is_stored = True
             writes.urgent().identifiers.append(IdentifierRow(source, ordinal, now.utc_s))
         if known:
-            self.duplicate_count += 1
+            self._count_duplicate(source)
             return True
-        if len(self._times) > self._settings.remove_duplicate_size:
-            oldest = next(iter(self._times))
-            del self._times[oldest]
-            self._hop_counts.pop(oldest, None)
         if not self._timers.runs(Timer.MESSAGE_ID_HISTORY_CLEANUP, None):
             self._start(now)
         return False
 
+    def _sender(self, source: Guid, *, recoverable: bool) -> SenderHistory:
+        sender = self._senders.get((source, recoverable))
+        if sender is None:
+            sender = self._senders[source, recoverable] = SenderHistory(source, recoverable)
+        return sender
+
+    def _arrived(self, sender: SenderHistory, ordinal: int, utc_s: int) -> None:
+        self._arrival_count = number = self._arrival_count + 1
+        if utc_s != self._second:
+            self._second = utc_s
+            self._seconds.append((number, utc_s))
+        if sender.arrivals.pop(ordinal, None) is None:
+            self._size += 1
+        sender.arrivals[ordinal] = number
+
+    def _count_duplicate(self, source: Guid) -> None:
+        self.duplicate_count += 1
+        if source in self.duplicates or len(self.duplicates) < COUNTED_SENDERS:
+            self.duplicates[source] = self.duplicates.get(source, 0) + 1
+
+    # Forgetting
+
     def clean_up(self, now: Moment, writes: PendingWrites) -> None:
-        """Forget what is older than the timer is long.  3.1.6.7"""
-        before_s = now.utc_s - self._settings.remove_duplicate_cleanup_ms // 1_000
-        self._times = {key: time_s for key, time_s in self._times.items() if time_s >= before_s}
-        self._hop_counts = {key: count for key, count in self._hop_counts.items() if key in self._times}
-        writes.later.identifiers_before_s = before_s
-        if self._times:
+        """Forget what is older than the timer is long, unless it is among the newest of its sender.  3.1.6.7"""
+        before_s = now.utc_s - self._kept_s
+        while self._seconds and self._seconds[0][1] < before_s:
+            self._seconds.popleft()
+        if not self._seconds:
+            self._second = None
+        first_young = self._seconds[0][0] if self._seconds else self._arrival_count + 1
+        for sender in list(self._senders.values()):
+            spare = islice(sender.arrivals.items(), sender.spare)
+            self._forget(sender, [ordinal for ordinal, number in spare if number < first_young], writes)
+        if any(sender.spare or sender.bringer is None for sender in self._senders.values()):
             self._start(now)
+
+    def make_room(self, writes: PendingWrites) -> None:
+        """Keep within `remove_duplicate_size`, as the module says. Call it when the writes were taken.
+
+        So no transaction forgets what it also adds.
+        """
+        size = self._settings.remove_duplicate_size
+        below = size - size // MARGIN
+        for rule, goal in (
+            (self._young, below),
+            (self._surplus, 0),
+            (self._of_the_absent, below),
+            (self._above_the_share, size),
+        ):
+            if self._size <= size:
+                return
+            for group in rule():
+                self._forget_oldest(group.senders, min(group.most, self._size - goal), writes)
+
+    def _young(self) -> list[Group]:
+        senders = [(sender, sender.spare) for sender in self._senders.values() if sender.spare]
+        return [Group(senders, sum(spare for _, spare in senders))]
+
+    def _surplus(self) -> list[Group]:
+        return [
+            _all_but(bringer.share, senders)
+            for bringer, senders in self._by_bringer().items()
+            if bringer is not None
+        ]
+
+    def _of_the_absent(self) -> list[Group]:
+        connected = self._connected()
+        absent = [
+            sender
+            for sender in self._senders.values()
+            if sender.source not in connected
+            and (sender.bringer is None or sender.bringer.manager not in connected)
+        ]
+        return [_all_but(0, absent)]
+
+    def _above_the_share(self) -> list[Group]:
+        groups = list(self._by_bringer().values())
+        left, share = self._settings.remove_duplicate_size, 0
+        counts = sorted(_count(senders) for senders in groups)
+        for index, count in enumerate(counts):
+            share = left // (len(counts) - index)
+            if count > share:
+                break
+            left -= count
+        return [_all_but(share, senders) for senders in groups]
+
+    def _by_bringer(self) -> dict[Bringer | None, list[SenderHistory]]:
+        groups: dict[Bringer | None, list[SenderHistory]] = {}
+        for sender in self._senders.values():
+            groups.setdefault(sender.bringer, []).append(sender)
+        return groups
+
+    def _forget_oldest(
+        self, senders: list[tuple[SenderHistory, int]], count: int, writes: PendingWrites
+    ) -> None:
+        """Of the oldest messages of some senders, from each as many as stand beside it, forget the oldest."""
+        if count <= 0:
+            return
+        found = [
+            (number, ordinal, sender)
+            for sender, most in senders
+            for ordinal, number in islice(sender.arrivals.items(), min(most, count))
+        ]
+        if len(senders) > 1:
+            found.sort(key=NUMBER)
+        chosen: dict[SenderHistory, list[int]] = {}
+        for _, ordinal, sender in found[:count]:
+            chosen.setdefault(sender, []).append(ordinal)
+        for sender, ordinals in chosen.items():
+            self._forget(sender, ordinals, writes)
+
+    def _forget(self, sender: SenderHistory, ordinals: list[int], writes: PendingWrites) -> None:
+        for ordinal in ordinals:
+            del sender.arrivals[ordinal]
+            sender.hop_counts.pop(ordinal, None)
+        self._size -= len(ordinals)
+        if sender.is_stored and ordinals:
+            writes.later.forget_identifiers(sender.source, ordinals)
+        if not sender.arrivals:
+            del self._senders[sender.source, sender.recoverable]
 
     def _start(self, now: Moment) -> None:
         deadline_ms = now.uptime_ms + self._settings.remove_duplicate_cleanup_ms
         self._timers.start(Timer.MESSAGE_ID_HISTORY_CLEANUP, None, deadline_ms)
+
+
+def _came_before(sender: SenderHistory, ordinal: int, hop_count: int | None) -> bool:
+    return ordinal in sender.arrivals and (
+        hop_count is None or hop_count <= sender.hop_counts.get(ordinal, -1)
+    )
+
+
+def _count(senders: Iterable[SenderHistory]) -> int:
+    return sum(len(sender.arrivals) for sender in senders)
+
+
+def _all_but(count: int, senders: list[SenderHistory]) -> Group:
+    """All of some senders but this many, the newest."""
+    return Group([(sender, len(sender.arrivals)) for sender in senders], max(0, _count(senders) - count))

@@ -10,6 +10,7 @@ from mqproto.neighbours.neighbours import Neighbours
 from mqproto.queues.joining import Joining
 from mqproto.routing import NextHop, Routes
 from mqproto.transfer.acknowledgments import reply_to_sender
+from mqproto.transfer.copies import MessageName
 from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.desk import Desk
@@ -150,6 +151,11 @@ class Outbound:
     def put(self, queue: OutgoingQueue, message: Joining) -> None:
         """A message joins a queue."""
         queue.join(message, self._writes)
+        self._neighbours.wake(queue)
+
+    def pass_on(self, queue: OutgoingQueue, message: Joining, name: MessageName) -> None:
+        """A transactional message of others joins a queue."""
+        queue.pass_on(message, name, self._writes)
         self._neighbours.wake(queue)
 
     def has_way(self, queue: OutgoingQueue) -> bool:

@@ -102,7 +102,9 @@ class QueueManager:
         self._neighbours = Neighbours(desk)
         self._outbound = Outbound(desk, routes, self._neighbours, state, now)
         self._queues = LocalQueues(desk, queues, self._outbound.next_queue, state)
-        self._history = MessageIdHistory(settings, desk.timers, state.identifiers, now)
+        self._history = MessageIdHistory(
+            settings, desk.timers, state.identifiers, now, self._neighbours.connected
+        )
         self._outcomes = Outcomes(desk, incoming, routes, self._outbound, self._queues)
         self._tracing = Tracing(self._outcomes)
         self._expiration = Expiration(desk, self._outbound, self._queues)
@@ -165,7 +167,11 @@ class QueueManager:
         if found is None or found.closed is not None:
             return
         full = False
-        for message, packet in found.receive(data, now):
+        messages = found.receive(data, now)
+        if messages:
+            assert found.remote_qm is not None
+            self._history.brought_by(found.remote_qm, found.window_announced)
+        for message, packet in messages:
             if full and not is_acknowledgment(message, packet):
                 continue  # Nothing may overtake what had no room. Acknowledgments do, since they make room.
             self._waypoints.arrived(packet, found)
@@ -410,8 +416,10 @@ class QueueManager:
         reads += self._confirmations.pages()
         # One after the other: of what both of them let go, neither would know that the other has.
         reads += self._purges.pages() or self._expiration.pages()
+        writes = self._writes.take(now)
+        self._history.make_room(self._writes)
         batch = Batch(
-            writes=self._writes.take(now),
+            writes=writes,
             reads=reads,
             pings=self._neighbours.pings.take(),
             connects=self._neighbours.take_connects(),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from mqproto.formatname import PrivateName
 from mqproto.manager.parts import Parts
@@ -125,12 +127,25 @@ class IncomingStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class DuplicatesStatus:
+    """What was dropped of one sender because it came before; `source` is its queue manager."""
+
+    source: str
+    dropped: int
+
+
+DUPLICATES_SHOWN: Final = 16
+"""Of how many senders it is shown, those with the most."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeStatus:
     """One queue manager at one moment. The counts begin when its process does.
 
     uptime_ms, utc_s: that moment; the core has no clock, so its caller fills this in.
     stored_bytes, quota_bytes: what is on disk, and what may be.
     flushes: how often the store had the disk flush for a commit; the caller fills this in.
+    duplicates_of: by sender, those with the most first, which are DUPLICATES_SHOWN at most; `duplicates` are all.
     """
 
     local: list[LocalStatus] = field(default_factory=list)
@@ -146,6 +161,7 @@ class NodeStatus:
     refused: int = 0
     expired: int = 0
     duplicates: int = 0
+    duplicates_of: list[DuplicatesStatus] = field(default_factory=list)
     held_ever: int = 0
     overflowed: int = 0
     resent: int = 0
@@ -172,6 +188,7 @@ def describe(parts: Parts) -> NodeStatus:
         stored_bytes=parts.arrivals.stored_bytes,
         quota_bytes=parts.desk.settings.quota_bytes,
         sessions_open=sum(session.is_open for session in neighbours.sessions.values()),
+        duplicates_of=_duplicates(parts),
         **counts(parts),
     )
 
@@ -188,6 +205,17 @@ def counts(parts: Parts) -> dict[str, int]:
         "overflowed": sum(sequence.overflow_count for sequence in incoming),
         "resent": sum(queue.resend_count for queue in parts.outbound if isinstance(queue, OutgoingSequence)),
     }
+
+
+def _duplicates(parts: Parts) -> list[DuplicatesStatus]:
+    dropped = Counter(parts.history.duplicates)
+    for sequence in parts.incoming.values():
+        dropped[sequence.source] += sequence.duplicate_count
+    return [
+        DuplicatesStatus(guid_text(source), count)
+        for source, count in dropped.most_common(DUPLICATES_SHOWN)
+        if count
+    ]
 
 
 def _local(queue: LocalQueue, held: int) -> LocalStatus:

@@ -96,6 +96,14 @@ class Neighbours:
                 found.setdefault(entry.origin, []).append(entry)
         return found
 
+    def connected(self) -> set[Guid]:
+        """The queue managers that have an open session with us."""
+        return {
+            session.remote_qm
+            for session in self.sessions.values()
+            if session.is_open and session.remote_qm is not None
+        }
+
     # Transports come and go
 
     def accepted(self, host: str, now: Moment) -> Session:

@@ -120,6 +120,11 @@ class Session:
         return self.data.remote_qm
 
     @property
+    def window_announced(self) -> int:
+        """The WindowSize that the neighbour announced last."""
+        return self.data.received_window_size
+
+    @property
     def is_open(self) -> bool:
         """Whether UserMessages may pass."""
         return self.data.state is SessionState.OPEN

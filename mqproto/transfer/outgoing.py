@@ -14,6 +14,7 @@ from mqproto.base.moment import Moment
 from mqproto.queues.joining import Joining
 from mqproto.queues.lanes import Lane
 from mqproto.session import InFlight
+from mqproto.transfer.copies import Copies, MessageName
 from mqproto.turn.effects import (
     QueueKind,
     ReadPage,
@@ -44,6 +45,7 @@ class OutgoingQueue(Lane):
         self.count = stored.message_count if stored else 0
         self.on_hold = stored is not None and stored.on_hold
         """State OnHold: nothing is sent until it is resumed.  3.1.7.13"""
+        self.copies = Copies(self.window)
 
     @property
     def has_next(self) -> bool:
@@ -96,6 +98,7 @@ class OutgoingQueue(Lane):
     def remove(self, message: Waiting, writes: PendingWrites) -> None:
         """A message that was never sent leaves the queue."""
         self.count -= 1
+        self.copies.forget(message.position)
         self.window.forget_on_disk(message.position)
         if message.stored:
             writes.urgent().remove(self.queue, message.position, message.position)
@@ -135,9 +138,10 @@ class OutgoingQueue(Lane):
 
     def returned(self, entries: Iterable[InFlight]) -> None:
         """The session broke before the neighbour answered: these are next again."""
-        self.window.give_back(
-            Waiting(e.position, e.packet, e.final_ack, e.stored, e.expires_s) for e in entries
-        )
+        back = [Waiting(e.position, e.packet, e.final_ack, e.stored, e.expires_s) for e in entries]
+        self.window.give_back(back)
+        for message in back:
+            self.copies.is_back(message)
 
     def pages(self) -> Iterable[ReadPage]:
         """The pages to read now."""
@@ -146,4 +150,26 @@ class OutgoingQueue(Lane):
 
     def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> int | None:
         """A page that was asked for; the first deadline in it, or None."""
-        return self.window.loaded(rows, self.deadline_s)
+        through = self.window.read_through
+        deadline_s = self.window.loaded(rows, self.deadline_s)
+        if self.kind is QueueKind.OUTGOING:
+            for message in self.window:
+                if message.position > through:
+                    self.copies.is_back(message)
+        return deadline_s
+
+    def waits(self, packet: bytes, name: MessageName) -> bool:
+        """Whether a transactional message of others, which has come again, waits here as it is."""
+        return self.copies.waits(name, packet)
+
+    def pass_on(self, message: Joining, name: MessageName, writes: PendingWrites) -> None:
+        """A transactional message of others joins. If an earlier copy of it waits with other bytes, that one leaves.
+
+        The bytes differ if the sender has withdrawn the message before it: PreviousTxSequenceNumber is another. Then
+        the new copy goes to the end, as the store never uses a place twice; its destination holds what overtakes it.
+        """
+        waiting = self.copies.waiting(name)
+        if waiting is not None:
+            self.delete(waiting, writes)
+        self.join(message, writes)
+        self.copies.joined(name, self.last_position, message.packet)

@@ -149,11 +149,10 @@ class Writes:
     """Keys of messages that have no `expires_s` any more; keys without a message are no error."""
     outgoing: dict[int, OutgoingRow] = field(default_factory=dict)
     incoming: dict[tuple[Guid, int], IncomingRow] = field(default_factory=dict)
+    forgotten_identifiers: list[tuple[Guid, int, int]] = field(default_factory=list)
+    """By source, ordinals from first to last, both included, that are forgotten; any of them may be unknown."""
     identifiers: list[IdentifierRow] = field(default_factory=list)
-    """An identifier that is known already gets the new time. The store keeps the newest `remove_duplicate_size` of
-    them; it may trim now and then rather than at each commit."""
-    identifiers_before_s: int | None = None
-    """Identifiers older than this are forgotten."""
+    """An identifier that is known already gets the new time."""
     counters: dict[str, int] = field(default_factory=dict)
     """Named numbers, such as the ceiling of the MessageIDs given out."""
     outcomes: dict[tuple[bytes, int], OutcomeRow | None] = field(default_factory=dict)
@@ -180,6 +179,15 @@ class Writes:
         if first:
             self.remove(queue, first, last)
 
+    def forget_identifiers(self, source: Guid, ordinals: Iterable[int]) -> None:
+        """Forget messages of a source that came."""
+        ranges = self.forgotten_identifiers
+        for ordinal in sorted(ordinals):
+            if ranges and ranges[-1][0] == source and ranges[-1][2] + 1 == ordinal:
+                ranges[-1] = (source, ranges[-1][1], ordinal)
+            else:
+                ranges.append((source, ordinal, ordinal))
+
     def __bool__(self) -> bool:
         return bool(
             self.queues
@@ -190,8 +198,8 @@ class Writes:
             or self.lasting
             or self.outgoing
             or self.incoming
+            or self.forgotten_identifiers
             or self.identifiers
-            or self.identifiers_before_s is not None
             or self.counters
             or self.outcomes
             or self.forgotten_invokers

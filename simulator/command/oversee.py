@@ -12,6 +12,7 @@ from rich.markup import escape
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.manager.status import LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.transfer.outgoing import ORDER_SUFFIX
+from mqproto.wire.guid import guid_from_text
 from simulator.base.screen import plain_table, wide_console
 from simulator.client import Client, MessageId, NodeUnreachable, connect
 from simulator.command.explain import Explainer, duration, is_kept
@@ -162,6 +163,18 @@ def show_queues(topology: Topology, found: Mapping[str, NodeStatus | None]) -> N
     for row in rows:
         table.add_row(*(escape(cell) for cell, is_filled in zip(row, filled, strict=True) if is_filled))
     wide_console().print(table, markup=False)
+    for line in _dropped(topology, found):
+        print(line)
+
+
+def _dropped(topology: Topology, found: Mapping[str, NodeStatus | None]) -> Iterator[str]:
+    """What each node dropped since it began because it came before."""
+    for name, status in found.items():
+        if status is not None and status.duplicates:
+            nodes = [(topology.node_by_guid(guid_from_text(one.source)), one) for one in status.duplicates_of]
+            senders = [f"{one.dropped:,} of {node.name if node else one.source}" for node, one in nodes]
+            count = f"{status.duplicates:,} duplicate{'s' * (status.duplicates != 1)}"
+            yield f"{name} has dropped {count}: {', '.join(senders)}"
 
 
 def _rows(topology: Topology, found: Mapping[str, NodeStatus | None]) -> Iterator[tuple[str, ...]]:

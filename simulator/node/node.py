@@ -226,7 +226,7 @@ async def run_node(
     with ExitStack() as held:
         places.make(directory)
         path = places.store_path(directory, node.name)
-        store = held.enter_context(Store(path, node.guid, node.settings.remove_duplicate_size))
+        store = held.enter_context(Store(path, node.guid))
         neighbours = held.enter_context(closing(listen(*node.address, allow_remote=allow_remote)))
         pings = None
         if node.settings.ping:

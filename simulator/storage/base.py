@@ -73,18 +73,15 @@ class Tables:
     Args:
         path: the file; it is made if it is not there.
         node: the queue manager's GUID. A file that belongs to another is refused.
-        remove_duplicate_size: how many identifiers of messages that came are kept.
         files: of the system, or of a simulated one.
 
     Raises:
         StoreError, sqlite3.Error: the file cannot be had, or is not this node's.
     """
 
-    def __init__(self, files: Files, path: Path, node: Guid, remove_duplicate_size: int) -> None:
+    def __init__(self, files: Files, path: Path, node: Guid) -> None:
         self.path = path
         self._files = files
-        self._remove_duplicate_size = remove_duplicate_size
-        self._untrimmed = 0
         self.db = files.connect(path)
         try:
             self._set_up(node)
@@ -141,7 +138,9 @@ class Tables:
             self.remove(recent.gone)
             self.make_lasting(recent.lasting)
             self.make_lasting(key for key in there if rows[key].expires_s is None)
-            self.put_identifiers(list(recent.states.identifiers.values()), recent.states.identifiers_before_s)
+            self.put_identifiers(
+                list(recent.states.identifiers.values()), recent.states.forgotten_identifiers
+            )
             self.put_states(recent.states)
             self.put_mark(mark)
 
@@ -169,13 +168,14 @@ class Tables:
         """Queues that exist from now on."""
         self.db.executemany(UPSERT_QUEUE, list(rows))
 
-    def put_identifiers(self, rows: list[IdentifierRow], before_s: int | None) -> None:
-        """Forget those before a time, then add these."""
-        if before_s is not None:
-            self.db.execute("DELETE FROM message_id WHERE time_stamp_s < ?", (before_s,))
+    def put_identifiers(self, rows: list[IdentifierRow], forgotten: list[tuple[Guid, int, int]]) -> None:
+        """Forget some, by source with the first and the last ordinal, then add these."""
+        if forgotten:
+            self.db.executemany(
+                "DELETE FROM message_id WHERE source = ? AND ordinal BETWEEN ? AND ?", forgotten
+            )
         if rows:
             self.db.executemany(REPLACE_IDENTIFIER, rows)
-            self._trim_identifiers(len(rows))
 
     def put_states(self, states: RecentStates) -> None:
         """All else, but for queues and identifiers."""
@@ -198,17 +198,6 @@ class Tables:
             " final_ack_count = final_ack_count + ? WHERE queue = ?",
             (count, size_bytes, final_ack_count, queue),
         )
-
-    def _trim_identifiers(self, added: int) -> None:
-        """Forget all but the newest identifiers, once a quarter too many has come, for counting them takes time."""
-        self._untrimmed += added
-        if self._untrimmed > self._remove_duplicate_size // 4:
-            self._untrimmed = 0
-            self.db.execute(
-                "DELETE FROM message_id WHERE arrival <="
-                " (SELECT arrival FROM message_id ORDER BY arrival DESC LIMIT 1 OFFSET ?)",
-                (self._remove_duplicate_size,),
-            )
 
     # Reading
 

@@ -12,7 +12,6 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from itertools import islice, pairwise
 
-from mqproto.base.configuration import Settings
 from mqproto.turn.effects import (
     POSITION_BITS,
     IdentifierRow,
@@ -69,13 +68,9 @@ class Shelf:
 
 
 class Disk:
-    """The store of one queue manager, which outlives its crashes.
+    """The store of one queue manager, which outlives its crashes."""
 
-    Args:
-        remove_duplicate_size: how many identifiers of messages that came are kept.
-    """
-
-    def __init__(self, remove_duplicate_size: int = Settings().remove_duplicate_size) -> None:
+    def __init__(self) -> None:
         self.queues: dict[int, QueueRow] = {}
         self.outgoing: dict[int, OutgoingRow] = {}
         self.incoming: dict[tuple[Guid, int], IncomingRow] = {}
@@ -90,7 +85,6 @@ class Disk:
         self._shelves: dict[int, Shelf] = {}
         self._expiring: list[tuple[int, int]] = []
         """`expires_s` and key of the messages that have one, in order."""
-        self._remove_duplicate_size = remove_duplicate_size
         self._pending: Writes | None = None
 
     # Writing
@@ -151,11 +145,12 @@ class Disk:
                 self._put(row._replace(expires_s=None))
         self.outgoing |= writes.outgoing
         self.incoming |= writes.incoming
+        for source, first, last in writes.forgotten_identifiers:
+            for ordinal in range(first, last + 1):
+                self.identifiers.pop((source, ordinal), None)
         for source, ordinal, time_s in writes.identifiers:
             self.identifiers.pop((source, ordinal), None)
             self.identifiers[source, ordinal] = time_s
-        if writes.identifiers or writes.identifiers_before_s is not None:
-            self._trim_identifiers(writes.identifiers_before_s)
         self.counters |= writes.counters
         for invoker in writes.forgotten_invokers:
             self.outcomes = {key: row for key, row in self.outcomes.items() if key[0] != invoker}
@@ -194,20 +189,11 @@ class Disk:
                 [row] = self._take(key, key)
                 self._put(row._replace(key=message_key(final_queue, row.message_id), expires_s=None))
 
-    def _trim_identifiers(self, before_s: int | None) -> None:
-        if before_s is not None:
-            self.identifiers = {key: at_s for key, at_s in self.identifiers.items() if at_s >= before_s}
-        excess = len(self.identifiers) - self._remove_duplicate_size
-        if excess > self._remove_duplicate_size // 4:
-            for key in list(islice(self.identifiers, excess)):
-                del self.identifiers[key]
-
     # Reading
 
     def load(self) -> StoredState:
         """All that the node must know to start, oldest first; of the messages only the held ones."""
         queues = [self._stored_queue(self.queues[number]) for number in sorted(self.queues)]
-        excess = max(0, len(self.identifiers) - self._remove_duplicate_size)
         return StoredState(
             queues=queues,
             resident=[
@@ -221,7 +207,7 @@ class Disk:
             incoming=list(self.incoming.values()),
             identifiers=[
                 IdentifierRow(source, ordinal, time_s)
-                for (source, ordinal), time_s in islice(self.identifiers.items(), excess, None)
+                for (source, ordinal), time_s in self.identifiers.items()
             ],
             counters=dict(self.counters),
             outcomes=sorted(self.outcomes.values(), key=lambda row: row.performed_s),

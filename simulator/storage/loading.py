@@ -19,21 +19,13 @@ from mqproto.turn.effects import (
 from simulator.storage.tables import LAST_POSITION, keys_of
 
 
-def load(db: sqlite3.Connection, remove_duplicate_size: int) -> StoredState:
-    """All that a queue manager must know to start, oldest first; of the messages only the held ones.
-
-    Args:
-        remove_duplicate_size: how many identifiers of messages that came are asked for.
-    """
+def load(db: sqlite3.Connection) -> StoredState:
+    """All that a queue manager must know to start, oldest first; of the messages only the held ones."""
 
     def rows(statement: str, values: tuple[int, ...] = ()) -> list[Any]:
         return db.execute(statement, values).fetchall()
 
     queues = [_stored_queue(db, *row) for row in rows("SELECT * FROM queue ORDER BY queue")]
-    newest_first = rows(
-        "SELECT source, ordinal, time_stamp_s FROM message_id ORDER BY arrival DESC LIMIT ?",
-        (remove_duplicate_size,),
-    )
     return StoredState(
         queues=queues,
         resident=[
@@ -48,7 +40,10 @@ def load(db: sqlite3.Connection, remove_duplicate_size: int) -> StoredState:
         gaps=[gap for queue in queues if queue.kind is QueueKind.SEQUENCE for gap in _gaps(db, queue)],
         outgoing=[OutgoingRow(*row) for row in rows("SELECT * FROM outgoing_sequence")],
         incoming=[IncomingRow(*row) for row in rows("SELECT * FROM incoming_sequence")],
-        identifiers=[IdentifierRow(*row) for row in reversed(newest_first)],
+        identifiers=[
+            IdentifierRow(*row)
+            for row in rows("SELECT source, ordinal, time_stamp_s FROM message_id ORDER BY arrival")
+        ],
         counters=dict(rows("SELECT name, value FROM counter")),
         outcomes=[
             OutcomeRow(invoker, identifier, outcome, bool(lasting), performed_s)

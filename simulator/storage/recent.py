@@ -41,16 +41,18 @@ class Recent:
         gone: of the messages in the tables, those that are to go, by key.
         lasting: keys of messages that expire no more, if the tables have them.
         states: all else.
-
-    Args:
-        remove_duplicate_size: how many identifiers are kept at least.
     """
 
-    def __init__(self, remove_duplicate_size: int) -> None:
+    def __init__(self) -> None:
         self.messages = RecentMessages()
         self.gone: dict[int, Size] = {}
         self.lasting: set[int] = set()
-        self.states = RecentStates(remove_duplicate_size)
+        self.states = RecentStates()
+
+    @property
+    def removal_count(self) -> int:
+        """How many rows of the tables are to go, or to change."""
+        return len(self.gone) + len(self.lasting) + len(self.states.forgotten_identifiers)
 
     def add(self, writes: Writes, gone: dict[int, Size]) -> int:
         """A record was put into the log.
@@ -100,8 +102,7 @@ class Recent:
             del self.gone[key]
         self.lasting.clear()
         self.states.queues.clear()
-        if identifiers:
-            self.states.identifiers_before_s = None
+        self.states.forgotten_identifiers.clear()
         for row in identifiers:
             del self.states.identifiers[row.source, row.ordinal]
         if with_states:
@@ -211,22 +212,18 @@ class RecentStates:
 
     Attributes:
         forgotten_invokers: what the tables have of their outcomes is to go before `outcomes` come.
-        identifiers_before_s: what the tables have of older identifiers is to go before `identifiers` come.
-
-    Args:
-        remove_duplicate_size: how many identifiers are kept at least.
+        forgotten_identifiers: what the tables have of these ordinals is to go before `identifiers` come.
     """
 
-    def __init__(self, remove_duplicate_size: int) -> None:
+    def __init__(self) -> None:
         self.queues: dict[int, QueueRow] = {}
         self.outgoing: dict[int, OutgoingRow] = {}
         self.incoming: dict[tuple[Guid, int], IncomingRow] = {}
         self.identifiers: dict[tuple[Guid, int], IdentifierRow] = {}
-        self.identifiers_before_s: int | None = None
+        self.forgotten_identifiers: list[tuple[Guid, int, int]] = []
         self.counters: dict[str, int] = {}
         self.forgotten_invokers: dict[bytes, None] = {}
         self.outcomes: dict[tuple[bytes, int], OutcomeRow | None] = {}
-        self._remove_duplicate_size = remove_duplicate_size
 
     def add(self, writes: Writes) -> None:
         """What a transaction says of all that is no message."""
@@ -234,10 +231,10 @@ class RecentStates:
             self.queues[queue.queue] = queue
         self.outgoing |= writes.outgoing
         self.incoming |= writes.incoming
+        for forgotten in writes.forgotten_identifiers:
+            self._forget_identifiers(*forgotten)
         if writes.identifiers:
             self._add_identifiers(writes.identifiers)
-        if writes.identifiers_before_s is not None:
-            self._forget_identifiers(writes.identifiers_before_s)
         self.counters |= writes.counters
         for invoker in writes.forgotten_invokers:
             self.forgotten_invokers[invoker] = None
@@ -248,7 +245,7 @@ class RecentStates:
         """The tables have all of it, but for queues and identifiers, which are taken out by themselves."""
         self.outgoing.clear()
         self.incoming.clear()
-        self.identifiers_before_s = None
+        self.forgotten_identifiers.clear()
         self.counters.clear()
         self.forgotten_invokers.clear()
         self.outcomes.clear()
@@ -264,16 +261,11 @@ class RecentStates:
             if name in identifiers:
                 del identifiers[name]  # It is the newest again.
             identifiers[name] = row
-        excess = len(identifiers) - self._remove_duplicate_size
-        if excess > self._remove_duplicate_size // 4:
-            for name in list(islice(identifiers, excess)):
-                del identifiers[name]
 
-    def _forget_identifiers(self, before_s: int) -> None:
-        self.identifiers = {
-            name: row for name, row in self.identifiers.items() if row.time_stamp_s >= before_s
-        }
-        self.identifiers_before_s = max(before_s, self.identifiers_before_s or before_s)
+    def _forget_identifiers(self, source: Guid, first: int, last: int) -> None:
+        for ordinal in range(first, last + 1):
+            self.identifiers.pop((source, ordinal), None)
+        self.forgotten_identifiers.append((source, first, last))
 
 
 def in_order(keys: list[int]) -> bool:

@@ -24,6 +24,7 @@ from mqproto.turn.effects import (
     QueueRow,
     Writes,
 )
+from mqproto.wire.guid import Guid
 
 COUNTS: Final = Struct("<IIII")
 """How many messages, ranges of removed keys and lasting keys there are; how many bytes of MessagePack."""
@@ -38,7 +39,8 @@ class States(msgspec.Struct, array_like=True):
     outgoing: list[OutgoingRow]
     incoming: list[IncomingRow]
     identifiers: list[IdentifierRow]
-    identifiers_before_s: int | None
+    forgotten_identifiers: list[tuple[Guid, int, int]] | int | None
+    """In a log of 0.5 the time before which all were forgotten, which nobody needs any more, or None."""
     counters: dict[str, int]
     outcomes: list[OutcomeRow]
     forgotten_outcomes: list[tuple[bytes, int]]
@@ -98,6 +100,7 @@ def _decoded(data: memoryview) -> Writes:
     starts = list(accumulate(sizes, initial=at + columns.size))
     if starts[-1] != len(data):
         raise ValueError(f"its packets end at byte {starts[-1]} of {len(data)}")
+    forgotten = states.forgotten_identifiers
     return Writes(
         queues=states.queues,
         messages=[
@@ -113,7 +116,7 @@ def _decoded(data: memoryview) -> Writes:
         outgoing={row.queue: row for row in states.outgoing},
         incoming={(row.source, row.queue): row for row in states.incoming},
         identifiers=states.identifiers,
-        identifiers_before_s=states.identifiers_before_s,
+        forgotten_identifiers=forgotten if isinstance(forgotten, list) else [],
         counters=states.counters,
         outcomes={
             **dict.fromkeys(states.forgotten_outcomes),
@@ -130,7 +133,7 @@ def _states(writes: Writes) -> States:
         list(writes.outgoing.values()),
         list(writes.incoming.values()),
         writes.identifiers,
-        writes.identifiers_before_s,
+        writes.forgotten_identifiers,
         writes.counters,
         [row for row in outcomes.values() if row is not None],
         [name for name, row in outcomes.items() if row is None],

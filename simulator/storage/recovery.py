@@ -19,7 +19,7 @@ from simulator.storage.segments import (
 )
 
 
-def recover(files: Files, tables: Tables, path: Path, node: Guid, remove_duplicate_size: int) -> Mark:
+def recover(files: Files, tables: Tables, path: Path, node: Guid) -> Mark:
     """Bring the log to the tables, and return where the next one begins. Then no segment is left.
 
     Nothing is changed before all of it was read. If the process dies meanwhile, the next does it again.
@@ -31,7 +31,7 @@ def recover(files: Files, tables: Tables, path: Path, node: Guid, remove_duplica
     there = segments_of(files, path)
     names = [name for name in there if name.number >= mark.segment]
     _see_that_none_is_missing(path, mark, names)
-    recent = Recent(remove_duplicate_size)
+    recent = Recent()
     record = mark.record
     for name in names:
         segment = FoundSegment(files, name, node)

@@ -15,7 +15,6 @@ from threading import Lock
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from mqproto.base.configuration import Settings
 from mqproto.turn.effects import (
     MessageRow,
     QueueKind,
@@ -83,7 +82,6 @@ class Store:
     Args:
         path: the file of the tables; it is made if it is not there, its folder is not. The log lies beside it.
         node: the queue manager's GUID. A file that belongs to another is refused.
-        remove_duplicate_size: how many identifiers of messages that came are kept.
         limits: how much is in the log alone.
         files: of the system, or of a simulated one.
 
@@ -95,7 +93,6 @@ class Store:
         self,
         path: Path,
         node: Guid,
-        remove_duplicate_size: int = Settings().remove_duplicate_size,
         limits: Limits = LIMITS,
         files: Files = SYSTEM_FILES,
     ) -> None:
@@ -105,7 +102,6 @@ class Store:
         self._place = path.resolve()
         self._node = node
         self._files = files
-        self._remove_duplicate_size = remove_duplicate_size
         self._limits = limits
         self._usable = True
         self._older: list[Segment] = []
@@ -118,10 +114,10 @@ class Store:
         """Held while log and tables change, for another thread that looks at both."""
         with explained(path), ExitStack() as undo:
             self._lock = undo.enter_context(closing(files.lock(path)))
-            self._tables = undo.enter_context(closing(Tables(files, path, node, remove_duplicate_size)))
+            self._tables = undo.enter_context(closing(Tables(files, path, node)))
             with sound(path):
-                self._mark = recover(files, self._tables, self._place, node, remove_duplicate_size)
-                self._recent = Recent(remove_duplicate_size)
+                self._mark = recover(files, self._tables, self._place, node)
+                self._recent = Recent()
                 self._contents = Contents(self._tables, self._recent)
             self._next_record = self._mark.record
             self.size_bytes = self._tables.size_bytes()
@@ -168,7 +164,7 @@ class Store:
         """
         with explained(self.path), sound(self.path):
             self._settle()
-            return load(self._tables.db, self._remove_duplicate_size)
+            return load(self._tables.db)
 
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
         """The messages that are asked for, as (position, packet, final_ack), or with their key for those that expire.
@@ -262,7 +258,7 @@ class Store:
             or bool(self._older)
             or segment.size_bytes >= limits.segment_bytes
             or recent.messages.memory_bytes > limits.memory_bytes
-            or len(recent.gone) + len(recent.lasting) > REMOVALS * limits.slice_messages
+            or recent.removal_count > REMOVALS * limits.slice_messages
         )
 
     def _segment_for(self, writes: Writes) -> Segment:
@@ -280,8 +276,7 @@ class Store:
             if len(self._older) >= limits.segments or (self._older and memory_bytes > limits.memory_bytes):
                 recent = self._recent
                 self._due = _Due(self._older[0].keys, 0, len(recent.gone), len(recent.states.identifiers))
-        removals = len(self._recent.gone) + len(self._recent.lasting)
-        if self._due is not None or removals > REMOVALS * limits.slice_messages:
+        if self._due is not None or self._recent.removal_count > REMOVALS * limits.slice_messages:
             self._try_to_spill(writes)
         return self._segment
 
@@ -361,8 +356,7 @@ class Store:
             self._tables.insert(rows)
             self._tables.remove(gone)
             self._tables.make_lasting(recent.lasting)
-            if identifiers or is_done:
-                self._tables.put_identifiers(identifiers, states.identifiers_before_s)
+            self._tables.put_identifiers(identifiers, states.forgotten_identifiers)
             if following is not None:
                 # These may be newer than the segment: the others will say the same again, if it comes to that.
                 self._tables.put_states(states)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
+from mqproto.base.configuration import WINDOWS_REMEMBERED
 from mqproto.manager.outbound import LAST_NUMBER, TRANSACTION_LIMIT
 from mqproto.messages.drafts import HEADROOM_BYTES, PACKET_LIMIT_BYTES
 from simulator.base.randomness import chance
@@ -73,8 +74,11 @@ def draw(seed: int) -> Scenario:
     consumers = list(_poisoned(chance(seed, "poison"), consumers))
     consumers = list(_hasty(chance(seed, "hasty"), consumers))
     settings = _settings(chance(seed, "settings"))
-    if size := chance(seed, "history").choice((0, 0, 0, 0, 5, 30)):
-        settings["remove_duplicate_size"] = size
+    if chance(seed, "history").randrange(3) == 0:
+        # Just enough for twice the window of each node, of both kinds; a node with a window of its own has 2.
+        window = max(2, settings["window_size"])
+        settings["remove_duplicate_size"] = WINDOWS_REMEMBERED * window * len(nodes)
+        settings["remove_duplicate_cleanup_ms"] = chance(seed, "age").choice((1_000, 1_800_000))
     if limit := chance(seed, "sequences").choice((0,) * 10 + (1, 2)):
         settings["maximum_sequences"] = limit
     # Longer than the shortest resend timeout: before it, what is lost would never be sent again.

@@ -129,6 +129,8 @@ def fewer_settings(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, counters=None)
     for name in scenario.settings:
         others = {key: value for key, value in scenario.settings.items() if key != name}
+        if name == "window_size":
+            others.pop("remove_duplicate_size", None)  # The default window may be too large for it.
         yield replace(scenario, settings=others)
 
 

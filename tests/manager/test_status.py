@@ -221,6 +221,15 @@ def test_an_incoming_sequence_tells_what_it_holds_and_what_is_missing(net: Net) 
     assert (incoming(net).number, incoming(net).held, incoming(net).missing) == (4, 1, (5, 5))
 
 
+def test_what_was_dropped_as_a_duplicate_is_counted_by_sender(net: Net) -> None:
+    for number in (1, 1, 1, 2, 2):
+        arrive(net, number)
+    found = net.nodes["c"].up.status()
+    assert [(one.source, one.dropped) for one in found.duplicates_of] == [(guid_text(guid_of("a")), 3)]
+    assert found.duplicates == 3
+    assert net.nodes["a"].up.status().duplicates_of == []
+
+
 @pytest.mark.spec("[MS-MQDMPR] 3.1.1.5")
 def test_what_is_missing_of_a_newer_sequence_is_counted_from_its_beginning(net: Net) -> None:
     arrive(net, 5, previous=0)

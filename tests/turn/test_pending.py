@@ -138,7 +138,7 @@ def test_neighbouring_removals_become_one_range_and_others_stay_apart() -> None:
         lambda writes: writes.moves.append((1, 2, None)),
         lambda writes: writes.lasting.append(1),
         lambda writes: writes.counters.update(a=1),
-        lambda writes: setattr(writes, "identifiers_before_s", 0),
+        lambda writes: writes.forget_identifiers(NULL_GUID, [1]),
         lambda writes: writes.outcomes.update({(b"i", 1): None}),
         lambda writes: writes.forgotten_invokers.append(b"i"),
     ],

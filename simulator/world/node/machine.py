@@ -125,6 +125,7 @@ class Machine(WatchedNode):
             largest_bytes=max(
                 (2_000 + max(burst.size_bytes, *burst.sizes_bytes, 0) for burst in scenario.bursts), default=0
             ),
+            least_window=min(scenario.settings_of(other).window_size for other in scenario.nodes),
         )
         self.spare_until: Callable[[int], None] | None = None
         """Lets it acknowledge in its own way for longer, if it does so in this life."""
@@ -286,9 +287,7 @@ class Machine(WatchedNode):
         if death is not None:
             self.files.dies_by(death)
         try:
-            self.store = Store(
-                STORE, self.guid, self.settings.remove_duplicate_size, self._world.scenario.limits, self.files
-            )
+            self.store = Store(STORE, self.guid, self._world.scenario.limits, self.files)
             state = self.store.load()
         except (DiedError, StoreError) as error:
             self._cannot_start(error)

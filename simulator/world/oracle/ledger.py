@@ -189,8 +189,9 @@ class Ledger:
             if glimpse.is_user:
                 end.used_ms = node.now_ms
                 if forgets_soon and place_in_sequence(glimpse.packet) is None:
-                    node.came_count += 1
-                    node.came_at.setdefault(glimpse.identity, []).append(node.came_count)
+                    kind = glimpse.identity[:16], glimpse.recoverable
+                    count = node.came_counts[kind] = node.came_counts.get(kind, 0) + 1
+                    node.came_at.setdefault(glimpse.identity, []).append(count)
                     message = self.messages.get(glimpse.identity)
                     if message is not None and node.name == message.burst.target:
                         message.was_forgotten |= node.may_have_forgotten(glimpse.identity)

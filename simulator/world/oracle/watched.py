@@ -30,6 +30,7 @@ class WatchedNode:
         has_sequences: whether it is the source or the destination of transactional messages.
         has_sparse_neighbours: whether some node acknowledges in its own way.
         largest_bytes: more than any packet takes.
+        least_window: the smallest window of any node in the world.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class WatchedNode:
         has_sequences: bool,
         has_sparse_neighbours: bool,
         largest_bytes: int,
+        least_window: int,
     ) -> None:
         self.name = name
         self.guid = guid_of(name)
@@ -51,9 +53,10 @@ class WatchedNode:
         self.has_sequences = has_sequences
         self.has_sparse_neighbours = has_sparse_neighbours
         self.largest_bytes = largest_bytes
+        self.least_window = least_window
         self.consumer_limit = 0
         """How many messages all its consumers together ask for at a time."""
-        self.disk = Disk(settings.remove_duplicate_size)
+        self.disk = Disk()
         """What must be in its store."""
         self.core: QueueManager | None = None
         self.life = 0
@@ -70,8 +73,10 @@ class WatchedNode:
         self.came: dict[tuple[bytes, bytes], set[int]] = {}
         """What came to be passed on, as identity and body of its glimpse, and with which hop counts."""
         self.came_at: dict[bytes, list[int]] = {}
-        """When each message that is not transactional came, counted in these; only kept if its history is short."""
-        self.came_count = 0
+        """When each message that is not transactional came, counted in those of its sender and kind; only kept if its
+        history is short."""
+        self.came_counts: dict[tuple[bytes, bool], int] = {}
+        """By sender and whether they are recoverable, how many of them came."""
         self.passed: dict[bytes, tuple[int, int]] = {}
         """What it took to pass it on, if it is not transactional: in which life, and with which hop count."""
         self.left: dict[bytes, int] = {}
@@ -121,8 +126,8 @@ class WatchedNode:
         return self.settings.remove_duplicate_size < ROOMY.remove_duplicate_size
 
     def may_have_forgotten(self, name: bytes) -> bool:
-        """Whether more others than are remembered have come between two copies of a message."""
+        """Whether more others of its sender and kind have come between two copies of a message than any window allows,
+        twice over."""
         return any(
-            then - before > self.settings.remove_duplicate_size
-            for before, then in pairwise(self.came_at.get(name, ()))
+            then - before > 2 * self.least_window for before, then in pairwise(self.came_at.get(name, ()))
         )

@@ -10,7 +10,7 @@ from mqproto.base.ranges import Ranges
 from mqproto.manager import arrivals
 from mqproto.manager.arrivals import Arrivals
 from mqproto.manager.expiration import Expiration
-from mqproto.manager.identifiers import MessageIdHistory
+from mqproto.manager.identifiers import MessageIdHistory, SenderHistory
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.outcomes import Outcomes
 from mqproto.neighbours.neighbours import Neighbours
@@ -19,10 +19,11 @@ from mqproto.queues.localqueue import LocalQueue, SystemQueue
 from mqproto.session import Session, acknowledgment
 from mqproto.transfer import incoming
 from mqproto.transfer.acknowledgments import make_final_ack
+from mqproto.transfer.copies import Copies
 from mqproto.transfer.incoming import IncomingSequence, Verdict
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
-from mqproto.turn.effects import QueueKind, Waiting
+from mqproto.turn.effects import QueueKind, Waiting, Writes
 from mqproto.turn.pending import PendingWrites
 from mqproto.wire import MessageClass, SessionHeader
 from mqproto.wire.glance import TRANSACTIONAL, Head, reach_deadline_s
@@ -103,7 +104,7 @@ def forget_incoming_sequences_after_a_restart(sound: Any) -> Any:
 @plant(MessageIdHistory, "__init__", "delivered_once_and_in_order")
 def forget_message_ids_after_a_restart(sound: Any) -> Any:
     """What came before the restart is no duplicate."""
-    return lambda self, settings, timers, rows, now: sound(self, settings, timers, (), now)
+    return lambda self, settings, timers, rows, *others: sound(self, settings, timers, (), *others)
 
 
 @plant(IncomingSequence, "restore_held", "nothing_is_retained", "no_error_of_our_own")
@@ -494,26 +495,38 @@ def take_flags_for_a_count(sound: Any) -> Any:
     return take_saved
 
 
+@plant(SenderHistory, "spare", "delivered_once_and_in_order", "replies_tell_the_truth")
+def remember_by_age_alone(sound: Any) -> Any:
+    """What a window still allows to come again is forgotten when it is old, or when the history is full."""
+    return property(lambda self: len(self.arrivals))
+
+
+@plant(MessageIdHistory, "brought_by", "delivered_once_and_in_order", "replies_tell_the_truth")
+def remember_less_than_a_window(sound: Any) -> Any:
+    """However large the window of a neighbour is, what is old goes but for two messages."""
+    return lambda self, manager, window_size: sound(self, manager, 1)
+
+
 @plant(
-    MessageIdHistory,
-    "is_duplicate",
+    Writes,
+    "forget_identifiers",
     "delivered_once_and_in_order",
     "replies_tell_the_truth",
-    "passed_on_once",
+    "delivery_counts_are_true",
 )
-def forget_the_newest(sound: Any) -> Any:
-    """A history that is full has no room for a message more."""
+def forget_more_on_disk_than_in_memory(sound: Any) -> Any:
+    """With the oldest of a sender its newest go from the disk, so that they are forgotten with a restart."""
 
-    def is_duplicate(self: MessageIdHistory, source: Any, ordinal: int, *others: Any, **options: Any) -> bool:
-        full = len(self) >= self._settings.remove_duplicate_size
-        oldest = next(iter(self._times.items()), None)
-        known = bool(sound(self, source, ordinal, *others, **options))
-        if full and not known and oldest is not None:
-            del self._times[source, ordinal]
-            self._times = dict([oldest, *self._times.items()])
-        return known
+    def forget_identifiers(self: Writes, source: Any, ordinals: Any) -> None:
+        self.forgotten_identifiers.append((source, min(ordinals), max(ordinals) + 100))
 
-    return is_duplicate
+    return forget_identifiers
+
+
+@plant(Copies, "waits", "all_is_accounted_for", "nothing_is_retained")
+def drop_what_comes_after_the_first_has_left(sound: Any) -> Any:
+    """An intermediate takes a copy that it has passed on for one that waits, and drops each resend."""
+    return lambda self, name, packet: name in self._places
 
 
 @plant(acknowledgment, "ahead", "no_error_of_our_own", "nothing_is_retained")

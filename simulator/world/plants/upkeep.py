@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from mqproto.manager import status, whereabouts
+from mqproto.manager import identifiers, status, whereabouts
 from mqproto.manager.arrivals import Arrivals
-from mqproto.manager.identifiers import MessageIdHistory
+from mqproto.manager.identifiers import SenderHistory
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.neighbours.neighbours import Neighbours
 from mqproto.queues.localqueue import LocalQueue
@@ -59,13 +59,13 @@ def keep_to_a_later_way(sound: Any) -> Any:
     return call_better
 
 
-@plant(MessageIdHistory, "came_before", "passed_on_once")
+@plant(identifiers, "_came_before", "passed_on_once")
 def pass_on_duplicates(sound: Any) -> Any:
     """A message for others that came before as it comes now is passed on once more."""
 
-    def came_before(self: MessageIdHistory, source: Any, ordinal: int, hop_count: int | None) -> bool:
-        known = bool(sound(self, source, ordinal, hop_count))
-        return known and (hop_count is None or hop_count < self._hop_counts[source, ordinal])
+    def came_before(sender: SenderHistory, ordinal: int, hop_count: int | None) -> bool:
+        known = bool(sound(sender, ordinal, hop_count))
+        return known and (hop_count is None or hop_count < sender.hop_counts[ordinal])
 
     return came_before
 

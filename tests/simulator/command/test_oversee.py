@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mqproto.base.errors import FormatNameError, UsageError
-from mqproto.manager.status import LocalStatus, NodeStatus
+from mqproto.manager.status import DuplicatesStatus, LocalStatus, NodeStatus
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire import guid_text
 from simulator.client import Client
@@ -44,6 +44,14 @@ def test_an_empty_world_has_a_small_table(capsys: pytest.CaptureFixture[str]) ->
         ["sender", "not running"],
         [r"destination\orders", "0", "transactional"],
     ]
+
+
+def test_what_was_dropped_as_a_duplicate_is_told_by_sender(capsys: pytest.CaptureFixture[str]) -> None:
+    stranger = "00000000-0000-0000-0000-000000000009"
+    known = guid_text(THREE.nodes["sender"].guid)
+    dropped = [DuplicatesStatus(known, 1_200), DuplicatesStatus(stranger, 3)]
+    rows = table({"destination": status(duplicates=1_203, duplicates_of=dropped), "sender": status()}, capsys)
+    assert rows[1:] == [[f"destination has dropped 1,203 duplicates: 1,200 of sender, 3 of {stranger}"]]
 
 
 def test_what_waits_has_a_reason_and_a_time(capsys: pytest.CaptureFixture[str]) -> None:

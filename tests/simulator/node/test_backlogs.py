@@ -9,15 +9,17 @@ from __future__ import annotations
 import os
 import random
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
 import trio
 
+from mqproto.manager.status import OutgoingStatus
 from simulator.client import Client
-from simulator.topology import load
+from simulator.topology import Topology, load
 from tests.simulator.running import NodeProcess, processes
 
 SEEDS: Final = int(os.environ.get("MQPROTO_BACKLOG_SEEDS", "0"))
@@ -97,3 +99,55 @@ async def test_a_backlog_of_mixed_sizes_is_delivered_whole_and_in_order_to_a_con
         taken = await receive_all(destination, dice)
     assert [body[:6] for body in taken] == [body[:6] for body in expected]
     assert taken == expected
+
+
+# Resends
+
+
+def with_quick_resends() -> Topology:
+    topology = load("three-node").with_free_ports()
+    quick = {
+        name: replace(
+            node,
+            settings=replace(node.settings, resend_timeouts_short_s=0.3, resend_timeouts_medium_s=0.3),
+        )
+        for name, node in topology.nodes.items()
+    }
+    return replace(topology, nodes=quick)
+
+
+async def until(client: Client, holds: Callable[[OutgoingStatus], bool]) -> None:
+    """Until something holds of an outgoing queue."""
+    while True:
+        if any(holds(one) for one in (await client.queues()).outgoing):
+            return
+        await trio.sleep(0.05)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_an_intermediate_does_not_store_what_is_sent_again_to_a_destination_that_is_down(
+    restarted: bool, tmp_path: Path
+) -> None:
+    async with processes(with_quick_resends(), tmp_path) as nodes:
+        sender, middle, destination = nodes.values()
+        await destination.end(signal.SIGKILL)
+        async with sender.client() as client:
+            for number in range(20):
+                await client.send(ORDERS, f"order {number}".encode(), transactional=True)
+            if restarted:
+                async with middle.client() as other:
+                    await until(other, lambda one: one.waiting == 20)
+                await middle.end(signal.SIGKILL)
+                await middle.start()
+            await until(client, lambda one: one.resent >= 80)
+        async with middle.client() as client:
+            [waiting] = [one.waiting for one in (await client.queues()).outgoing if one.waiting]
+        # What waits on disk alone after a restart is not known by name: once more it is stored.
+        assert waiting == (40 if restarted else 20)
+        await destination.start()
+        async with destination.client() as client:
+            taken: list[bytes] = []
+            while len(taken) < 20:
+                async with client.transaction("orders", 50, timeout_s=10) as messages:
+                    taken += [message.body for message in messages]
+        assert taken == [f"order {number}".encode() for number in range(20)]

@@ -56,14 +56,6 @@ def test_a_full_disk_refuses_what_it_has_no_room_for_and_takes_it_later() -> Non
     assert disk.size_bytes == 20
 
 
-def test_of_the_identifiers_the_newest_are_kept() -> None:
-    disk = Disk(remove_duplicate_size=8)
-    for ordinal in range(100):
-        disk.commit(Writes(identifiers=[(b"source", ordinal, 0)]))  # type: ignore[list-item]
-    assert [row.ordinal for row in disk.load().identifiers] == list(range(92, 100))
-    assert len(disk.identifiers) <= 10
-
-
 @given(
     positions=st.sets(st.integers(1, 60)),
     removed=st.lists(st.tuples(st.integers(1, 60), st.integers(0, 20))),

@@ -31,7 +31,7 @@ def test_a_record_comes_back_as_it_was(data: st.DataObject, messages: list[Messa
     writes.finals, writes.moves = [], []
     writes.messages += messages
     writes.identifiers = data.draw(st.lists(st.builds(IdentifierRow, guids, uint32, uint32), max_size=3))
-    writes.identifiers_before_s = data.draw(st.none() | uint32)
+    writes.forgotten_identifiers = data.draw(st.lists(st.tuples(guids, uint32, uint32), max_size=3))
     found = decoded(memoryview(b"".join(encoded(writes))))
     assert found == writes
     assert [type(row.final_ack) for row in found.messages] == [bool] * len(writes.messages)

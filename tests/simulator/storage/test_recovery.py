@@ -146,8 +146,8 @@ def test_what_was_said_once_is_known_after_its_segment_has_gone_to_the_tables(
     once = Writes(
         outgoing={SEQUENCE: OutgoingRow(SEQUENCE, NODE, 1, 2, 3, 4, 5, 6, 7)},
         incoming={(NODE, HELD): IncomingRow(NODE, HELD, 1, 2, 3, 4, 5, "there")},
+        forgotten_identifiers=[(NODE, 1, 1)],
         identifiers=[IdentifierRow(NODE, number, 5) for number in range(2, 2 + identifiers)],
-        identifiers_before_s=2,
         counters={"once": 1},
         forgotten_invokers=[b"b"],
         outcomes={(later.invoker, later.identifier): later, (known.invoker, known.identifier): None},

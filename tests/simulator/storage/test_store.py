@@ -148,36 +148,46 @@ def test_the_store_keeps_what_one_in_memory_would_over_any_transactions_and_rest
 
 @given(
     commits=st.lists(
-        st.lists(st.tuples(guids, st.integers(0, 9), st.integers(0, 2)), max_size=12), max_size=6
+        st.tuples(
+            st.lists(st.tuples(guids, st.integers(0, 9), st.integers(0, 9)), max_size=3),
+            st.lists(st.tuples(guids, st.integers(0, 9), st.integers(0, 2)), max_size=12),
+        ),
+        max_size=6,
     ),
-    limit=st.integers(1, 6),
-    forget_after_s=st.none() | st.integers(0, 9),
     looks=st.booleans(),
 )
-def test_of_identifiers_the_newest_are_kept_and_one_that_comes_again_is_new(
-    commits: list[list[tuple[Guid, int, int]]], limit: int, forget_after_s: int | None, looks: bool
+def test_of_identifiers_those_that_are_not_forgotten_are_kept_and_one_that_comes_again_is_new(
+    commits: list[tuple[list[tuple[Guid, int, int]], list[tuple[Guid, int, int]]]], looks: bool
 ) -> None:
     known: dict[tuple[Guid, int], IdentifierRow] = {}
     time_s = 100
-    with memory_folder() as folder, Store(Path(folder, "a.sqlite"), NODE, limit, TINY) as store:
-        for identifiers in commits:
+    with memory_folder() as folder, Store(Path(folder, "a.sqlite"), NODE, TINY) as store:
+        for forgotten, identifiers in commits:
             writes = Writes()
+            for source, first, last in forgotten:
+                writes.forgotten_identifiers.append((source, first, last))
+                for ordinal in range(first, last + 1):
+                    known.pop((source, ordinal), None)
             for source, ordinal, later_s in identifiers:
                 time_s += later_s
                 known.pop((source, ordinal), None)
                 known[source, ordinal] = IdentifierRow(source, ordinal, time_s)
                 writes.identifiers.append(known[source, ordinal])
-            if forget_after_s is not None:
-                writes.identifiers_before_s = time_s - forget_after_s
-                known = {
-                    key: row for key, row in known.items() if row.time_stamp_s >= time_s - forget_after_s
-                }
             store.commit(writes)
             if looks:
-                assert store.load().identifiers == list(known.values())[-limit:]
-        assert store.load().identifiers == list(known.values())[-limit:]
-        [(stored,)] = store._tables.db.execute("SELECT count(*) FROM message_id").fetchall()
-        assert stored <= limit + max(limit // 4, 1)
+                assert store.load().identifiers == list(known.values())
+        assert store.load().identifiers == list(known.values())
+
+
+def test_what_is_forgotten_takes_no_memory_for_long(tmp_path: Path) -> None:
+    """It goes to the tables with the commits, though the log is far from full."""
+    with Store(tmp_path / "a.sqlite", NODE) as store:
+        for number in range(3_000):
+            row = IdentifierRow(NODE, 2 * number + 10, 1)
+            gone = (NODE, 2 * number, 2 * number)
+            store.commit(Writes(forgotten_identifiers=[gone], identifiers=[row]))
+            assert store._recent.removal_count <= 2_000
+        assert [row.ordinal for row in store.load().identifiers] == list(range(6_000, 6_010, 2))
 
 
 @given(

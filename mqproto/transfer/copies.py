@@ -1,0 +1,93 @@
+"""Which messages of others wait unsent in a queue, so that a resend is not stored beside the copy before it.
+
+A sender that hears of no OrderAck sends again, and an intermediate whose next hop is down would keep each copy. It
+knows the messages by source and MessageID; the TransactionHeader it does not read.  [MS-MQQB] 3.1.1.6.2
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mqproto.queues.lanes import QueueWindow
+from mqproto.turn.effects import Waiting
+from mqproto.wire.glance import identifier_of, is_transactional
+from mqproto.wire.guid import Guid
+
+KNOWN: Final = 16_384
+"""Of how many messages of a queue it is known that they wait, those that leave first; some 250 bytes each. A resend
+sends the oldest again, so these are the ones that come."""
+
+MessageName = tuple[Guid, int]
+"""Source and MessageID."""
+
+
+class Copies:
+    """Where the transactional messages in one queue stand.
+
+    What has left the queue is not taken out at once, for nearly all leave as soon as they came: whether a message still
+    waits is seen when it comes again.
+
+    window: the queue's.
+    """
+
+    def __init__(self, window: QueueWindow) -> None:
+        self._window = window
+        self._places: dict[MessageName, int] = {}
+        """The position of the copy that joined last."""
+        self._hashes: dict[int, int] = {}
+        """By position, of the packets that the store alone has."""
+        self._looked_at = 0
+        """What left next when it was last seen which have left."""
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def joined(self, name: MessageName, position: int, packet: bytes) -> None:
+        """A message has joined the queue."""
+        if len(self._places) >= KNOWN and not self._make_room():
+            return
+        self._places[name] = position
+        if position > self._window.read_through:
+            self._hashes[position] = hash(packet)
+
+    def is_back(self, message: Waiting) -> None:
+        """A message is in memory that was sent before, or was in the store alone."""
+        if is_transactional(message.packet):
+            self._hashes.pop(message.position, None)
+            name = identifier_of(message.packet)
+            if message.position > self._places.get(name, 0):
+                self.joined(name, message.position, message.packet)
+
+    def forget(self, position: int) -> None:
+        """A message has left the queue that the store alone had."""
+        self._hashes.pop(position, None)
+
+    def waiting(self, name: MessageName) -> int | None:
+        """The position of a message that waits; None if none is known to."""
+        position = self._places.get(name)
+        if position is None or position in self._hashes or self._in_memory(position) is not None:
+            return position
+        return None
+
+    def waits(self, name: MessageName, packet: bytes) -> bool:
+        """Whether a message that has come waits as it is."""
+        position = self._places.get(name)
+        if position is None:
+            return False
+        if position in self._hashes:
+            return self._hashes[position] == hash(packet)
+        message = self._in_memory(position)
+        return message is not None and message.packet == packet
+
+    def _in_memory(self, position: int) -> Waiting | None:
+        if position < self._window.next_position:
+            return None  # It has left, as most have.
+        return next((message for message in self._window if message.position == position), None)
+
+    def _make_room(self) -> bool:
+        """Forget those that have left, now and then; whether there is room."""
+        following = self._window.next_position
+        if following - self._looked_at >= KNOWN // 8:
+            self._looked_at = following
+            self._places = {name: place for name, place in self._places.items() if place >= following}
+        return len(self._places) < KNOWN
