@@ -354,14 +354,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=None, help="of the dice; by default one that is drawn")
     parser.add_argument("--seeds", type=int, default=1_000, help="how many worlds look at each")
     parser.add_argument("--jobs", type=int, default=2, help="how many are looked at at once")
-    parser.add_argument("--rooms", nargs="+", choices=ROOMS, default=[*ROOMS], help="only the faults of these")
+    parser.add_argument(
+        "--rooms", nargs="+", choices=ROOMS, default=[*ROOMS], help="only the faults of these"
+    )
     parser.add_argument("--list", action="store_true", help="only say which they are")
     options = parser.parse_args()
     seed = secrets.randbelow(1_000_000) if options.seed is None else options.seed
     print(f"{options.faults} faults with the seed {seed}")
-    faults = [
-        fault for fault in drawn(options.faults, random.Random(seed)) if fault.room in options.rooms
-    ]
+    faults = [fault for fault in drawn(options.faults, random.Random(seed)) if fault.room in options.rooms]
     if options.list:
         print(*faults, sep="\n")
     else:

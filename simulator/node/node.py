@@ -88,7 +88,7 @@ class Node:
         self._transports = Transports(
             self.core, self._turns, clock, node.host, node.settings.maximum_sessions, buffer, recording
         )
-        self._service = Service(self.core, directory, store, state.outcomes, self._turns, clock, buffer)
+        self._service = Service(self.core, directory, store, state, self._turns, clock, buffer)
         self._pings = Pings(self.core, self._turns, clock, node.host, directory.ping_ports, recording)
 
     def stop(self) -> None:
