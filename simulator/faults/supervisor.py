@@ -24,6 +24,7 @@ from typing import BinaryIO, Final, TypeVar
 import trio
 
 from mqproto.base.errors import MqprotoError
+from simulator.base.logfile import appended, written
 from simulator.base.processes import cpu_s_of
 from simulator.base.profiling import profile_of
 from simulator.topology import Topology, places
@@ -188,14 +189,14 @@ class Supervisor:
         log = self.directory / f"{name}.log"
         # Somebody else may have tried to run a topology here since, and left files that tell of other ports.
         seen = as_toml(seen_by(self.topology, name, self._detours))
-        self.topology_file(name).write_text(seen, "utf-8")
+        written(self.topology_file(name), seen)
         command = [sys.executable, "-m", "simulator.cli.cli", "node", str(self.topology_file(name)), name]
-        command += ["--directory", str(self.directory), "--supervised"]
+        command += ["--directory", str(self.directory), "--log", str(log), "--supervised"]
         if self._capture is not None:
             command += ["--capture", str(capture_of(self._capture, name))]
         if self._profiles is not None:
             command += ["--profile", str(profile_of(self._profiles, name))]
-        with log.open("ab") as file:
+        with appended(log) as file:
             log_from = file.tell()
             process = await trio.lowlevel.open_process(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, start_new_session=True

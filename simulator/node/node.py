@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -37,7 +37,9 @@ from mqproto.turn.effects import (
 )
 from mqproto.wire.guid import guid_text
 from simulator.base.collector import seldom_collected
-from simulator.base.log import node_log
+from simulator.base.log import Lines, node_log
+from simulator.base.logfile import open_log
+from simulator.base.repeats import Repeats
 from simulator.base.storeerrors import StoreError
 from simulator.base.tap import Recording
 from simulator.node.clock import Clock
@@ -77,6 +79,7 @@ class Node:
         self._log = log
         self._clock = clock
         self._recording = recording
+        self._repeats = Repeats()
         self._turns = Turns()
         self._stopping = False
         state = store.load()
@@ -140,6 +143,8 @@ class Node:
             self.core.tick(self._clock.now())
         self.core.stop()
         self._turn()
+        for name, facts in self._repeats.rest():
+            self._log.info(name, **facts)
 
     def _turn(self) -> Batch:
         """Take one batch and carry it out.
@@ -165,8 +170,10 @@ class Node:
 
     def note(self, notes: Sequence[Note]) -> None:
         """Write the log."""
+        now_s = self._clock.now().uptime_ms / 1_000
         for note in notes:
-            self._log.info(note.name, **note.facts)
+            for name, facts in self._repeats.lines(note.name, note.facts, now_s):
+                self._log.info(name, **facts)
 
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
         """Ask the store."""
@@ -200,7 +207,7 @@ async def run_node(
     *,
     allow_remote: bool = False,
     capture: Path | None = None,
-    log: TextIO | None = None,
+    log: Lines | None = None,
     clock: Clock | None = None,
     task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -263,6 +270,7 @@ def serve(
     *,
     allow_remote: bool = False,
     capture: Path | None = None,
+    log: Path | None = None,
     supervised: bool = False,
 ) -> None:
     """`mqproto node`: run one node until SIGTERM or SIGINT.
@@ -270,6 +278,7 @@ def serve(
     Prints a line that begins with `ready` when neighbours and clients can connect.
 
     Args:
+        log: the file for the log, which rotates.
         supervised: end with the standard input, so that the node does not outlive who started it; and print a line
             that begins with `opening` before the store is opened, for those who kill nodes at every moment.
         topology, name, directory, allow_remote, capture: as for `run_node`, which says what is raised.
@@ -280,9 +289,11 @@ def serve(
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
     async def main() -> None:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        with open_log(log) as lines, trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with trio.open_nursery() as nursery:
-                run = partial(run_node, topology, name, directory, allow_remote=allow_remote, capture=capture)
+                run = partial(
+                    run_node, topology, name, directory, allow_remote=allow_remote, capture=capture, log=lines
+                )
                 if supervised:
                     print(f"opening {name}", flush=True)
                 node: Node = await nursery.start(run)
