@@ -7,16 +7,18 @@ forgotten: what a tag means is its owner's business. One process at a time has a
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 from mqproto.base.errors import UsageError
 from mqproto.edge.operations import IDENTIFIERS, Pending
+from simulator.base.logfile import private
 from simulator.base.storeerrors import ADVICE, StoreError, explained
 from simulator.node import control
 from simulator.node.control import Frame, Operation
@@ -224,6 +226,9 @@ def opened(path: Path) -> Iterator[Journal]:
     """
     with ExitStack() as held:
         with explained(path, JOURNAL_ADVICE):
+            # SQLite would make it as the umask says. What it cannot open, it says itself.
+            with suppress(OSError):
+                os.close(private(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC))
             db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
             held.enter_context(closing(db))
             _set_up(path, db)

@@ -45,6 +45,7 @@ from simulator.base.tap import Recording
 from simulator.node.clock import Clock
 from simulator.node.connection import read_buffer
 from simulator.node.pings import Pings
+from simulator.node.room import Room, free_bytes
 from simulator.node.service import Service
 from simulator.node.transport import BACKLOG, Transports, listen
 from simulator.node.turns import Turns
@@ -80,6 +81,7 @@ class Node:
         self._clock = clock
         self._recording = recording
         self._repeats = Repeats()
+        self._room = Room(node.settings.quota_bytes, partial(free_bytes, store.path.parent))
         self._turns = Turns()
         self._stopping = False
         state = store.load()
@@ -157,6 +159,8 @@ class Node:
         carry_out(self.core, batch, now, self)
         if batch.writes is None:
             self._store.tidy()
+        if (line := self._room.look(self._store.size_bytes, now.uptime_ms / 1_000)) is not None:
+            self._log.warning(line[0], **line[1])
         if self._recording is not None:
             self._recording.flush()
         return batch
@@ -233,7 +237,10 @@ async def run_node(
     with ExitStack() as held:
         places.make(directory)
         path = places.store_path(directory, node.name)
+        places.keep_private(directory, node.name)
         store = held.enter_context(Store(path, node.guid, node.settings.remove_duplicate_size))
+        # SQLite makes its files as the umask says, and those that come later like the first.
+        places.keep_private(directory, node.name)
         neighbours = held.enter_context(closing(listen(*node.address, allow_remote=allow_remote)))
         pings = None
         if node.settings.ping:
@@ -252,6 +259,13 @@ async def run_node(
             store=str(path),
             capture="off" if capture is None else str(capture),
         )
+        if mode := places.who_may_enter(directory):
+            lines.warning(
+                "folder-open",
+                folder=str(directory),
+                mode=mode,
+                advice=f"others can see what is there, though not read the stores: chmod 700 {directory}",
+            )
         try:
             with _plain_errors():
                 async with trio.open_nursery() as nursery:
@@ -304,6 +318,8 @@ def serve(
                         waiting.start_soon(_until_input_ends, waiting.cancel_scope)
                 node.stop()
 
+    # All that a node makes is for its owner alone, from the first moment.
+    os.umask(0o077)
     with seldom_collected(), _plain_errors():
         trio.run(main)
 

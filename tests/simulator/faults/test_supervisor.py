@@ -26,7 +26,7 @@ from simulator.faults.supervisor import (
     stopped_at_the_end,
     supervised,
 )
-from simulator.topology import Topology, load
+from simulator.topology import Topology, load, places
 
 ORPHANS = """
 import sys, trio
@@ -202,3 +202,41 @@ def test_the_reason_is_the_last_line_that_the_command_printed(tmp_path: Path) ->
     assert last_error(log) == "the disk is full"
     log.write_text("")
     assert last_error(log) == ""
+
+
+def modes_of(folder: Path, *others: Path) -> dict[str, int]:
+    """Who may do what with the files in a folder, and with others."""
+    return {path.name: path.stat().st_mode & 0o777 for path in [*folder.iterdir(), *others]}
+
+
+def open_to_all(folder: Path) -> None:
+    """As another program might leave the files in it."""
+    for path in folder.iterdir():
+        path.chmod(0o666)
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022])
+async def test_files_of_nodes_are_for_their_owner_alone_and_an_open_folder_is_said_once(
+    tmp_path: Path, umask: int
+) -> None:
+    """Also in a folder that was there before, and of files that another umask made."""
+    topology = load("pair").with_free_ports()
+    os.chmod(tmp_path, 0o755)
+    before = os.umask(umask)
+    try:
+        for _ in range(2):
+            async with (
+                supervised(topology, tmp_path),
+                connect(topology, "sender", tmp_path, journal=tmp_path / "a.journal") as client,
+            ):
+                await client.send(r"destination\orders", b"x", transactional=True)
+                modes = modes_of(tmp_path, places.socket_path(tmp_path, "sender"))
+                assert len(modes) > 10
+                assert set(modes.values()) == {0o600}, modes
+            open_to_all(tmp_path)
+    finally:
+        os.umask(before)
+    lines = (tmp_path / "sender.log").read_text().splitlines()
+    [first, second] = [line for line in lines if '"folder-open"' in line]
+    assert f"chmod 700 {tmp_path}" in first
+    assert '"mode": "755"' in second
