@@ -298,20 +298,35 @@ class QueueManager:
         """
         return self._queues.named(queue).peek(limit)
 
-    def remember(self, outcomes: dict[tuple[bytes, int], OutcomeRow | None], *, needed: bool = False) -> bool:
+    def remember(
+        self,
+        outcomes: dict[tuple[bytes, int], OutcomeRow | None],
+        *,
+        needed: bool = False,
+        counters: dict[str, int] | None = None,
+    ) -> bool:
         """Keep what came of an operation that was just fed, in one transaction with what that did.
 
         One that changes nothing on disk, such as to send an express message, leaves no outcome there either, unless it
         is `needed`: a crash forgets both.
 
+        Args:
+            counters: numbers of the shell's own, kept under these names together with the outcomes.
+
         Returns:
             Whether it is kept.
         """
-        return self._writes.accompany(outcomes, needed=needed)
+        return self._writes.accompany(outcomes, needed=needed, counters=counters)
 
-    def forget(self, invokers: Iterable[bytes]) -> None:
-        """The invokers of these names come no more: the outcomes go with the next commit."""
-        self._writes.later.forgotten_invokers += invokers
+    def forget(
+        self,
+        invokers: Iterable[bytes],
+        rows: dict[tuple[bytes, int], OutcomeRow | None] | None = None,
+        counters: dict[str, int] | None = None,
+    ) -> None:
+        """The invokers of these names come no more: their outcomes go with the next commit, and in the same transaction
+        these rows and counters are kept."""
+        self._writes.forget(invokers, rows or {}, counters or {})
 
     # Operators
 

@@ -106,13 +106,18 @@ class IdentifierRow(NamedTuple):
     time_stamp_s: int
 
 
+INVOKER_ITSELF: Final = 256
+"""The `identifier` of a row that is about an invoker, and not about one of its operations."""
+
+
 class OutcomeRow(NamedTuple):
     """What came of a numbered operation of a client.  "Duplicate Operation Detection Support"
 
     invoker: who invoked it.
+    identifier: 0 to 255, or INVOKER_ITSELF.
     outcome: opaque to the queue manager and its store.
     lasting: whether the invoker survives its process, and may ask after a long time.
-    performed_s: UTC.
+    performed_s: on a clock of the shell's own, which need not be UTC.
     """
 
     invoker: bytes

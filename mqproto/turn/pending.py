@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, Protocol
 
 from mqproto.base.moment import Moment
@@ -55,15 +56,37 @@ class PendingWrites:
         self._changed[sequence] = None
         self._is_urgent = self._is_urgent or urgent
 
-    def accompany(self, outcomes: dict[tuple[bytes, int], OutcomeRow | None], *, needed: bool) -> bool:
-        """Keep what came of an operation together with what it wrote; whether that is so.
+    def accompany(
+        self,
+        outcomes: dict[tuple[bytes, int], OutcomeRow | None],
+        *,
+        needed: bool,
+        counters: dict[str, int] | None = None,
+    ) -> bool:
+        """Keep what came of an operation, and counters, together with what it wrote; whether that is so.
 
         needed: even if it wrote nothing.
         """
         self._is_urgent = self._is_urgent or needed
         if self._is_urgent:
             self._writes.outcomes |= outcomes
+            self._writes.counters |= counters or {}
         return self._is_urgent
+
+    def forget(
+        self,
+        invokers: Iterable[bytes],
+        rows: dict[tuple[bytes, int], OutcomeRow | None],
+        counters: dict[str, int],
+    ) -> None:
+        """Forget invokers with all their outcomes, and keep rows and counters in the same transaction; it may wait."""
+        writes = self._writes
+        if gone := set(invokers):
+            writes.forgotten_invokers += gone
+            # The store forgets first and then keeps, so what was to be kept of them in this transaction goes here.
+            writes.outcomes = {key: row for key, row in writes.outcomes.items() if key[0] not in gone}
+        writes.outcomes |= rows
+        writes.counters |= counters
 
     def leaving(self) -> dict[int, int]:
         """By the number of a queue, how many messages at most the next commit removes from it."""

@@ -201,6 +201,12 @@ def node(
     ] = None,
     waypoints: WaypointsOption = False,
     profile: ProfileOption = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the log here, and not to stderr; it rotates at 16 MiB, and four older ones stay."
+        ),
+    ] = None,
     supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
 ) -> int:
     """One queue manager in the foreground, until Ctrl-C or SIGTERM."""
@@ -215,6 +221,7 @@ def node(
             place.directory,
             allow_remote=allow_remote,
             capture=capture,
+            log=log,
             supervised=supervised,
         )
     return DONE

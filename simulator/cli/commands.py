@@ -92,7 +92,8 @@ def send(
     resume: Annotated[
         Path | None,
         typer.Option(
-            help="Keeps here what was sent: killed and run again, it goes on and sends nothing twice.",
+            help="Keeps here what was sent: killed and run again within 30 days, it goes on and sends nothing twice. "
+            "Later it says what is in doubt.",
             show_default=False,
         ),
     ] = None,
@@ -143,7 +144,8 @@ def receive(
     resume: Annotated[
         Path | None,
         typer.Option(
-            help="Keeps here what was taken: killed and run again, it prints all of it, and none twice.",
+            help="Keeps here what was taken: killed and run again within 30 days, it prints all of it, and none twice. "
+            "Later it says what is in doubt.",
             show_default=False,
         ),
     ] = None,

@@ -1,8 +1,9 @@
 """Requests to a node, and their answers, over one connection after another.
 
 When a connection breaks, the next one goes on where it was: what has no answer yet is asked for again, a numbered
-operation under its identifier, so that it is carried out once ("Duplicate Operation Detection Support"). Only if the
-node does not come back in time is an operation in doubt. A journal makes that hold for the death of this process, too.
+operation under its identifier, so that it is carried out once ("Duplicate Operation Detection Support"). An
+operation is in doubt only if the node does not come back in time, or has forgotten this client when it does: what was
+asked for before is then not asked for again. A journal makes that hold for the death of this process, too.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ class Exchange:
         self._journal = journal
         self._patience_s = patience_s
         self._identity = journal.invoker if journal else uuid4().bytes
+        self._birth = journal.birth if journal else b""
         self._invoker = Invoker(control.PROFILE, *(journal.state() if journal else ()))
         self._connection: Connection | None = None
         self._requests = count(1)
@@ -252,7 +254,7 @@ class Exchange:
 
     async def _greet(self, connection: Connection, buffer: FrameBuffer) -> control.Hello:
         introduction = control.Introduction(
-            self._identity, self._journal is not None, self._invoker.following
+            self._identity, self._journal is not None, self._invoker.following, self._birth
         )
         connection.send(control.frame(Operation.HELLO, 0, introduction))
         try:
@@ -278,8 +280,27 @@ class Exchange:
             )
         if self.hello.guid and self.hello.guid != hello.guid:
             raise UsageError(f"another node answers at the socket of {self.node}")
+        asked = {} if hello.remembered else self._asked_before()
+        doubt = InDoubt(
+            f"node {hello.node} has forgotten this client, so what was asked for may have been carried out, or not (it "
+            f"remembers one with a journal for {control.LASTING_KEPT_DAYS} days, others for minutes, and none when its "
+            "store is another)"
+        )
         if self._journal is not None:
-            self._journal.belongs_to(hello.guid, hello.node)
+            answers = {identifier: control.failure(doubt) for identifier in asked}
+            self._journal.belongs_to(hello.guid, hello.node, hello.birth, answers)
+        self._birth = hello.birth
+        for pending in asked.values():
+            del self._pending[pending.request]
+            self._fail(pending, doubt)
+
+    def _asked_before(self) -> dict[int, Pending]:
+        """By identifier, the operations without an outcome that a node was asked for, perhaps by an earlier process."""
+        return {
+            pending.identifier: pending
+            for pending in self._pending.values()
+            if pending.identifier is not None and pending.asked_of is not None
+        }
 
     async def _listen(self) -> None:
         """Take answers until the connection ends."""

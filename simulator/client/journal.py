@@ -7,22 +7,25 @@ forgotten: what a tag means is its owner's business. One process at a time has a
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 from mqproto.base.errors import UsageError
 from mqproto.edge.operations import IDENTIFIERS, Pending
+from simulator.base.logfile import private
 from simulator.base.storeerrors import ADVICE, StoreError, explained
 from simulator.node import control
 from simulator.node.control import Frame, Operation
 
 APPLICATION_ID: Final = int.from_bytes(b"mqpj")
-LAYOUT: Final = 1
+LAYOUT: Final = 2
+"""Layout 1, of version 0.5, has no birth: its invoker is known by what the node keeps of it, or not at all."""
 FOREIGN: Final = "it is no client's journal: name another file"
 JOURNAL_ADVICE: Final = {
     **ADVICE,
@@ -33,7 +36,7 @@ JOURNAL_ADVICE: Final = {
     sqlite3.SQLITE_BUSY: "another client has it open: end that one first",
 }
 SCHEMA: Final = """
-CREATE TABLE invoker (name BLOB NOT NULL, node BLOB, following INTEGER NOT NULL);
+CREATE TABLE invoker (name BLOB NOT NULL, node BLOB, following INTEGER NOT NULL, birth BLOB NOT NULL DEFAULT x'');
 CREATE TABLE operation (
     number INTEGER PRIMARY KEY, operation INTEGER NOT NULL, parameter BLOB, tag BLOB NOT NULL,
     answer INTEGER, outcome BLOB
@@ -71,7 +74,10 @@ class Journal:
         self._lock = threading.Lock()
         self._numbers: dict[int, int] = {}
         """By identifier, the numbers of operations without an outcome."""
-        [(self.invoker, self._node, self._following)] = db.execute("SELECT * FROM invoker").fetchall()
+        self._birth: bytes
+        [(self.invoker, self._node, self._following, self._birth)] = db.execute(
+            "SELECT name, node, following, birth FROM invoker"
+        ).fetchall()
 
     def state(self) -> tuple[int, list[Pending]]:
         """The identifier that follows, and the operations without an outcome, as `Invoker` takes them."""
@@ -84,20 +90,44 @@ class Journal:
         ]
         return self._following % IDENTIFIERS, pending
 
-    def belongs_to(self, node: bytes, name: str) -> None:
-        """It is a node's from now on, as identifiers mean something to one node alone.
+    @property
+    def birth(self) -> bytes:
+        """What the node said of its invoker; empty if it was never asked."""
+        return self._birth
+
+    def belongs_to(
+        self, node: bytes, name: str, birth: bytes = b"", doubtful: Mapping[int, Frame] | None = None
+    ) -> None:
+        """It is a node's from now on, as identifiers mean something to one node alone; and its invoker was born then.
+
+        Args:
+            doubtful: the outcomes of operations that were asked for before this birth, by identifier.
 
         Raises:
             UsageError: it is another's.
+            StoreError: it cannot be written; nothing has changed.
         """
-        with explained(self.path, JOURNAL_ADVICE):
-            if self._node is None:
-                self._db.execute("UPDATE invoker SET node = ?", (node,))
-                self._node = node
-        if self._node != node:
+        if self._node not in (None, node):
             raise UsageError(
                 f"{self.path} is the journal of a client of another node than {name}: name another file"
             )
+        doubtful = doubtful or {}
+        with self._lock, explained(self.path, JOURNAL_ADVICE):
+            if (self._node, self._birth) == (node, birth) and not doubtful:
+                return
+            # With the new birth the node takes for new what has no outcome here, so all that has one goes with it.
+            ended = self._ended + [
+                (answer.operation, answer.payload, self._numbers[identifier])
+                for identifier, answer in doubtful.items()
+            ]
+            with self._transaction():
+                self._write_ended(ended, self._forgotten)
+                self._db.execute("UPDATE invoker SET node = ?, birth = ?", (node, birth))
+            self._node, self._birth = node, birth
+            self._ended.clear()
+            self._forgotten.clear()
+            for identifier in doubtful:
+                del self._numbers[identifier]
 
     def begin(self, rows: Sequence[tuple[int, int, bytes, bytes]]) -> None:
         """Operations begin, as (identifier, operation, parameter, tag); they are on disk when this returns.
@@ -196,6 +226,9 @@ def opened(path: Path) -> Iterator[Journal]:
     """
     with ExitStack() as held:
         with explained(path, JOURNAL_ADVICE):
+            # SQLite would make it as the umask says. What it cannot open, it says itself.
+            with suppress(OSError):
+                os.close(private(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC))
             db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
             held.enter_context(closing(db))
             _set_up(path, db)
@@ -216,11 +249,14 @@ def _set_up(path: Path, db: sqlite3.Connection) -> None:
     if is_new:
         for statement in SCHEMA.split(";")[:-1]:
             db.execute(statement)
-        db.execute("INSERT INTO invoker VALUES (?, NULL, 0)", (uuid4().bytes,))
+        db.execute("INSERT INTO invoker (name, following) VALUES (?, 0)", (uuid4().bytes,))
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         db.execute(f"PRAGMA user_version = {LAYOUT}")
     elif application_id != APPLICATION_ID:
         raise StoreError(f"{path}: {FOREIGN}")
+    elif layout == 1:
+        db.execute("ALTER TABLE invoker ADD COLUMN birth BLOB NOT NULL DEFAULT x''")
+        db.execute(f"PRAGMA user_version = {LAYOUT}")
     elif layout != LAYOUT:
         raise StoreError(
             f"{path}: it has layout {layout}, and this mqproto knows {LAYOUT}: use the mqproto that wrote it"

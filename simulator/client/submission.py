@@ -8,6 +8,7 @@ have said.
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import AsyncIterator, Sequence
 
 import msgspec
@@ -61,10 +62,14 @@ async def send_all(client: Client, destination: str, drafts: Sequence[Draft]) ->
             )
         try:
             sent += _identifiers(client, each.result())
-        except InDoubt:
+        except InDoubt as doubt:
+            first, last = part.first + 1, part.first + part.count
+            label = f" labelled {drafts[0].label!r}" if drafts[0].label else ""
+            queue = shlex.quote(destination.split(",")[0])
             raise InDoubt(
-                f"messages {part.first + 1} to {part.first + part.count} may have been accepted or not: look for them, "
-                "and go on with the rest and another file"
+                f"in doubt: messages {first:,} to {last:,} of {len(drafts):,}, which are not sent again: {doubt}. See "
+                f"what{label} came there or is on its way, with `mqproto explain {queue}` and `mqproto queues`; then "
+                f"send what is missing, and those after {last:,}, with another file than {journal.path}"
             ) from None
         except UsageError:
             journal.forget([each.tag])  # It was refused, and is asked for once more.
@@ -105,10 +110,11 @@ async def receive_all(
         except (RolledBack, UsageError):
             journal.forget([each.tag])  # They did not leave the queue.
             continue
-        except InDoubt:
+        except InDoubt as doubt:
             raise InDoubt(
-                f"messages {found + 1} to {found + len(part.packets)} may have left {queue} or not: look there, and go "
-                "on with the rest and another file"
+                f"in doubt: messages {found + 1} to {found + len(part.packets)}, which are not taken again: {doubt}. "
+                f"See if they are still in {queue} with `mqproto peek {shlex.quote(queue)}`, and go on with the rest "
+                f"and another file than {journal.path}"
             ) from None
         for message in received(part.packets, [1] * len(part.packets)):
             found += 1

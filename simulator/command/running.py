@@ -16,7 +16,7 @@ from rich.live import Live
 from mqproto.manager.status import NodeStatus
 from simulator.base.screen import plain_table, wide_console
 from simulator.command import oversee
-from simulator.faults.supervisor import Supervisor, capture_of, supervised
+from simulator.faults.supervisor import Supervisor, capture_of, stopped_at_the_end
 from simulator.topology.places import Place
 
 LOOK_S: Final = 0.5
@@ -25,16 +25,25 @@ LINE_S: Final = 10.0
 
 
 async def run_topology(place: Place, *, free_ports: bool, capture: Path | None = None) -> int:
-    """Run all nodes until SIGINT or SIGTERM. A node that is killed is started again.
+    """Run all nodes until SIGINT or SIGTERM. A node that ends, or does not start, is started again, however often.
+
+    Returns:
+        0, or 1 if a node did not run at the end.
 
     Raises:
-        NodeError: a node does not start, or ends by itself.
+        NodeError: no node starts.
     """
     topology = place.topology.with_free_ports() if free_ports else place.topology
     console = wide_console(markup=False)
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async with supervised(topology, place.directory, capture=capture) as supervisor:
+        async with stopped_at_the_end(Supervisor(topology, place.directory, capture=capture)) as supervisor:
+            failures = await supervisor.start_all()
+            if len(failures) == len(topology.nodes):
+                raise next(iter(failures.values()))
             for node in topology.nodes.values():
+                if (failure := failures.get(node.name)) is not None:
+                    console.print(f"{failure}; it is tried again")
+                    continue
                 console.print(
                     f"{node.name} listens on {node.host}:{node.port}, its store is in {place.directory}"
                 )
@@ -42,23 +51,17 @@ async def run_topology(place: Place, *, free_ports: bool, capture: Path | None =
                     console.print(f"{node.name} records in {capture_of(capture, node.name)}")
             console.print("Ctrl-C stops them all")
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_keep_running, supervisor, console)
+                for name in topology.nodes:
+                    nursery.start_soon(supervisor.keep, name, console.print)
                 nursery.start_soon(_show, place, console)
                 async for _ in signals:
                     break
                 nursery.cancel_scope.cancel()
+            down = sorted(name for name in topology.nodes if not supervisor.is_up(name))
     console.print("all nodes have stopped")
-    return 0
-
-
-async def _keep_running(supervisor: Supervisor, console: Console) -> None:
-    while True:
-        node = await supervisor.watch()
-        if node.process.returncode != -signal.SIGKILL:
-            raise node.failure()
-        console.print(f"{node.name} was killed; it starts again")
-        await supervisor.start(node.name)
-        console.print(f"{node.name} is back")
+    if down:
+        console.print(f"not running at the end: {', '.join(down)}; its log in {place.directory} says why")
+    return 1 if down else 0
 
 
 async def _show(place: Place, console: Console) -> None:

@@ -3,6 +3,9 @@
 A node process is `mqproto node TOPOLOGY NAME --supervised`. It says on its standard output `opening` before it opens
 its store, and `ready` when it listens; it ends when its standard input does, so that no node outlives its supervisor,
 however that one ends.
+
+`Supervisor.keep` starts a node again however often it ends, with growing pauses. Those who kill nodes on purpose use
+`start`, `kill` and `watch`.
 """
 
 from __future__ import annotations
@@ -12,15 +15,16 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TypeVar
 
 import trio
 
 from mqproto.base.errors import MqprotoError
+from simulator.base.logfile import appended, written
 from simulator.base.processes import cpu_s_of
 from simulator.base.profiling import profile_of
 from simulator.topology import Topology, places
@@ -30,6 +34,10 @@ OPENING: Final = b"opening"
 READY: Final = b"ready"
 """The words with which the lines begin that a supervised node prints: before it opens its store, when it listens."""
 READY_TIMEOUT_S: Final = 30
+PAUSE_LIMIT_S: Final = 60.0
+"""The longest pause before a node is started again."""
+STEADY_S: Final = 60.0
+"""A node that ran for so long is started again at once; the pauses begin anew."""
 STOP_TIMEOUT_S: Final = 10
 
 
@@ -45,13 +53,32 @@ class Started:
     ready_s: float
 
 
-class NodeProcess:
-    """One node while it runs."""
+class Pauses:
+    """How long to wait before a node is started again: not at all, 1 s, 2 s, 4 s, and so on up to a minute."""
 
-    def __init__(self, name: str, process: trio.Process, log: Path) -> None:
+    def __init__(self) -> None:
+        self._count = 0
+
+    def after(self, ran_s: float) -> float:
+        """The pause after the node ran for a time; 0 if it did not come to run."""
+        if ran_s >= STEADY_S:
+            self._count = 0
+        self._count += 1
+        # The exponent is bounded as well: a node may die for years.
+        return 0.0 if self._count == 1 else min(2.0 ** min(self._count - 2, 10), PAUSE_LIMIT_S)
+
+
+class NodeProcess:
+    """One node while it runs.
+
+    log_from: how long its log was when it was started; what stands before is of other processes.
+    """
+
+    def __init__(self, name: str, process: trio.Process, log: Path, log_from: int = 0) -> None:
         self.name = name
         self.process = process
         self.log = log
+        self._log_from = log_from
         self.is_wanted = False
         """Whether its end would be a surprise: it has been ready, and nobody has asked for its end."""
         self._said = b""
@@ -86,7 +113,7 @@ class NodeProcess:
     def failure(self) -> NodeError:
         """Why it ended, from its log."""
         status = self.process.returncode
-        reason = last_error(self.log) or (
+        reason = last_error(self.log, self._log_from) or (
             f"killed by {signal.Signals(-status).name}"
             if status is not None and status < 0
             else f"exit status {status}"
@@ -162,39 +189,69 @@ class Supervisor:
         log = self.directory / f"{name}.log"
         # Somebody else may have tried to run a topology here since, and left files that tell of other ports.
         seen = as_toml(seen_by(self.topology, name, self._detours))
-        self.topology_file(name).write_text(seen, "utf-8")
+        written(self.topology_file(name), seen)
         command = [sys.executable, "-m", "simulator.cli.cli", "node", str(self.topology_file(name)), name]
-        command += ["--directory", str(self.directory), "--supervised"]
+        command += ["--directory", str(self.directory), "--log", str(log), "--supervised"]
         if self._capture is not None:
             command += ["--capture", str(capture_of(self._capture, name))]
         if self._profiles is not None:
             command += ["--profile", str(profile_of(self._profiles, name))]
-        with log.open("ab") as file:
+        with appended(log) as file:
+            log_from = file.tell()
             process = await trio.lowlevel.open_process(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, start_new_session=True
             )
-        node = self.running[name] = NodeProcess(name, process, log)
+        node = self.running[name] = NodeProcess(name, process, log, log_from)
         return node
 
-    async def start_all(self) -> None:
-        """Start every node, all at once.
-
-        Raises:
-            NodeError: one of them ended instead.
-        """
-        failures: list[NodeError] = []
+    async def start_all(self) -> dict[str, NodeError]:
+        """Start every node, all at once; those that ended instead, with their reasons."""
+        failures: dict[str, NodeError] = {}
 
         async def start(name: str) -> None:
             try:
                 await self.start(name)
             except NodeError as failure:
-                failures.append(failure)
+                failures[name] = failure
 
         async with trio.open_nursery() as nursery:
             for name in self.topology.nodes:
                 nursery.start_soon(start, name)
-        if failures:
-            raise failures[0]
+        return failures
+
+    async def keep(self, name: str, tell: Callable[[str], None]) -> None:
+        """Start a node again whenever it ends, until this is cancelled.
+
+        Args:
+            tell: is given a line when it ends, when it cannot be started, and when it is back.
+        """
+        pauses = Pauses()
+        ran_s = 0.0
+        while True:
+            if (node := self.running.get(name)) is not None:
+                since_s = trio.current_time()
+                await node.process.wait()
+                ran_s = trio.current_time() - since_s
+                await self._reap(node)
+                pause_s = pauses.after(ran_s)
+                tell(f"{node.failure()}; it starts again{_in(pause_s)}")
+            else:
+                pause_s = pauses.after(0)
+            await trio.sleep(pause_s)
+            while name not in self.running:
+                try:
+                    await self.start(name)
+                except (NodeError, OSError) as failure:
+                    pause_s = pauses.after(0)
+                    reason = str(failure) if isinstance(failure, NodeError) else f"{name}: {failure}"
+                    tell(f"{reason}; it is tried again{_in(pause_s)}")
+                    await trio.sleep(pause_s)
+            tell(f"{name} is back")
+
+    def is_up(self, name: str) -> bool:
+        """Whether a node has been ready and has not ended."""
+        node = self.running.get(name)
+        return node is not None and node.is_wanted and node.process.returncode is None
 
     async def kill(self, name: str) -> NodeProcess:
         """SIGKILL; returns when the kernel has reaped it, and all that it had printed is known."""
@@ -238,6 +295,9 @@ class Supervisor:
             del self.running[node.name]
 
 
+AnySupervisor = TypeVar("AnySupervisor", bound=Supervisor)
+
+
 @asynccontextmanager
 async def supervised(
     topology: Topology,
@@ -251,9 +311,16 @@ async def supervised(
     Raises:
         NodeError: a node did not start.
     """
-    supervisor = Supervisor(topology, directory, detours, capture, profiles)
+    async with stopped_at_the_end(Supervisor(topology, directory, detours, capture, profiles)) as supervisor:
+        for failure in (await supervisor.start_all()).values():
+            raise failure
+        yield supervisor
+
+
+@asynccontextmanager
+async def stopped_at_the_end(supervisor: AnySupervisor) -> AsyncIterator[AnySupervisor]:
+    """Nodes that run at the end are stopped, whatever ends it."""
     try:
-        await supervisor.start_all()
         yield supervisor
     finally:
         with trio.CancelScope(shield=True):
@@ -265,17 +332,23 @@ def capture_of(capture: Path, name: str) -> Path:
     return capture.with_name(f"{capture.stem}-{name}{capture.suffix}")
 
 
-def last_error(log: Path) -> str:
-    """The last line of a node's log, if it is an error that the command printed."""
+def _in(pause_s: float) -> str:
+    return f" in {pause_s:g} s" if pause_s else ""
+
+
+def last_error(log: Path, start: int = 0) -> str:
+    """The last line of a node's log, if it is an error that the command printed after the first `start` bytes."""
     with log.open("rb") as file:
-        lines = _tail(file).decode("utf-8", "replace").splitlines()
+        # A log that is shorter began anew meanwhile.
+        start = start if file.seek(0, os.SEEK_END) >= start else 0
+        lines = _tail(file, start).decode("utf-8", "replace").splitlines()
     for line in reversed(lines):
         if found := re.fullmatch(r"mqproto: (?:error: )?(.+)", line):
             return found[1]
     return ""
 
 
-def _tail(file: BinaryIO, size_bytes: int = 8192) -> bytes:
+def _tail(file: BinaryIO, start: int, size_bytes: int = 8192) -> bytes:
     file.seek(0, os.SEEK_END)
-    file.seek(max(0, file.tell() - size_bytes))
+    file.seek(max(start, file.tell() - size_bytes))
     return file.read()

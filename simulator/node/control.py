@@ -31,13 +31,17 @@ from mqproto.manager.whereabouts import MessageStatus
 from mqproto.messages.drafts import Draft
 from simulator.topology import TopologyError
 
-VERSION: Final = 3
+VERSION: Final = 4
 REQUEST_LIMIT_BYTES: Final = 16 * 2**20
 """The payload of a request. An answer is as large as what was asked for."""
 OUTSTANDING_LIMIT: Final = 64
 """Requests of one client that have no answer yet."""
 PROFILE: Final = 64
 """How many instance identifiers of an invoker a node keeps, with what came of them."""
+BIRTH_BYTES: Final = 16
+"""The birth of an invoker, which means something to its node alone."""
+LASTING_KEPT_DAYS: Final = 30
+"""How long a node remembers a client with a journal that does not come back: days in which the node runs."""
 BATCH_LIMIT: Final = 500
 """Messages in one request to send, and so in one transaction; or asked for by one to receive or to peek."""
 
@@ -101,11 +105,13 @@ class Introduction(msgspec.Struct, array_like=True):
 
     lasting: it survives its process, and may come back after a long time.
     following: the identifier of its next operation, 0 to 255, so that one that comes round is not taken for an old one.
+    birth: what the node said of it in its last `Hello`; empty if there was none.
     """
 
     invoker: bytes = b""
     lasting: bool = False
     following: Annotated[int, msgspec.Meta(ge=0, lt=IDENTIFIERS)] | None = None
+    birth: Annotated[bytes, msgspec.Meta(max_length=BIRTH_BYTES)] = b""
 
 
 class Hello(msgspec.Struct, array_like=True):
@@ -113,6 +119,10 @@ class Hello(msgspec.Struct, array_like=True):
 
     life: another number each time the node starts; what it keeps in memory alone is gone with it.
     profile: how many instance identifiers of an invoker it keeps.
+    birth: by this the node tells an invoker that it has forgotten from one that is new. The invoker keeps it before it
+        invokes anything, on disk if it is one that lasts, and introduces itself with it from then on.
+    remembered: False if the node cannot tell what the invoker invoked before. Of all that has no outcome nobody knows
+        then whether it was performed; nothing of it may be invoked again.
     """
 
     version: int
@@ -120,6 +130,8 @@ class Hello(msgspec.Struct, array_like=True):
     guid: bytes
     life: int = 0
     profile: int = 0
+    birth: bytes = b""
+    remembered: bool = True
 
 
 class Send(msgspec.Struct, array_like=True):

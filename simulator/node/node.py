@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -37,12 +37,15 @@ from mqproto.turn.effects import (
 )
 from mqproto.wire.guid import guid_text
 from simulator.base.collector import seldom_collected
-from simulator.base.log import node_log
+from simulator.base.log import Lines, node_log
+from simulator.base.logfile import open_log
+from simulator.base.repeats import Repeats
 from simulator.base.storeerrors import StoreError
 from simulator.base.tap import Recording
 from simulator.node.clock import Clock
 from simulator.node.connection import read_buffer
 from simulator.node.pings import Pings
+from simulator.node.room import Room, free_bytes
 from simulator.node.service import Service
 from simulator.node.transport import BACKLOG, Transports, listen
 from simulator.node.turns import Turns
@@ -77,6 +80,8 @@ class Node:
         self._log = log
         self._clock = clock
         self._recording = recording
+        self._repeats = Repeats()
+        self._room = Room(node.settings.quota_bytes, partial(free_bytes, store.path.parent))
         self._turns = Turns()
         self._stopping = False
         state = store.load()
@@ -88,7 +93,7 @@ class Node:
         self._transports = Transports(
             self.core, self._turns, clock, node.host, node.settings.maximum_sessions, buffer, recording
         )
-        self._service = Service(self.core, directory, store, state.outcomes, self._turns, clock, buffer)
+        self._service = Service(self.core, directory, store, state, self._turns, clock, buffer)
         self._pings = Pings(self.core, self._turns, clock, node.host, directory.ping_ports, recording)
 
     def stop(self) -> None:
@@ -140,6 +145,8 @@ class Node:
             self.core.tick(self._clock.now())
         self.core.stop()
         self._turn()
+        for name, facts in self._repeats.rest():
+            self._log.info(name, **facts)
 
     def _turn(self) -> Batch:
         """Take one batch and carry it out.
@@ -152,6 +159,8 @@ class Node:
         carry_out(self.core, batch, now, self)
         if batch.writes is None:
             self._store.tidy()
+        if (line := self._room.look(self._store.size_bytes, now.uptime_ms / 1_000)) is not None:
+            self._log.warning(line[0], **line[1])
         if self._recording is not None:
             self._recording.flush()
         return batch
@@ -165,8 +174,10 @@ class Node:
 
     def note(self, notes: Sequence[Note]) -> None:
         """Write the log."""
+        now_s = self._clock.now().uptime_ms / 1_000
         for note in notes:
-            self._log.info(note.name, **note.facts)
+            for name, facts in self._repeats.lines(note.name, note.facts, now_s):
+                self._log.info(name, **facts)
 
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
         """Ask the store."""
@@ -200,7 +211,7 @@ async def run_node(
     *,
     allow_remote: bool = False,
     capture: Path | None = None,
-    log: TextIO | None = None,
+    log: Lines | None = None,
     clock: Clock | None = None,
     task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -226,7 +237,10 @@ async def run_node(
     with ExitStack() as held:
         places.make(directory)
         path = places.store_path(directory, node.name)
+        places.keep_private(directory, node.name)
         store = held.enter_context(Store(path, node.guid))
+        # SQLite makes its files as the umask says, and those that come later like the first.
+        places.keep_private(directory, node.name)
         neighbours = held.enter_context(closing(listen(*node.address, allow_remote=allow_remote)))
         pings = None
         if node.settings.ping:
@@ -245,6 +259,13 @@ async def run_node(
             store=str(path),
             capture="off" if capture is None else str(capture),
         )
+        if mode := places.who_may_enter(directory):
+            lines.warning(
+                "folder-open",
+                folder=str(directory),
+                mode=mode,
+                advice=f"others can see what is there, though not read the stores: chmod 700 {directory}",
+            )
         try:
             with _plain_errors():
                 async with trio.open_nursery() as nursery:
@@ -263,6 +284,7 @@ def serve(
     *,
     allow_remote: bool = False,
     capture: Path | None = None,
+    log: Path | None = None,
     supervised: bool = False,
 ) -> None:
     """`mqproto node`: run one node until SIGTERM or SIGINT.
@@ -270,6 +292,7 @@ def serve(
     Prints a line that begins with `ready` when neighbours and clients can connect.
 
     Args:
+        log: the file for the log, which rotates.
         supervised: end with the standard input, so that the node does not outlive who started it; and print a line
             that begins with `opening` before the store is opened, for those who kill nodes at every moment.
         topology, name, directory, allow_remote, capture: as for `run_node`, which says what is raised.
@@ -280,9 +303,11 @@ def serve(
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
     async def main() -> None:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        with open_log(log) as lines, trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with trio.open_nursery() as nursery:
-                run = partial(run_node, topology, name, directory, allow_remote=allow_remote, capture=capture)
+                run = partial(
+                    run_node, topology, name, directory, allow_remote=allow_remote, capture=capture, log=lines
+                )
                 if supervised:
                     print(f"opening {name}", flush=True)
                 node: Node = await nursery.start(run)
@@ -293,6 +318,8 @@ def serve(
                         waiting.start_soon(_until_input_ends, waiting.cancel_scope)
                 node.stop()
 
+    # All that a node makes is for its owner alone, from the first moment.
+    os.umask(0o077)
     with seldom_collected(), _plain_errors():
         trio.run(main)
 

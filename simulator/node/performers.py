@@ -1,40 +1,91 @@
 """What a node keeps of those who invoke numbered operations: what came of their last ones, over its own restarts too.
 
 An outcome is written in one transaction with what its operation did. It is forgotten when its invoker has gone on far
-enough, or has not come back for long: a client that lives in one process for minutes, one with a journal for a month.
+enough, or has been away for long: a client that lives in one process for minutes, one with a journal for a month.
+
+One that was forgotten is told so when it comes back, and performs nothing again. So each has a birth, which the node
+gives it before its first operation: which store this is, and when on the node's own clock. For each kind of invoker the
+store keeps the latest birth of those that were forgotten. Of those born up to then a row stays as long as they are
+remembered, even if they have performed nothing. So an invoker of which there is no row was forgotten if it was born up
+to then, or with another store, and is new otherwise.
+
+The clock counts seconds in which the node ran. The date is not asked, neither the node's nor the client's, so a date
+that jumps shortens nothing and shuts nobody out.
 """
 
 from __future__ import annotations
 
+import secrets
+import struct
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from mqproto.base.errors import UsageError
+from mqproto.base.moment import Moment
 from mqproto.edge.operations import Answer, Performer
 from mqproto.manager.queuemanager import QueueManager
-from mqproto.turn.effects import OutcomeRow
-from simulator.node.control import PROFILE, InDoubt
+from mqproto.turn.effects import INVOKER_ITSELF, OutcomeRow, StoredState
+from simulator.node.control import BIRTH_BYTES, LASTING_KEPT_DAYS, PROFILE, InDoubt
 
 KEPT_S: Final = 600
 """How long a node waits for an invoker whose connection broke."""
-LASTING_KEPT_S: Final = 30 * 86_400
+LASTING_KEPT_S: Final = LASTING_KEPT_DAYS * 86_400
 """The same for one that keeps a journal."""
 INVOKER_LIMIT: Final = 10_000
 LOOK_S: Final = 60
 """How often a node looks for invokers that do not come back."""
+SEEN_S: Final = 3_600
+"""How much earlier than it was a lasting invoker may seem to have left, if the node crashes."""
 IDENTITY_BYTES: Final = 16
+
+# The counters of the store.
+STORE: Final = "invokers_store"
+"""A number that no other store has."""
+CLOCK: Final = "invokers_clock_s"
+FORGOTTEN: Final = {False: "invokers_forgotten_s", True: "lasting_invokers_forgotten_s"}
+"""By whether they last: the latest birth of those that were forgotten."""
+
+_birth = struct.Struct(">QQ")
+assert _birth.size == BIRTH_BYTES
 
 
 class Known:
-    """One invoker: what is remembered of its operations, and which of that is on disk."""
+    """One invoker: what is remembered of its operations, and which of that is on disk.
 
-    def __init__(self, invoker: bytes, *, lasting: bool, now_s: int) -> None:
+    birth_s: None if only a store of version 0.5 told of it.
+    """
+
+    def __init__(self, invoker: bytes, *, lasting: bool, birth_s: int | None, now_s: int) -> None:
         self.invoker = invoker
         self.lasting = lasting
+        self.birth_s = birth_s
         self.performer = Performer(PROFILE)
         self.on_disk: set[int] = set()
+        """Identifiers, and INVOKER_ITSELF."""
         self.last_s = now_s
-        """When it last invoked something, UTC."""
+        """When it last invoked something or left."""
+        self.seen_s = now_s
+        """The same as the disk has it."""
+
+    def itself(self, now_s: int) -> dict[tuple[bytes, int], OutcomeRow | None]:
+        """The row that is about itself; from now on it is on disk."""
+        if self.birth_s is None:
+            return {}
+        self.on_disk.add(INVOKER_ITSELF)
+        self.seen_s = now_s
+        birth = self.birth_s.to_bytes(8)
+        return {
+            (self.invoker, INVOKER_ITSELF): OutcomeRow(
+                self.invoker, INVOKER_ITSELF, birth, self.lasting, now_s
+            )
+        }
+
+
+class Connected(NamedTuple):
+    """What an invoker with a connection is."""
+
+    lasting: bool
+    birth_s: int | None
 
 
 class Performers:
@@ -42,62 +93,94 @@ class Performers:
 
     Args:
         core: writes what is to be kept.
-        rows: what the store has.
-        now_s: when the node started, UTC. The connections of those in `rows` broke no later, but the node may have been
-            away for longer than it waits for them.
+        state: what the store has.
+        now: when the node started. The connections of those in `state` broke no later.
     """
 
-    def __init__(self, core: QueueManager, rows: Iterable[OutcomeRow], now_s: int) -> None:
+    def __init__(self, core: QueueManager, state: StoredState, now: Moment) -> None:
         self._core = core
         self._known: dict[bytes, Known] = {}
-        self._connected: set[bytes] = set()
-        self._looked_s = 0
+        self._connected: dict[bytes, Connected] = {}
+        counters = state.counters
+        self._store_is_new = STORE not in counters
+        self._store = counters.get(STORE) or secrets.randbits(62) + 1
+        self._forgotten_s = {lasting: counters.get(name, 0) for lasting, name in FORGOTTEN.items()}
+        start_s = counters.get(CLOCK, 1)
+        self._ahead_s = start_s - now.uptime_ms // 1_000
+        """How far the clock is ahead of the uptime."""
+        self._looked_s = start_s
         kept: dict[bytes, list[OutcomeRow]] = {}
-        for row in rows:
+        for row in state.outcomes:
             kept.setdefault(row.invoker, []).append(row)
-        for invoker, outcomes in kept.items():
-            lasting = outcomes[0].lasting
-            newest = max(row.performed_s for row in outcomes)
-            known = Known(invoker, lasting=lasting, now_s=newest if lasting else now_s)
-            known.performer = Performer(PROFILE, [(row.identifier, row.outcome) for row in outcomes])
-            known.on_disk = {row.identifier for row in outcomes}
-            self._known[invoker] = known
+        for invoker, rows in kept.items():
+            self._known[invoker] = _recalled(invoker, rows, start_s)
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def connected(self, invoker: bytes, following: int | None = None) -> None:
+    def connected(
+        self, invoker: bytes, now: Moment, *, lasting: bool, birth: bytes = b"", following: int | None = None
+    ) -> tuple[bytes, bool]:
         """It has a connection, and is not forgotten while it has.
 
-        following: the identifier of its next operation.
+        Args:
+            birth: what it was told the last time; empty if it never was.
+            following: the identifier of its next operation.
+
+        Returns:
+            Its birth, and whether that is known which it invoked before.
         """
-        self._connected.add(invoker)
+        now_s = self._now_s(now)
+        self._connected.pop(invoker, None)
         known = self._known.get(invoker)
-        if known is not None and following is not None:
-            gone = known.on_disk.intersection(known.performer.go_on(following))
-            if gone:
-                self._core.remember({(invoker, each): None for each in gone}, needed=True)
-                known.on_disk -= gone
+        store, birth_s = _birth.unpack(birth) if len(birth) == BIRTH_BYTES else (0, None)
+        if known is not None:
+            remembered = birth_s == known.birth_s and store in (0, self._store)
+        else:
+            remembered = store == self._store and birth_s > self._forgotten_s[lasting]
+        if not remembered:
+            if known is not None:
+                self._forget([known], now_s)
+                known = None
+            birth_s = max(now_s, self._forgotten_s[lasting] + 1)
+            if birth or self._store_is_new:
+                # Before it hears of its birth, the disk knows the store's number, and has forgotten what it was before.
+                self._core.remember({}, needed=True, counters={STORE: self._store})
+                self._store_is_new = False
+        self._connected[invoker] = Connected(lasting, birth_s)
+        if known is not None:
+            known.last_s = now_s
+            if rows := self._seen([known], now_s):
+                self._core.remember(rows, needed=True)
+            if following is not None:
+                gone = known.on_disk.intersection(known.performer.go_on(following))
+                if gone:
+                    self._core.remember({(invoker, each): None for each in gone}, needed=True)
+                    known.on_disk -= gone
+        return (b"" if birth_s is None else _birth.pack(self._store, birth_s)), remembered
 
-    def gone(self, invoker: bytes, now_s: int) -> None:
+    def gone(self, invoker: bytes, now: Moment) -> None:
         """It has none any more; it may come back."""
-        self._connected.discard(invoker)
-        if invoker in self._known:
-            self._known[invoker].last_s = now_s
+        self._connected.pop(invoker, None)
+        if (known := self._known.get(invoker)) is not None:
+            known.last_s = self._now_s(now)
+            self._core.forget([], self._seen([known], known.last_s))
 
-    def invoke(self, invoker: bytes, identifier: int, now_s: int, *, lasting: bool) -> bytes | None:
-        """An operation is invoked: what came of it, or None if it is to be performed now.
+    def invoke(self, invoker: bytes, identifier: int, now: Moment) -> bytes | None:
+        """An operation is invoked over its connection: what came of it, or None if it is to be performed now.
 
         Raises:
             InDoubt: it may have been performed, and its outcome forgotten.
             UsageError: there are too many invokers.
         """
+        now_s = self._now_s(now)
         self._look(now_s)
         known = self._known.get(invoker)
         if known is None:
             if len(self._known) >= INVOKER_LIMIT:
-                self._make_room()
-            known = self._known[invoker] = Known(invoker, lasting=lasting, now_s=now_s)
+                self._make_room(now_s)
+            lasting, birth_s = self._connected[invoker]
+            known = self._known[invoker] = Known(invoker, lasting=lasting, birth_s=birth_s, now_s=now_s)
         known.last_s = now_s
         match known.performer.invoke(identifier):
             case Answer.PERFORM:
@@ -111,8 +194,9 @@ class Performers:
                     "out, or not"
                 )
 
-    def performed(self, invoker: bytes, identifier: int, outcome: bytes, now_s: int) -> None:
+    def performed(self, invoker: bytes, identifier: int, outcome: bytes, now: Moment) -> None:
         """It was, or was refused, just now: its outcome joins what it wrote."""
+        now_s = self._now_s(now)
         known = self._known[invoker]
         kept = known.performer.complete(identifier, outcome)
         rows: dict[tuple[bytes, int], OutcomeRow | None] = {
@@ -124,6 +208,11 @@ class Performers:
         if self._core.remember(rows, needed=needed):
             known.on_disk -= set(kept.forgotten)
             known.on_disk.add(identifier)
+            if INVOKER_ITSELF not in known.on_disk:
+                self._core.remember(known.itself(now_s))
+
+    def _now_s(self, now: Moment) -> int:
+        return now.uptime_ms // 1_000 + self._ahead_s
 
     def _look(self, now_s: int) -> None:
         """Forget those that do not come back."""
@@ -131,12 +220,26 @@ class Performers:
             return
         self._looked_s = now_s
         self._forget(
-            known
-            for known in self._known.values()
-            if now_s - known.last_s > (LASTING_KEPT_S if known.lasting else KEPT_S)
+            [
+                known
+                for known in self._known.values()
+                if known.invoker not in self._connected
+                and now_s - known.last_s > (LASTING_KEPT_S + SEEN_S if known.lasting else KEPT_S)
+            ],
+            now_s,
         )
+        connected = [self._known[invoker] for invoker in self._connected if invoker in self._known]
+        self._core.forget([], self._seen(connected, now_s), {CLOCK: now_s})
 
-    def _make_room(self) -> None:
+    def _seen(self, invokers: Iterable[Known], now_s: int) -> dict[tuple[bytes, int], OutcomeRow | None]:
+        """The rows of those that last, if the disk does not know for long already that they are there."""
+        rows: dict[tuple[bytes, int], OutcomeRow | None] = {}
+        for known in invokers:
+            if known.lasting and INVOKER_ITSELF in known.on_disk and now_s - known.seen_s >= SEEN_S:
+                rows |= known.itself(now_s)
+        return rows
+
+    def _make_room(self, now_s: int) -> None:
         """Forget the one with no journal that has been away for longest.
 
         Raises:
@@ -149,13 +252,40 @@ class Performers:
         ]
         if not away:
             raise UsageError(
-                f"{INVOKER_LIMIT:,} clients are remembered, those with a journal for {LASTING_KEPT_S // 86_400} days: "
+                f"{INVOKER_LIMIT:,} clients are remembered, those with a journal for {LASTING_KEPT_DAYS} days: "
                 "use a journal that there is, or none"
             )
-        self._forget([min(away, key=lambda known: known.last_s)])
+        self._forget([min(away, key=lambda known: known.last_s)], now_s)
 
-    def _forget(self, chosen: Iterable[Known]) -> None:
-        forgotten = [known.invoker for known in chosen if known.invoker not in self._connected]
-        for invoker in forgotten:
-            del self._known[invoker]
-        self._core.forget(forgotten)
+    def _forget(self, chosen: list[Known], now_s: int) -> None:
+        """Forget invokers that have no connection, and keep apart from them those that are only as old."""
+        if not chosen:
+            return
+        for known in chosen:
+            del self._known[known.invoker]
+            self._forgotten_s[known.lasting] = max(self._forgotten_s[known.lasting], known.birth_s or 0)
+        for invoker, (lasting, birth_s) in self._connected.items():
+            if invoker not in self._known and (birth_s or 0) <= self._forgotten_s[lasting]:
+                self._known[invoker] = Known(invoker, lasting=lasting, birth_s=birth_s, now_s=now_s)
+        rows: dict[tuple[bytes, int], OutcomeRow | None] = {}
+        for known in self._known.values():
+            is_as_old = (known.birth_s or 0) <= self._forgotten_s[known.lasting]
+            if is_as_old and INVOKER_ITSELF not in known.on_disk:
+                rows |= known.itself(now_s)
+        marks = {FORGOTTEN[lasting]: birth_s for lasting, birth_s in self._forgotten_s.items()}
+        self._core.forget([known.invoker for known in chosen], rows, {**marks, CLOCK: now_s})
+
+
+def _recalled(invoker: bytes, rows: list[OutcomeRow], start_s: int) -> Known:
+    """What the store has of an invoker, when the node starts."""
+    lasting = rows[0].lasting
+    [*births] = [int.from_bytes(row.outcome) for row in rows if row.identifier == INVOKER_ITSELF]
+    known = Known(invoker, lasting=lasting, birth_s=births[0] if births else None, now_s=start_s)
+    if lasting:
+        # Version 0.5 wrote the date, which is far ahead. And nobody could come back while the node was away.
+        known.seen_s = min(max(row.performed_s for row in rows), start_s)
+        known.last_s = max(known.seen_s, start_s - LASTING_KEPT_S + KEPT_S)
+    outcomes = [(row.identifier, row.outcome) for row in rows if row.identifier != INVOKER_ITSELF]
+    known.performer = Performer(PROFILE, outcomes)
+    known.on_disk = {row.identifier for row in rows}
+    return known

@@ -20,7 +20,7 @@ from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import Draft, copies
-from mqproto.turn.effects import Delivery, OutcomeRow, Received
+from mqproto.turn.effects import Delivery, Received, StoredState
 from simulator.node import control
 from simulator.node.clock import Clock
 from simulator.node.connection import Connection
@@ -67,7 +67,7 @@ class Service:
         core: does what they ask for.
         directory: what the names mean that they use.
         store: where most messages are, for those who ask after them.
-        outcomes: of numbered operations, as the store had them.
+        state: what the store has of those who invoke numbered operations.
         buffer: to read into.
     """
 
@@ -76,7 +76,7 @@ class Service:
         core: QueueManager,
         directory: Directory,
         store: Store,
-        outcomes: Iterable[OutcomeRow],
+        state: StoredState,
         turns: Turns,
         clock: Clock,
         buffer: memoryview,
@@ -87,7 +87,7 @@ class Service:
         self.turns = turns
         self.clock = clock
         self.consumers: dict[int, Consumer] = {}
-        self.performers = Performers(core, outcomes, clock.now().utc_s)
+        self.performers = Performers(core, state, clock.now())
         self.life = secrets.randbits(31) + 1
         self._buffer = buffer
         self._numbers = count(self.life << 32)
@@ -119,20 +119,27 @@ class Service:
         if invoker and len(invoker) != IDENTITY_BYTES:
             raise UsageError(f"an invoker's name of {len(invoker)} bytes: it has {IDENTITY_BYTES}")
         self._leave(client)
+        node = self.directory.node
+        hello = control.Hello(control.VERSION, node.name, node.guid, self.life, control.PROFILE)
         if invoker:
             if (earlier := self._by_invoker.pop(invoker, None)) is not None:
                 earlier.end()
             client.introduction = introduction
             self._by_invoker[invoker] = client
-            self.performers.connected(invoker, introduction.following)
-        node = self.directory.node
-        return control.Hello(control.VERSION, node.name, node.guid, self.life, control.PROFILE)
+            hello.birth, hello.remembered = self.performers.connected(
+                invoker,
+                self.clock.now(),
+                lasting=introduction.lasting,
+                birth=introduction.birth,
+                following=introduction.following,
+            )
+        return hello
 
     def _leave(self, client: Client) -> None:
         invoker = client.introduction.invoker
         if self._by_invoker.get(invoker) is client:
             del self._by_invoker[invoker]
-            self.performers.gone(invoker, self.clock.now().utc_s)
+            self.performers.gone(invoker, self.clock.now())
 
     def stop(self) -> None:
         """Take no more clients and no more requests."""
@@ -319,8 +326,8 @@ class Client:
         if not invoker:
             name = Operation(request.operation).name
             raise ControlError(f"{name} is performed once for whoever introduces itself: HELLO comes first")
-        now_s = self._service.clock.now().utc_s
-        outcome = performers.invoke(invoker, identifier, now_s, lasting=self.introduction.lasting)
+        now = self._service.clock.now()
+        outcome = performers.invoke(invoker, identifier, now)
         if outcome is None:
             try:
                 answer = control.done(self._act(request, wish))
@@ -328,7 +335,7 @@ class Client:
                 # An outcome as well: what is remembered moves on with each identifier, or they come round unnoticed.
                 answer = control.failure(error)
             outcome = control.kept(answer)
-            performers.performed(invoker, identifier, outcome, now_s)
+            performers.performed(invoker, identifier, outcome, now)
         return outcome
 
     def _act(self, request: Frame, wish: object) -> object | None:

@@ -109,7 +109,7 @@ class SystemFiles:
         return os.listdir(folder)
 
     def create(self, path: Path) -> SystemFile:
-        return SystemFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+        return SystemFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
     def read(self, path: Path) -> bytes:
         return path.read_bytes()

@@ -6,6 +6,7 @@ import hashlib
 import os
 import stat
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -104,3 +105,20 @@ def make(directory: Path) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{directory} cannot be made ({error.strerror}): name another directory") from None
+
+
+def keep_private(directory: Path, name: str) -> None:
+    """What is there of a node's store and logs is for its owner alone from now on, whatever made it."""
+    for pattern in (f"{name}.sqlite*", f"{name}.log*"):
+        for path in directory.glob(pattern):
+            # Somebody else's file stays as it is: the store says what it cannot open.
+            with suppress(OSError):
+                found = path.lstat()
+                if stat.S_ISREG(found.st_mode) and found.st_mode & 0o077:
+                    path.chmod(0o600)
+
+
+def who_may_enter(directory: Path) -> str:
+    """The mode of a folder, such as 755, if others than its owner can enter or list it; else nothing."""
+    mode = stat.S_IMODE(directory.stat().st_mode)
+    return f"{mode:o}" if mode & 0o077 else ""

@@ -12,12 +12,13 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 
 import trio
 
 from mqproto.base.errors import UsageError
-from simulator.base.log import node_log
+from simulator.base.log import Lines, node_log
+from simulator.base.logfile import LogFile
 from simulator.command.options import called, say_why_it_waits
 from simulator.edges.gateway.admission import Rate, Tokens
 from simulator.edges.gateway.front import KEY_HEADER, Front, Policy, faulty
@@ -62,7 +63,7 @@ class Options:
 async def run_gateway(
     options: Options,
     *,
-    log: TextIO | None = None,
+    log: Lines | None = None,
     limits: Limits | None = None,
     task_status: trio.TaskStatus[tuple[Server, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -130,7 +131,7 @@ async def serve(options: Options) -> None:
             else:
                 server.stop()
 
-    with path.open("a", encoding="utf-8") as log, trio.open_signal_receiver(*ENDINGS) as signals:
+    with LogFile(path) as log, trio.open_signal_receiver(*ENDINGS) as signals:
         async with trio.open_nursery() as around:
             around.start_soon(end_at_signal, around.cancel_scope)
             async with trio.open_nursery() as nursery:

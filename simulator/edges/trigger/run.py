@@ -13,6 +13,7 @@ import trio
 
 from mqproto.base.errors import UsageError
 from simulator.base.log import node_log
+from simulator.base.logfile import LogFile
 from simulator.client import connect
 from simulator.command.options import called, say_why_it_waits
 from simulator.edges.history.history import DocumentHistory, open_history
@@ -73,7 +74,7 @@ async def serve(place: Place, queue: str, options: Options) -> None:
         scope, owner = f"{node}\\{local}", f"{node} {options.name}"
         detection = Detection(scope, owner, history, resolver, enabled=options.detects)
         await detection.is_back()  # Complains of names that a history cannot keep.
-        log = held.enter_context(path.open("a", buffering=1, encoding="utf-8"))
+        log = held.enter_context(LogFile(path))
         ready = trio.Event()
         trigger = Trigger(
             partial(connect, place.topology, node, place.directory),

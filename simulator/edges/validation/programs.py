@@ -10,6 +10,7 @@ from pathlib import Path
 
 import trio
 
+from simulator.base.logfile import appended
 from simulator.faults.supervisor import READY, READY_TIMEOUT_S, STOP_TIMEOUT_S, NodeError, NodeProcess
 
 
@@ -33,7 +34,7 @@ class Programs:
         log = self._directory / f"{name}.err"
         command = [sys.executable, "-m", "simulator.cli.cli", *arguments]
         command += ["--directory", str(self._directory), "--supervised"]
-        with log.open("ab") as file:
+        with appended(log) as file:
             process = await trio.lowlevel.open_process(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, start_new_session=True
             )

@@ -140,6 +140,37 @@ def test_a_journal_is_of_one_node(tmp_path: Path) -> None:
         journal.belongs_to(b"two", "two")
 
 
+def test_a_birth_and_all_that_has_an_outcome_are_on_disk_together(tmp_path: Path) -> None:
+    """With the new birth a node would carry out once more what the journal still has without an outcome."""
+    with opened(tmp_path / "a.journal") as journal:
+        journal.begin([begun(0, tag=b"a"), begun(1, tag=b"b"), begun(2)])
+        done(journal, 0, 5)
+        doubt = control.failure(control.InDoubt("forgotten"))
+        journal.belongs_to(b"one", "one", b"birth", {1: doubt})
+        with closing(sqlite3.connect(f"file:{journal.path}?immutable=1", uri=True)) as copy:
+            assert copy.execute("SELECT birth FROM invoker").fetchall() == [(b"birth",)]
+            assert copy.execute("SELECT number FROM operation WHERE answer IS NULL").fetchall() == [(2,)]
+        assert journal.state()[1][0].identifier == 2
+        first, second = journal.operated()
+        assert first.result().ordinals == [5]
+        with pytest.raises(control.InDoubt, match="forgotten"):
+            second.result()
+
+
+def test_a_journal_of_version_0_5_goes_on_and_has_no_birth(tmp_path: Path) -> None:
+    with opened(path := tmp_path / "a.journal") as journal:
+        journal.begin([begun(0, b"zero")])
+        name = journal.invoker
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("ALTER TABLE invoker DROP COLUMN birth")
+        db.execute("PRAGMA user_version = 1")
+    for birth in (b"", b"birth"):
+        with opened(path) as journal:
+            assert (journal.invoker, journal.birth) == (name, birth)
+            assert journal.state() == (1, [Pending(0, SEND, b"zero")])
+            journal.belongs_to(b"one", "one", b"birth")
+
+
 def test_a_file_that_is_something_else_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     (text := tmp_path / "text").write_text("no database" * 99)
     with closing(sqlite3.connect(other := tmp_path / "other")) as db:

@@ -7,7 +7,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -17,13 +17,20 @@ import trio
 
 from mqproto.base.errors import UsageError
 from mqproto.messages.drafts import Draft
+from mqproto.turn.effects import Writes
+from simulator.cli.cli import DONE, FINDING
 from simulator.client import Client, connect, connect_to
-from simulator.client.submission import receive_all, send_all
+from simulator.client.submission import SentPart, _digest, receive_all, send_all
+from simulator.command import talk
+from simulator.faults.supervisor import supervised
 from simulator.node import control
-from simulator.node.performers import Performers
-from simulator.topology import Topology, load
+from simulator.node.performers import FORGOTTEN, Performers
+from simulator.storage import Store
+from simulator.topology import Topology, load, places
 from simulator.topology.places import socket_path
+from simulator.topology.views import as_toml
 from tests.simulator.running import running, running_with_client
+from tests.simulator.typed import mqproto
 
 ORDERS: Final = r".\private$\orders"
 KILLS: Final = int(os.environ.get("MQPROTO_CLIENT_KILLS", "40"))
@@ -224,7 +231,10 @@ async def test_who_goes_on_after_a_doubt_is_told_which_messages_it_is_about(
         assert journal is not None
         journal.flush()
         journal._db.execute("UPDATE operation SET answer = ?, outcome = ?", (doubt.operation, doubt.payload))
-        with pytest.raises(control.InDoubt, match="messages 1 to 2 may have left orders or not: look there"):
+        with pytest.raises(
+            control.InDoubt,
+            match=r"in doubt: messages 1 to 2, which are not taken again: the connection broke\. See if",
+        ):
             async for _ in receive_all(client, "orders", 2, 0, 2):
                 pass
 
@@ -247,3 +257,72 @@ async def test_what_was_refused_is_asked_for_once_more_when_the_reason_is_gone(t
         async with connect(small, "only", tmp_path, journal=path) as client:
             assert len(await send_all(client, ORDERS, large[:1])) == 1
             assert len(await client.receive("orders", limit=9)) == 1
+
+
+# A client that comes back after its node has forgotten it
+
+
+def forget(store: Path, topology: Topology, invoker: bytes) -> None:
+    """As a node does that has waited for long enough."""
+    node = topology.node_named("destination")
+    with Store(places.store_path(store, node.name), node.guid, node.settings.remove_duplicate_size) as opened:
+        opened.load()
+        opened.commit(Writes(forgotten_invokers=[invoker], counters={FORGOTTEN[True]: 10**9}))
+
+
+def move_away(store: Path, topology: Topology, invoker: bytes) -> None:
+    """What an operator does with a store that is damaged."""
+    for path in store.glob("destination.sqlite*"):
+        path.rename(store / f"old-{path.name}")
+
+
+@pytest.mark.parametrize(("happens", "kept"), [(forget, 500), (move_away, 0)])
+async def test_send_resume_says_what_is_in_doubt_when_the_node_has_forgotten_its_journal(
+    topology: Topology, tmp_path: Path, happens: Callable[[Path, Topology, bytes], None], kept: int
+) -> None:
+    """The first part was accepted, and nobody heard of it: the client was killed. It comes back a month later."""
+    stores, journal = tmp_path / "stores", tmp_path / "a.journal"
+    (file := tmp_path / "topology.toml").write_text(as_toml(topology))
+    (lines := tmp_path / "lines").write_text("\n".join(map(str, range(1_000))))
+    place = ("--node", "destination", "-t", file, "-d", stores)
+    again = (
+        "send",
+        r"destination\orders",
+        "--lines",
+        "--file",
+        lines,
+        "--label",
+        "a lot",
+        "--resume",
+        journal,
+        *place,
+    )
+    async with (
+        supervised(topology, stores),
+        connect(topology, "destination", stores, journal=journal) as client,
+    ):
+        options = talk.SendOptions(label="a lot")
+        first = [options.draft(b"%d" % number, transactional=True) for number in range(500)]
+        tag = SentPart(0, 500, _digest(r"destination\orders", first))
+        await client.submit(r"destination\orders", first, control.encode(tag))
+        assert client.journal is not None
+        client.journal._ended.clear()
+        invoker = client.journal.invoker
+    happens(stores, topology, invoker)
+    async with supervised(topology, stores):
+        for _ in range(2):
+            told = mqproto(*again)
+            assert told.status == FINDING
+            assert told.complaint.startswith(
+                "in doubt: messages 1 to 500 of 1,000, which are not sent again: node dest"
+            )
+            assert "remembers one with a journal for 30 days" in told.complaint
+            assert "what labelled 'a lot' came there" in told.complaint
+            assert r"`mqproto explain 'destination\orders'`" in told.complaint
+        async with connect(topology, "destination", stores) as client:
+            [orders] = [queue for queue in (await client.queues()).local if queue.name == "orders"]
+            assert orders.waiting == kept
+        new = mqproto(
+            "send", r"destination\orders", "--body", "x", "--resume", tmp_path / "new.journal", *place
+        )
+        assert new.status == DONE

@@ -9,6 +9,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -272,7 +273,7 @@ def test_a_node_that_is_killed_is_started_again(running: Running) -> None:
     os.kill(victim, signal.SIGKILL)
     assert running.process.stdout is not None
     said = iter(running.process.stdout)
-    assert any("destination was killed; it starts again" in line for line in said)
+    assert any("destination: killed by SIGKILL; it starts again" in line for line in said)
     assert any("destination is back" in line for line in said)
     running("send", r"destination\orders", "-b", "after")
     assert running("receive", "orders", "--timeout", "60").out == "after\n"
@@ -330,6 +331,31 @@ def test_what_cannot_be_done_is_one_line_and_misuse(
     done = running(*arguments)
     assert done.status == MISUSE
     assert words in done.complaint
+
+
+def test_a_node_that_cannot_start_takes_no_other_with_it_and_the_end_tells(tmp_path: Path) -> None:
+    file, stores = topology_file(tmp_path), tmp_path / "stores"
+    (stores / "sender.sqlite").mkdir(parents=True)
+    command = [*COMMAND, "run", str(file), "--directory", str(stores)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        lines = iter(process.stdout)
+        [why] = [line for line in lines_until(lines, "Ctrl-C") if "sender.sqlite" in line]
+        assert why.startswith("sender: ")
+        assert why.endswith("; it is tried again\n")
+        sent = in_process(
+            "send", "notes", "-b", "x", "--recoverable", "--node", "destination", "-t", file, "-d", stores
+        )
+        assert sent.status == DONE
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+    assert process.returncode == FINDING
+    assert "not running at the end: sender; its log" in rest
+
+
+def lines_until(lines: Iterator[str], start: str) -> list[str]:
+    """The lines before one that begins so."""
+    return list(takewhile(lambda line: not line.startswith(start), lines))
 
 
 def test_a_second_node_on_a_store_is_told_that_it_is_open(running: Running) -> None:

@@ -8,10 +8,25 @@ import sys
 from pathlib import Path
 
 import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from simulator.client import connect
-from simulator.faults.supervisor import OPENING, READY, NodeError, Supervisor, last_error, supervised
-from simulator.topology import load
+from simulator.faults.supervisor import (
+    OPENING,
+    PAUSE_LIMIT_S,
+    READY,
+    STEADY_S,
+    NodeError,
+    NodeProcess,
+    Pauses,
+    Supervisor,
+    last_error,
+    stopped_at_the_end,
+    supervised,
+)
+from simulator.topology import Topology, load, places
 
 ORPHANS = """
 import sys, trio
@@ -26,6 +41,38 @@ async def main():
 
 trio.run(main)
 """
+
+
+class Said:
+    """What a supervisor tells."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._more = trio.Event()
+
+    def append(self, line: str) -> None:
+        self.lines.append(line)
+        self._more.set()
+
+    async def line(self, words: str) -> str:
+        """The first line with these words, as soon as there is one."""
+        while not (found := [line for line in self.lines if words in line]):
+            self._more = trio.Event()
+            await self._more.wait()
+        return found[0]
+
+
+class Spawning(Supervisor):
+    """It tells of each process that it starts."""
+
+    def __init__(self, topology: Topology, directory: Path) -> None:
+        super().__init__(topology, directory)
+        self._spawned, self.pids = trio.open_memory_channel[int](99)
+
+    async def spawn(self, name: str) -> NodeProcess:
+        node = await super().spawn(name)
+        self._spawned.send_nowait(node.pid)
+        return node
 
 
 async def test_nodes_are_ready_when_they_are_started_and_gone_at_the_end(tmp_path: Path) -> None:
@@ -70,11 +117,69 @@ async def test_a_node_can_be_killed_while_it_starts_and_what_it_had_come_to_is_k
 
 async def test_a_node_that_does_not_start_says_why_and_the_others_are_stopped(tmp_path: Path) -> None:
     (tmp_path / "sender.sqlite").mkdir()
-    supervisor = Supervisor(load("pair").with_free_ports(), tmp_path)
+    topology = load("pair").with_free_ports()
     with pytest.raises(NodeError, match=r"sender: .*sender\.sqlite"):
+        async with supervised(topology, tmp_path):
+            pass
+    async with stopped_at_the_end(Supervisor(topology, tmp_path)) as supervisor:
+        failures = await supervisor.start_all()
+        assert set(failures) == {"sender"}
+        assert set(supervisor.running) == {"destination"}
+    assert supervisor.running == {}
+
+
+async def test_a_node_is_started_again_however_often_it_dies_also_while_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simulator.faults.supervisor.PAUSE_LIMIT_S", 0.1)
+    said = Said()
+    topology = load("pair").with_free_ports()
+    async with stopped_at_the_end(Spawning(topology, tmp_path)) as supervisor, trio.open_nursery() as nursery:
+        nursery.start_soon(supervisor.keep, "sender", said.append)
+        for _ in range(4):
+            os.kill(await supervisor.pids.receive(), signal.SIGKILL)
+        await said.line("sender is back")
+        assert supervisor.is_up("sender")
+        nursery.cancel_scope.cancel()
+    assert sum("sender: killed by SIGKILL; it " in line for line in said.lines) >= 4
+
+
+async def test_a_node_that_does_not_start_is_tried_again_until_its_reason_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simulator.faults.supervisor.PAUSE_LIMIT_S", 0.1)
+    (tmp_path / "sender.sqlite").mkdir()
+    said = Said()
+    async with stopped_at_the_end(Supervisor(load("pair").with_free_ports(), tmp_path)) as supervisor:
         await supervisor.start_all()
-    assert set(supervisor.running) == {"destination"}
-    await supervisor.stop_all()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(supervisor.keep, "sender", said.append)
+            reason = await said.line("it is tried again in 0.1 s")
+            assert "sender.sqlite" in reason
+            assert not supervisor.is_up("sender")
+            assert supervisor.is_up("destination")
+            (tmp_path / "sender.sqlite").rmdir()
+            await said.line("sender is back")
+            nursery.cancel_scope.cancel()
+
+
+@given(ran_s=st.lists(st.floats(0, 2 * STEADY_S)))
+def test_pauses_grow_to_a_minute_and_begin_anew_when_a_node_has_lived_a_while(ran_s: list[float]) -> None:
+    pauses, last = Pauses(), -1.0
+    for each in ran_s:
+        pause = pauses.after(each)
+        if last < 0 or each >= STEADY_S:
+            assert pause == 0
+        else:
+            assert pause == (1 if last == 0 else min(2 * last, PAUSE_LIMIT_S))
+        last = pause
+
+
+async def test_the_reason_of_an_earlier_process_is_not_told_of_a_later_one(tmp_path: Path) -> None:
+    (tmp_path / "sender.log").write_text("mqproto: the disk is full\n")
+    async with supervised(load("pair").with_free_ports(), tmp_path) as supervisor:
+        node = await supervisor.kill("sender")
+        assert str(node.failure()) == "sender: killed by SIGKILL"
 
 
 def test_nodes_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path) -> None:
@@ -97,3 +202,41 @@ def test_the_reason_is_the_last_line_that_the_command_printed(tmp_path: Path) ->
     assert last_error(log) == "the disk is full"
     log.write_text("")
     assert last_error(log) == ""
+
+
+def modes_of(folder: Path, *others: Path) -> dict[str, int]:
+    """Who may do what with the files in a folder, and with others."""
+    return {path.name: path.stat().st_mode & 0o777 for path in [*folder.iterdir(), *others]}
+
+
+def open_to_all(folder: Path) -> None:
+    """As another program might leave the files in it."""
+    for path in folder.iterdir():
+        path.chmod(0o666)
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022])
+async def test_files_of_nodes_are_for_their_owner_alone_and_an_open_folder_is_said_once(
+    tmp_path: Path, umask: int
+) -> None:
+    """Also in a folder that was there before, and of files that another umask made."""
+    topology = load("pair").with_free_ports()
+    os.chmod(tmp_path, 0o755)
+    before = os.umask(umask)
+    try:
+        for _ in range(2):
+            async with (
+                supervised(topology, tmp_path),
+                connect(topology, "sender", tmp_path, journal=tmp_path / "a.journal") as client,
+            ):
+                await client.send(r"destination\orders", b"x", transactional=True)
+                modes = modes_of(tmp_path, places.socket_path(tmp_path, "sender"))
+                assert len(modes) > 10
+                assert set(modes.values()) == {0o600}, modes
+            open_to_all(tmp_path)
+    finally:
+        os.umask(before)
+    lines = (tmp_path / "sender.log").read_text().splitlines()
+    [first, second] = [line for line in lines if '"folder-open"' in line]
+    assert f"chmod 700 {tmp_path}" in first
+    assert '"mode": "755"' in second

@@ -6,9 +6,11 @@ import json
 import random
 import signal
 import socket
+from collections.abc import Iterable
 from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -205,11 +207,12 @@ async def test_a_thousand_hostile_packets_close_a_thousand_sessions_each_with_a_
         async with trio.open_nursery() as nursery:
             for packet in hostile:
                 nursery.start_soon(attack, packet)
-        closed = await log.at_least(len(hostile), "session-closed")
-        assert all(line["section"] and line["reason"] for line in closed)
-        refused = [line for line in closed if line["section"] == "3.1.5.1.3"]
-        assert len(refused) > len(hostile) // 3, "too few of the packets were wrong in themselves"
         assert [message.body for message in await client.receive("notes", limit=10)] == [b"before"]
+    closed = log.lines("session-closed")
+    assert all(line["section"] and line["reason"] for line in closed)
+    assert times(closed) >= len(hostile)
+    refused = times(line for line in closed if line["section"] == "3.1.5.1.3")
+    assert refused > len(hostile) // 3, "too few of the packets were wrong in themselves"
 
 
 async def test_a_refusal_reaches_the_peer_before_its_connection_is_closed(
@@ -223,6 +226,11 @@ async def test_a_refusal_reaches_the_peer_before_its_connection_is_closed(
         # What comes after the request is unread when the node closes, which must not cost us the answer.
         await stranger.send_all(encode_packet(request) + bytes(300_000))
         assert len(b"".join([chunk async for chunk in stranger])) == len(encode_packet(request))
+
+
+def times(lines: Iterable[dict[str, Any]]) -> int:
+    """How often what these lines tell of has happened: what repeats itself is counted."""
+    return sum(line.get("repeated", 1) for line in lines)
 
 
 async def test_silent_connections_are_closed_when_their_handshake_is_overdue(
@@ -241,7 +249,7 @@ async def test_silent_connections_are_closed_when_their_handshake_is_overdue(
         for _ in range(40):
             nursery.start_soon(stay_silent)
     assert {line["section"] for line in log.lines("session-closed")} == {"3.1.6.6"}
-    assert len(log.lines("session-closed")) == 40
+    assert times(log.lines("session-closed")) == 40
 
 
 async def test_a_neighbour_that_is_not_there_is_named_and_tried_again(

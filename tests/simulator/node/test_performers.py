@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import dataclass, field
+from itertools import cycle
+
 import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.routing import Routes
-from mqproto.turn.effects import StoredState
+from mqproto.turn.effects import INVOKER_ITSELF, StoredState
 from simulator.node.control import PROFILE, InDoubt
-from simulator.node.performers import KEPT_S, LASTING_KEPT_S, LOOK_S, Performers
+from simulator.node.performers import KEPT_S, LASTING_KEPT_S, LOOK_S, SEEN_S, Performers
 from simulator.storage.disk import Disk
 from tests.examples import a_guid
 
-ONE, OTHER = b"one".ljust(16), b"other".ljust(16)
+ONE, OTHER, THIRD = b"one".ljust(16), b"other".ljust(16), b"third".ljust(16)
 START_S = 1_700_000_000
+DATES = cycle([0, 4 * 10**9, START_S])
 
 
 class Machine:
@@ -25,14 +32,42 @@ class Machine:
     def __init__(self) -> None:
         self.disk = Disk()
         self.now_s = START_S
+        self.births = dict[bytes, bytes]()
         self.restart()
 
     def restart(self) -> None:
         """The process begins, or begins again."""
         now = Moment(uptime_ms=0, utc_s=self.now_s)
         state = self.disk.load()
+        self.connected = set[bytes]()
         self.core = QueueManager(a_guid(1), (), Routes(), Settings(), StoredState(), now)
-        self.performers = Performers(self.core, state.outcomes, self.now_s)
+        self.started_s = self.now_s
+        self.performers = Performers(self.core, state, self.now)
+        self.commit()
+
+    @property
+    def now(self) -> Moment:
+        """The uptime begins with the process; the date is of no interest, so it jumps with every look."""
+        return Moment(uptime_ms=(self.now_s - self.started_s) * 1_000, utc_s=next(DATES))
+
+    def connect(self, invoker: bytes = ONE, *, lasting: bool = False, following: int | None = None) -> bool:
+        """Introduce an invoker as it does by itself, with what it was told the last time; whether it is remembered."""
+        birth, remembered = self.performers.connected(
+            invoker, self.now, lasting=lasting, birth=self.births.get(invoker, b""), following=following
+        )
+        self.births[invoker] = birth
+        self.connected.add(invoker)
+        self.commit()
+        return remembered
+
+    def hang_up(self, invoker: bytes = ONE) -> None:
+        """Its connection ends."""
+        self.performers.gone(invoker, self.now)
+        self.connected.discard(invoker)
+
+    def stop(self) -> None:
+        """Write what waits."""
+        self.core.stop()
         self.commit()
 
     def commit(self) -> None:
@@ -40,16 +75,22 @@ class Machine:
         if writes is not None:
             self.disk.commit(writes)
 
+    def invoke(self, identifier: int, *, invoker: bytes = ONE, lasting: bool = False) -> bytes | None:
+        """Invoke an operation, after an introduction if there was none; what came of it."""
+        if invoker not in self.connected:
+            self.connect(invoker, lasting=lasting)
+        return self.performers.invoke(invoker, identifier % 256, self.now)
+
     def perform(
         self, identifier: int, *, writes: bool = True, invoker: bytes = ONE, lasting: bool = False
     ) -> bytes:
         """Invoke an operation, and perform it if it is new: its outcome says by which call."""
-        known = self.performers.invoke(invoker, identifier % 256, self.now_s, lasting=lasting)
+        known = self.invoke(identifier, invoker=invoker, lasting=lasting)
         if known is None:
             known = b"at %d" % identifier
             if writes:
                 self.core.inspect().desk.writes.force()
-            self.performers.performed(invoker, identifier % 256, known, self.now_s)
+            self.performers.performed(invoker, identifier % 256, known, self.now)
             self.commit()
         return known
 
@@ -59,17 +100,16 @@ def test_an_operation_that_was_performed_is_not_performed_again_after_a_crash() 
     machine = Machine()
     assert machine.perform(7) == b"at 7"
     machine.restart()
-    assert machine.performers.invoke(ONE, 7, START_S, lasting=False) == b"at 7"
-    assert machine.performers.invoke(OTHER, 7, START_S, lasting=False) is None, (
-        "invokers have their own numbers"
-    )
+    assert machine.connect()
+    assert machine.invoke(7) == b"at 7"
+    assert machine.invoke(7, invoker=OTHER) is None, "invokers have their own numbers"
 
 
 def test_only_the_newest_identifiers_are_kept_and_older_ones_are_refused() -> None:
     machine = Machine()
     for identifier in range(PROFILE + 10):
         machine.perform(identifier)
-    assert len(machine.disk.outcomes) == PROFILE
+    assert len(machine.disk.outcomes) == PROFILE + 1
     machine.restart()
     assert machine.perform(PROFILE + 9) == b"at %d" % (PROFILE + 9)
     with pytest.raises(InDoubt, match="older than the 64 that are remembered"):
@@ -80,9 +120,10 @@ def test_what_wrote_nothing_is_remembered_in_memory_alone() -> None:
     machine = Machine()
     machine.perform(0, writes=False)
     assert not machine.disk.outcomes
-    assert machine.performers.invoke(ONE, 0, START_S, lasting=False) == b"at 0"
+    assert machine.invoke(0) == b"at 0"
     machine.restart()
-    assert machine.performers.invoke(ONE, 0, START_S, lasting=False) is None
+    assert machine.connect(), "nothing of it was ever on disk, so nothing was forgotten"
+    assert machine.invoke(0) is None
 
 
 def test_what_is_on_disk_goes_before_its_identifier_comes_round() -> None:
@@ -102,9 +143,9 @@ def test_who_has_gone_on_far_in_lives_that_left_nothing_is_not_told_an_old_outco
     machine = Machine()
     for number in (0, 256, 390):
         machine.restart()
-        machine.performers.connected(ONE, following=number % 256)
+        machine.connect(following=number % 256)
         assert machine.perform(number) == b"at %d" % number
-    assert set(machine.disk.outcomes) == {(ONE, 390 % 256)}
+    assert set(machine.disk.outcomes) == {(ONE, 390 % 256), (ONE, INVOKER_ITSELF)}
 
 
 def test_invokers_that_do_not_come_back_are_forgotten_and_those_with_a_journal_much_later() -> None:
@@ -113,32 +154,106 @@ def test_invokers_that_do_not_come_back_are_forgotten_and_those_with_a_journal_m
     machine.perform(1, invoker=OTHER, lasting=True)
     machine.restart()
     machine.now_s += KEPT_S + LOOK_S + 1
-    machine.perform(1, invoker=b"third".ljust(16))
-    machine.core.stop()
-    machine.commit()
-    assert {invoker for invoker, _ in machine.disk.outcomes} == {OTHER, b"third".ljust(16)}
-    machine.now_s += LASTING_KEPT_S + LOOK_S + 1
-    machine.perform(2, invoker=b"third".ljust(16))
+    machine.perform(1, invoker=THIRD)
+    machine.stop()
+    assert {invoker for invoker, _ in machine.disk.outcomes} == {OTHER, THIRD}
+    machine.now_s += LASTING_KEPT_S + SEEN_S + LOOK_S + 1
+    machine.perform(2, invoker=THIRD)
     assert len(machine.performers) == 1
+    assert not machine.connect(ONE)
+    assert not machine.connect(OTHER, lasting=True)
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_one_that_was_forgotten_is_told_so_and_is_born_again(crashes: bool) -> None:
+    machine = Machine()
+    machine.perform(5, lasting=True)
+    machine.hang_up()
+    machine.now_s += LASTING_KEPT_S + SEEN_S + LOOK_S + 1
+    machine.perform(1, invoker=OTHER, lasting=True)
+    machine.stop()
+    if crashes:
+        machine.restart()
+    assert not machine.connect(lasting=True)
+    machine.hang_up()
+    assert machine.connect(lasting=True), "what it asks for from now on is remembered"
+    assert machine.perform(6) == b"at 6"
+    machine.restart()
+    assert machine.connect(lasting=True)
+    assert machine.invoke(6) == b"at 6"
+
+
+def test_one_that_came_before_another_that_was_forgotten_is_not_forgotten_with_it() -> None:
+    """It has done nothing that was kept; what it asked for when the node crashed, it may ask for again."""
+    machine = Machine()
+    machine.connect(ONE)
+    machine.now_s += 9
+    machine.perform(1, invoker=OTHER)
+    machine.hang_up(OTHER)
+    machine.now_s += KEPT_S + LOOK_S + 1
+    machine.perform(1, invoker=THIRD)
+    machine.stop()
+    assert OTHER not in {invoker for invoker, _ in machine.disk.outcomes}
+    machine.restart()
+    assert machine.connect(ONE)
+    assert not machine.connect(OTHER)
+
+
+def test_with_another_store_nobody_is_remembered() -> None:
+    """The store was moved away, and the node has begun with an empty one."""
+    machine = Machine()
+    machine.perform(5, lasting=True)
+    machine.disk = Disk()
+    machine.restart()
+    assert not machine.connect(lasting=True)
+    assert machine.invoke(5) is None, "what it asks for now is new"
+
+
+def test_one_that_a_store_of_version_0_5_knows_goes_on_and_one_that_it_does_not_know_is_told_so() -> None:
+    """That version gave no births, and wrote the date."""
+    machine = Machine()
+    machine.perform(5, lasting=True)
+    machine.disk.counters.clear()
+    del machine.disk.outcomes[ONE, INVOKER_ITSELF]
+    machine.disk.outcomes[ONE, 5] = machine.disk.outcomes[ONE, 5]._replace(performed_s=START_S)
+    machine.births.clear()
+    machine.restart()
+    assert machine.connect(lasting=True)
+    assert machine.invoke(5) == b"at 5"
+    assert machine.births[ONE] == b""
+    assert not machine.connect(OTHER, lasting=True)
+    machine.hang_up()
+    machine.now_s += LASTING_KEPT_S + SEEN_S + LOOK_S + 1
+    machine.perform(1, invoker=OTHER, lasting=True)
+    assert not machine.connect(lasting=True)
 
 
 def test_a_node_that_was_away_for_long_waits_for_its_invokers_as_long_as_ever() -> None:
     """Some client is there first; the patience of another may be longer than the node was away."""
     machine = Machine()
     assert machine.perform(5) == b"at 5"
-    machine.now_s += 2 * KEPT_S
+    assert machine.perform(5, invoker=OTHER, lasting=True) == b"at 5"
+    machine.now_s += 2 * LASTING_KEPT_S
     machine.restart()
-    machine.perform(0, invoker=OTHER)
-    assert machine.performers.invoke(ONE, 5, machine.now_s, lasting=False) == b"at 5"
+    machine.perform(0, invoker=THIRD)
+    machine.now_s += KEPT_S
+    machine.perform(1, invoker=THIRD)
+    for invoker in (ONE, OTHER):
+        assert machine.connect(invoker, lasting=invoker is OTHER)
+        assert machine.invoke(5, invoker=invoker) == b"at 5"
 
 
-def test_who_is_connected_is_not_forgotten() -> None:
+def test_who_is_connected_is_not_forgotten_nor_soon_after_the_node_crashed() -> None:
     machine = Machine()
-    machine.performers.connected(ONE)
-    machine.perform(1)
-    machine.now_s += 10 * LASTING_KEPT_S
+    machine.perform(1, lasting=True)
+    for _ in range(40):
+        machine.now_s += LASTING_KEPT_S // 4
+        machine.perform(1, invoker=OTHER)
+    assert machine.invoke(1) == b"at 1"
+    machine.restart()
+    machine.now_s += LASTING_KEPT_S // 2
     machine.perform(1, invoker=OTHER)
-    assert machine.performers.invoke(ONE, 1, machine.now_s, lasting=False) == b"at 1"
+    assert machine.connect(lasting=True)
 
 
 def test_there_is_a_limit_of_invokers_and_those_with_a_journal_are_kept(
@@ -151,9 +266,78 @@ def test_there_is_a_limit_of_invokers_and_those_with_a_journal_are_kept(
     for number in range(1, 6):
         machine.now_s += 1
         machine.perform(1, invoker=names[number])
+        machine.hang_up(names[number])
         assert len(machine.performers) <= 3
-    assert machine.performers.invoke(names[0], 1, machine.now_s, lasting=True) == b"at 1"
+    assert machine.invoke(1, invoker=names[0]) == b"at 1"
+    assert [number for number in range(1, 6) if not machine.connect(names[number])] == [1, 2, 3]
+    for number in range(1, 6):
+        machine.hang_up(names[number])
     for number in (6, 7):
         machine.perform(1, invoker=names[number], lasting=True)
-    with pytest.raises(UsageError, match="3 clients are remembered"):
+    with pytest.raises(UsageError, match="3 clients are remembered, those with a journal for 30 days"):
         machine.perform(1, invoker=names[8])
+
+
+@dataclass
+class Life:
+    """An invoker as the property below keeps it: one operation may be without an outcome."""
+
+    name: bytes
+    lasting: bool
+    count: int = 0
+    asked: int | None = None
+    left_s: int = 0
+    done: dict[int, int] = field(default_factory=dict)
+    """By operation, how often it was performed and is on disk."""
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(deadline=None)
+def test_nothing_is_performed_twice_and_only_who_was_away_for_long_is_in_doubt(seed: int) -> None:
+    """Operations that write or do not, answers that nobody hears, crashes that lose what waits, years that pass."""
+    dice = random.Random(seed)
+    machine = Machine()
+    lives = [Life(bytes([number]) * 16, lasting=number % 2 == 0) for number in range(6)]
+    pauses = [1, LOOK_S, KEPT_S // 2, KEPT_S + LOOK_S, LASTING_KEPT_S // 2, 2 * LASTING_KEPT_S]
+    pauses = dice.sample(pauses, 3)
+    ran_s = 0
+    for _ in range(200):
+        life = dice.choice(lives)
+        if dice.random() < 0.1:
+            pause_s = dice.choice(pauses)
+            machine.now_s += pause_s
+            ran_s += pause_s
+        if dice.random() < 0.05:
+            for each in lives:
+                if each.name in machine.connected:
+                    each.left_s = ran_s
+            if dice.random() < 0.3:
+                machine.stop()
+            machine.restart()
+        if dice.random() < 0.2 and life.name in machine.connected:
+            machine.hang_up(life.name)
+            life.left_s = ran_s
+        if life.name not in machine.connected and not machine.connect(
+            life.name, lasting=life.lasting, following=life.count % 256
+        ):
+            away_s = ran_s - life.left_s
+            assert not life.count or away_s > (LASTING_KEPT_S if life.lasting else KEPT_S)
+            if life.asked is not None:
+                event("an operation was in doubt")
+            life.asked = None
+        if life.asked is None:
+            life.asked = life.count
+            life.count += 1
+        writes = dice.random() < 0.5
+        identifier = life.asked % 256
+        if machine.performers.invoke(life.name, identifier, machine.now) is None:
+            if writes:
+                machine.core.inspect().desk.writes.force()
+                life.done[life.asked] = life.done.get(life.asked, 0) + 1
+            machine.performers.performed(life.name, identifier, b"%d" % life.asked, machine.now)
+            machine.commit()
+        else:
+            assert machine.invoke(identifier, invoker=life.name) == b"%d" % life.asked
+        if dice.random() < 0.7:
+            life.asked = None
+    assert max((count for life in lives for count in life.done.values()), default=0) <= 1

@@ -29,7 +29,7 @@ from simulator.node import control
 from simulator.node.clock import Clock
 from simulator.node.connection import Connection
 from simulator.node.control import FrameBuffer, Operation
-from simulator.node.performers import Performers
+from simulator.node.performers import KEPT_S, LASTING_KEPT_S, LOOK_S, Performers
 from simulator.node.service import Client, Service
 from simulator.node.turns import Turns
 from simulator.storage import Store
@@ -49,18 +49,19 @@ class Ticking(Clock):
     """Each look at it is a millisecond later."""
 
     def __init__(self) -> None:
-        self._uptime_ms = 0
+        self.uptime_ms = 0
+        self.date_s = 1_700_000_000
 
     def now(self) -> Moment:
-        self._uptime_ms += 1
-        return Moment(self._uptime_ms, 1_700_000_000 + self._uptime_ms // 1_000)
+        self.uptime_ms += 1
+        return Moment(self.uptime_ms, self.date_s + self.uptime_ms // 1_000)
 
 
 class Counted(Performers):
     """It says how often a duplicate came."""
 
-    def invoke(self, invoker: bytes, identifier: int, now_s: int, *, lasting: bool) -> bytes | None:
-        outcome = super().invoke(invoker, identifier, now_s, lasting=lasting)
+    def invoke(self, invoker: bytes, identifier: int, now: Moment) -> bytes | None:
+        outcome = super().invoke(invoker, identifier, now)
         if outcome is not None:
             event("a duplicate had the first outcome")
         return outcome
@@ -92,8 +93,8 @@ class Node:
         self.disk = Disk()
         self.clock = Ticking()
         self.lines: list[Line] = []
-        self.express = Counter[bytes]()
-        """Express messages of all lives that have ended."""
+        self.gone = Counter[bytes]()
+        """Express messages of all lives that have ended, and what stores had that were moved away."""
         self.start()
 
     def start(self) -> None:
@@ -106,12 +107,12 @@ class Node:
             core,
             DIRECTORY,
             cast("Store", self.disk),
-            state.outcomes,
+            state,
             Turns(),
             self.clock,
             memoryview(bytearray()),
         )
-        self.service.performers = Counted(core, state.outcomes, self.clock.now().utc_s)
+        self.service.performers = Counted(core, state, self.clock.now())
         self.service.life = self.dice.getrandbits(31) + 1
 
     def hear(self, line: Line) -> None:
@@ -138,12 +139,22 @@ class Node:
 
     def die(self) -> None:
         """What was on its way to it is lost, what it had said may still come; then it starts again."""
-        self.express += Counter(self.in_memory())
+        self.gone += Counter(self.in_memory())
         for line in self.lines:
             line.to_node.clear()
             line.broken = True
         self.lines.clear()
         self.start()
+
+    def begin_again(self) -> None:
+        """It dies, and its store is moved away."""
+        self.gone += Counter(self.on_disk())
+        self.disk = Disk()
+        self.die()
+
+    def on_disk(self) -> Iterator[bytes]:
+        for row in self.disk.messages.values():
+            yield _body(row.packet)
 
     def in_memory(self) -> Iterator[bytes]:
         for message in self.service.core.peek("notes", 10**6):
@@ -151,8 +162,7 @@ class Node:
 
     def sent(self) -> Counter[bytes]:
         """How often each message came into being, in this life and in those before it."""
-        stored = Counter(_body(row.packet) for row in self.disk.messages.values())
-        return stored + self.express + Counter(self.in_memory())
+        return Counter(self.on_disk()) + self.gone + Counter(self.in_memory())
 
 
 def _body(packet: bytes) -> bytes:
@@ -187,6 +197,8 @@ class Application:
         """All that it ever asked for, by the body."""
         self.told = dict[bytes, bool]()
         """What it knows: whether it was accepted or refused."""
+        self.doubted = set[bytes]()
+        """Of what nobody can know that."""
         self.start()
 
     def start(self) -> None:
@@ -194,11 +206,11 @@ class Application:
         self.journal: Journal | None = None
         self.asked = dict[int, Asked]()
         if self.path is None:
-            self.identity = self.dice.randbytes(16)
+            self.identity, self.birth = self.dice.randbytes(16), b""
             self.invoker = Invoker(control.PROFILE)
             return
         self.journal = self.held.enter_context(opened(self.path))
-        self.identity = self.journal.invoker
+        self.identity, self.birth = self.journal.invoker, self.journal.birth
         self.invoker = Invoker(control.PROFILE, *self.journal.state())
         for pending in self.invoker.pending:
             wish = control.parameters(control.Frame(pending.operation, 0, pending.parameter))
@@ -217,9 +229,14 @@ class Application:
         """Everything that has no answer is asked for again, but for what a node that died had in memory alone."""
         if self.line is not None:
             return
-        introduction = control.Introduction(self.identity, self.journal is not None, self.invoker.following)
+        introduction = control.Introduction(
+            self.identity, self.journal is not None, self.invoker.following, self.birth
+        )
         self.line = line = Line(self.node, introduction)
         self.node.lines.append(line)
+        # What the node says of itself is on its disk before anybody hears it.
+        self.node.turn()
+        self.introduced(line.hello)
         assert not self.invoker.learn(line.hello.profile)
         for identifier, asked in list(self.asked.items()):
             if asked.kind == EXPRESS and asked.life not in (None, line.hello.life):
@@ -227,6 +244,22 @@ class Application:
                 self.end(identifier)
             else:
                 self.send(identifier)
+
+    def introduced(self, hello: control.Hello) -> None:
+        """The node knows us, or has forgotten us: then what it was asked for is in doubt."""
+        asked = {
+            identifier: asked
+            for identifier, asked in self.asked.items()
+            if asked.life is not None and not hello.remembered
+        }
+        self.birth = hello.birth
+        if self.journal is not None:
+            doubt = control.failure(control.InDoubt("forgotten"))
+            self.journal.belongs_to(hello.guid, hello.node, hello.birth, dict.fromkeys(asked, doubt))
+        for identifier, each in asked.items():
+            event("an operation of a forgotten client was in doubt")
+            self.doubted.add(each.name)
+            self.end(identifier)
 
     def hang_up(self) -> None:
         """What was on its way to us is lost. What is on its way to the node may still come."""
@@ -308,8 +341,8 @@ class World:
             Application(str(number), self.node, dice, folder / f"{number}.journal" if has_one else None)
             for number, has_one in enumerate(journals)
         ]
-        kinds = ["hang up", "node dies", "application dies"]
-        self.faults = dice.sample(kinds, dice.randint(1, 3))
+        kinds = ["hang up", "node dies", "application dies", "date jumps", "time passes", "store is moved"]
+        self.faults = dice.sample(kinds, dice.randint(1, 4))
         self.fault_rate = dice.choice([0.003, 0.02, 0.1])
 
     def step(self) -> None:
@@ -323,6 +356,16 @@ class World:
                     application.hang_up()
                 case "node dies":
                     node.turn(dies=True)
+                case "date jumps":
+                    node.clock.date_s = dice.choice([0, 1_700_000_000, 4 * 10**9])
+                case "time passes":
+                    if application.line is not None:
+                        application.line.end.end()
+                        node.service._leave(application.line.end)
+                    application.hang_up()
+                    node.clock.uptime_ms += 1_000 * dice.choice([LOOK_S, 2 * KEPT_S, 2 * LASTING_KEPT_S])
+                case "store is moved":
+                    node.begin_again()
                 case _:
                     application.die()
             return
@@ -368,9 +411,8 @@ class World:
                         f"{asked.kind} message {name!r}: told {told}, sent {sent[name]}"
                     )
                 else:
-                    assert application.path is None or asked in application.asked.values(), (
-                        f"{name!r} is forgotten"
-                    )
+                    is_open = asked in application.asked.values() or name in application.doubted
+                    assert application.path is None or is_open, f"{name!r} is forgotten"
 
 
 @given(st.integers(0, 2**32 - 1))

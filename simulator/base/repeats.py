@@ -1,0 +1,104 @@
+"""The same line again and again: it is counted, and told at growing intervals with how often it came.
+
+A neighbour that is down is called five times a second, and each call fails in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+FIRST_S: Final = 60.0
+"""How long after the first line the next one comes that says how often it came meanwhile; then twice as long."""
+LONGEST_S: Final = 3_600.0
+QUIET_S: Final = 60.0
+"""What has not come for so long is over: it is told at once if it comes again."""
+LIMIT: Final = 1_000
+"""How many kinds of lines are watched."""
+PASSING: Final = "session"
+"""A fact that is another one each time."""
+
+Line = tuple[str, Mapping[str, Any]]
+
+
+@dataclass(slots=True)
+class Series:
+    """A line that came more than once, or may.
+
+    count: how often it came since it was told.
+    """
+
+    name: str
+    facts: Mapping[str, Any]
+    told_s: float
+    last_s: float
+    pause_s: float = FIRST_S
+    count: int = 0
+
+    def line(self) -> Line:
+        """How often it came since it was told, and over how many seconds."""
+        return self.name, {**self.facts, "repeated": self.count, "for_s": round(self.last_s - self.told_s)}
+
+    def told(self, now_s: float) -> None:
+        """Count from the beginning."""
+        self.told_s, self.count = now_s, 0
+
+
+class Repeats:
+    """Turns lines that come into lines to write. A line about a message is always written."""
+
+    def __init__(self) -> None:
+        self._series: dict[tuple[str, frozenset[tuple[str, Any]]], Series] = {}
+        self._looked_s = 0.0
+
+    def lines(self, name: str, facts: Mapping[str, Any], now_s: float) -> Iterator[Line]:
+        """What to write now that this line comes."""
+        if "message" in facts:
+            yield name, facts
+            return
+        yield from self._over(now_s)
+        key = name, frozenset((fact, value) for fact, value in facts.items() if fact != PASSING)
+        series = self._series.get(key)
+        if series is None:
+            yield from self._of_peer(str(facts.get("peer", "")), now_s)
+            yield name, facts
+            if len(self._series) >= LIMIT:
+                yield from self._end(next(iter(self._series)))
+            self._series[key] = Series(name, facts, now_s, now_s)
+            return
+        series.facts, series.last_s = facts, now_s
+        series.count += 1
+        if now_s - series.told_s >= series.pause_s:
+            yield series.line()
+            series.told(now_s)
+            series.pause_s = min(2 * series.pause_s, LONGEST_S)
+
+    def rest(self) -> Iterator[Line]:
+        """What was counted and not told, at the end."""
+        for key in list(self._series):
+            yield from self._end(key)
+
+    def _over(self, now_s: float) -> Iterator[Line]:
+        # A look every second costs little, and a line that comes after the quiet is told at once.
+        if now_s - self._looked_s < 1:
+            return
+        self._looked_s = now_s
+        for key in [key for key, series in self._series.items() if now_s - series.last_s > QUIET_S]:
+            yield from self._end(key)
+
+    def _of_peer(self, peer: str, now_s: float) -> Iterator[Line]:
+        """Something new about a peer: what came before it is told before it."""
+        if not peer:
+            return
+        for series in self._series.values():
+            other = str(series.facts.get("peer", ""))
+            # One line has the port, another has not.
+            if series.count and other and (peer.startswith(other) or other.startswith(peer)):
+                yield series.line()
+                series.told(now_s)
+
+    def _end(self, key: tuple[str, frozenset[tuple[str, Any]]]) -> Iterator[Line]:
+        series = self._series.pop(key)
+        if series.count:
+            yield series.line()

@@ -1,0 +1,89 @@
+"""A log rotates by size, whoever else writes to it, and ends nobody."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mqproto.base.errors import UsageError
+from simulator.base.log import node_log
+from simulator.base.logfile import OLDER, LogFile, open_log
+
+WRITES = """
+import sys
+from pathlib import Path
+from simulator.base.logfile import LogFile
+file = LogFile(Path(sys.argv[1]), limit_bytes=1_000)
+for number in range(99):
+    file.write(f"line {number}".ljust(99) + chr(10))
+print("the last words", file=sys.stderr)
+"""
+
+
+def test_the_log_stays_below_its_limit_and_has_the_newest_lines(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    with LogFile(path, limit_bytes=10_000) as file:
+        log = node_log(file, "a")
+        for number in range(5_000):
+            log.info("x", number=number)
+    found = sorted(tmp_path.iterdir())
+    assert len(found) == 1 + OLDER
+    assert all(each.stat().st_size <= 10_000 for each in found)
+    assert json.loads(path.read_text().splitlines()[-1])["number"] == 4_999
+    lines = "".join(each.read_text() for each in [*found[:0:-1], path]).splitlines()
+    numbers = [json.loads(line)["number"] for line in lines]
+    assert numbers == list(range(numbers[0], 5_000))
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022])
+def test_a_log_is_for_its_owner_alone_whatever_it_was_before(tmp_path: Path, umask: int) -> None:
+    (old := tmp_path / "old.log").write_text("")
+    old.chmod(0o666)
+    before = os.umask(umask)
+    try:
+        for path in (old, tmp_path / "new.log"):
+            with LogFile(path, limit_bytes=100) as file:
+                for _ in range(9):
+                    file.write("x" * 60 + "\n")
+    finally:
+        os.umask(before)
+    assert {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {0o600}
+
+
+def test_what_the_process_says_on_stderr_goes_to_the_newest_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    with path.open("ab") as file:
+        subprocess.run([sys.executable, "-c", WRITES, str(path)], stderr=file, check=True)
+    assert path.read_text().endswith("the last words\n")
+    assert "the last words" not in (tmp_path / "a.log.1").read_text()
+
+
+def test_lines_that_find_no_room_are_counted_and_end_nobody(tmp_path: Path) -> None:
+    """The limit of this process on the size of a file stands for a disk with no room."""
+    path = tmp_path / "a.log"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with LogFile(path) as file:
+        file.write("first\n")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, before[1]))
+        try:
+            for _ in range(3):
+                file.write("lost\n")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        file.write("last\n")
+    first, lost, last = path.read_text().splitlines()
+    assert (first, json.loads(lost)["count"], last) == ("first", 3, "last")
+
+
+def test_a_log_that_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
+    with (
+        pytest.raises(UsageError, match=r"a\.log cannot be opened .*: name another file"),
+        open_log(tmp_path / "no" / "a.log"),
+    ):
+        pass
