@@ -92,6 +92,11 @@ class Settings:
             if setting.type != "bool" and value is not None and value <= 0:
                 raise UsageError(f"{setting.name} = {value}: must be more than 0")
 
+        if self.session_cleanup_timeout_ms <= self.resend_timer_table_ms[0]:
+            raise UsageError(
+                f"session_cleanup_timeout_ms = {self.session_cleanup_timeout_ms}: must be more than "
+                f"resend_timeouts_short_s = {self.resend_timeouts_short_s}, or sessions end before a resend is due"
+            )
         needed = WINDOWS_REMEMBERED * self.window_size
         if self.remove_duplicate_size < needed:
             raise UsageError(

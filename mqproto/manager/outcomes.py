@@ -6,7 +6,7 @@ Each ending, wherever it happened, passes through here once. Each of [MS-MQQB] 3
 - the sender's administration queue hears of it, if the message asks for that;
 - the sender's queue manager gets a FinalAck for a transactional message, if it asks for one or the end is a refusal;
 - a message with JN set that failed is kept in a dead-letter queue, its class saying why: a transactional one where
-  it was sent, another where it ended;
+  it was sent, another where it ended; one that the next hop refuses is kept here in any case;
 - one with JP set that arrived is kept in the journal where it was sent;
 - what an application received from a queue with a journal is kept in that.
 """
@@ -115,9 +115,11 @@ class Outcomes:
         if consequence.kept is SystemQueue.JOURNAL:
             if user.journal_positive:
                 self._keep(self._queues.named(consequence.kept), ending.packet, message, message_class)
-        elif consequence.kept is not None and user.journal_negative:
+        elif ending.is_set_aside or (consequence.kept is not None and user.journal_negative):
             letter = with_message_class(ending.packet, message_class)
-            self._keep(self._queues.named(consequence.kept), letter, message, message_class)
+            self._keep(
+                self._queues.named(consequence.kept or SystemQueue.DEADXACT), letter, message, message_class
+            )
 
     def _keep(self, queue: LocalQueue, packet: bytes, message: UserMessage, message_class: int) -> None:
         """Put a message into a journal or a dead-letter queue; without room there it is gone."""

@@ -11,6 +11,7 @@ from mqproto.formatname import PrivateName
 from mqproto.manager.parts import Parts
 from mqproto.neighbours.connections import ConnectionAttempt
 from mqproto.neighbours.neighbours import Neighbours
+from mqproto.neighbours.refusals import suspected
 from mqproto.queues.localqueue import LocalQueue
 from mqproto.session import InFlight
 from mqproto.transfer.incoming import IncomingSequence, SequenceKey
@@ -60,6 +61,7 @@ class OutgoingStatus:
     retry_at_ms: when the first next hop is tried again; also while a later one serves.
     history: the last tries to have a session, the oldest first.
     failing_since_s: since when there is none though something waits.
+    suspected: messages that the next hop may refuse, as `GUID\\ordinal`; they wait to be sent alone.
     resent: copies that were sent.
     resend_at_ms, resend_interval_ms: EodResendTime and EodResendInterval.
     resend_attempt: how often in a row no OrderAck has come in time.
@@ -88,6 +90,7 @@ class OutgoingStatus:
     next_manager: str = ""
     unsent: int = 0
     in_flight: int = 0
+    suspected: list[str] = field(default_factory=list)
 
     resend_interval_ms: int = 0
     resend_attempt: int = 0
@@ -267,6 +270,7 @@ def _outgoing(
         next_manager=guid_text(neighbour.hop.manager) if neighbour and neighbour.hop.manager else "",
         unsent=waiting - sent,
         in_flight=sent,
+        suspected=suspected(neighbour, lanes),
     )
     return _with_sequence(status, queue) if isinstance(queue, OutgoingSequence) else status
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from mqproto.base.errors import WireFormatError
 from mqproto.manager.parts import Parts
 from mqproto.manager.status import destination_name
 from mqproto.queues.lanes import Lane
@@ -20,7 +21,7 @@ from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.effects import message_key
 from mqproto.wire import decode_message
-from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
+from mqproto.wire.glance import head_of, reach_deadline_s, receive_deadline_s
 from mqproto.wire.guid import guid_text
 
 
@@ -67,28 +68,35 @@ class MessageStatus:
     sent_s: when it was sent first; reach_by_s and receive_by_s are the last second at which it may still be on its
         way, and be received. All are UTC.
     copies: how many there are of it in its queue, as far as that was looked through; a resend makes more of them.
+    is_readable: whether its packet makes sense; if not, the rest from `destination` on says nothing.
     """
 
     spot: Spot
     queue: str
     source: str
     ordinal: int
-    destination: str
-    label: str
-    body_bytes: int
-    priority: int
-    transactional: bool
-    number: int
-    message_class: int
-    sent_s: int
-    reach_by_s: int | None
-    receive_by_s: int | None
+    destination: str = ""
+    label: str = ""
+    body_bytes: int = 0
+    priority: int = 0
+    transactional: bool = False
+    number: int = 0
+    message_class: int = 0
+    sent_s: int = 0
+    reach_by_s: int | None = None
+    receive_by_s: int | None = None
     copies: int = 1
+    is_readable: bool = True
 
 
 def describe_message(found: Found) -> MessageStatus:
     """What a packet tells."""
-    message = decode_message(found.packet)
+    try:
+        message = decode_message(found.packet)
+    except WireFormatError:
+        head = head_of(found.packet)
+        source = guid_text(head.source_queue_manager)
+        return MessageStatus(found.spot, found.queue, source, head.message_id, is_readable=False)
     user, properties, transaction = message.user, message.properties, message.transaction
     return MessageStatus(
         spot=found.spot,
@@ -189,8 +197,11 @@ class Whereabouts:
 def _sequence_spot(queue: OutgoingSequence, position: int, packet: bytes) -> Spot | None:
     if position <= queue.cursors.acknowledged:
         # The next commit takes it away, or puts it among those that wait for their FinalAck.
-        message = decode_message(packet)
-        return Spot.AWAITING_FINAL_ACK if asks_final_ack(message) else None
+        try:
+            is_asked_for = asks_final_ack(decode_message(packet))
+        except WireFormatError:
+            is_asked_for = False
+        return Spot.AWAITING_FINAL_ACK if is_asked_for else None
     if not queue.is_kept(position):
         return None
     if position > queue.sent_through:

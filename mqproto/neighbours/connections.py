@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Final
 
 from mqproto.base.moment import Moment
+from mqproto.neighbours.trial import Trial
 from mqproto.routing import NextHop
 from mqproto.session import ConnectionStatus, Session
 from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
@@ -92,6 +93,8 @@ class Neighbour:
         """A session with an earlier next hop, open or being opened, while the session with a later one serves."""
         self.better_index = 0
         self.history = ConnectionHistory()
+        self.trial: Trial | None = None
+        """While its sessions end with messages unanswered: which of them it may refuse."""
         self.last_failure = ""
         self.failing_since_s: int | None = None
         """Since when there is no session though there are messages, UTC."""
@@ -156,6 +159,11 @@ class Neighbour:
     def sequences(self) -> list[OutgoingSequence]:
         """The queues that are sequences of our own."""
         return [queue for queue in self._all() if isinstance(queue, OutgoingSequence)]
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a message may be sent now, or when it has been read from the store."""
+        return any(queue.is_waiting for queue in self._all())
 
     def _all(self) -> Iterator[OutgoingQueue]:
         return chain.from_iterable(self._queues.values())

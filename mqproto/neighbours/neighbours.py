@@ -18,6 +18,8 @@ from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
 from mqproto.neighbours.connections import Neighbour
 from mqproto.neighbours.ping import Pings, answer_ping
+from mqproto.neighbours.refusals import Refusals
+from mqproto.neighbours.trial import Trial, queue_of
 from mqproto.routing import NextHop
 from mqproto.session import InFlight, Session
 from mqproto.transfer.outgoing import OutgoingQueue
@@ -31,6 +33,7 @@ from mqproto.wire.guid import NULL_GUID, Guid, guid_text
 TURN: Final = 32
 """How many messages one queue sends before the next queue to the same neighbour has its turn."""
 ORIGIN: Final = attrgetter("origin")
+POSITION: Final = attrgetter("position")
 
 JOURNALED: Final = UserHeader.journal_positive.mask | UserHeader.has_transaction.mask
 """Of UserHeader.Flags: one with the first and without the second is journaled when a neighbour has it.  3.1.5.5.4"""
@@ -58,6 +61,7 @@ class Neighbours:
         self._connects: list[OpenTransport] = []
         self._traced: list[tuple[bytes, str]] = []
         self.pings = Pings(desk)
+        self._refusals = Refusals(desk)
         self._stopped = False
 
     # Queues and their way
@@ -94,6 +98,11 @@ class Neighbours:
             for entry in session.lost():
                 assert isinstance(entry.origin, OutgoingQueue)
                 found.setdefault(entry.origin, []).append(entry)
+        for neighbour in self._by_hops.values():
+            for suspect in neighbour.trial.suspects if neighbour.trial is not None else ():
+                queue = queue_of(suspect.entry)
+                if suspect.entry.position in queue.withheld:
+                    found.setdefault(queue, []).append(suspect.entry)
         return found
 
     def connected(self) -> set[Guid]:
@@ -172,14 +181,11 @@ class Neighbours:
         self.pings.forget(session.key)
         self._note_close(session)
         self._complete(session)
-        lost: dict[OutgoingQueue, list[InFlight]] = {}
-        for entry in session.lost():
-            assert isinstance(entry.origin, OutgoingQueue)
-            lost.setdefault(entry.origin, []).append(entry)
-        for queue, entries in lost.items():
-            queue.returned(entries)
-            self.wake(queue)
         neighbour = self._by_session.pop(session.key, None)
+        lost = session.lost()
+        if neighbour is not None and session is neighbour.session:
+            lost = self._refusals.ended(neighbour, lost)
+        self._return(lost)
         if neighbour is None:
             return
         neighbour.history.end(session, session.closed.reason)
@@ -197,6 +203,15 @@ class Neighbours:
         for sequence in neighbour.sequences:
             sequence.disconnected()
         self._go_on(neighbour, now)
+
+    def _return(self, entries: list[InFlight]) -> None:
+        """Messages are next again in their queues."""
+        by_queue: dict[OutgoingQueue, list[InFlight]] = {}
+        for entry in entries:
+            by_queue.setdefault(queue_of(entry), []).append(entry)
+        for queue, returned in by_queue.items():
+            queue.returned(sorted(returned, key=POSITION))
+            self.wake(queue)
 
     def _go_on(self, neighbour: Neighbour, now: Moment) -> None:
         """There is no session: the next hop is tried at once, the first one again after a while.  3.1.5.9, 3.1.6.1"""
@@ -264,6 +279,9 @@ class Neighbours:
         """The messages that the neighbour has answered for leave their queues."""
         completed = session.take_completed()
         self._waypoints.session_acknowledged(completed, session)
+        neighbour = self._by_session.get(session.key)
+        if neighbour is not None and neighbour.trial is not None and session is neighbour.session:
+            self._refusals.answered(neighbour, completed)
         for queue, entries in groupby(completed, ORIGIN):
             assert isinstance(queue, OutgoingQueue)
             queue.acknowledged(list(entries), self._writes)
@@ -340,22 +358,47 @@ class Neighbours:
             return []
         if not session.is_open:
             return []
+        if neighbour.trial is not None and neighbour.trial.one_at_a_time:
+            self._send_one(neighbour, neighbour.trial, session, now)
+            return neighbour.pages()
         while (room := session.room) and (queue := neighbour.next_queue()) is not None:
-            self._send_from(queue, session, min(room, TURN), now)
+            if entries := self._take(queue, session, min(room, TURN), now):
+                self._send(entries, session, now)
         self._touched[session] = None
         return neighbour.pages()
 
-    def _send_from(self, queue: OutgoingQueue, session: Session, limit: int, now: Moment) -> None:
-        """Send the next messages of a queue, unless their time is over.  3.1.7.1"""
+    def _send_one(self, neighbour: Neighbour, trial: Trial, session: Session, now: Moment) -> None:
+        """The neighbour refuses something: the next message goes when none is on its way."""
+        while session.room and not session.lost():
+            passing = trial.lets_pass(neighbour.index)
+            entry = None if passing else self._refusals.next(neighbour, now)
+            if entry is None and (queue := neighbour.next_queue()) is not None:
+                entries = trial.without_suspects(self._take(queue, session, 1, now))
+                if passing and trial.passes_over:
+                    self._refusals.pass_over(neighbour, entries)
+                elif entries:
+                    self._send(entries, session, now)
+                continue
+            if entry is None and not neighbour.is_waiting:
+                entry = self._refusals.next(neighbour, now)
+            if entry is None:
+                break
+            self._send([entry], session, now)
+        self._touched[session] = None
+
+    def _take(self, queue: OutgoingQueue, session: Session, limit: int, now: Moment) -> list[InFlight]:
+        """The next messages of a queue; those whose time is over end.  3.1.7.1"""
         entries, over = queue.take(limit, session.room_bytes, now, self._writes)
-        if entries:
-            session.send(entries, now)
-            self._waypoints.sent(entries, session)
-            host = session.data.remote_address
-            self._traced += [(entry.packet, host) for entry in entries if is_traced(entry.packet)]
         for message in over:
             ending = Ending(message.packet, MessageClass.NACK_REACH_QUEUE_TIMEOUT, Place.ON_THE_WAY)
             self._endings.append(ending)
+        return entries
+
+    def _send(self, entries: list[InFlight], session: Session, now: Moment) -> None:
+        session.send(entries, now)
+        self._waypoints.sent(entries, session)
+        host = session.data.remote_address
+        self._traced += [(entry.packet, host) for entry in entries if is_traced(entry.packet)]
 
     def _call(self, neighbour: Neighbour, index: int, now: Moment) -> None:
         """Open a session with a next hop, or use one that there is.  3.1.5.2"""

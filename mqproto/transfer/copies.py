@@ -35,7 +35,7 @@ class Copies:
         self._places: dict[MessageName, int] = {}
         """The position of the copy that joined last."""
         self._hashes: dict[int, int] = {}
-        """By position, of the packets that the store alone has."""
+        """By position, of the packets that are not in the window."""
         self._looked_at = 0
         """What left next when it was last seen which have left."""
 
@@ -58,8 +58,14 @@ class Copies:
             if message.position > self._places.get(name, 0):
                 self.joined(name, message.position, message.packet)
 
+    def is_withheld(self, position: int, packet: bytes) -> None:
+        """A message that was sent before waits outside the window."""
+        if is_transactional(packet) and position >= self._places.get(name := identifier_of(packet), 0):
+            self._places[name] = position
+            self._hashes[position] = hash(packet)
+
     def forget(self, position: int) -> None:
-        """A message has left the queue that the store alone had."""
+        """A message has left the queue that the window had not, or is in the window now."""
         self._hashes.pop(position, None)
 
     def waiting(self, name: MessageName) -> int | None:

@@ -45,6 +45,8 @@ class OutgoingQueue(Lane):
         self.count = stored.message_count if stored else 0
         self.on_hold = stored is not None and stored.on_hold
         """State OnHold: nothing is sent until it is resumed.  3.1.7.13"""
+        self.withheld: set[int] = set()
+        """The positions of messages that the neighbour may refuse, and that wait to be sent alone."""
         self.copies = Copies(self.window)
 
     @property
@@ -70,7 +72,7 @@ class OutgoingQueue(Lane):
         over: list[Waiting] = []
         while self.window and len(entries) + len(over) < limit and (limit_bytes > 0 or not entries):
             message = self.window.pop()
-            if message.expires_s is not None and self._is_over(message, now):
+            if message.expires_s is not None and self.is_over(message, now):
                 self.remove(message, writes)
                 over.append(message)
             else:
@@ -91,7 +93,8 @@ class OutgoingQueue(Lane):
         deadline_s = reach_deadline_s(packet)
         return None if deadline_s is None or is_transactional(packet) else deadline_s
 
-    def _is_over(self, message: Waiting, now: Moment) -> bool:
+    def is_over(self, message: Waiting | InFlight, now: Moment) -> bool:
+        """Whether its time is over."""
         deadline_s = self.deadline_s(message.position, message.packet)
         return deadline_s is not None and now.utc_s > deadline_s
 
@@ -105,7 +108,7 @@ class OutgoingQueue(Lane):
 
     def expired(self, now: Moment, writes: PendingWrites) -> list[bytes]:
         """Those in memory whose time is over leave; their packets."""
-        over = [message for message in self.window if self._is_over(message, now)]
+        over = [message for message in self.window if self.is_over(message, now)]
         for message in over:
             self.window.forget(message.position)
             self.remove(message, writes)
@@ -116,7 +119,7 @@ class OutgoingQueue(Lane):
         if position <= self.window.read_through or position > self.window.last:
             return False
         message = Waiting(position, packet, final_ack=False, stored=True)
-        if not self._is_over(message, now):
+        if not self.is_over(message, now):
             return False
         self.remove(message, writes)
         return True
@@ -124,12 +127,30 @@ class OutgoingQueue(Lane):
     def delete(self, position: int, writes: PendingWrites) -> bool:
         """A message leaves unsent, if it is here; whether it was. One that the neighbour may have is not."""
         message = self.window.forget(position)
-        if message is None:
+        if position in self.withheld:
+            self.withheld.discard(position)
+            message = Waiting(position, b"", final_ack=False, stored=True)
+        elif message is None:
             if not self.window.read_through < position <= self.window.last:
                 return False
             message = Waiting(position, b"", final_ack=False, stored=True)
         self.remove(message, writes)
         return True
+
+    def withhold(self, entry: InFlight) -> None:
+        """A message that left is back, and waits to be sent alone."""
+        self.withheld.add(entry.position)
+        if self.kind is QueueKind.OUTGOING:
+            self.copies.is_withheld(entry.position, entry.packet)
+
+    def release(self, position: int) -> None:
+        """It leaves again, or waits among the others."""
+        self.withheld.discard(position)
+        self.copies.forget(position)
+
+    def awaits(self, position: int) -> bool:
+        """Whether a message that is withheld is still to be sent."""
+        return position in self.withheld
 
     def acknowledged(self, entries: Sequence[InFlight], writes: PendingWrites) -> None:
         """The neighbour has these messages, and has saved the recoverable ones: they are its own now.  3.1.5.5"""

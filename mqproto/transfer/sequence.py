@@ -151,6 +151,9 @@ class OutgoingSequence(OutgoingQueue):
         number = position - self.base
         return number > self.last_ack and number not in self._holes
 
+    def awaits(self, position: int) -> bool:
+        return self.is_kept(position)
+
     def take(
         self, limit: int, limit_bytes: int, now: Moment, writes: PendingWrites
     ) -> tuple[list[InFlight], list[Waiting]]:

@@ -38,6 +38,7 @@ class Ending(NamedTuple):
 
     queue: the number in the store of the local queue that it was in, or else 0.
     reply_to: where a FinalAck would go, if it is transactional and another's.
+    is_set_aside: whether it is kept here as a dead letter even if its sender did not ask for that.
     """
 
     packet: bytes
@@ -45,3 +46,4 @@ class Ending(NamedTuple):
     place: Place
     queue: int = 0
     reply_to: ReplyTo | None = None
+    is_set_aside: bool = False

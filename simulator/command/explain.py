@@ -99,6 +99,11 @@ class Explainer:
                 yield from (
                     _tried(queue, other, status) for other in queue.next_hops if other != queue.next_hop
                 )
+        if queue.suspected:
+            yield (
+                f"{hop} may refuse {', '.join(queue.suspected)}: its sessions end before it has acknowledged "
+                f"{_it(len(queue.suspected))}; what comes behind goes on meanwhile"
+            )
         if queue.in_flight:
             yield f"{_messages(queue.in_flight)} sent to {hop}, which has not acknowledged {_it(queue.in_flight)}"
         if queue.unsent and queue.state == "connected":
@@ -189,6 +194,8 @@ class Explainer:
             yield f"  and {rest:,} more"
 
     def _message(self, message: MessageStatus, status: NodeStatus) -> str:
+        if not message.is_readable:
+            return f"{identifier(message)}, cannot be read by this node: {self._spot(message, status)}"
         label = f" {message.label!r}" if message.label else ""
         size = f"{message.body_bytes:,} byte" + "s" * (message.body_bytes != 1)
         age = duration(status.utc_s - message.sent_s)

@@ -16,7 +16,7 @@ from typing import Final
 
 import trio
 
-from mqproto.base.errors import FormatNameError, UsageError
+from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import Draft, copies
@@ -194,6 +194,8 @@ class Service:
             explanation = await self.operators.explain(subject, limit)
         except (UsageError, FormatNameError) as error:
             self.answer(client, control.failed(request, error))
+        except MqprotoError as error:  # The store cannot be read, say: a question does not end a node.
+            self.answer(client, control.failed(request, UsageError(f"no answer: {error}")))
         else:
             self.answer(client, control.frame(Operation.DONE, request, explanation))
 

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
+from mqproto.base.errors import UsageError
 from simulator.base.shrinking import anew, fewer, shrunk
 from simulator.world.run import Result, simulate
 from simulator.world.scenarios.scenario import Burst, Consumer, Fault, Link, Scenario
@@ -38,7 +39,10 @@ def shrink(
 
     def breaks_the_same(scenario: Scenario) -> bool:
         nonlocal smallest
-        found = simulate(scenario)
+        try:
+            found = simulate(scenario)
+        except UsageError:
+            return False  # Without one of its settings another is refused.
         if found.breach is None or found.breach.invariant != invariant:
             return False
         smallest = found

@@ -265,7 +265,7 @@ async def test_what_was_refused_is_asked_for_once_more_when_the_reason_is_gone(t
 def forget(store: Path, topology: Topology, invoker: bytes) -> None:
     """As a node does that has waited for long enough."""
     node = topology.node_named("destination")
-    with Store(places.store_path(store, node.name), node.guid, node.settings.remove_duplicate_size) as opened:
+    with Store(places.store_path(store, node.name), node.guid) as opened:
         opened.load()
         opened.commit(Writes(forgotten_invokers=[invoker], counters={FORGOTTEN[True]: 10**9}))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from mqproto.base.errors import FormatNameError, MqprotoError, QuotaExceeded, UsageError
 from mqproto.messages.drafts import Draft
 from simulator.client import connect
-from simulator.node import control
+from simulator.node import control, service
 from simulator.node.control import (
     ControlError,
     Frame,
@@ -252,6 +253,26 @@ async def test_a_client_has_a_limit_of_open_receives(pair: Topology, tmp_path: P
             await stream.send_all(control.frame(Operation.RECEIVE, number, wish))
         [answer] = FrameBuffer().feed(await stream.receive_some())
         assert (answer.operation, answer.request) == (Operation.FAILED, control.OUTSTANDING_LIMIT)
+
+
+async def test_one_client_too_many_is_served_when_another_has_left(
+    pair: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "CLIENT_LIMIT", 2)
+    question = control.frame(Operation.HELLO, 1, control.Nothing())
+    async with running(pair, "destination", tmp_path):
+        path = places.socket_path(tmp_path, "destination")
+        streams = [await trio.open_unix_socket(path) for _ in range(3)]
+        await streams[2].send_all(question)
+        for stream in streams[:2]:
+            await stream.send_all(question)
+            assert await stream.receive_some()
+        with pytest.raises(BlockingIOError):
+            streams[2].socket._sock.recv(1, socket.MSG_DONTWAIT)  # type: ignore[attr-defined]
+        await streams[0].aclose()
+        assert await streams[2].receive_some()
+        for stream in streams[1:]:
+            await stream.aclose()
 
 
 async def test_a_transaction_is_settled_by_the_client_that_has_it(pair: Topology, tmp_path: Path) -> None:

@@ -15,10 +15,13 @@ from mqproto.manager.status import LocalStatus, NodeStatus
 from mqproto.manager.whereabouts import Spot
 from mqproto.messages.drafts import Draft
 from mqproto.transfer.outgoing import ORDER_SUFFIX
-from mqproto.turn.effects import Writes
+from mqproto.turn.effects import MessageRow, QueueKind, ReadBy, ReadPage, Writes, message_key
+from mqproto.wire import guid_text
 from simulator.client import Client, MessageId, Reject, connect
 from simulator.node.control import Explanation
+from simulator.storage import Store
 from simulator.topology import Topology, parse
+from simulator.topology.places import store_path
 from tests.simulator.running import running, running_with_client
 
 ORDERS = r"b\orders"
@@ -379,3 +382,24 @@ async def test_an_acknowledgment_queue_is_explained_by_its_own_name(
             await trio.lowlevel.checkpoint()
         explanation = await b.explain(r"a\order_queue$")
         assert [queue.name.endswith(ORDER_SUFFIX) for queue in explanation.status.outgoing] == [True]
+
+
+async def test_a_message_that_cannot_be_read_is_named_and_no_question_about_it_ends_the_node(
+    topology: Topology, tmp_path: Path
+) -> None:
+    """One byte of its head was spoilt while it waited, by something that its store could not see."""
+    async with running_with_client(topology, "a", tmp_path) as client:
+        identifier = await client.send(NOTES, b"spoilt", recoverable=True)
+    with Store(store_path(tmp_path, "a"), identifier.manager) as store:
+        [queue] = [each for each in store.load().queues if each.kind is QueueKind.OUTGOING]
+        [(position, packet, _)] = store.read(ReadPage(queue.queue, 0, 9, 2**20, ReadBy.WINDOW))
+        spoilt = bytes([packet[0] ^ 0xFF]) + packet[1:]
+        key = message_key(queue.queue, position)
+        row = MessageRow(key + 1, spoilt, identifier.ordinal, False, None)
+        store.commit(Writes(messages=[row], removals=[(key, key)]))
+    async with running_with_client(topology, "a", tmp_path) as client:
+        for subject in (str(identifier), "", "b"):
+            [message] = (await client.explain(subject)).messages
+            assert (message.source, message.ordinal) == (guid_text(identifier.manager), identifier.ordinal)
+            assert not message.is_readable
+        assert (await client.queues()).outgoing[0].waiting == 1

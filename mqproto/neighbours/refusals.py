@@ -1,0 +1,126 @@
+"""What follows from trial.py: suspects are held back, go alone, and are set aside.  [MS-MQQB] 3.1.5.8.2, 3.1.7.1.3"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from mqproto.base.errors import WireFormatError
+from mqproto.base.moment import Moment
+from mqproto.neighbours.connections import Neighbour
+from mqproto.neighbours.trial import Suspect, Trial, queue_of
+from mqproto.session import InFlight
+from mqproto.transfer.sequence import OutgoingSequence
+from mqproto.turn.desk import Desk
+from mqproto.turn.effects import Note, Waiting
+from mqproto.turn.endings import Ending, Place
+from mqproto.wire import MessageClass, decode_message
+from mqproto.wire.glance import head_of, is_transactional
+from mqproto.wire.guid import guid_text
+
+
+class Refusals:
+    """The trials of all neighbours."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._identity = desk.identity
+        self._writes = desk.writes
+        self._notes = desk.notes
+        self._endings = desk.endings
+
+    def ended(self, neighbour: Neighbour, lost: list[InFlight]) -> list[InFlight]:
+        """A neighbour's session ended with these unanswered; back come those that are next again."""
+        if not lost:
+            return lost
+        if neighbour.trial is None:
+            neighbour.trial = Trial()
+        back, suspect = neighbour.trial.ended(neighbour.index, lost)
+        if suspect is not None:
+            self._hold_back(neighbour, suspect)
+        elif back is not lost:
+            for entry in back:
+                queue_of(entry).release(entry.position)
+        return back
+
+    def answered(self, neighbour: Neighbour, completed: list[InFlight]) -> None:
+        """A neighbour has taken these."""
+        trial = neighbour.trial
+        if trial is None or not completed:
+            return
+        for suspect in trial.answered(neighbour.index, completed):
+            self._set_aside(neighbour, suspect)
+        if trial.is_quiet and not neighbour.has_messages:
+            neighbour.trial = None
+
+    def next(self, neighbour: Neighbour, now: Moment) -> InFlight | None:
+        """The suspect that goes now, alone; None if there is none that may."""
+        trial = neighbour.trial
+        assert trial is not None
+        for suspect in list(trial.suspects):
+            entry = suspect.entry
+            queue = queue_of(entry)
+            if not queue.awaits(entry.position):  # It was deleted, or its destination has it.
+                trial.drop(suspect)
+            elif queue.is_over(entry, now):
+                trial.drop(suspect)
+                queue.release(entry.position)
+                queue.returned([entry])
+                neighbour.wake(queue)
+            elif not queue.on_hold:
+                queue.release(entry.position)
+                return replace(entry, order=0, done=False)
+        return None
+
+    def pass_over(self, neighbour: Neighbour, entries: list[InFlight]) -> None:
+        """These are held back with the suspects, unsent."""
+        assert neighbour.trial is not None
+        neighbour.trial.pass_over(entries)
+        for entry in entries:
+            queue_of(entry).withhold(entry)
+
+    def _hold_back(self, neighbour: Neighbour, suspect: Suspect) -> None:
+        entry = suspect.entry
+        queue_of(entry).withhold(entry)
+        if suspect.refused.total() == 1:
+            self._notes.append(Note("message-suspected", self._facts(neighbour, entry)))
+
+    def _set_aside(self, neighbour: Neighbour, suspect: Suspect) -> None:
+        """Its way ends here, whether or not the neighbour has it: nobody but the neighbour could tell.
+
+        The sender of another's transactional message is told by the FinalAck of one that ended on its way, and believes
+        others than the destination for that class alone.
+        """
+        entry = suspect.entry
+        queue = queue_of(entry)
+        try:
+            decode_message(entry.packet)
+        except WireFormatError:
+            # Nobody can be told of it, nor can it be a dead letter: it stays in its queue, on disk, and out of the way.
+            self._notes.append(Note("message-unreadable", self._facts(neighbour, entry)))
+            return
+        queue.release(entry.position)
+        queue.remove(Waiting(entry.position, entry.packet, entry.final_ack, entry.stored), self._writes)
+        is_copy = is_transactional(entry.packet) and not isinstance(queue, OutgoingSequence)
+        message_class = MessageClass.NACK_HOP_COUNT_EXCEEDED if is_copy else MessageClass.NACK_DELETED
+        self._endings.append(Ending(entry.packet, message_class, Place.ON_THE_WAY, is_set_aside=True))
+        self._notes.append(Note("message-set-aside", self._facts(neighbour, entry)))
+
+    def _facts(self, neighbour: Neighbour, entry: InFlight) -> dict[str, str | int]:
+        head = head_of(entry.packet)
+        return {
+            "source": guid_text(head.source_queue_manager),
+            "message_id": head.message_id,
+            "queue": queue_of(entry).name,
+            "peer": str(neighbour.hop),
+        }
+
+
+def suspected(neighbour: Neighbour | None, lanes: Iterable[object]) -> list[str]:
+    r"""The messages from these queues that a neighbour is suspected to refuse, as `GUID\ordinal`."""
+    trial = neighbour.trial if neighbour is not None else None
+    heads = [
+        head_of(suspect.entry.packet)
+        for suspect in (trial.suspects if trial is not None else ())
+        if suspect.entry.origin in lanes and queue_of(suspect.entry).awaits(suspect.entry.position)
+    ]
+    return [f"{guid_text(head.source_queue_manager)}\\{head.message_id}" for head in heads]

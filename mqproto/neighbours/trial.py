@@ -1,0 +1,225 @@
+"""Which message a neighbour refuses.  [MS-MQQB] 3.1.5.1.3, 3.1.5.8.8
+
+The wire has no refusal: a queue manager that cannot read a packet closes the session, and so does one that is full. So
+the message is found by trial, and what stands behind it goes on.
+
+    sessions end, three times with the same first message unanswered
+        │
+        ▼
+    one message at a time ── as many passed as were out when the last session ended ──► as before
+        │ a session ends
+        ▼
+    a suspect: it goes again, alone, and no other goes ── it passes ──► it is none
+        │ refused three times
+        ▼
+    it is held back, and others pass. Once the neighbour has taken one that asks no less of it, kept on disk if the
+    suspect is, as large, and of the same sequence, the suspect goes again, alone
+        │ refused once more, and another taken once more
+        ▼
+    it is the one, and is set aside
+
+A neighbour that refuses another as well is full or broken: nothing is set aside, and all begins anew. Each time that
+this happens, a suspect goes alone twice as often before others pass it, so that what a full neighbour makes room for is
+seldom overtaken; and one message more is passed over with it, as several bad ones may stand side by side. What one next
+hop refuses is not held against it at another.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from mqproto.session import InFlight
+from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
+from mqproto.wire import TxSequenceId
+from mqproto.wire.glance import head_of, place_in_sequence
+from mqproto.wire.guid import Guid
+
+CLOSINGS: Final = 3
+"""After how many sessions that ended with the same first message unanswered a trial begins."""
+REFUSALS: Final = 3
+"""How often a suspect is refused alone before others pass it, at first."""
+PROOFS: Final = 2
+"""How often another message is taken after a suspect was refused, before it is the one."""
+ROUNDS: Final = 12
+"""After how many failures more nothing changes: by then a suspect goes alone 12,288 times before others pass it."""
+
+
+class Demand(NamedTuple):
+    """What a message asks of a neighbour: one that asks more may be refused where another is taken.
+
+    is_message: an acknowledgment asks least. A neighbour that is full takes it, as it makes room.
+    recoverable, size_bytes: room on its disk.
+    sequence: by source and identifier; a neighbour may know as many sequences as it can, and refuse all of one more.
+    """
+
+    is_message: bool
+    recoverable: bool
+    size_bytes: int
+    sequence: tuple[Guid, TxSequenceId] | None
+
+    @classmethod
+    def of(cls, entry: InFlight) -> Demand:
+        """That of a message on its way."""
+        is_message = not queue_of(entry).name.endswith(ORDER_SUFFIX)
+        return cls(is_message, entry.recoverable, len(entry.packet), _sequence_of(entry.packet))
+
+    def covers(self, other: Demand) -> bool:
+        """Whether a neighbour that takes this one has no lack that would keep it from the other."""
+        return (
+            self.is_message >= other.is_message
+            and self.recoverable >= other.recoverable
+            and self.size_bytes >= other.size_bytes
+            and other.sequence in (None, self.sequence)
+        )
+
+
+class Suspect:
+    """A message that a session ended with, when nothing else was on its way, or one that is passed over with it."""
+
+    def __init__(self, entry: InFlight) -> None:
+        self.entry = entry
+        self.refused: Counter[int] = Counter()
+        """By the index of a next hop, how often."""
+        self.proofs: Counter[int] = Counter()
+        """How often the next hop has taken another since."""
+        self.proven: set[int] = set()
+        """The next hops that have taken another since they refused this one last."""
+
+    def refuse(self, hop: int) -> None:
+        """A session with a next hop ended."""
+        self.refused[hop] += 1
+        self.proven.discard(hop)
+
+    def prove(self, hop: int) -> bool:
+        """A next hop has taken another that asks no less; whether that is enough to say that this is the one."""
+        if self.refused[hop] >= REFUSALS and hop not in self.proven:
+            self.proven.add(hop)
+            self.proofs[hop] += 1
+        return self.proofs[hop] == PROOFS
+
+
+class Trial:
+    """What is known of a neighbour whose sessions end while messages are unanswered."""
+
+    def __init__(self) -> None:
+        self.suspects: list[Suspect] = []
+        """Those that are held back; which was tried longest ago comes first."""
+        self._first: tuple[OutgoingQueue, int] | None = None
+        self._closings = 0
+        self._left = 0
+        """How many more messages go one at a time."""
+        self._round = 0
+        """How often the neighbour has refused all that was tried."""
+
+    @property
+    def one_at_a_time(self) -> bool:
+        """Whether a message may go only when none is on its way."""
+        return bool(self.suspects or self._left)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no session has ended with something unanswered since all was answered."""
+        return not (self.suspects or self._left or self._closings)
+
+    def lets_pass(self, hop: int) -> bool:
+        """Whether a suspect was refused so often that others are tried before it goes again."""
+        often = REFUSALS << self._round
+        return any(each.refused[hop] >= often and hop not in each.proven for each in self.suspects)
+
+    @property
+    def passes_over(self) -> bool:
+        """Whether the next message is passed over as well."""
+        return len(self.suspects) <= self._round
+
+    def ended(self, hop: int, lost: list[InFlight]) -> tuple[list[InFlight], Suspect | None]:
+        """A session ended with these unanswered, in the order in which they were sent: at least one.
+
+        Returns:
+            Those that go back to their queues, and the one that is held back from now on.
+        """
+        if not self.one_at_a_time:
+            self._count(lost)
+            return lost, None
+        if len(lost) > 1:
+            return lost, None  # They were sent before the trial began.
+        [entry] = lost
+        suspect = self._suspected(entry)
+        if suspect is None:
+            if self.suspects:
+                self._round = min(self._round + 1, ROUNDS)
+                return [*lost, *self.give_up()], None
+            suspect = Suspect(entry)
+        else:
+            self.suspects.remove(suspect)
+        suspect.refuse(hop)
+        self.suspects.append(suspect)
+        return [], suspect
+
+    def _count(self, lost: list[InFlight]) -> None:
+        first = queue_of(lost[0]), lost[0].position
+        self._closings = self._closings + 1 if first == self._first else 1
+        self._first = first
+        if self._closings == CLOSINGS:
+            self._first, self._closings, self._left = None, 0, len(lost)
+
+    def give_up(self) -> list[InFlight]:
+        """All suspects, which go back to their queues."""
+        back = [suspect.entry for suspect in self.suspects]
+        self.suspects.clear()
+        self._first, self._closings, self._left = None, 0, 0
+        return back
+
+    def answered(self, hop: int, completed: Iterable[InFlight]) -> list[Suspect]:
+        """The neighbour has taken these. Back come those that it refuses."""
+        guilty = []
+        for entry in completed:
+            if (queue_of(entry), entry.position) == self._first:
+                self._first, self._closings = None, 0
+            self._left = max(0, self._left - 1)
+            if (passed := self._suspected(entry)) is not None:
+                self.suspects.remove(passed)
+            demand = Demand.of(entry)
+            for suspect in list(self.suspects):
+                if demand.covers(Demand.of(suspect.entry)) and suspect.prove(hop):
+                    self.suspects.remove(suspect)
+                    guilty.append(suspect)
+        return guilty
+
+    def pass_over(self, entries: Iterable[InFlight]) -> None:
+        """These are held back with the suspects."""
+        self.suspects += map(Suspect, entries)
+
+    def without_suspects(self, entries: list[InFlight]) -> list[InFlight]:
+        """The same without further copies of what is held back."""
+        return [entry for entry in entries if self._suspected(entry) is None]
+
+    def drop(self, suspect: Suspect) -> None:
+        """It has left its queue."""
+        self.suspects.remove(suspect)
+
+    def _suspected(self, entry: InFlight) -> Suspect | None:
+        return next(
+            (
+                suspect
+                for suspect in self.suspects
+                if suspect.entry.origin is entry.origin and suspect.entry.position == entry.position
+            ),
+            None,
+        )
+
+
+def queue_of(entry: InFlight) -> OutgoingQueue:
+    """The queue that a message left from."""
+    assert isinstance(entry.origin, OutgoingQueue)
+    return entry.origin
+
+
+def _sequence_of(packet: bytes) -> tuple[Guid, TxSequenceId] | None:
+    try:
+        place = place_in_sequence(packet)
+    except (ValueError, IndexError, struct.error):
+        return None  # It makes no sense, which may be why it is refused.
+    return None if place is None else (head_of(packet).source_queue_manager, place[0])

@@ -1,0 +1,195 @@
+"""A message that a neighbour refuses is found by trial, is set aside, and nothing else is kept back by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqproto.base.configuration import Settings
+from mqproto.queues.localqueue import SystemQueue
+from mqproto.turn.effects import QueueKind
+from mqproto.wire import MessageClass, decode_message
+from tests.pair import Net, at, chain, queue
+
+ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
+SETTINGS = Settings(try_connect_interval_ms=500)
+DEADXACT, DEADLETTER = SystemQueue.DEADXACT.value, SystemQueue.DEADLETTER.value
+
+
+def a_net(*names: str) -> Net:
+    return chain(*names, queues=[ORDERS, NOTES], settings=SETTINGS)
+
+
+def refuse(net: Net, name: str, bad: Callable[[bytes], bool]) -> list[int]:
+    """A node closes each session on which such a chunk comes; how often it did so is counted."""
+    closings: list[int] = []
+
+    def watch(sender: str, receiver: str, chunk: bytes) -> None:
+        if receiver == name and bad(chunk):
+            closings.append(len(chunk))
+            net.cut(sender, receiver)
+
+    net.watch = watch
+    return closings
+
+
+def letters(net: Net, name: str, kept_in: str) -> list[tuple[bytes, int]]:
+    """Body and class of each message in a dead-letter queue."""
+    packets = [decode_message(kept.packet) for kept in net.nodes[name].up.peek(kept_in, 100)]
+    return [(message.properties.message_body, message.properties.message_class) for message in packets]
+
+
+def noted(net: Net, name: str, what: str) -> list[int]:
+    """The MessageIDs in a node's notes of one name."""
+    return [int(note.facts["message_id"]) for note in net.nodes[name].notes if note.name == what]
+
+
+@pytest.mark.parametrize("recoverable", [False, True])
+def test_a_message_that_the_neighbour_refuses_is_set_aside_and_those_behind_it_arrive(
+    recoverable: bool,
+) -> None:
+    net = a_net("a", "c")
+    closings = refuse(net, "c", lambda chunk: b"bad" in chunk)
+    ids = [net.send("a", at("c", 17), body, recoverable=recoverable) for body in ("one", "bad", "two", "six")]
+    net.pass_ms(60_000)
+    assert sorted(net.receive("c", "notes")) == [b"one", b"six", b"two"]
+    assert letters(net, "a", DEADLETTER) == [(b"bad", MessageClass.NACK_DELETED)]
+    assert noted(net, "a", "message-suspected") == noted(net, "a", "message-set-aside") == [ids[1]]
+    assert len(closings) == 7, "three at first, three alone, and one that proves it"
+    assert not net.nodes["a"].store.waiting(QueueKind.OUTGOING)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.1.3")
+def test_one_of_ours_in_a_sequence_is_a_dead_letter_and_the_next_one_bridges_the_gap() -> None:
+    net = a_net("a", "c")
+    refuse(net, "c", lambda chunk: b"bad" in chunk)
+    for body in ("one", "bad", "two", "six"):
+        net.send("a", at("c"), body, transactional=True)
+    net.pass_ms(60_000)
+    assert net.receive("c", "orders") == [b"one", b"two", b"six"]
+    assert letters(net, "a", DEADXACT) == [(b"bad", MessageClass.NACK_DELETED)]
+    assert not net.nodes["a"].store.waiting(QueueKind.SEQUENCE)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.2")
+def test_an_intermediate_sets_it_aside_and_tells_its_sender_whose_next_one_bridges_the_gap() -> None:
+    net = a_net("a", "b", "c")
+    refuse(net, "c", lambda chunk: b"bad" in chunk)
+    for body in ("one", "bad", "two", "six"):
+        net.send("a", at("c"), body, transactional=True, journal_negative=True)
+    net.pass_ms(60_000)
+    assert net.receive("c", "orders") == [b"one", b"two", b"six"]
+    assert letters(net, "b", DEADXACT) == [(b"bad", MessageClass.NACK_HOP_COUNT_EXCEEDED)]
+    assert letters(net, "a", DEADXACT) == [(b"bad", MessageClass.NACK_HOP_COUNT_EXCEEDED)]
+    assert not net.nodes["a"].store.waiting(QueueKind.SEQUENCE)
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_of_a_neighbour_that_refuses_all_nothing_is_set_aside_and_all_arrives_when_it_is_mended(
+    transactional: bool,
+) -> None:
+    net = a_net("a", "c")
+    refuse(net, "c", lambda chunk: b"body" in chunk)
+    for number in range(40):
+        place = at("c") if transactional else at("c", 17)
+        net.send("a", place, f"body {number:02}", transactional=transactional, recoverable=True)
+    net.pass_ms(60_000)
+    assert noted(net, "a", "message-set-aside") == []
+    refuse(net, "c", lambda chunk: False)
+    net.pass_ms(60_000)
+    found = net.receive("c", "orders" if transactional else "notes")
+    assert sorted(found) == [f"body {number:02}".encode() for number in range(40)]
+
+
+def test_one_that_is_larger_than_all_that_pass_is_not_set_aside_as_a_neighbour_may_lack_room_for_it() -> None:
+    net = a_net("a", "c")
+    refuse(net, "c", lambda chunk: b"large" in chunk)
+    for body in ("one", "large" * 100, "two", "six"):
+        net.send("a", at("c", 17), body, recoverable=True)
+    net.pass_ms(60_000)
+    assert sorted(net.receive("c", "notes")) == [b"one", b"six", b"two"]
+    assert noted(net, "a", "message-set-aside") == []
+    [status] = net.nodes["a"].up.status().outgoing
+    assert (status.waiting, len(status.suspected)) == (1, 1)
+    refuse(net, "c", lambda chunk: False)
+    net.pass_ms(60_000)
+    assert net.receive("c", "notes") == [b"large" * 100]
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_suspect_can_be_purged(transactional: bool) -> None:
+    net = a_net("a", "c")
+    refuse(net, "c", lambda chunk: b"bad" in chunk)
+    net.send(
+        "a", at("c") if transactional else at("c", 17), "bad", transactional=transactional, recoverable=True
+    )
+    net.pass_ms(8_000)
+    [status] = net.nodes["a"].up.status().outgoing
+    assert len(status.suspected) == 1
+    net.nodes["a"].up.purge(status.name)
+    net.pass_ms(60_000)
+    [status] = net.nodes["a"].up.status().outgoing
+    assert (status.waiting, status.suspected) == (0, [])
+    assert not net.nodes["a"].store.messages
+
+
+def test_a_trial_begins_anew_after_a_restart() -> None:
+    net = a_net("a", "c")
+    refuse(net, "c", lambda chunk: b"bad" in chunk)
+    for body in ("bad", "one", "two", "six"):
+        net.send("a", at("c"), body, transactional=True)
+    for _ in range(5):
+        net.pass_ms(1_500)
+        net.kill("a")
+        net.start("a")
+    net.pass_ms(60_000)
+    assert net.receive("c", "orders") == [b"one", b"two", b"six"]
+    assert letters(net, "a", DEADXACT) == [(b"bad", MessageClass.NACK_DELETED)]
+
+
+def test_what_one_next_hop_refuses_goes_over_another() -> None:
+    net = Net()
+    for name in "abdc":
+        net.add(name, ORDERS, NOTES, settings=replace(SETTINGS, window_size=8))
+    for name in "abd":
+        net.route(name, "c", *{"a": "bd", "b": "c", "d": "c"}[name])
+    net.route("c", "a", "b", "d")
+    net.route("b", "a", "a")
+    net.route("d", "a", "a")
+    net.start()
+    refuse(net, "b", lambda chunk: b"bad" in chunk)
+    for body in ("one", "bad", "two", "six"):
+        net.send("a", at("c"), body, transactional=True)
+    net.pass_ms(60_000)
+    assert net.receive("c", "orders") == [b"one", b"bad", b"two", b"six"]
+    assert noted(net, "a", "message-set-aside") == []
+
+
+@given(
+    bad=st.sets(st.integers(0, 13), max_size=4),
+    transactional=st.booleans(),
+    names=st.sampled_from(["ac", "abc"]),
+)
+def test_exactly_those_that_are_refused_are_set_aside_and_all_others_arrive(
+    bad: set[int], transactional: bool, names: str
+) -> None:
+    """Good ones follow now and then, as only another that passes tells a bad message from a bad neighbour."""
+    net = a_net(*names)
+    refuse(net, "c", lambda chunk: b"bad" in chunk)
+    place = at("c") if transactional else at("c", 17)
+    bodies = [f"{'bad' if number in bad else 'good'} {number:02}".rjust(7) for number in range(60)]
+    for number, body in enumerate(bodies):
+        net.send("a", place, body, transactional=transactional, recoverable=True)
+        if number > 14:
+            net.pass_ms(10_000)
+    good = [body.encode() for body in bodies if "good" in body]
+    found = net.receive("c", "orders" if transactional else "notes")
+    assert (found if transactional else sorted(found, key=lambda body: body[-2:])) == good
+    aside = noted(net, names[-2], "message-set-aside")
+    kept = letters(net, names[-2], DEADXACT if transactional else DEADLETTER)
+    assert {body for body, _ in kept} == {body.encode() for body in bodies if "bad" in body}
+    assert len(set(aside)) == len(aside) == len(kept) == len(bad)
