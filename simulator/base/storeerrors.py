@@ -15,6 +15,16 @@ class StoreError(MqprotoError):
     """The store cannot be opened or written; the text is one line and says what to do."""
 
 
+def repair_advice(store: Path) -> str:
+    """What to do with a store that is hurt."""
+    return f"`mqproto store repair {store}` sets aside what is hurt and keeps the rest"
+
+
+def damaged_store(store: Path, what: object) -> StoreError:
+    """The tables of a store are not what was written there."""
+    return StoreError(f"{store}: it is damaged ({what}): {repair_advice(store)}")
+
+
 _READ_ONLY: Final = "it is read-only: let this user write to the file and its folder"
 ADVICE: Final = {
     sqlite3.SQLITE_FULL: "the disk is full: make room, then start the node again; nothing acknowledged is lost",
@@ -22,7 +32,6 @@ ADVICE: Final = {
     sqlite3.SQLITE_PERM: _READ_ONLY,
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened: is its folder there, and may this user write to it?",
     sqlite3.SQLITE_NOTADB: "it is no store of a node: name another file",
-    sqlite3.SQLITE_CORRUPT: "it is damaged: put back a copy, or move it away and the node starts empty",
     sqlite3.SQLITE_BUSY: "another program is writing to it: let that end, then start the node again",
 }
 """By SQLite's primary result code. What is not listed is the disk's own trouble."""
@@ -51,6 +60,8 @@ def explained(path: Path, advice: Mapping[int, str] = ADVICE) -> Iterator[None]:
         code = primary_code(error)
         if code is None:
             raise
+        if code == sqlite3.SQLITE_CORRUPT and code not in advice:
+            raise damaged_store(path, error) from error
         trouble = f"the disk fails ({error}): look to it, then start the node again"
         raise StoreError(f"{path}: {advice.get(code, trouble)}") from error
 
@@ -63,4 +74,4 @@ def sound(path: Path) -> Iterator[None]:
     except (AssertionError, TypeError, ValueError, sqlite3.OperationalError) as error:
         if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
             raise
-        raise StoreError(f"{path}: {ADVICE[sqlite3.SQLITE_CORRUPT]} ({error})") from error
+        raise damaged_store(path, error) from error

@@ -25,6 +25,7 @@ from simulator.base.storeerrors import ADVICE, StoreError
 from simulator.storage.files import Files
 from simulator.storage.pages import Row
 from simulator.storage.recent import Recent, RecentStates, Size, runs
+from simulator.storage.segments import explained_file
 from simulator.storage.tables import (
     APPLICATION_ID,
     INSERT_MESSAGE,
@@ -38,6 +39,7 @@ from simulator.storage.tables import (
     UPSERT_QUEUE,
     keys_of,
 )
+from simulator.storage.witness import found_record, witness_path
 
 PRAGMAS: Final = (
     "page_size = 8192",
@@ -65,6 +67,10 @@ class Mark(NamedTuple):
     segment: int
     record: int
     is_begun: bool
+
+
+BEGINNING: Final = Mark(1, 1, is_begun=False)
+"""Where the log of a new store begins."""
 
 
 class Tables:
@@ -295,6 +301,8 @@ class Tables:
             raise StoreError(
                 f"{self.path}: it has layout {layout}, and this mqproto knows {LAYOUT}: use the mqproto that wrote it"
             )
+        if is_new:
+            self._see_that_it_is_not_missed(node)
         for pragma in PRAGMAS:
             self.db.execute(f"PRAGMA {pragma}").close()
         if not self._files.keep_log(self.db):
@@ -309,6 +317,16 @@ class Tables:
         if owner != node:
             raise StoreError(
                 f"{self.path}: it belongs to {guid_text(owner)}, not to {guid_text(node)}: name another file"
+            )
+
+    def _see_that_it_is_not_missed(self, node: Guid) -> None:
+        """A log's witness beside tables that are not there knows better."""
+        path = witness_path(self.path)
+        with explained_file(path):
+            data = self._files.read(path) if path.name in self._files.names(path.parent) else None
+        if data is not None and (count := found_record(path, data, node)):
+            raise StoreError(
+                f"{self.path}: it is missing, and {path.name} knows of {count} records: put it back beside that"
             )
 
     def _rows(self, statement: str, values: tuple[int | str, ...] = ()) -> list[Any]:

@@ -31,22 +31,22 @@ from simulator.storage.contents import Contents
 from simulator.storage.files import SYSTEM_FILES, Files
 from simulator.storage.loading import load
 from simulator.storage.recent import Recent
-from simulator.storage.recovery import recover
-from simulator.storage.segments import Segment
+from simulator.storage.recovery import recover, witness_of
+from simulator.storage.segments import HEADER, Record, Segment
 from simulator.storage.tables import LAST_POSITION
 
 
 class Limits(NamedTuple):
     """How much is in the log alone.
 
-    segment_bytes: after how much a new segment begins.
+    segment_bytes: how long a segment is, but for one that has a single longer record.
     segments: with one more, the oldest goes to the tables.
     memory_bytes: about what messages may take that are in the log alone; with more, the oldest segment goes.
     slice_messages, slice_bytes: what goes to the tables with a commit, or twice what the commit has, if that is more.
     """
 
-    segment_bytes: int = 32 << 20
-    segments: int = 4
+    segment_bytes: int = 8 << 20
+    segments: int = 16
     memory_bytes: int = 48 << 20
     slice_messages: int = 128
     slice_bytes: int = 256 << 10
@@ -120,7 +120,13 @@ class Store:
             self._lock = undo.enter_context(closing(files.lock(path)))
             self._tables = undo.enter_context(closing(Tables(files, path, node, remove_duplicate_size)))
             with sound(path):
-                self._mark = recover(files, self._tables, self._place, node, remove_duplicate_size)
+                self._witness = undo.enter_context(
+                    closing(witness_of(files, self._tables, self._place, node))
+                )
+                self._mark, self.notices = recover(
+                    files, self._tables, self._witness, self._place, node, remove_duplicate_size
+                )
+                """What an operator should know of how the store was found, a line each."""
                 self._recent = Recent(remove_duplicate_size)
                 self._contents = Contents(self._tables, self._recent)
             self._next_record = self._mark.record
@@ -155,6 +161,7 @@ class Store:
             for segment in self._segments():
                 segment.close()
             self._older, self._segment = [], None
+            self._witness.close()
             self._tables.close()
             self._lock.close()
 
@@ -226,12 +233,16 @@ class Store:
         with self._together, explained(self.path):
             segment = self._segment_for(writes)
             writes, gone = self._contents.resolved(writes)
+            record = Record.of(self._next_record, writes)
+            if not segment.has_room_for(record):
+                segment = self._segment = self._next_segment(segment, HEADER.size + record.size_bytes)
             self._usable = False  # until the log and what we know of it are in step
             try:
-                segment.append(self._next_record, writes)
+                segment.append(record)
             except BaseException:
                 self._usable = segment.is_sound
                 raise
+            self._witness.write(self._next_record)
             self._next_record += 1
             self.flush_count += 1
             self.size_bytes += self._contents.add(writes, gone)
@@ -245,7 +256,7 @@ class Store:
         Raises:
             StoreError: the disk fails.
         """
-        if self._segment is not None and self._usable and self._has_work(self._segment):
+        if self._segment is not None and self._usable and self._has_work():
             with self._together, explained(self.path):
                 self._segment_for(Writes())
 
@@ -254,13 +265,12 @@ class Store:
     def _segments(self) -> list[Segment]:
         return [*self._older, *([self._segment] if self._segment else [])]
 
-    def _has_work(self, segment: Segment) -> bool:
+    def _has_work(self) -> bool:
         """Whether the log or what is in memory has reached a limit, or something is due to the tables."""
         limits, recent = self._limits, self._recent
         return (
             self._due is not None
             or bool(self._older)
-            or segment.size_bytes >= limits.segment_bytes
             or recent.messages.memory_bytes > limits.memory_bytes
             or len(recent.gone) + len(recent.lasting) > REMOVALS * limits.slice_messages
         )
@@ -269,13 +279,11 @@ class Store:
         """Where the next record goes. The log is kept within its limits on the way."""
         if self._segment is None:
             return self._begun()
-        if not self._has_work(self._segment):
+        if not self._has_work():
             return self._segment
         limits, memory_bytes = self._limits, self._recent.messages.memory_bytes
         if self._due is None:
-            if self._segment.size_bytes >= limits.segment_bytes or (
-                memory_bytes > limits.memory_bytes and not self._older
-            ):
+            if memory_bytes > limits.memory_bytes and not self._older:
                 self._segment = self._next_segment(self._segment)
             if len(self._older) >= limits.segments or (self._older and memory_bytes > limits.memory_bytes):
                 recent = self._recent
@@ -287,7 +295,10 @@ class Store:
 
     def _begun(self) -> Segment:
         """The log's first segment. The tables know of it, so that it cannot be mislaid without a word."""
-        segment = Segment.create(self._files, self._place, self._node, self._mark.segment, self._mark.record)
+        number, record = self._mark.segment, self._mark.record
+        segment = Segment.create(
+            self._files, self._place, self._node, number, record, self._limits.segment_bytes
+        )
         mark = self._mark._replace(is_begun=True)
         try:
             with self._tables.transaction(flushed=True):
@@ -302,8 +313,11 @@ class Store:
         self._mark, self._segment = mark, segment
         return segment
 
-    def _next_segment(self, full: Segment) -> Segment:
-        segment = Segment.create(self._files, self._place, self._node, full.number + 1, self._next_record)
+    def _next_segment(self, full: Segment, needed_bytes: int = 0) -> Segment:
+        size_bytes = max(self._limits.segment_bytes, needed_bytes)
+        segment = Segment.create(
+            self._files, self._place, self._node, full.number + 1, self._next_record, size_bytes
+        )
         self._older.append(full)
         return segment
 
@@ -323,7 +337,7 @@ class Store:
             if primary_code(error) not in POSTPONED_AFTER:
                 self._usable = False
                 raise
-            size_bytes = sum(segment.size_bytes for segment in self._segments())
+            size_bytes = sum(segment.used_bytes for segment in self._segments())
             if (
                 size_bytes > OVERDRAFT * limits.segments * limits.segment_bytes
                 or self._recent.messages.memory_bytes > OVERDRAFT * limits.memory_bytes
@@ -355,6 +369,8 @@ class Store:
             and due.identifiers <= len(identifiers)
         )
         following = self._segments()[1] if is_done else None
+        if following is not None:
+            self._witness.flush()
         mark = self._mark
         with self._tables.transaction(flushed=is_done):
             self._tables.put_queues(states.queues.values())
@@ -384,6 +400,7 @@ class Store:
         if not segments:
             return
         mark = Mark(segments[-1].number + 1, self._next_record, is_begun=False)
+        self._witness.flush()
         with self._together:
             self._tables.take_over(self._recent, mark)
             self._recent.clear()

@@ -370,7 +370,7 @@ def test_after_a_disk_error_the_store_refuses_to_go_on_and_a_new_start_finds_all
     store: Store, path: Path
 ) -> None:
     with files_of_at_most(2**20), pytest.raises(StoreError, match="the disk fails"):
-        store.commit(Writes(messages=[one(number, bytes(100_000)) for number in range(2, 32)]))
+        store.commit(Writes(messages=[one(number, b"1" * 100_000) for number in range(2, 32)]))
     with pytest.raises(StoreError, match="it failed before: start the node again"):
         store.commit(Writes(messages=[one(2)]))
     store.close()
@@ -441,7 +441,7 @@ def test_a_damaged_store_is_told_from_a_good_one(store: Store, path: Path) -> No
     store.close()
     content = path.read_bytes()
     path.write_bytes(content[:8192] + b"\x55" * (len(content) - 8192))
-    assert "it is damaged: put back a copy" in refused(path)
+    assert "it is damaged" in refused(path)
 
 
 @pytest.mark.parametrize(
@@ -461,7 +461,7 @@ def test_a_store_that_makes_no_sense_is_called_damaged(store: Store, path: Path,
     store.close()
     with closing(sqlite3.connect(path)) as db, db:
         db.execute(damage)
-    assert "it is damaged: put back a copy" in refused(path)
+    assert "it is damaged" in refused(path)
 
 
 def test_a_missing_folder_and_a_folder_in_the_files_place_are_told(tmp_path: Path) -> None:
