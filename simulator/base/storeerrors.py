@@ -15,6 +15,10 @@ class StoreError(MqprotoError):
     """The store cannot be opened or written; the text is one line and says what to do."""
 
 
+class DamageError(Exception):
+    """What was read is not what was written; the text says what, without the store and what to do."""
+
+
 def repair_advice(store: Path) -> str:
     """What to do with a store that is hurt."""
     return f"`mqproto store repair {store}` sets aside what is hurt and keeps the rest"
@@ -54,6 +58,8 @@ def explained(path: Path, advice: Mapping[int, str] = ADVICE) -> Iterator[None]:
     """
     try:
         yield
+    except DamageError as error:
+        raise damaged_store(path, error) from error
     except sqlite3.IntegrityError as error:
         raise AssertionError(f"{path}: the core wrote what cannot be: {error}") from error
     except sqlite3.Error as error:

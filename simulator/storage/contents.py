@@ -16,6 +16,7 @@ from mqproto.turn.effects import (
     Writes,
     message_key,
 )
+from simulator.base.storeerrors import DamageError
 from simulator.storage.base import Tables
 from simulator.storage.pages import Row, fitting
 from simulator.storage.recent import Recent, Size, in_order, joined
@@ -88,10 +89,17 @@ class Contents:
         with closing(self._tables.expiring()) as found:
             stored = (each for each in found if each[1] not in gone and each[1] not in lasting)
             recent = self._recent.messages.expiring(page.limit_messages)
-            rows = (row for _, key in heapq.merge(stored, recent) for row in self.between(key, key))
+            rows = (self._expiring(*each) for each in heapq.merge(stored, recent))
             return fitting(
                 ((row.key, row.packet, row.final_ack) for row in rows), page.limit_messages, page.limit_bytes
             )
+
+    def _expiring(self, expires_s: int, key: int) -> MessageRow:
+        """The message that an index has."""
+        found = self.between(key, key)
+        if not found or found[0].expires_s != expires_s:
+            raise DamageError(f"message {key:#x} is to expire at {expires_s}, and there is none that does")
+        return found[0]
 
     def resolved(self, writes: Writes) -> tuple[Writes, dict[int, Size]]:
         """The same without `finals` and `moves`, and which messages it removes that the tables have.

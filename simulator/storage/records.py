@@ -89,8 +89,11 @@ def encoded(writes: Writes) -> tuple[bytes, list[bytes]]:
     return b"".join(parts), []
 
 
-def decoded(head: memoryview, packets: memoryview) -> Decoded:
+def decoded(head: memoryview, packets: memoryview | None) -> Decoded:
     """The transaction that these bytes are.
+
+    Args:
+        packets: None in a log of version 0.5, where they stand behind the head and have no checksums.
 
     Raises:
         ValueError: they are none.
@@ -101,7 +104,7 @@ def decoded(head: memoryview, packets: memoryview) -> Decoded:
         raise ValueError(f"no record: {reason}") from reason
 
 
-def _decoded(data: memoryview, packets: memoryview) -> Decoded:
+def _decoded(data: memoryview, packets: memoryview | None) -> Decoded:
     message_count, removal_count, lasting_count, states_bytes = COUNTS.unpack_from(data)
     at = COUNTS.size + states_bytes
     states = _decoder.decode(data[COUNTS.size : at])
@@ -109,8 +112,10 @@ def _decoded(data: memoryview, packets: memoryview) -> Decoded:
     at += 16 * removal_count
     lasting = unpack_from(f"<{lasting_count}Q", data, at)
     at += 8 * lasting_count
-    columns = Struct(_columns(message_count))
+    columns = Struct(_columns(message_count, "" if packets is None else "I"))
     numbers = columns.unpack_from(data, at)
+    if packets is None:
+        data, packets = data[: at + columns.size], data[at + columns.size :]
     if at + columns.size != len(data):
         raise ValueError(f"its columns end at byte {at + columns.size} of {len(data)}")
     keys, message_ids, ends, sizes, final_acks, checksums = (
@@ -143,7 +148,7 @@ def _decoded(data: memoryview, packets: memoryview) -> Decoded:
         },
         forgotten_invokers=states.forgotten_invokers,
     )
-    found = zip(messages, checksums, strict=True)
+    found = zip(messages, checksums, strict=False)
     return Decoded(writes, [row for row, checksum in found if zlib.crc32(row.packet) != checksum])
 
 
@@ -162,7 +167,7 @@ def _states(writes: Writes) -> States:
     )
 
 
-def _columns(count: int) -> str:
+def _columns(count: int, checksum: str = "I") -> str:
     """Keys, message_ids, when each expires, how long each packet is, whether it is kept for a FinalAck; the packets'
     checksums."""
-    return f"<{count}Q{count}Q{count}q{count}I{count}?{count}I"
+    return f"<{count}Q{count}Q{count}q{count}I{count}?" + checksum * count

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from mqproto.wire.guid import Guid
 from simulator.base.storeerrors import StoreError, repair_advice
 from simulator.storage.base import BEGINNING, Mark, Tables
+from simulator.storage.earlier import found_segment
 from simulator.storage.files import DRAFT, Files
 from simulator.storage.recent import Recent, Size
 from simulator.storage.segments import (
-    FoundSegment,
     SegmentName,
     damaged,
     explained_file,
@@ -69,7 +69,7 @@ def recover(
     record = mark.record
     notices = []
     for name in names:
-        segment = FoundSegment(files, name, node)
+        segment = found_segment(files, name, node)
         if segment.first_record != record:
             # Nothing within the one before was broken, so it was cut between two records.
             cut = names[max(0, names.index(name) - 1)]

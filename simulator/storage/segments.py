@@ -37,9 +37,10 @@ SECTOR_BYTES: Final = 512
 HEADER: Final = Struct(f"<8sI16sQQQ{SALT_BYTES}sI")
 """Magic, version, the node's GUID, the segment's number, that of its first record, the size of the file, the salt; the
 checksum of these."""
-HEAD: Final = Struct(f"<{SALT_BYTES}sIII")
-"""Of a record: the salt, how many bytes follow before its packets, how many its packets have; the checksum of these and
-of what follows before the packets."""
+LENGTHS: Final = Struct(f"<{SALT_BYTES}sII")
+"""A record begins with the salt, how many bytes follow before its packets, and how many its packets have."""
+HEAD: Final = Struct(f"<{LENGTHS.size}sII")
+"""Of a record: that, its checksum, and the checksum of all that follows before the packets."""
 CHECKSUM_BYTES: Final = 4
 NUMBER: Final = Struct("<Q")
 """The record's own, with which the bytes before its packets begin."""
@@ -103,9 +104,9 @@ class Record(NamedTuple):
     def after(self, salt: bytes) -> bytes:
         """As bytes, in a segment with this salt."""
         packets_bytes = self.size_bytes - HEAD.size - len(self.head)
-        start = HEAD.pack(salt, len(self.head), packets_bytes, 0)[:-CHECKSUM_BYTES]
-        checksum = zlib.crc32(self.head, zlib.crc32(start)).to_bytes(CHECKSUM_BYTES, "little")
-        return b"".join((start, checksum, self.head, *self.packets))
+        lengths = LENGTHS.pack(salt, len(self.head), packets_bytes)
+        start = HEAD.pack(lengths, zlib.crc32(lengths), zlib.crc32(self.head))
+        return b"".join((start, self.head, *self.packets))
 
 
 class Segment:
@@ -191,11 +192,10 @@ class FoundSegment:
         StoreError: it cannot be read, is damaged, or is another node's.
     """
 
-    def __init__(self, files: Files, name: SegmentName, node: Guid) -> None:
+    def __init__(self, name: SegmentName, node: Guid, data: bytes) -> None:
         self.path = name.path
         self.torn = ""
-        with explained_file(name.path):
-            self._data = files.read(name.path)
+        self._data = data
         header = Header.decoded(self._data[: HEADER.size])
         if header is None:
             raise damaged(self.path, "its header does not fit its checksum")
@@ -205,9 +205,7 @@ class FoundSegment:
                 " use the mqproto that wrote it"
             )
         if header.node != node:
-            raise StoreError(
-                f"{self.path}: it belongs to {guid_text(header.node)}, not to {guid_text(node)}: name another file"
-            )
+            raise another_nodes(self.path, header.node, node)
         if header.number != name.number:
             raise damaged(self.path, f"it is segment {header.number} under another's name")
         if len(self._data) != header.size_bytes:
@@ -253,17 +251,30 @@ class FoundSegment:
 
     def _found(self, data: memoryview, at: int) -> tuple[memoryview, memoryview] | None:
         """Head and packets of a record; None if none stands there, or its head is not whole."""
-        if at + HEAD.size + NUMBER.size > len(data):
+        lengths = self._lengths(data, at)
+        if lengths is None:
             return None
-        salt, head_bytes, packets_bytes, checksum = HEAD.unpack_from(data, at)
-        start = at + HEAD.size
-        middle, end = start + head_bytes, start + head_bytes + packets_bytes
-        if salt != self._salt or head_bytes < NUMBER.size or end > len(data):
-            return None
+        start, middle, end = lengths
         head = data[start:middle]
-        if zlib.crc32(head, zlib.crc32(data[at : start - CHECKSUM_BYTES])) != checksum:
+        *_, checksum = HEAD.unpack_from(data, at)
+        return (head, data[middle:end]) if zlib.crc32(head) == checksum else None
+
+    def _lengths(self, data: memoryview, at: int) -> tuple[int, int, int] | None:
+        """Where head and packets of a record are, from, to and to; None if that is not whole."""
+        start = at + HEAD.size
+        if start > len(data):
             return None
-        return head, data[middle:end]
+        lengths, checksum, _ = HEAD.unpack_from(data, at)
+        salt, head_bytes, packets_bytes = LENGTHS.unpack(lengths)
+        middle, end = start + head_bytes, start + head_bytes + packets_bytes
+        if (
+            salt != self._salt
+            or zlib.crc32(lengths) != checksum
+            or head_bytes < NUMBER.size
+            or end > len(data)
+        ):
+            return None
+        return start, middle, end
 
     def _may_be_torn(self, at: int) -> bool:
         """Whether what stands there can be what a power loss leaves of one record that was being written.
@@ -285,13 +296,13 @@ class FoundSegment:
         if second < at + HEAD.size and _is_zero(data, second, _next_sector(second)):
             known = data[at:second]
             return known[:SALT_BYTES] == self._salt[: len(known)]
-        salt, head_bytes, packets_bytes, _ = HEAD.unpack_from(data, at)
-        end = at + HEAD.size + head_bytes + packets_bytes
-        starts = range(second, min(end, len(data)), SECTOR_BYTES)
-        return (
-            salt == self._salt
-            and _is_zero(data, end, len(data))
-            and any(_is_zero(data, start, min(end, start + SECTOR_BYTES)) for start in starts)
+        lengths = self._lengths(memoryview(data), at)
+        if lengths is None:
+            return False
+        *_, end = lengths
+        starts = range(second, end, SECTOR_BYTES)
+        return _is_zero(data, end, len(data)) and any(
+            _is_zero(data, start, min(end, start + SECTOR_BYTES)) for start in starts
         )
 
 
@@ -339,6 +350,13 @@ def segments_of(files: Files, store: Path) -> list[SegmentName]:
 def damaged(path: Path, what: str) -> StoreError:
     """What to say of a segment that no crash can have left so."""
     return StoreError(f"{path}: it is damaged, {what}: {repair_advice(store_of(path))}")
+
+
+def another_nodes(path: Path, owner: Guid, node: Guid) -> StoreError:
+    """What to say of a file that belongs to another node."""
+    return StoreError(
+        f"{path}: it belongs to {guid_text(owner)}, not to {guid_text(node)}: name another file"
+    )
 
 
 @contextmanager

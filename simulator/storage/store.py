@@ -27,6 +27,7 @@ from mqproto.turn.effects import (
 from mqproto.wire.guid import Guid
 from simulator.base.storeerrors import POSTPONED_AFTER, StoreError, explained, primary_code, sound
 from simulator.storage.base import BUSY_RUNNING_MS, Mark, Tables, messages_of
+from simulator.storage.checksums import whole_message
 from simulator.storage.contents import Contents
 from simulator.storage.files import SYSTEM_FILES, Files
 from simulator.storage.loading import load
@@ -126,6 +127,8 @@ class Store:
                 self._mark, self.notices = recover(
                     files, self._tables, self._witness, self._place, node, remove_duplicate_size
                 )
+                if self._tables.is_upgraded:
+                    self.notices.append(f"{path.name} was of version 0.5 and has got its checksums")
                 """What an operator should know of how the store was found, a line each."""
                 self._recent = Recent(remove_duplicate_size)
                 self._contents = Contents(self._tables, self._recent)
@@ -175,7 +178,7 @@ class Store:
         """
         with explained(self.path), sound(self.path):
             self._settle()
-            return load(self._tables.db, self._remove_duplicate_size)
+            return load(self._tables, self._remove_duplicate_size)
 
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
         """The messages that are asked for, as (position, packet, final_ack), or with their key for those that expire.
@@ -213,7 +216,8 @@ class Store:
                 db, in_tables = messages_of(self._files, self.path, message_id)
                 recent, gone = list(self._recent.messages.rows.values()), set(self._recent.gone)
             with closing(db):
-                found = {key: packet for key, packet in in_tables if key not in gone}
+                whole = (whole_message(*columns) for columns in in_tables)
+                found = {row.key: row.packet for row in whole if row.key not in gone}
         found |= {row.key: row.packet for row in recent if row.message_id == message_id}
         return sorted(found.items())
 

@@ -13,10 +13,9 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, Self
 
-from mqproto.wire.guid import Guid, guid_text
-from simulator.base.storeerrors import StoreError
+from mqproto.wire.guid import Guid
 from simulator.storage.files import Files, LogFile, made
-from simulator.storage.segments import FULL, SECTOR_BYTES, damaged, explained_file
+from simulator.storage.segments import FULL, SECTOR_BYTES, another_nodes, damaged, explained_file
 
 MAGIC: Final = b"mqprowit"
 SLOT: Final = Struct("<8s16sQ")
@@ -76,11 +75,11 @@ class Witness:
             StoreError: the disk fails.
         """
         self.record = record
-        with explained_file(self.path):
-            try:
-                self._file.write(record % 2 * SECTOR_BYTES, [_slot(self._node, record)])
-            except OSError as error:
-                if error.errno not in FULL:
+        try:
+            self._file.write(record % 2 * SECTOR_BYTES, [_slot(self._node, record)])
+        except OSError as error:
+            if error.errno not in FULL:
+                with explained_file(self.path):
                     raise
 
     def flush(self) -> None:
@@ -121,9 +120,7 @@ def found_record(path: Path, data: bytes, node: Guid) -> int:
         if magic != MAGIC or slot != _slot(owner, record):
             continue
         if owner != node:
-            raise StoreError(
-                f"{path}: it belongs to {guid_text(Guid(owner))}, not to {guid_text(node)}: name another file"
-            )
+            raise another_nodes(path, Guid(owner), node)
         records.append(record)
     if not records:
         raise damaged(path, "neither of its two sectors fits its checksum")

@@ -12,9 +12,10 @@ from simulator.base.storeerrors import StoreError
 from simulator.storage import Store, contents, segments, store
 from simulator.storage.base import Tables
 from simulator.storage.contents import Contents
+from simulator.storage.earlier import found_segment
 from simulator.storage.pages import Row
 from simulator.storage.recent import Recent
-from simulator.storage.segments import HEAD, FoundSegment, Segment
+from simulator.storage.segments import HEAD, LENGTHS, FoundSegment, Segment
 from simulator.storage.witness import Witness
 from simulator.world.node import machine
 from simulator.world.plants.planting import plant
@@ -258,7 +259,7 @@ def take_a_torn_record_for_whole(sound: Any) -> Any:
         start = at + HEAD.size
         if start > len(data) or not any(data[at:start]):
             return None
-        _, head_bytes, packets_bytes, _ = HEAD.unpack_from(data, at)
+        _, head_bytes, packets_bytes = LENGTHS.unpack_from(data, at)
         middle, end = start + head_bytes, start + head_bytes + packets_bytes
         return (data[start:middle], data[middle:end]) if end <= len(data) else None
 
@@ -313,7 +314,7 @@ def replay_an_old_segment(sound: Any) -> Any:
         if not there or there[0].number >= sound_mark.segment:
             return sound_mark
         [(node,)] = self._rows("SELECT guid FROM node")
-        oldest = FoundSegment(self._files, there[0], node)
+        oldest = found_segment(self._files, there[0], node)
         return sound_mark._replace(segment=there[0].number, record=oldest.first_record)
 
     return mark
