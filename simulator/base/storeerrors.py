@@ -26,9 +26,13 @@ def repair_advice(store: Path) -> str:
 
 def damaged_store(store: Path, what: object) -> StoreError:
     """The tables of a store are not what was written there."""
-    return StoreError(f"{store}: it is damaged ({what}): {repair_advice(store)}")
+    said = " ".join(str(what).split())
+    said = said if len(said) <= LONGEST else f"{said[:LONGEST]}..."
+    return StoreError(f"{store}: it is damaged ({said}): {repair_advice(store)}")
 
 
+LONGEST: Final = 300
+"""So much of what SQLite says of a damaged file; it may repeat whole statements."""
 _READ_ONLY: Final = "it is read-only: let this user write to the file and its folder"
 ADVICE: Final = {
     sqlite3.SQLITE_FULL: "the disk is full: make room, then start the node again; nothing acknowledged is lost",
@@ -64,6 +68,8 @@ def explained(path: Path, advice: Mapping[int, str] = ADVICE) -> Iterator[None]:
         raise AssertionError(f"{path}: the core wrote what cannot be: {error}") from error
     except sqlite3.Error as error:
         code = primary_code(error)
+        if code is None and isinstance(error, sqlite3.OperationalError):
+            raise damaged_store(path, str(error).partition(" with text ")[0]) from error  # It is no text.
         if code is None:
             raise
         if code == sqlite3.SQLITE_CORRUPT and code not in advice:
@@ -78,6 +84,6 @@ def sound(path: Path) -> Iterator[None]:
     try:
         yield
     except (AssertionError, TypeError, ValueError, sqlite3.OperationalError) as error:
-        if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+        if isinstance(error, sqlite3.OperationalError) and primary_code(error) != sqlite3.SQLITE_ERROR:
             raise
         raise damaged_store(path, error) from error

@@ -34,7 +34,6 @@ from simulator.storage.checksums import (
 from simulator.storage.complete import see_that_all_is_there, see_that_all_messages_are_there
 from simulator.storage.earlier import EARLIER_LAYOUT, upgrade
 from simulator.storage.files import Files
-from simulator.storage.pages import Row
 from simulator.storage.recent import Recent, RecentStates, Size, runs
 from simulator.storage.segments import explained_file
 from simulator.storage.tables import (
@@ -297,7 +296,7 @@ class Tables:
         found = self.db.execute(f"SELECT {MESSAGE_COLUMNS} FROM message {chosen}", (first, last))
         return [whole_message(*columns) for columns in found]
 
-    def waiting(self, first: int, last: int, gone: Container[int]) -> Generator[Row]:
+    def waiting(self, first: int, last: int, gone: Container[int]) -> Generator[tuple[int, bytes, bool]]:
         """The messages with keys from first to last, in order, read one by one. Close the iterator.
 
         Args:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
+from itertools import islice
 
 from mqproto.turn.effects import (
     POSITION_BITS,
@@ -18,9 +20,11 @@ from mqproto.turn.effects import (
 )
 from simulator.base.storeerrors import DamageError
 from simulator.storage.base import Tables
-from simulator.storage.pages import Row, fitting
 from simulator.storage.recent import Recent, Size, in_order, joined
 from simulator.storage.tables import keys_of
+
+Row = tuple[int, bytes, bool]
+"""A message: its key or its position, its packet, and `final_ack`."""
 
 
 class Contents:
@@ -173,3 +177,19 @@ class Contents:
             assert number in self._queues or any(queue.queue == number for queue in queues), (
                 f"queue {number} has messages, but was never declared"
             )
+
+
+def fitting(rows: Iterable[Row], limit_messages: int, limit_bytes: int) -> list[Row]:
+    """The longest prefix that keeps within both limits, but at least the first row if there is one.
+
+    Whatever is cut by size goes through here. The reader goes on behind the last row that it was given, so a row that
+    is left out must not have another behind it that is not.
+    """
+    found: list[Row] = []
+    size_bytes = 0
+    for row in islice(rows, max(1, limit_messages)):
+        size_bytes += len(row[1])
+        if found and size_bytes > limit_bytes:
+            break
+        found.append(row)
+    return found

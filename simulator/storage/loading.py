@@ -56,18 +56,20 @@ def load(tables: Tables, remove_duplicate_size: int) -> StoredState:
         outgoing=list(rows("outgoing_sequence", OutgoingRow)),
         incoming=list(rows("incoming_sequence", IncomingRow)),
         identifiers=list(whole_rows("message_id", reversed(newest_first), IdentifierRow)),
-        counters=dict(rows("counter", _made_counter)),
-        outcomes=sorted(rows("outcome", _made_outcome), key=lambda row: row.performed_s),
+        counters=dict(rows("counter", made_counter)),
+        outcomes=sorted(rows("outcome", made_outcome), key=lambda row: row.performed_s),
     )
 
 
-def _made_counter(name: str, value: int) -> tuple[str, int]:
+def made_counter(name: str, value: int) -> tuple[str, int]:
+    """A counter by its columns."""
     return name, value
 
 
-def _made_outcome(
+def made_outcome(
     invoker: bytes, identifier: int, outcome: bytes, lasting: int, performed_s: int
 ) -> OutcomeRow:
+    """An outcome by its columns."""
     return OutcomeRow(invoker, identifier, outcome, bool(lasting), performed_s)
 
 

@@ -119,8 +119,8 @@ class Store:
         """Held while log and tables change, for another thread that looks at both."""
         with explained(path), ExitStack() as undo:
             self._lock = undo.enter_context(closing(files.lock(path)))
-            self._tables = undo.enter_context(closing(Tables(files, path, node, remove_duplicate_size)))
             with sound(path):
+                self._tables = undo.enter_context(closing(Tables(files, path, node, remove_duplicate_size)))
                 self._witness = undo.enter_context(
                     closing(witness_of(files, self._tables, self._place, node))
                 )

@@ -11,9 +11,8 @@ from typing import Any
 from simulator.base.storeerrors import StoreError
 from simulator.storage import Store, contents, segments, store
 from simulator.storage.base import Tables
-from simulator.storage.contents import Contents
+from simulator.storage.contents import Contents, Row
 from simulator.storage.earlier import found_segment
-from simulator.storage.pages import Row
 from simulator.storage.recent import Recent
 from simulator.storage.segments import HEAD, LENGTHS, FoundSegment, Segment
 from simulator.storage.witness import Witness
