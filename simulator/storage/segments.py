@@ -48,6 +48,8 @@ NUMBER: Final = Struct("<Q")
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """After these, room can be made while the node runs."""
+NO_ROOM: Final = FULL | {errno.EFBIG}
+"""After these, a smaller file may find room."""
 
 
 class SegmentName(NamedTuple):

@@ -33,7 +33,7 @@ from simulator.storage.files import SYSTEM_FILES, Files
 from simulator.storage.loading import load
 from simulator.storage.recent import Recent
 from simulator.storage.recovery import recover, witness_of
-from simulator.storage.segments import HEADER, Record, Segment
+from simulator.storage.segments import HEADER, NO_ROOM, Record, Segment
 from simulator.storage.tables import LAST_POSITION
 
 
@@ -58,6 +58,8 @@ REMOVALS: Final = 8
 """How many messages leave the tables in the time in which one goes there."""
 SCANNED_MESSAGES: Final = 5_000
 """How many messages of a segment are looked at with a commit, to see which are still there."""
+SMALLEST_BYTES: Final = 512
+"""Of a segment on a disk that has no room for more."""
 OVERDRAFT: Final = 4
 """How many times as much as `Limits` say the log may have if the tables cannot be written just now."""
 
@@ -300,9 +302,7 @@ class Store:
     def _begun(self) -> Segment:
         """The log's first segment. The tables know of it, so that it cannot be mislaid without a word."""
         number, record = self._mark.segment, self._mark.record
-        segment = Segment.create(
-            self._files, self._place, self._node, number, record, self._limits.segment_bytes
-        )
+        segment = self._new_segment(number, record, SMALLEST_BYTES)
         mark = self._mark._replace(is_begun=True)
         try:
             with self._tables.transaction(flushed=True):
@@ -317,11 +317,23 @@ class Store:
         self._mark, self._segment = mark, segment
         return segment
 
-    def _next_segment(self, full: Segment, needed_bytes: int = 0) -> Segment:
+    def _new_segment(self, number: int, record: int, needed_bytes: int) -> Segment:
+        """A segment of the usual size, or of what the disk still has room for, if that is enough.
+
+        Raises:
+            StoreError: it cannot be made.
+        """
         size_bytes = max(self._limits.segment_bytes, needed_bytes)
-        segment = Segment.create(
-            self._files, self._place, self._node, full.number + 1, self._next_record, size_bytes
-        )
+        while True:
+            try:
+                return Segment.create(self._files, self._place, self._node, number, record, size_bytes)
+            except StoreError as error:
+                if size_bytes <= needed_bytes or getattr(error.__cause__, "errno", None) not in NO_ROOM:
+                    raise
+                size_bytes = max(needed_bytes, size_bytes // 8)
+
+    def _next_segment(self, full: Segment, needed_bytes: int = 0) -> Segment:
+        segment = self._new_segment(full.number + 1, self._next_record, max(needed_bytes, SMALLEST_BYTES))
         self._older.append(full)
         return segment
 
