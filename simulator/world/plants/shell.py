@@ -281,7 +281,7 @@ def take_only_an_end_for_torn(sound: Any) -> Any:
     return may_be_torn
 
 
-@plant(FoundSegment, "records", ON_DISK)
+@plant(FoundSegment, "records", ON_DISK, LOUD)
 def lose_the_last_record(sound: Any) -> Any:
     """After a crash the newest transaction is taken for torn."""
 
