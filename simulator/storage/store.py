@@ -392,7 +392,8 @@ class Store:
             self._tables.put_queues(states.queues.values())
             self._tables.insert(rows)
             self._tables.remove(gone)
-            self._tables.make_lasting(recent.lasting)
+            # What is gone and stays for a later slice is counted out as it was when it went.
+            self._tables.make_lasting(recent.lasting - recent.gone.keys())
             if identifiers or is_done:
                 self._tables.put_identifiers(identifiers, states.identifiers_before_s)
             if following is not None:

@@ -558,6 +558,22 @@ def test_what_leaves_with_one_commit_leaves_the_tables_in_turns_without_one(path
         assert counts[-1] <= REMOVALS * TINY.slice_messages, "as many may wait for the next commit"
 
 
+def test_what_is_gone_and_expires_no_more_is_counted_out_as_it_was(path: Path) -> None:
+    """It leaves the tables in slices, and its row has another checksum once it expires no more."""
+    rows = [one(number, b"old", expires_s=number) for number in range(1, 41)]
+    limits = TINY._replace(slice_messages=1)
+    with Store(path, NODE, limits=limits) as store:
+        store.commit(Writes(queues=QUEUES, messages=rows))
+    with Store(path, NODE, limits=limits) as store:
+        gone = Writes(lasting=[row.key for row in rows])
+        gone.remove(1, 1, 40)
+        store.commit(gone)
+        for _ in range(3):
+            store.tidy()
+    with Store(path, NODE) as again:
+        assert numbers(again) == []
+
+
 def test_people_can_look_on_with_sqlite_while_the_node_runs(path: Path) -> None:
     with Store(path, NODE, limits=TINY) as store:
         store.commit(Writes(queues=QUEUES))
