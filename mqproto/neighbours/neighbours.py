@@ -374,7 +374,7 @@ class Neighbours:
             entry = None if passing else self._refusals.next(neighbour, now)
             if entry is None and (queue := neighbour.next_queue()) is not None:
                 entries = trial.without_suspects(self._take(queue, session, 1, now))
-                if passing and trial.passes_over:
+                if passing and trial.passes_over(self._settings.in_flight_bytes):
                     self._refusals.pass_over(neighbour, entries)
                 elif entries:
                     self._send(entries, session, now)

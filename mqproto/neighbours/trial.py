@@ -129,10 +129,10 @@ class Trial:
         often = REFUSALS << self._round
         return any(each.refused[hop] >= often and hop not in each.proven for each in self.suspects)
 
-    @property
-    def passes_over(self) -> bool:
-        """Whether the next message is passed over as well."""
-        return len(self.suspects) <= self._round
+    def passes_over(self, limit_bytes: int) -> bool:
+        """Whether the next message is passed over as well; what is held back stays in memory, about so much of it."""
+        size_bytes = sum(len(suspect.entry.packet) for suspect in self.suspects)
+        return len(self.suspects) <= self._round and size_bytes < limit_bytes
 
     def ended(self, hop: int, lost: list[InFlight]) -> tuple[list[InFlight], Suspect | None]:
         """A session ended with these unanswered, in the order in which they were sent: at least one.

@@ -15,6 +15,24 @@ class StoreError(MqprotoError):
     """The store cannot be opened or written; the text is one line and says what to do."""
 
 
+class DamageError(Exception):
+    """What was read is not what was written; the text says what, without the store and what to do."""
+
+
+def repair_advice(store: Path) -> str:
+    """What to do with a store that is hurt."""
+    return f"`mqproto store repair {store}` sets aside what is hurt and keeps the rest"
+
+
+def damaged_store(store: Path, what: object) -> StoreError:
+    """The tables of a store are not what was written there."""
+    said = " ".join(str(what).split())
+    said = said if len(said) <= LONGEST else f"{said[:LONGEST]}..."
+    return StoreError(f"{store}: it is damaged ({said}): {repair_advice(store)}")
+
+
+LONGEST: Final = 300
+"""So much of what SQLite says of a damaged file; it may repeat whole statements."""
 _READ_ONLY: Final = "it is read-only: let this user write to the file and its folder"
 ADVICE: Final = {
     sqlite3.SQLITE_FULL: "the disk is full: make room, then start the node again; nothing acknowledged is lost",
@@ -22,7 +40,6 @@ ADVICE: Final = {
     sqlite3.SQLITE_PERM: _READ_ONLY,
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened: is its folder there, and may this user write to it?",
     sqlite3.SQLITE_NOTADB: "it is no store of a node: name another file",
-    sqlite3.SQLITE_CORRUPT: "it is damaged: put back a copy, or move it away and the node starts empty",
     sqlite3.SQLITE_BUSY: "another program is writing to it: let that end, then start the node again",
 }
 """By SQLite's primary result code. What is not listed is the disk's own trouble."""
@@ -45,12 +62,18 @@ def explained(path: Path, advice: Mapping[int, str] = ADVICE) -> Iterator[None]:
     """
     try:
         yield
+    except DamageError as error:
+        raise damaged_store(path, error) from error
     except sqlite3.IntegrityError as error:
         raise AssertionError(f"{path}: the core wrote what cannot be: {error}") from error
     except sqlite3.Error as error:
         code = primary_code(error)
+        if code is None and isinstance(error, sqlite3.OperationalError):
+            raise damaged_store(path, str(error).partition(" with text ")[0]) from error  # It is no text.
         if code is None:
             raise
+        if code == sqlite3.SQLITE_CORRUPT and code not in advice:
+            raise damaged_store(path, error) from error
         trouble = f"the disk fails ({error}): look to it, then start the node again"
         raise StoreError(f"{path}: {advice.get(code, trouble)}") from error
 
@@ -61,6 +84,6 @@ def sound(path: Path) -> Iterator[None]:
     try:
         yield
     except (AssertionError, TypeError, ValueError, sqlite3.OperationalError) as error:
-        if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+        if isinstance(error, sqlite3.OperationalError) and primary_code(error) != sqlite3.SQLITE_ERROR:
             raise
-        raise StoreError(f"{path}: {ADVICE[sqlite3.SQLITE_CORRUPT]} ({error})") from error
+        raise damaged_store(path, error) from error

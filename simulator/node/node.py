@@ -251,6 +251,8 @@ async def run_node(
         if capture is not None:
             recording = held.enter_context(closing(Recording(capture, node.name, lines)))
         running = Node(Directory(topology, node), store, lines, clock, recording)
+        for notice in store.notices:
+            lines.warning("store", notice=notice)
         lines.info(
             "started",
             address=f"{node.host}:{node.port}",

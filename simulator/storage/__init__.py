@@ -11,7 +11,7 @@ files, `a.sqlite*`, while the node does not run.
 
 While a store is open, `NAME-lock` beside it is locked: a second node is refused at once, and `sqlite3` may look on.
 The lock is the operating system's, so it goes with the process, however that ends. Every error is a `StoreError` of one
-line that says what to do. Nothing here repairs a file.
+line that says what to do. care/ repairs what is hurt, when an operator asks for it.
 """
 
 from simulator.storage.store import LIMITS, Limits, Store

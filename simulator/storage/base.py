@@ -21,10 +21,21 @@ from mqproto.turn.effects import (
     QueueRow,
 )
 from mqproto.wire.guid import Guid, guid_text
-from simulator.base.storeerrors import ADVICE, StoreError
+from simulator.base.storeerrors import ADVICE, DamageError, StoreError
+from simulator.storage.checksums import (
+    MESSAGE_COLUMNS,
+    hurt_message,
+    is_whole,
+    message_checksum,
+    row_checksum,
+    whole_message,
+    whole_rows,
+)
+from simulator.storage.complete import see_that_all_is_there, see_that_all_messages_are_there
+from simulator.storage.earlier import EARLIER_LAYOUT, upgrade
 from simulator.storage.files import Files
-from simulator.storage.pages import Row
 from simulator.storage.recent import Recent, RecentStates, Size, runs
+from simulator.storage.segments import explained_file
 from simulator.storage.tables import (
     APPLICATION_ID,
     INSERT_MESSAGE,
@@ -38,6 +49,7 @@ from simulator.storage.tables import (
     UPSERT_QUEUE,
     keys_of,
 )
+from simulator.storage.witness import found_record, witness_path
 
 PRAGMAS: Final = (
     "page_size = 8192",
@@ -49,6 +61,8 @@ PRAGMAS: Final = (
     "cache_size = -16384",
     # Some builds wipe what is deleted, with zeros; that costs a tenth, and the log has the bytes anyway.
     "secure_delete = OFF",
+    # What a REPLACE removes is counted as well.
+    "recursive_triggers = ON",
 )
 BUSY_RUNNING_MS: Final = 10
 """How long another program's write may hold us up when we run: ours can wait, and the node's neighbours cannot."""
@@ -67,6 +81,20 @@ class Mark(NamedTuple):
     is_begun: bool
 
 
+BEGINNING: Final = Mark(1, 1, is_begun=False)
+"""Where the log of a new store begins."""
+
+
+def made_mark(segment: int, record: int, is_begun: int) -> Mark:
+    """A mark by its columns."""
+    return Mark(segment, record, bool(is_begun))
+
+
+def made_queue(queue: int, kind: str, name: str, priority: int, on_hold: int) -> QueueRow:
+    """A queue by its columns."""
+    return QueueRow(queue, QueueKind(kind), name, priority, bool(on_hold))
+
+
 class Tables:
     """The tables of one queue manager's store. The caller has the store's lock.
 
@@ -82,6 +110,10 @@ class Tables:
     def __init__(self, files: Files, path: Path, node: Guid) -> None:
         self.path = path
         self._files = files
+        self.is_upgraded = False
+        """Whether they were of version 0.5, and got their checksums now."""
+        self._read_through: dict[int, int | None] = {}
+        """Of a queue that was read to its end, the highest key that it had then; what lies before is all there."""
         self.db = files.connect(path)
         try:
             self._set_up(node)
@@ -146,27 +178,42 @@ class Tables:
 
     def insert(self, rows: list[MessageRow]) -> None:
         """Add messages, which are not there."""
-        self.db.executemany(INSERT_MESSAGE, rows)
-        for queue, added in groupby(rows, lambda row: row[0] >> POSITION_BITS):
-            keys, packets, _, final_acks, _ = zip(*added, strict=True)
-            self._count(queue, len(keys), sum(map(len, packets)), sum(final_acks))
+        full = [(*row, message_checksum(*row)) for row in rows]
+        self.db.executemany(INSERT_MESSAGE, full)
+        for queue, added in groupby(full, lambda row: row[0] >> POSITION_BITS):
+            keys, packets, _, final_acks, _, checksums = zip(*added, strict=True)
+            self._count(queue, len(keys), sum(map(len, packets)), sum(final_acks), sum(checksums))
             self._last_keys[queue] = max(self._last_keys.get(queue, 0), max(keys))
 
     def remove(self, sizes: dict[int, Size]) -> None:
-        """Remove messages, which are there, by key."""
+        """Remove messages, which are there, by key.
+
+        Raises:
+            DamageError: they are not all there.
+        """
         keys = sorted(sizes)
-        self.db.executemany("DELETE FROM message WHERE key BETWEEN ? AND ?", runs(keys))
+        removed = self.db.executemany("DELETE FROM message WHERE key BETWEEN ? AND ?", runs(keys)).rowcount
+        if keys and removed != len(keys):
+            raise DamageError(f"of {len(keys)} messages that were there {removed} can be removed")
         for queue, gone in groupby(keys, lambda key: key >> POSITION_BITS):
-            sizes_bytes, final_acks = zip(*map(sizes.__getitem__, gone), strict=True)
-            self._count(queue, -len(sizes_bytes), -sum(sizes_bytes), -sum(final_acks))
+            sizes_bytes, final_acks, checksums = zip(*map(sizes.__getitem__, gone), strict=True)
+            self._count(queue, -len(sizes_bytes), -sum(sizes_bytes), -sum(final_acks), -sum(checksums))
 
     def make_lasting(self, keys: Iterable[int]) -> None:
         """Messages that expire no more, if they are there."""
-        self.db.executemany("UPDATE message SET expires_s = NULL WHERE key = ?", [(key,) for key in keys])
+        found = f"SELECT {MESSAGE_COLUMNS} FROM message WHERE key = ? AND expires_s IS NOT NULL"
+        for key in keys:
+            for columns in self._rows(found, (key,)):
+                row, before = whole_message(*columns)._replace(expires_s=None), columns[-1]
+                after = message_checksum(*row)
+                self.db.execute(
+                    "UPDATE message SET expires_s = NULL, checksum = ? WHERE key = ?", (after, key)
+                )
+                self._count(key >> POSITION_BITS, 0, 0, 0, after - before)
 
     def put_queues(self, rows: Iterable[QueueRow]) -> None:
         """Queues that exist from now on."""
-        self.db.executemany(UPSERT_QUEUE, list(rows))
+        self.db.executemany(UPSERT_QUEUE, _with_checksums(rows))
 
     def put_identifiers(self, rows: list[IdentifierRow], forgotten: list[tuple[Guid, int, int]]) -> None:
         """Forget some, by source with the first and the last ordinal, then add these."""
@@ -175,36 +222,38 @@ class Tables:
                 "DELETE FROM message_id WHERE source = ? AND ordinal BETWEEN ? AND ?", forgotten
             )
         if rows:
-            self.db.executemany(REPLACE_IDENTIFIER, rows)
+            self.db.executemany(REPLACE_IDENTIFIER, _with_checksums(rows))
 
     def put_states(self, states: RecentStates) -> None:
         """All else, but for queues and identifiers."""
         run_many = self.db.executemany
-        run_many(UPSERT_OUTGOING, list(states.outgoing.values()))
-        run_many(UPSERT_INCOMING, list(states.incoming.values()))
-        run_many(UPSERT_COUNTER, list(states.counters.items()))
+        run_many(UPSERT_OUTGOING, _with_checksums(states.outgoing.values()))
+        run_many(UPSERT_INCOMING, _with_checksums(states.incoming.values()))
+        run_many(UPSERT_COUNTER, _with_checksums(states.counters.items()))
         run_many("DELETE FROM outcome WHERE invoker = ?", [(each,) for each in states.forgotten_invokers])
         gone = [name for name, row in states.outcomes.items() if row is None]
         run_many("DELETE FROM outcome WHERE invoker = ? AND identifier = ?", gone)
-        run_many(UPSERT_OUTCOME, [row for row in states.outcomes.values() if row is not None])
+        run_many(UPSERT_OUTCOME, _with_checksums(row for row in states.outcomes.values() if row is not None))
 
     def put_mark(self, mark: Mark) -> None:
         """Where the log begins from now on."""
-        self.db.execute("UPDATE log SET segment = ?, record = ?, is_begun = ?", mark)
+        self.db.execute(
+            "UPDATE log SET segment = ?, record = ?, is_begun = ?, checksum = ?", (*mark, row_checksum(mark))
+        )
 
-    def _count(self, queue: int, count: int, size_bytes: int, final_ack_count: int) -> None:
+    def _count(self, queue: int, count: int, size_bytes: int, final_ack_count: int, checksums: int) -> None:
         self.db.execute(
             "UPDATE queue SET message_count = message_count + ?, size_bytes = size_bytes + ?,"
-            " final_ack_count = final_ack_count + ? WHERE queue = ?",
-            (count, size_bytes, final_ack_count, queue),
+            " final_ack_count = final_ack_count + ?, message_checksums = message_checksums + ? WHERE queue = ?",
+            (count, size_bytes, final_ack_count, checksums, queue),
         )
 
     # Reading
 
     def mark(self) -> Mark:
         """Where the log begins."""
-        [(segment, record, is_begun)] = self._rows("SELECT segment, record, is_begun FROM log")
-        return Mark(segment, record, bool(is_begun))
+        [mark] = whole_rows("log", self._rows("SELECT * FROM log"), made_mark)
+        return mark
 
     def size_bytes(self) -> int:
         """What all messages take, without what SQLite needs for them."""
@@ -218,12 +267,8 @@ class Tables:
 
     def queues(self) -> list[QueueRow]:
         """All queues that were declared."""
-        return [
-            QueueRow(queue, QueueKind(kind), name, priority, bool(on_hold))
-            for queue, kind, name, priority, on_hold in self._rows(
-                "SELECT queue, kind, name, priority, on_hold FROM queue"
-            )
-        ]
+        rows = self._rows("SELECT queue, kind, name, priority, on_hold, checksum FROM queue ORDER BY queue")
+        return list(whole_rows("queue", rows, made_queue))
 
     def may_have(self, first: int) -> bool:
         """Whether a message with this key or a higher one of its queue can be there; asks no file."""
@@ -231,31 +276,32 @@ class Tables:
 
     def sizes(self, first: int, last: int) -> dict[int, Size]:
         """The messages with keys from first to last, without their packets."""
-        found = "SELECT key, length(packet), final_ack FROM message WHERE key BETWEEN ? AND ?"
-        return {
-            key: (size_bytes, final_ack)
-            for key, size_bytes, final_ack in self.db.execute(found, (first, last))
-        }
+        found = "SELECT key, length(packet), final_ack, checksum FROM message WHERE key BETWEEN ? AND ?"
+        return {key: size for key, *size in self.db.execute(found, (first, last))}
 
     def between(self, first: int, last: int, *, finals: bool = False) -> list[MessageRow]:
         """The messages with keys from first to last, in order; all, or those with `final_ack`."""
-        found = f"SELECT * FROM message WHERE key BETWEEN ? AND ? {'AND final_ack ' * finals}ORDER BY key"
-        return [
-            MessageRow(key, packet, message_id, bool(final_ack), expires_s)
-            for key, packet, message_id, final_ack, expires_s in self.db.execute(found, (first, last))
-        ]
+        chosen = f"WHERE key BETWEEN ? AND ? {'AND final_ack ' * finals}ORDER BY key"
+        found = self.db.execute(f"SELECT {MESSAGE_COLUMNS} FROM message {chosen}", (first, last))
+        return [whole_message(*columns) for columns in found]
 
-    def waiting(self, first: int, last: int, gone: Container[int]) -> Generator[Row]:
+    def waiting(self, first: int, last: int, gone: Container[int]) -> Generator[tuple[int, bytes, bool]]:
         """The messages with keys from first to last, in order, read one by one. Close the iterator.
 
         Args:
             gone: keys of messages that are left out.
         """
-        found = "SELECT key, packet, final_ack FROM message WHERE key BETWEEN ? AND ? ORDER BY key"
+        found = f"SELECT {MESSAGE_COLUMNS} FROM message WHERE key BETWEEN ? AND ? ORDER BY key"
         with closing(self.db.execute(found, (first, last))) as cursor:
-            for key, packet, final_ack in cursor:
-                if key not in gone:
-                    yield key, packet, bool(final_ack)
+            for columns in cursor:
+                if columns[0] not in gone:
+                    if not is_whole(*columns):
+                        raise hurt_message(*columns)
+                    yield columns[0], columns[1], bool(columns[3])
+        queue = first >> POSITION_BITS
+        if self._read_through.get(queue) != (newest := self._last_keys.get(queue)):
+            see_that_all_messages_are_there(self.db, queue)
+            self._read_through[queue] = newest
 
     def expiring(self) -> Generator[tuple[int, int]]:
         """`expires_s` and key of the messages that have one, in order. Close the iterator."""
@@ -280,37 +326,61 @@ class Tables:
         is_new = not (application_id or layout or self._rows("SELECT 1 FROM sqlite_master LIMIT 1"))
         if not is_new and application_id != APPLICATION_ID:
             raise StoreError(f"{self.path}: {ADVICE[sqlite3.SQLITE_NOTADB]}")
-        if not is_new and layout != LAYOUT:
+        if not is_new and layout == EARLIER_LAYOUT:
+            upgrade(self._files, self.path.resolve(), self.db)
+            self.is_upgraded = True
+        elif not is_new and layout != LAYOUT:
             raise StoreError(
                 f"{self.path}: it has layout {layout}, and this mqproto knows {LAYOUT}: use the mqproto that wrote it"
             )
+        if is_new:
+            self._see_that_it_is_not_missed(node)
         for pragma in PRAGMAS:
             self.db.execute(f"PRAGMA {pragma}").close()
         if not self._files.keep_log(self.db):
             raise StoreError(f"{self.path}: its file system holds no write-ahead log: choose a local disk")
         if is_new:
             self.db.execute("PRAGMA synchronous = FULL").close()
+            mark = ", ".join(map(str, map(int, (*BEGINNING, row_checksum(BEGINNING)))))
             self.db.executescript(
-                f"BEGIN; {SCHEMA} INSERT INTO node VALUES (x'{node.hex()}');"
+                f"BEGIN; {SCHEMA} INSERT INTO node VALUES (x'{node.hex()}', {row_checksum((node,))});"
+                f"INSERT INTO log VALUES ({mark});"
                 f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {LAYOUT}; COMMIT;"
             )
-        [(owner,)] = self._rows("SELECT guid FROM node")
+        else:
+            see_that_all_is_there(self.db)
+        [(owner,)] = whole_rows("node", self._rows("SELECT * FROM node"), lambda guid: (guid,))
         if owner != node:
             raise StoreError(
                 f"{self.path}: it belongs to {guid_text(owner)}, not to {guid_text(node)}: name another file"
+            )
+
+    def _see_that_it_is_not_missed(self, node: Guid) -> None:
+        """A log's witness beside tables that are not there knows better."""
+        path = witness_path(self.path)
+        with explained_file(path):
+            data = self._files.read(path) if path.name in self._files.names(path.parent) else None
+        if data is not None and (count := found_record(path, data, node)):
+            raise StoreError(
+                f"{self.path}: it is missing, and {path.name} knows of {count} records: put it back beside that"
             )
 
     def _rows(self, statement: str, values: tuple[int | str, ...] = ()) -> list[Any]:
         return self.db.execute(statement, values).fetchall()
 
 
+def _with_checksums(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return [(*row, row_checksum(row)) for row in rows]
+
+
 def messages_of(files: Files, path: Path, message_id: int) -> tuple[sqlite3.Connection, sqlite3.Cursor]:
-    """Look at the tables as they are now, by a connection of the caller's own thread: key and packet of messages."""
+    """Look at the tables as they are now, by a connection of the caller's own thread: the columns of messages."""
     db = files.connect(path)
     try:
         db.execute("BEGIN")
         db.execute("SELECT 1 FROM log").fetchall()
-        return db, db.execute("SELECT key, packet FROM message WHERE message_id = ?", (message_id,))
+        found = f"SELECT {MESSAGE_COLUMNS} FROM message WHERE message_id = ?"
+        return db, db.execute(found, (message_id,))
     except BaseException:
         db.close()
         raise

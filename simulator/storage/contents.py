@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
+from itertools import islice
 
 from mqproto.turn.effects import (
     POSITION_BITS,
@@ -16,10 +18,13 @@ from mqproto.turn.effects import (
     Writes,
     message_key,
 )
+from simulator.base.storeerrors import DamageError
 from simulator.storage.base import Tables
-from simulator.storage.pages import Row, fitting
 from simulator.storage.recent import Recent, Size, in_order, joined
 from simulator.storage.tables import keys_of
+
+Row = tuple[int, bytes, bool]
+"""A message: its key or its position, its packet, and `final_ack`."""
 
 
 class Contents:
@@ -88,10 +93,17 @@ class Contents:
         with closing(self._tables.expiring()) as found:
             stored = (each for each in found if each[1] not in gone and each[1] not in lasting)
             recent = self._recent.messages.expiring(page.limit_messages)
-            rows = (row for _, key in heapq.merge(stored, recent) for row in self.between(key, key))
+            rows = (self._expiring(*each) for each in heapq.merge(stored, recent))
             return fitting(
                 ((row.key, row.packet, row.final_ack) for row in rows), page.limit_messages, page.limit_bytes
             )
+
+    def _expiring(self, expires_s: int, key: int) -> MessageRow:
+        """The message that an index has."""
+        found = self.between(key, key)
+        if not found or found[0].expires_s != expires_s:
+            raise DamageError(f"message {key:#x} is to expire at {expires_s}, and there is none that does")
+        return found[0]
 
     def resolved(self, writes: Writes) -> tuple[Writes, dict[int, Size]]:
         """The same without `finals` and `moves`, and which messages it removes that the tables have.
@@ -165,3 +177,19 @@ class Contents:
             assert number in self._queues or any(queue.queue == number for queue in queues), (
                 f"queue {number} has messages, but was never declared"
             )
+
+
+def fitting(rows: Iterable[Row], limit_messages: int, limit_bytes: int) -> list[Row]:
+    """The longest prefix that keeps within both limits, but at least the first row if there is one.
+
+    Whatever is cut by size goes through here. The reader goes on behind the last row that it was given, so a row that
+    is left out must not have another behind it that is not.
+    """
+    found: list[Row] = []
+    size_bytes = 0
+    for row in islice(rows, max(1, limit_messages)):
+        size_bytes += len(row[1])
+        if found and size_bytes > limit_bytes:
+            break
+        found.append(row)
+    return found

@@ -30,7 +30,7 @@ from mqproto.turn.effects import (
 )
 from mqproto.wire.guid import Guid
 from simulator.base.storeerrors import ADVICE, StoreError
-from simulator.storage.pages import fitting
+from simulator.storage.contents import fitting
 from simulator.storage.tables import LAST_POSITION
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import sqlite3
@@ -26,14 +27,43 @@ class LogFile(Protocol):
     def write(self, offset: int, parts: list[bytes]) -> None:
         """Write all parts, one after the other."""
 
-    def truncate(self, size_bytes: int) -> None:
-        """Cut off what lies behind."""
+    def allocate(self, size_bytes: int) -> None:
+        """The file, which is empty, gets this size. It holds zeros, and there is room for whatever is written there."""
 
     def flush(self) -> None:
         """What was written is on disk when this returns."""
 
     def close(self) -> None:
         """Leave the file where it is."""
+
+
+DRAFT: Final = "-new"
+"""Ends the name of a file that is not whole yet."""
+
+
+def made(files: Files, path: Path, size_bytes: int, begins: bytes) -> LogFile:
+    """A new file of this size that begins so and goes on with zeros.
+
+    It is on disk with its name when this returns, and its name is there only if all of it is: whoever finds a file that
+    does not begin so, or is shorter, knows that it was damaged.
+
+    Raises:
+        OSError: it cannot be made, and is not there.
+    """
+    draft = path.with_name(f"{path.name}{DRAFT}")
+    file = files.create(draft)
+    try:
+        file.allocate(size_bytes)
+        file.write(0, [begins])
+        file.flush()
+        files.rename(draft, path)
+        files.flush_folder(path.parent)
+    except BaseException:
+        file.close()
+        for name in {draft.name, path.name}.intersection(files.names(path.parent)):
+            files.remove(path.with_name(name))
+        raise
+    return file
 
 
 class Lock(Protocol):
@@ -51,6 +81,12 @@ class Files(Protocol):
 
     def create(self, path: Path) -> LogFile:
         """A file that was not there."""
+
+    def open(self, path: Path) -> LogFile:
+        """A file that is there."""
+
+    def rename(self, path: Path, new: Path) -> None:
+        """A file gets another name, which nothing has."""
 
     def read(self, path: Path) -> bytes:
         """All that is in a file."""
@@ -89,8 +125,13 @@ class SystemFile:
             while written < len(rest):
                 written += os.pwrite(self._file, rest[written:], offset + written)
 
-    def truncate(self, size_bytes: int) -> None:
-        os.ftruncate(self._file, size_bytes)
+    def allocate(self, size_bytes: int) -> None:
+        try:
+            os.posix_fallocate(self._file, 0, size_bytes)
+        except (AttributeError, OSError) as error:
+            if getattr(error, "errno", None) not in (None, errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+            self.write(0, [bytes(size_bytes)])
 
     def flush(self) -> None:
         if FULL_FLUSH is not None:
@@ -110,6 +151,12 @@ class SystemFiles:
 
     def create(self, path: Path) -> SystemFile:
         return SystemFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+    def open(self, path: Path) -> SystemFile:
+        return SystemFile(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+
+    def rename(self, path: Path, new: Path) -> None:
+        path.rename(new)
 
     def read(self, path: Path) -> bytes:
         return path.read_bytes()

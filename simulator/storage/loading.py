@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Any
+from typing import TypeVar
 
 from mqproto.turn.effects import (
     IdentifierRow,
@@ -13,78 +13,75 @@ from mqproto.turn.effects import (
     OutcomeRow,
     OutgoingRow,
     QueueKind,
+    QueueRow,
     StoredQueue,
     StoredState,
 )
+from simulator.storage.base import Tables
+from simulator.storage.checksums import whole_rows
 from simulator.storage.tables import LAST_POSITION, keys_of
 
+T = TypeVar("T")
 
-def load(db: sqlite3.Connection) -> StoredState:
-    """All that a queue manager must know to start, oldest first; of the messages only the held ones."""
 
-    def rows(statement: str, values: tuple[int, ...] = ()) -> list[Any]:
-        return db.execute(statement, values).fetchall()
+def load(tables: Tables) -> StoredState:
+    """All that a queue manager must know to start, oldest first; of the messages only the held ones.
 
-    queues = [_stored_queue(db, *row) for row in rows("SELECT * FROM queue ORDER BY queue")]
+    Raises:
+        DamageError: something is not what was written.
+        sqlite3.Error: the file cannot be read.
+    """
+    db = tables.db
+
+    def rows(table: str, make: Callable[..., T]) -> Iterator[T]:
+        return whole_rows(table, db.execute(f"SELECT * FROM {table}").fetchall(), make)
+
+    queues = [_stored_queue(db, queue) for queue in tables.queues()]
+    identifiers = db.execute(
+        "SELECT source, ordinal, time_stamp_s, checksum FROM message_id ORDER BY arrival"
+    ).fetchall()
     return StoredState(
         queues=queues,
         resident=[
-            row
+            (row.key, row.packet)
             for queue in queues
             if queue.kind in (QueueKind.HELD, QueueKind.ORDER)
-            for row in rows(
-                "SELECT key, packet FROM message WHERE key BETWEEN ? AND ? ORDER BY key",
-                keys_of(queue.queue),
-            )
+            for row in tables.between(*keys_of(queue.queue))
         ],
         gaps=[gap for queue in queues if queue.kind is QueueKind.SEQUENCE for gap in _gaps(db, queue)],
-        outgoing=[OutgoingRow(*row) for row in rows("SELECT * FROM outgoing_sequence")],
-        incoming=[IncomingRow(*row) for row in rows("SELECT * FROM incoming_sequence")],
-        identifiers=[
-            IdentifierRow(*row)
-            for row in rows("SELECT source, ordinal, time_stamp_s FROM message_id ORDER BY arrival")
-        ],
-        counters=dict(rows("SELECT name, value FROM counter")),
-        outcomes=[
-            OutcomeRow(invoker, identifier, outcome, bool(lasting), performed_s)
-            for invoker, identifier, outcome, lasting, performed_s in rows(
-                "SELECT * FROM outcome ORDER BY performed_s"
-            )
-        ],
+        outgoing=list(rows("outgoing_sequence", OutgoingRow)),
+        incoming=list(rows("incoming_sequence", IncomingRow)),
+        identifiers=list(whole_rows("message_id", identifiers, IdentifierRow)),
+        counters=dict(rows("counter", made_counter)),
+        outcomes=sorted(rows("outcome", made_outcome), key=lambda row: row.performed_s),
     )
 
 
-def _stored_queue(
-    db: sqlite3.Connection,
-    queue: int,
-    kind: str,
-    name: str,
-    priority: int,
-    on_hold: int,
-    message_count: int,
-    size_bytes: int,
-    final_ack_count: int,
-) -> StoredQueue:
+def made_counter(name: str, value: int) -> tuple[str, int]:
+    """A counter by its columns."""
+    return name, value
+
+
+def made_outcome(
+    invoker: bytes, identifier: int, outcome: bytes, lasting: int, performed_s: int
+) -> OutcomeRow:
+    """An outcome by its columns."""
+    return OutcomeRow(invoker, identifier, outcome, bool(lasting), performed_s)
+
+
+def _stored_queue(db: sqlite3.Connection, queue: QueueRow) -> StoredQueue:
     chosen = "SELECT key FROM message WHERE key BETWEEN ? AND ? ORDER BY key"
     [(first, last)] = db.execute(
-        f"SELECT ({chosen} LIMIT 1), ({chosen} DESC LIMIT 1)", keys_of(queue) * 2
+        f"SELECT ({chosen} LIMIT 1), ({chosen} DESC LIMIT 1)", keys_of(queue.queue) * 2
+    ).fetchall()
+    [(message_count, size_bytes, final_ack_count)] = db.execute(
+        "SELECT message_count, size_bytes, final_ack_count FROM queue WHERE queue = ?", (queue.queue,)
     ).fetchall()
     assert (first is None) == (message_count == 0), (
-        f"queue {queue} counts {message_count} messages, the first being {first}"
+        f"queue {queue.queue} counts {message_count} messages, the first being {first}"
     )
     first, last = ((first or 0) & LAST_POSITION, (last or 0) & LAST_POSITION)
-    return StoredQueue(
-        queue,
-        QueueKind(kind),
-        name,
-        priority,
-        bool(on_hold),
-        message_count,
-        size_bytes,
-        first,
-        last,
-        final_ack_count,
-    )
+    return StoredQueue(*queue, message_count, size_bytes, first, last, final_ack_count)
 
 
 def _gaps(db: sqlite3.Connection, queue: StoredQueue) -> Iterator[tuple[int, int]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from operator import lt
 from typing import Final
@@ -29,8 +29,8 @@ ROW_BYTES: Final = 400
 """What a message takes in memory beside its packet."""
 
 
-Size = tuple[int, bool]
-"""What a message counts for in its queue: the size of its packet, and `final_ack`."""
+Size = Sequence[int]
+"""What a message counts for in its queue: the size of its packet, `final_ack`, and its checksum."""
 
 
 class Recent:
@@ -75,7 +75,7 @@ class Recent:
         added_bytes = self.messages.size_bytes - before_bytes
         if gone:
             self.gone |= gone
-            added_bytes -= sum([size_bytes for size_bytes, _ in gone.values()])
+            added_bytes -= sum([size[0] for size in gone.values()])
         return added_bytes
 
     def clear(self) -> None:

@@ -4,14 +4,17 @@ A record has no `finals` and no `moves`: the store has looked up what they are a
 removals, so that a record means the same whatever the tables have by then. It can be carried out a second time.
 
 Of messages the numbers stand in columns and the packets one after the other, which one call of `struct` and one of
-`join` do for a whole batch; what there is little of is MessagePack.
+`join` do for a whole batch; what there is little of is MessagePack. A record is in two parts, its head with all but the
+packets, and the packets. The head has a checksum of each packet, so that of a record whose head is whole it can be said
+which messages are hurt.
 """
 
 from __future__ import annotations
 
+import zlib
 from itertools import accumulate, chain
 from struct import Struct, error, pack, unpack_from
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -51,8 +54,18 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(States)
 
 
-def encoded(writes: Writes) -> list[bytes]:
-    """A transaction as bytes, in pieces."""
+class Decoded(NamedTuple):
+    """What a record says.
+
+    hurt: of its messages, those whose packets do not fit their checksums.
+    """
+
+    writes: Writes
+    hurt: list[MessageRow]
+
+
+def encoded(writes: Writes) -> tuple[bytes, list[bytes]]:
+    """A transaction as bytes: the head, and the packets."""
     messages, removals, lasting = writes.messages, writes.removals, writes.lasting
     states = _encoder.encode(_states(writes))
     parts = [COUNTS.pack(len(messages), len(removals), len(lasting), len(states)), states]
@@ -64,25 +77,36 @@ def encoded(writes: Writes) -> list[bytes]:
         keys, packets, message_ids, final_acks, expiries = zip(*messages, strict=True)
         ends = [NEVER if expires_s is None else expires_s for expires_s in expiries]
         parts.append(
-            pack(_columns(len(messages)), *keys, *message_ids, *ends, *map(len, packets), *final_acks)
+            pack(
+                _columns(len(messages)),
+                *keys,
+                *message_ids,
+                *ends,
+                *map(len, packets),
+                *final_acks,
+                *map(zlib.crc32, packets),
+            )
         )
-        parts += packets
-    return parts
+        return b"".join(parts), list(packets)
+    return b"".join(parts), []
 
 
-def decoded(data: memoryview) -> Writes:
+def decoded(head: memoryview, packets: memoryview | None) -> Decoded:
     """The transaction that these bytes are.
+
+    Args:
+        packets: None in a log of version 0.5, where they stand behind the head and have no checksums.
 
     Raises:
         ValueError: they are none.
     """
     try:
-        return _decoded(data)
+        return _decoded(head, packets)
     except (error, msgspec.MsgspecError) as reason:
         raise ValueError(f"no record: {reason}") from reason
 
 
-def _decoded(data: memoryview) -> Writes:
+def _decoded(data: memoryview, packets: memoryview | None) -> Decoded:
     message_count, removal_count, lasting_count, states_bytes = COUNTS.unpack_from(data)
     at = COUNTS.size + states_bytes
     states = _decoder.decode(data[COUNTS.size : at])
@@ -90,27 +114,30 @@ def _decoded(data: memoryview) -> Writes:
     at += 16 * removal_count
     lasting = unpack_from(f"<{lasting_count}Q", data, at)
     at += 8 * lasting_count
-    columns = Struct(_columns(message_count))
+    columns = Struct(_columns(message_count, "" if packets is None else "I"))
     numbers = columns.unpack_from(data, at)
-    keys, message_ids, ends, sizes, final_acks = (
-        (numbers[first : first + message_count] for first in range(0, 5 * message_count, message_count or 1))
-        if message_count
-        else ((),) * 5
+    if packets is None:
+        data, packets = data[: at + columns.size], data[at + columns.size :]
+    if at + columns.size != len(data):
+        raise ValueError(f"its columns end at byte {at + columns.size} of {len(data)}")
+    keys, message_ids, ends, sizes, final_acks, checksums = (
+        numbers[i * message_count : (i + 1) * message_count] for i in range(6)
     )
-    starts = list(accumulate(sizes, initial=at + columns.size))
-    if starts[-1] != len(data):
-        raise ValueError(f"its packets end at byte {starts[-1]} of {len(data)}")
     forgotten = states.forgotten_identifiers
-    return Writes(
+    starts = list(accumulate(sizes, initial=0))
+    if starts[-1] != len(packets):
+        raise ValueError(f"its packets end at byte {starts[-1]} of {len(packets)}")
+    messages = [
+        MessageRow(
+            key, bytes(packets[start : start + size]), message_id, final_ack, None if end == NEVER else end
+        )
+        for key, start, size, message_id, final_ack, end in zip(
+            keys, starts, sizes, message_ids, final_acks, ends, strict=False
+        )
+    ]
+    writes = Writes(
         queues=states.queues,
-        messages=[
-            MessageRow(
-                key, bytes(data[start : start + size]), message_id, final_ack, None if end == NEVER else end
-            )
-            for key, start, size, message_id, final_ack, end in zip(
-                keys, starts, sizes, message_ids, final_acks, ends, strict=False
-            )
-        ],
+        messages=messages,
         removals=list(zip(bounds[::2], bounds[1::2], strict=True)),
         lasting=list(lasting),
         outgoing={row.queue: row for row in states.outgoing},
@@ -124,6 +151,8 @@ def _decoded(data: memoryview) -> Writes:
         },
         forgotten_invokers=states.forgotten_invokers,
     )
+    found = zip(messages, checksums, strict=False)
+    return Decoded(writes, [row for row, checksum in found if zlib.crc32(row.packet) != checksum])
 
 
 def _states(writes: Writes) -> States:
@@ -141,6 +170,7 @@ def _states(writes: Writes) -> States:
     )
 
 
-def _columns(count: int) -> str:
-    """Keys, message_ids, when each expires, how long each packet is, whether it is kept for a FinalAck."""
-    return f"<{count}Q{count}Q{count}q{count}I{count}?"
+def _columns(count: int, checksum: str = "I") -> str:
+    """Keys, message_ids, when each expires, how long each packet is, whether it is kept for a FinalAck; the packets'
+    checksums."""
+    return f"<{count}Q{count}Q{count}q{count}I{count}?" + checksum * count

@@ -3,24 +3,56 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from mqproto.wire.guid import Guid
-from simulator.base.storeerrors import StoreError
-from simulator.storage.base import Mark, Tables
-from simulator.storage.files import Files
+from simulator.base.storeerrors import StoreError, repair_advice
+from simulator.storage.base import BEGINNING, Mark, Tables
+from simulator.storage.earlier import found_segment
+from simulator.storage.files import DRAFT, Files
 from simulator.storage.recent import Recent, Size
 from simulator.storage.segments import (
-    FoundSegment,
     SegmentName,
     damaged,
     explained_file,
     segment_path,
     segments_of,
 )
+from simulator.storage.witness import Witness, witness_path
 
 
-def recover(files: Files, tables: Tables, path: Path, node: Guid) -> Mark:
-    """Bring the log to the tables, and return where the next one begins. Then no segment is left.
+class Recovered(NamedTuple):
+    """What a start has found.
+
+    mark: where the next log begins; no segment is left.
+    notices: what an operator should know of it, a line each.
+    """
+
+    mark: Mark
+    notices: list[str]
+
+
+def witness_of(files: Files, tables: Tables, path: Path, node: Guid) -> Witness:
+    """The witness of a store's log. One that has no log yet, and never had one, gets its own.
+
+    Raises:
+        StoreError: it is missing, damaged or another node's.
+    """
+    mark = tables.mark()
+    with explained_file(path.parent):
+        there = files.names(path.parent)
+        for name in there:
+            if name.startswith(f"{path.name}-") and name.endswith(DRAFT):
+                files.remove(path.with_name(name))
+    if witness_path(path).name in there:
+        return Witness.open(files, path, node)
+    if mark != BEGINNING:
+        raise StoreError(f"{path}: {witness_path(path).name} is missing, {repair_advice(path)}")
+    return Witness.create(files, path, node, mark.record - 1)
+
+
+def recover(files: Files, tables: Tables, witness: Witness, path: Path, node: Guid) -> Recovered:
+    """Bring the log to the tables. Then no segment is left.
 
     Nothing is changed before all of it was read. If the process dies meanwhile, the next does it again.
 
@@ -33,20 +65,16 @@ def recover(files: Files, tables: Tables, path: Path, node: Guid) -> Mark:
     _see_that_none_is_missing(path, mark, names)
     recent = Recent()
     record = mark.record
+    notices = []
     for name in names:
-        segment = FoundSegment(files, name, node)
-        is_last = name == names[-1]
-        if segment.is_headless:
-            if not is_last or (name.number == mark.segment and mark.is_begun):
-                raise damaged(name.path, "it has no header")
-            break
+        segment = found_segment(files, name, node)
         if segment.first_record != record:
             # Nothing within the one before was broken, so it was cut between two records.
             cut = names[max(0, names.index(name) - 1)]
             raise damaged(
                 cut.path, f"record {record} is missing, {name.path.name} has {segment.first_record}"
             )
-        for writes in segment.records(is_last=is_last):
+        for writes in segment.records(is_last=name == names[-1], acknowledged=witness.record):
             # What the tables have of this record already was not there when an earlier one removed what stood there.
             for row in writes.messages:
                 recent.gone.pop(row.key, None)
@@ -56,13 +84,18 @@ def recover(files: Files, tables: Tables, path: Path, node: Guid) -> Mark:
                     gone |= tables.sizes(first, last)
             recent.add(writes, gone)
             record += 1
+        if segment.torn:
+            notices.append(segment.torn)
+    _see_that_the_witness_agrees(path, mark, names, witness, record)
+    witness.record = record - 1
+    witness.flush()
     if names or mark.is_begun:
         mark = Mark(names[-1].number + 1, record, is_begun=False)
         tables.take_over(recent, mark)
     for name in there:
         with explained_file(name.path):
             files.remove(name.path)
-    return mark
+    return Recovered(mark, notices)
 
 
 def _see_that_none_is_missing(path: Path, mark: Mark, names: list[SegmentName]) -> None:
@@ -70,4 +103,24 @@ def _see_that_none_is_missing(path: Path, mark: Mark, names: list[SegmentName]) 
     missing = {*range(mark.segment, last + 1)}.difference(name.number for name in names)
     if missing:
         lost = segment_path(path, min(missing))
-        raise StoreError(f"{path}: {lost.name} is missing, which has messages: put it back beside it")
+        raise StoreError(f"{path}: {lost.name} is missing, which has messages: {repair_advice(path)}")
+
+
+def _see_that_the_witness_agrees(
+    path: Path, mark: Mark, names: list[SegmentName], witness: Witness, record: int
+) -> None:
+    """The log has all that was said to be on disk, and the tables are no newer than what says so."""
+    if record <= witness.record:
+        gone = (
+            f"record {record} is" if record == witness.record else f"records {record} to {witness.record} are"
+        )
+        if names:
+            raise damaged(names[-1].path, f"{gone} gone from its end")
+        raise StoreError(
+            f"{path}: {gone} gone: it, or {witness.path.name}, is of another moment: {repair_advice(path)}"
+        )
+    if mark.record > witness.record + 1:
+        raise StoreError(
+            f"{witness.path}: it is of an earlier moment, when record {witness.record} was the newest;"
+            f" {path.name} has all up to {mark.record - 1}: {repair_advice(path)}"
+        )

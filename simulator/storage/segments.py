@@ -1,11 +1,12 @@
 """The log in front of the tables: files to which each transaction is appended and flushed.
 
 They lie beside the tables, `a.sqlite-log-000001` and on. A segment has a header and then records, each with its
-length, a checksum and its number; numbers go on from segment to segment. A record begins with the segment's salt, which
-nobody outside knows, so that no packet can pass for one.
+length, checksums and its number; numbers go on from segment to segment. A record begins with the segment's salt, which
+nobody outside knows, so that no packet can pass for one. A segment gets all its room when it is made, and zeros in it:
+what is shorter, or is neither whole nor zero, was damaged.
 
-What a crash can leave is a last record that is there by half, or a last segment without its header: neither was ever
-said to be on disk. Anything else that does not fit is damage, and told.
+What a crash can leave is a last record of which some sectors are zero. It was never said to be on disk. The witness
+beside the log (witness.py) says up to which record that was said. Anything else that does not fit is damage, and told.
 """
 
 from __future__ import annotations
@@ -17,28 +18,38 @@ import sqlite3
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple, Self
 
-from mqproto.turn.effects import Writes
+from mqproto.turn.effects import POSITION_BITS, MessageRow, Writes
 from mqproto.wire.guid import Guid, guid_text
-from simulator.base.storeerrors import ADVICE, StoreError
-from simulator.storage.files import Files, LogFile
+from simulator.base.storeerrors import ADVICE, StoreError, repair_advice
+from simulator.storage.files import Files, LogFile, made
 from simulator.storage.records import decoded, encoded
+from simulator.storage.tables import LAST_POSITION
 
 MAGIC: Final = b"mqprolog"
-VERSION: Final = 1
+VERSION: Final = 2
 SALT_BYTES: Final = 8
-HEADER: Final = Struct(f"<8sI16sQQ{SALT_BYTES}sI")
-"""Magic, version, the node's GUID, the segment's number, that of its first record, the salt; the checksum of these."""
-HEAD: Final = Struct(f"<{SALT_BYTES}sII")
-"""Of a record: the salt, how many bytes follow, their checksum."""
+SECTOR_BYTES: Final = 512
+"""A disk writes so many bytes wholly or not at all."""
+HEADER: Final = Struct(f"<8sI16sQQQ{SALT_BYTES}sI")
+"""Magic, version, the node's GUID, the segment's number, that of its first record, the size of the file, the salt; the
+checksum of these."""
+LENGTHS: Final = Struct(f"<{SALT_BYTES}sII")
+"""A record begins with the salt, how many bytes follow before its packets, and how many its packets have."""
+HEAD: Final = Struct(f"<{LENGTHS.size}sII")
+"""Of a record: that, its checksum, and the checksum of all that follows before the packets."""
+CHECKSUM_BYTES: Final = 4
 NUMBER: Final = Struct("<Q")
-"""The record's own, with which those bytes begin."""
+"""The record's own, with which the bytes before its packets begin."""
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """After these, room can be made while the node runs."""
+NO_ROOM: Final = FULL | {errno.EFBIG}
+"""After these, a smaller file may find room."""
 
 
 class SegmentName(NamedTuple):
@@ -48,71 +59,119 @@ class SegmentName(NamedTuple):
     path: Path
 
 
+class Header(NamedTuple):
+    """How a segment begins."""
+
+    node: Guid
+    number: int
+    first_record: int
+    size_bytes: int
+    salt: bytes
+    version: int = VERSION
+
+    def encoded(self) -> bytes:
+        """As bytes, with their checksum."""
+        *fields, version = self
+        data = HEADER.pack(MAGIC, version, *fields, 0)[:-CHECKSUM_BYTES]
+        return data + zlib.crc32(data).to_bytes(CHECKSUM_BYTES, "little")
+
+    @classmethod
+    def decoded(cls, data: bytes) -> Self | None:
+        """What these bytes say; None if they are no header."""
+        if len(data) < HEADER.size:
+            return None
+        magic, version, node, number, first_record, size_bytes, salt, checksum = HEADER.unpack(data)
+        if magic != MAGIC or zlib.crc32(data[:-CHECKSUM_BYTES]) != checksum:
+            return None
+        return cls(Guid(node), number, first_record, size_bytes, salt, version)
+
+
+class Record(NamedTuple):
+    """A transaction as it goes to the log.
+
+    keys: of the messages that it puts into the store, in their order.
+    """
+
+    head: bytes
+    packets: list[bytes]
+    size_bytes: int
+    keys: list[int]
+
+    @classmethod
+    def of(cls, number: int, writes: Writes) -> Self:
+        """The record with this number."""
+        head, packets = encoded(writes)
+        size_bytes = HEAD.size + NUMBER.size + len(head) + sum(map(len, packets))
+        return cls(NUMBER.pack(number) + head, packets, size_bytes, [row.key for row in writes.messages])
+
+    def after(self, salt: bytes) -> bytes:
+        """As bytes, in a segment with this salt."""
+        packets_bytes = self.size_bytes - HEAD.size - len(self.head)
+        lengths = LENGTHS.pack(salt, len(self.head), packets_bytes)
+        start = HEAD.pack(lengths, zlib.crc32(lengths), zlib.crc32(self.head))
+        return b"".join((start, self.head, *self.packets))
+
+
 class Segment:
     """The segment that is written to. `create` makes it; `append` adds to it.
 
     Attributes:
-        size_bytes: header and records.
+        used_bytes: header and records.
         keys: of all messages that its records put into the store, in their order.
         is_sound: whether it is known to hold whole records alone. After a failed flush, say, only reading it can tell.
     """
 
-    def __init__(
-        self, files: Files, path: Path, number: int, first_record: int, salt: bytes, file: LogFile
-    ) -> None:
+    def __init__(self, files: Files, path: Path, header: Header, file: LogFile) -> None:
         self.path = path
-        self.number = number
-        self.first_record = first_record
-        self.size_bytes = HEADER.size
+        self.number = header.number
+        self.first_record = header.first_record
+        self.size_bytes = header.size_bytes
+        self.used_bytes = HEADER.size
         self.keys: list[int] = []
         self.is_sound = True
         self._files = files
-        self._salt = salt
+        self._salt = header.salt
         self._file = file
 
     @classmethod
-    def create(cls, files: Files, store: Path, node: Guid, number: int, first_record: int) -> Self:
-        """A new file, which is on disk with its name and header.
+    def create(
+        cls, files: Files, store: Path, node: Guid, number: int, first_record: int, size_bytes: int
+    ) -> Self:
+        """A new file, which is on disk with its name, its header, and room for this many bytes.
 
         Raises:
             StoreError: it cannot be made, and none is there.
         """
         path = segment_path(store, number)
-        salt = os.urandom(SALT_BYTES)
+        header = Header(node, number, first_record, size_bytes, os.urandom(SALT_BYTES))
         with explained_file(path):
-            file = files.create(path)
-            try:
-                file.write(0, [_header(node, number, first_record, salt)])
-                file.flush()
-                files.flush_folder(path.parent)
-            except BaseException:
-                file.close()
-                files.remove(path)
-                raise
-        return cls(files, path, number, first_record, salt, file)
+            return cls(files, path, header, made(files, path, size_bytes, header.encoded()))
 
-    def append(self, number: int, writes: Writes) -> None:
-        """Put a transaction on disk, with one write and one flush.
+    def has_room_for(self, record: Record) -> bool:
+        """Whether the record fits into what is left."""
+        return self.used_bytes + record.size_bytes <= self.size_bytes
+
+    def append(self, record: Record) -> None:
+        """Put a record on disk, for which there is room, with one write and one flush.
 
         Raises:
             StoreError: it is not there, if `is_sound`; else it may be.
         """
-        body = b"".join((NUMBER.pack(number), *encoded(writes)))
-        head = HEAD.pack(self._salt, len(body), zlib.crc32(body))
         self.is_sound = False
         with explained_file(self.path):
             try:
-                self._file.write(self.size_bytes, [head, body])
+                self._file.write(self.used_bytes, [record.after(self._salt)])
             except OSError as error:
                 if error.errno in FULL:
-                    # What was written of it must not be found behind the next record.
-                    self._file.truncate(self.size_bytes)
+                    # The room was there and is not: some file systems put what is written elsewhere. What was written
+                    # of it must not be found behind the next record.
+                    self._file.write(self.used_bytes, [bytes(record.size_bytes)])
                     self._file.flush()
                     self.is_sound = True
                 raise
             self._file.flush()
-        self.size_bytes += len(head) + len(body)
-        self.keys += [row.key for row in writes.messages]
+        self.used_bytes += record.size_bytes
+        self.keys += record.keys
         self.is_sound = True
 
     def close(self) -> None:
@@ -129,80 +188,193 @@ class Segment:
 class FoundSegment:
     """A segment that was there when the store was opened.
 
+    Attributes:
+        torn: what is to be said of a last record that was dropped; empty if none was.
+
     Raises:
-        StoreError: it cannot be read, or it is another node's.
+        StoreError: it cannot be read, is damaged, or is another node's.
     """
 
-    def __init__(self, files: Files, name: SegmentName, node: Guid) -> None:
+    def __init__(self, name: SegmentName, node: Guid, data: bytes) -> None:
         self.path = name.path
-        with explained_file(name.path):
-            self._data = files.read(name.path)
-        fields = HEADER.unpack(self._data[: HEADER.size].ljust(HEADER.size, b"\0"))
-        _, version, owner, number, self.first_record, self._salt, _ = fields
-        self.is_headless = self._data[: HEADER.size] != _header(
-            owner, number, self.first_record, self._salt, version
-        )
-        """It has no header, so no record either: the crash came when it was new."""
-        if self.is_headless:
-            if len(self._data) > HEADER.size:
-                raise damaged(self.path, "its header makes no sense")
-            return
-        if version != VERSION:
+        self.torn = ""
+        self._data = data
+        header = Header.decoded(self._data[: HEADER.size])
+        if header is None:
+            raise damaged(self.path, "its header does not fit its checksum")
+        if header.version != VERSION:
             raise StoreError(
-                f"{self.path}: it has version {version}, this mqproto knows {VERSION}: use the mqproto that wrote it"
+                f"{self.path}: it has version {header.version}, this mqproto knows {VERSION}:"
+                " use the mqproto that wrote it"
             )
-        if owner != node:
-            raise StoreError(
-                f"{self.path}: it belongs to {guid_text(owner)}, not to {guid_text(node)}: name another file"
+        if header.node != node:
+            raise another_nodes(self.path, header.node, node)
+        if header.number != name.number:
+            raise damaged(self.path, f"it is segment {header.number} under another's name")
+        if len(self._data) != header.size_bytes:
+            raise damaged(
+                self.path, f"it has {len(self._data):,} bytes and was made with {header.size_bytes:,}"
             )
-        if number != name.number:
-            raise damaged(self.path, f"it is segment {number} under another's name")
+        self.first_record = header.first_record
+        self._salt = header.salt
 
-    def records(self, *, is_last: bool) -> Iterator[Writes]:
-        """Its transactions, in order; of the last segment without one that was written by half.
+    def records(self, *, is_last: bool, acknowledged: int) -> Iterator[Writes]:
+        """Its transactions, in order; of the last segment without one that was being written when the end came.
+
+        Args:
+            acknowledged: the number of a record that is known to have been on disk wholly.
 
         Raises:
             StoreError: it is damaged.
         """
         data, number, at = memoryview(self._data), self.first_record, HEADER.size
-        while at < len(data):
-            body = self._body(data, at)
-            if body is None:
-                if not is_last:
-                    raise damaged(self.path, f"record {number} at byte {at} is broken")
-                following = self._data.find(self._salt, at + 1)
-                while following >= 0:
-                    if self._body(data, following) is not None:
-                        raise damaged(
-                            self.path, f"record {number} at byte {at} is broken, one at {following} is whole"
-                        )
-                    following = self._data.find(self._salt, following + 1)
-                return
-            [found] = NUMBER.unpack_from(body)
-            if found != number:
-                raise damaged(self.path, f"record {found} stands in the place of {number}")
+        while (found := self._found(data, at)) is not None:
+            head, packets = found
+            [stands] = NUMBER.unpack_from(head)
+            if stands != number:
+                raise damaged(self.path, f"record {stands} stands in the place of {number}")
             try:
-                writes = decoded(body[NUMBER.size :])
+                writes, hurt = decoded(head[NUMBER.size :], packets)
             except ValueError as error:
                 raise damaged(self.path, f"record {number} at byte {at}: {error}") from error
+            if hurt:
+                if is_last and number > acknowledged and self._may_be_torn(at):
+                    break
+                raise damaged(self.path, f"record {number} at byte {at}: {named(hurt)}")
             yield writes
             number += 1
-            at += HEAD.size + len(body)
+            at += HEAD.size + len(head) + len(packets)
+        if not _is_zero(self._data, at, len(data)):
+            if not (is_last and number > acknowledged and self._may_be_torn(at)):
+                raise damaged(self.path, f"record {number} at byte {at} is broken")
+            self.torn = (
+                f"record {number} in {self.path.name} at byte {at:,} is there by half: it was being written when the "
+                "power went, and nobody was told that it was on disk"
+            )
 
-    def _body(self, data: memoryview, at: int) -> memoryview | None:
-        """What follows the head of a record; None if no record stands there, or not all of it."""
-        if at + HEAD.size + NUMBER.size > len(data):
+    @classmethod
+    def salvaged(cls, file: SegmentName, data: bytes) -> Iterator[tuple[int, Writes | None, str]]:
+        """What is whole in a file that may be hurt anywhere.
+
+        Yields:
+            The number of each record that can be read, what is whole of it, and what is to be said of what is not.
+        """
+        name, header = file.path.name, Header.decoded(data[: HEADER.size])
+        if header is None:
+            yield 0, None, f"{name}: its header does not fit its checksum"
+        elif header.size_bytes != len(data):
+            yield 0, None, f"{name}: it has {len(data):,} bytes and was made with {header.size_bytes:,}"
+        elif header.number != file.number:
+            yield 0, None, f"{name}: it is segment {header.number} under another's name"
+        segment = cls.__new__(cls)
+        segment._data = data
+        segment._salt = header.salt if header else data[HEADER.size : HEADER.size + SALT_BYTES]
+        view, at = memoryview(data), HEADER.size
+        while not _is_zero(data, at, len(data)):
+            found = segment._found(view, at)
+            if found is None:
+                following = data.find(segment._salt, at + 1) if len(segment._salt) == SALT_BYTES else -1
+                while following >= 0 and segment._found(view, following) is None:
+                    following = data.find(segment._salt, following + 1)
+                yield 0, None, f"{name}: at byte {at:,} stands no whole record"
+                if following < 0:
+                    return
+                at = following
+                continue
+            head, packets = found
+            [number] = NUMBER.unpack_from(head)
+            try:
+                writes, hurt = decoded(head[NUMBER.size :], packets)
+                gone = {row.key for row in hurt}
+                kept = replace(writes, messages=[row for row in writes.messages if row.key not in gone])
+                yield number, kept, f"{name}: record {number}: {named(hurt)}" if hurt else ""
+            except ValueError as error:
+                yield number, None, f"{name}: record {number}: {error}"
+            at += HEAD.size + len(head) + len(packets)
+
+    def _found(self, data: memoryview, at: int) -> tuple[memoryview, memoryview] | None:
+        """Head and packets of a record; None if none stands there, or its head is not whole."""
+        lengths = self._lengths(data, at)
+        if lengths is None:
             return None
-        salt, size, checksum = HEAD.unpack_from(data, at)
-        body = data[at + HEAD.size : at + HEAD.size + size]
-        if salt != self._salt or not NUMBER.size <= size == len(body) or zlib.crc32(body) != checksum:
+        start, middle, end = lengths
+        head = data[start:middle]
+        *_, checksum = HEAD.unpack_from(data, at)
+        return (head, data[middle:end]) if zlib.crc32(head) == checksum else None
+
+    def _lengths(self, data: memoryview, at: int) -> tuple[int, int, int] | None:
+        """Where head and packets of a record are, from, to and to; None if that is not whole."""
+        start = at + HEAD.size
+        if start > len(data):
             return None
-        return body
+        lengths, checksum, _ = HEAD.unpack_from(data, at)
+        salt, head_bytes, packets_bytes = LENGTHS.unpack(lengths)
+        middle, end = start + head_bytes, start + head_bytes + packets_bytes
+        if (
+            salt != self._salt
+            or zlib.crc32(lengths) != checksum
+            or head_bytes < NUMBER.size
+            or end > len(data)
+        ):
+            return None
+        return start, middle, end
+
+    def _may_be_torn(self, at: int) -> bool:
+        """Whether what stands there can be what a power loss leaves of one record that was being written.
+
+        Each of its sectors is then zero, as it was, or what it was to be, and at least one is zero. Behind it is
+        nothing. How long it is stands in its first bytes, if these are there.
+        """
+        data = self._data
+        if at + HEAD.size > len(data):
+            return False
+        following = data.find(self._salt, at + 1)
+        while following >= 0:
+            if self._found(memoryview(data), following) is not None:
+                return False
+            following = data.find(self._salt, following + 1)
+        second = _next_sector(at)
+        if _is_zero(data, at, second):
+            return True
+        if second < at + HEAD.size and _is_zero(data, second, _next_sector(second)):
+            known = data[at:second]
+            return known[:SALT_BYTES] == self._salt[: len(known)]
+        lengths = self._lengths(memoryview(data), at)
+        if lengths is None:
+            return False
+        *_, end = lengths
+        starts = range(second, end, SECTOR_BYTES)
+        return _is_zero(data, end, len(data)) and any(
+            _is_zero(data, start, min(end, start + SECTOR_BYTES)) for start in starts
+        )
+
+
+def named(rows: list[MessageRow]) -> str:
+    """Some messages by what people call them, in one line."""
+    first = rows[0]
+    others = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+    return (
+        f"of queue {first.key >> POSITION_BITS} the message at {first.key & LAST_POSITION} with MessageID"
+        f" {first.message_id}{others} does not fit its checksum"
+    )
+
+
+def _next_sector(at: int) -> int:
+    return (at // SECTOR_BYTES + 1) * SECTOR_BYTES
+
+
+def _is_zero(data: bytes, start: int, end: int) -> bool:
+    return not data[start:end].strip(b"\0")
 
 
 def segment_path(store: Path, number: int) -> Path:
     """The file of a segment of a store's log."""
     return store.with_name(f"{store.name}-log-{number:06}")
+
+
+def store_of(path: Path) -> Path:
+    """The store that a file of its log, or its witness, lies beside."""
+    return path.with_name(re.sub(r"-(log-\d+|witness)$", "", path.name))
 
 
 def segments_of(files: Files, store: Path) -> list[SegmentName]:
@@ -220,7 +392,14 @@ def segments_of(files: Files, store: Path) -> list[SegmentName]:
 
 def damaged(path: Path, what: str) -> StoreError:
     """What to say of a segment that no crash can have left so."""
-    return StoreError(f"{path}: {ADVICE[sqlite3.SQLITE_CORRUPT]} ({what})")
+    return StoreError(f"{path}: it is damaged, {what}: {repair_advice(store_of(path))}")
+
+
+def another_nodes(path: Path, owner: Guid, node: Guid) -> StoreError:
+    """What to say of a file that belongs to another node."""
+    return StoreError(
+        f"{path}: it belongs to {guid_text(owner)}, not to {guid_text(node)}: name another file"
+    )
 
 
 @contextmanager
@@ -235,8 +414,3 @@ def explained_file(path: Path) -> Iterator[None]:
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             advice = ADVICE[sqlite3.SQLITE_READONLY]
         raise StoreError(f"{path}: {advice}") from error
-
-
-def _header(node: bytes, number: int, first_record: int, salt: bytes, version: int = VERSION) -> bytes:
-    fields = (MAGIC, version, node, number, first_record, salt)
-    return HEADER.pack(*fields, zlib.crc32(HEADER.pack(*fields, 0)))

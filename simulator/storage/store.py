@@ -26,26 +26,27 @@ from mqproto.turn.effects import (
 from mqproto.wire.guid import Guid
 from simulator.base.storeerrors import POSTPONED_AFTER, StoreError, explained, primary_code, sound
 from simulator.storage.base import BUSY_RUNNING_MS, Mark, Tables, messages_of
+from simulator.storage.checksums import whole_message
 from simulator.storage.contents import Contents
 from simulator.storage.files import SYSTEM_FILES, Files
 from simulator.storage.loading import load
 from simulator.storage.recent import Recent
-from simulator.storage.recovery import recover
-from simulator.storage.segments import Segment
+from simulator.storage.recovery import recover, witness_of
+from simulator.storage.segments import HEADER, NO_ROOM, Record, Segment
 from simulator.storage.tables import LAST_POSITION
 
 
 class Limits(NamedTuple):
     """How much is in the log alone.
 
-    segment_bytes: after how much a new segment begins.
+    segment_bytes: how long a segment is, but for one that has a single longer record.
     segments: with one more, the oldest goes to the tables.
     memory_bytes: about what messages may take that are in the log alone; with more, the oldest segment goes.
     slice_messages, slice_bytes: what goes to the tables with a commit, or twice what the commit has, if that is more.
     """
 
-    segment_bytes: int = 32 << 20
-    segments: int = 4
+    segment_bytes: int = 8 << 20
+    segments: int = 16
     memory_bytes: int = 48 << 20
     slice_messages: int = 128
     slice_bytes: int = 256 << 10
@@ -56,6 +57,8 @@ REMOVALS: Final = 8
 """How many messages leave the tables in the time in which one goes there."""
 SCANNED_MESSAGES: Final = 5_000
 """How many messages of a segment are looked at with a commit, to see which are still there."""
+SMALLEST_BYTES: Final = 512
+"""Of a segment on a disk that has no room for more."""
 OVERDRAFT: Final = 4
 """How many times as much as `Limits` say the log may have if the tables cannot be written just now."""
 
@@ -114,9 +117,15 @@ class Store:
         """Held while log and tables change, for another thread that looks at both."""
         with explained(path), ExitStack() as undo:
             self._lock = undo.enter_context(closing(files.lock(path)))
-            self._tables = undo.enter_context(closing(Tables(files, path, node)))
             with sound(path):
-                self._mark = recover(files, self._tables, self._place, node)
+                self._tables = undo.enter_context(closing(Tables(files, path, node)))
+                self._witness = undo.enter_context(
+                    closing(witness_of(files, self._tables, self._place, node))
+                )
+                self._mark, self.notices = recover(files, self._tables, self._witness, self._place, node)
+                if self._tables.is_upgraded:
+                    self.notices.append(f"{path.name} was of version 0.5 and has got its checksums")
+                """What an operator should know of how the store was found, a line each."""
                 self._recent = Recent()
                 self._contents = Contents(self._tables, self._recent)
             self._next_record = self._mark.record
@@ -151,6 +160,7 @@ class Store:
             for segment in self._segments():
                 segment.close()
             self._older, self._segment = [], None
+            self._witness.close()
             self._tables.close()
             self._lock.close()
 
@@ -164,7 +174,7 @@ class Store:
         """
         with explained(self.path), sound(self.path):
             self._settle()
-            return load(self._tables.db)
+            return load(self._tables)
 
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
         """The messages that are asked for, as (position, packet, final_ack), or with their key for those that expire.
@@ -202,7 +212,8 @@ class Store:
                 db, in_tables = messages_of(self._files, self.path, message_id)
                 recent, gone = list(self._recent.messages.rows.values()), set(self._recent.gone)
             with closing(db):
-                found = {key: packet for key, packet in in_tables if key not in gone}
+                whole = (whole_message(*columns) for columns in in_tables)
+                found = {row.key: row.packet for row in whole if row.key not in gone}
         found |= {row.key: row.packet for row in recent if row.message_id == message_id}
         return sorted(found.items())
 
@@ -222,12 +233,16 @@ class Store:
         with self._together, explained(self.path):
             segment = self._segment_for(writes)
             writes, gone = self._contents.resolved(writes)
+            record = Record.of(self._next_record, writes)
+            if not segment.has_room_for(record):
+                segment = self._segment = self._next_segment(segment, HEADER.size + record.size_bytes)
             self._usable = False  # until the log and what we know of it are in step
             try:
-                segment.append(self._next_record, writes)
+                segment.append(record)
             except BaseException:
                 self._usable = segment.is_sound
                 raise
+            self._witness.write(self._next_record)
             self._next_record += 1
             self.flush_count += 1
             self.size_bytes += self._contents.add(writes, gone)
@@ -241,7 +256,7 @@ class Store:
         Raises:
             StoreError: the disk fails.
         """
-        if self._segment is not None and self._usable and self._has_work(self._segment):
+        if self._segment is not None and self._usable and self._has_work():
             with self._together, explained(self.path):
                 self._segment_for(Writes())
 
@@ -250,13 +265,12 @@ class Store:
     def _segments(self) -> list[Segment]:
         return [*self._older, *([self._segment] if self._segment else [])]
 
-    def _has_work(self, segment: Segment) -> bool:
+    def _has_work(self) -> bool:
         """Whether the log or what is in memory has reached a limit, or something is due to the tables."""
         limits, recent = self._limits, self._recent
         return (
             self._due is not None
             or bool(self._older)
-            or segment.size_bytes >= limits.segment_bytes
             or recent.messages.memory_bytes > limits.memory_bytes
             or recent.removal_count > REMOVALS * limits.slice_messages
         )
@@ -265,13 +279,11 @@ class Store:
         """Where the next record goes. The log is kept within its limits on the way."""
         if self._segment is None:
             return self._begun()
-        if not self._has_work(self._segment):
+        if not self._has_work():
             return self._segment
         limits, memory_bytes = self._limits, self._recent.messages.memory_bytes
         if self._due is None:
-            if self._segment.size_bytes >= limits.segment_bytes or (
-                memory_bytes > limits.memory_bytes and not self._older
-            ):
+            if memory_bytes > limits.memory_bytes and not self._older:
                 self._segment = self._next_segment(self._segment)
             if len(self._older) >= limits.segments or (self._older and memory_bytes > limits.memory_bytes):
                 recent = self._recent
@@ -282,7 +294,8 @@ class Store:
 
     def _begun(self) -> Segment:
         """The log's first segment. The tables know of it, so that it cannot be mislaid without a word."""
-        segment = Segment.create(self._files, self._place, self._node, self._mark.segment, self._mark.record)
+        number, record = self._mark.segment, self._mark.record
+        segment = self._new_segment(number, record, SMALLEST_BYTES)
         mark = self._mark._replace(is_begun=True)
         try:
             with self._tables.transaction(flushed=True):
@@ -297,8 +310,23 @@ class Store:
         self._mark, self._segment = mark, segment
         return segment
 
-    def _next_segment(self, full: Segment) -> Segment:
-        segment = Segment.create(self._files, self._place, self._node, full.number + 1, self._next_record)
+    def _new_segment(self, number: int, record: int, needed_bytes: int) -> Segment:
+        """A segment of the usual size, or of what the disk still has room for, if that is enough.
+
+        Raises:
+            StoreError: it cannot be made.
+        """
+        size_bytes = max(self._limits.segment_bytes, needed_bytes)
+        while True:
+            try:
+                return Segment.create(self._files, self._place, self._node, number, record, size_bytes)
+            except StoreError as error:
+                if size_bytes <= needed_bytes or getattr(error.__cause__, "errno", None) not in NO_ROOM:
+                    raise
+                size_bytes = max(needed_bytes, size_bytes // 8)
+
+    def _next_segment(self, full: Segment, needed_bytes: int = 0) -> Segment:
+        segment = self._new_segment(full.number + 1, self._next_record, max(needed_bytes, SMALLEST_BYTES))
         self._older.append(full)
         return segment
 
@@ -318,7 +346,7 @@ class Store:
             if primary_code(error) not in POSTPONED_AFTER:
                 self._usable = False
                 raise
-            size_bytes = sum(segment.size_bytes for segment in self._segments())
+            size_bytes = sum(segment.used_bytes for segment in self._segments())
             if (
                 size_bytes > OVERDRAFT * limits.segments * limits.segment_bytes
                 or self._recent.messages.memory_bytes > OVERDRAFT * limits.memory_bytes
@@ -350,12 +378,15 @@ class Store:
             and due.identifiers <= len(identifiers)
         )
         following = self._segments()[1] if is_done else None
+        if following is not None:
+            self._witness.flush()
         mark = self._mark
         with self._tables.transaction(flushed=is_done):
             self._tables.put_queues(states.queues.values())
             self._tables.insert(rows)
             self._tables.remove(gone)
-            self._tables.make_lasting(recent.lasting)
+            # What is gone and stays for a later slice is counted out as it was when it went.
+            self._tables.make_lasting(recent.lasting - recent.gone.keys())
             self._tables.put_identifiers(identifiers, states.forgotten_identifiers)
             if following is not None:
                 # These may be newer than the segment: the others will say the same again, if it comes to that.
@@ -378,6 +409,7 @@ class Store:
         if not segments:
             return
         mark = Mark(segments[-1].number + 1, self._next_record, is_begun=False)
+        self._witness.flush()
         with self._together:
             self._tables.take_over(self._recent, mark)
             self._recent.clear()

@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import Final
 
 from mqproto.turn.effects import POSITION_BITS, IncomingRow, OutcomeRow, OutgoingRow, QueueRow, message_key
+from simulator.storage.checksums import MESSAGE_COLUMNS
 
 APPLICATION_ID: Final = int.from_bytes(b"mqpr")
-LAYOUT: Final = 4
+LAYOUT: Final = 5
 """The file's user_version. A change of SCHEMA raises it."""
 
 LAST_POSITION: Final = 2**POSITION_BITS - 1
@@ -26,11 +27,35 @@ def _guid(column: str) -> str:
     return " || '-' || ".join(groups)
 
 
+COUNTED: Final = ("queue", "outgoing_sequence", "incoming_sequence", "message_id", "counter", "outcome")
+"""The tables that have a row in `total`. Messages are counted with their queues."""
+
+
+def _counting(table: str) -> str:
+    """SQL that keeps a table's row in `total` as the table changes."""
+
+    def trigger(event: str, count: str, added: str) -> str:
+        return (
+            f"CREATE TRIGGER {table}_{event.lower()} AFTER {event} ON {table} BEGIN UPDATE total"
+            f" SET row_count = row_count + {count}, checksums = checksums + {added} WHERE name = '{table}'; END;\n"
+        )
+
+    return (
+        trigger("INSERT", "1", "new.checksum")
+        + trigger("DELETE", "-1", "-old.checksum")
+        + trigger("UPDATE", "0", "new.checksum - old.checksum")
+        + f"INSERT INTO total VALUES ('{table}', 0, 0);\n"
+    )
+
+
 SCHEMA: Final = f"""
-CREATE TABLE node (guid BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE node (guid BLOB PRIMARY KEY, checksum INTEGER NOT NULL) WITHOUT ROWID;
 -- The first segment of the log that is not here yet, and the number of its first record; whether it was begun.
-CREATE TABLE log (segment INTEGER NOT NULL, record INTEGER NOT NULL, is_begun INTEGER NOT NULL);
-INSERT INTO log VALUES (1, 1, 0);
+CREATE TABLE log (
+    segment INTEGER NOT NULL, record INTEGER NOT NULL, is_begun INTEGER NOT NULL, checksum INTEGER NOT NULL
+);
+-- How many rows a table has, and the sum of their checksums: what is lost as a whole is missed.
+CREATE TABLE total (name TEXT PRIMARY KEY, row_count INTEGER NOT NULL, checksums INTEGER NOT NULL) WITHOUT ROWID;
 
 CREATE TABLE queue (
     queue INTEGER PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL,
@@ -38,34 +63,39 @@ CREATE TABLE queue (
     message_count INTEGER NOT NULL DEFAULT 0,
     size_bytes INTEGER NOT NULL DEFAULT 0,
     final_ack_count INTEGER NOT NULL DEFAULT 0,
+    message_checksums INTEGER NOT NULL DEFAULT 0, -- their sum
+    checksum INTEGER NOT NULL, -- of what was declared: the counts are compared with the messages
     UNIQUE (kind, name, priority)
 );
 CREATE TABLE message (
-    key INTEGER PRIMARY KEY, packet BLOB NOT NULL, message_id INTEGER NOT NULL, final_ack INTEGER NOT NULL,
-    expires_s INTEGER
+    key INTEGER PRIMARY KEY, checksum INTEGER NOT NULL, message_id INTEGER NOT NULL, final_ack INTEGER NOT NULL,
+    expires_s INTEGER, packet BLOB NOT NULL -- last, because a long one stands in pages of its own
 );
 CREATE INDEX message_expiry ON message (expires_s) WHERE expires_s IS NOT NULL;
 CREATE TABLE outgoing_sequence (
     queue INTEGER PRIMARY KEY, manager BLOB NOT NULL, time_stamp INTEGER NOT NULL, ordinal INTEGER NOT NULL,
     base INTEGER NOT NULL, next_number INTEGER NOT NULL, last_ack INTEGER NOT NULL, saved_through INTEGER NOT NULL,
-    sent_ceiling INTEGER NOT NULL
+    sent_ceiling INTEGER NOT NULL, checksum INTEGER NOT NULL
 );
 CREATE TABLE incoming_sequence (
     source BLOB NOT NULL, queue INTEGER NOT NULL, time_stamp INTEGER NOT NULL, ordinal INTEGER NOT NULL,
     number INTEGER NOT NULL, reject_count INTEGER NOT NULL, last_access_s INTEGER NOT NULL, reply_host TEXT NOT NULL,
+    checksum INTEGER NOT NULL,
     PRIMARY KEY (source, queue)
 ) WITHOUT ROWID;
 CREATE TABLE message_id (
     arrival INTEGER PRIMARY KEY, source BLOB NOT NULL, ordinal INTEGER NOT NULL, time_stamp_s INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
     UNIQUE (source, ordinal)
 );
-CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL, checksum INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE outcome (
     invoker BLOB NOT NULL, identifier INTEGER NOT NULL, outcome BLOB NOT NULL, lasting INTEGER NOT NULL,
-    performed_s INTEGER NOT NULL,
+    performed_s INTEGER NOT NULL, checksum INTEGER NOT NULL,
     PRIMARY KEY (invoker, identifier)
 ) WITHOUT ROWID;
 
+{"".join(map(_counting, COUNTED))}
 CREATE VIEW waiting AS
     SELECT queue, kind, name, priority, message_count AS messages, size_bytes AS bytes
     FROM queue WHERE message_count > 0;
@@ -83,8 +113,9 @@ CREATE VIEW incoming AS
 """
 
 
-def _upsert(table: str, columns: tuple[str, ...], key: str) -> str:
-    """SQL to insert rows, or to replace the named columns of those that are there."""
+def _upsert(table: str, fields: tuple[str, ...], key: str) -> str:
+    """SQL to insert rows with their checksums, or to replace the named columns of those that are there."""
+    columns = (*fields, "checksum")
     return (
         f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
         f" ON CONFLICT ({key}) DO UPDATE SET {', '.join(f'{column} = excluded.{column}' for column in columns)}"
@@ -96,8 +127,10 @@ UPSERT_OUTGOING: Final = _upsert("outgoing_sequence", OutgoingRow._fields, "queu
 UPSERT_INCOMING: Final = _upsert("incoming_sequence", IncomingRow._fields, "source, queue")
 UPSERT_COUNTER: Final = _upsert("counter", ("name", "value"), "name")
 UPSERT_OUTCOME: Final = _upsert("outcome", OutcomeRow._fields, "invoker, identifier")
-INSERT_MESSAGE: Final = "INSERT INTO message VALUES (?, ?, ?, ?, ?)"
-REPLACE_IDENTIFIER: Final = "REPLACE INTO message_id (source, ordinal, time_stamp_s) VALUES (?, ?, ?)"
+INSERT_MESSAGE: Final = f"INSERT INTO message ({MESSAGE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
+REPLACE_IDENTIFIER: Final = (
+    "REPLACE INTO message_id (source, ordinal, time_stamp_s, checksum) VALUES (?, ?, ?, ?)"
+)
 """A known identifier gets a new row, and that the highest `arrival`: it is the newest again."""
 
 

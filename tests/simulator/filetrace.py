@@ -74,6 +74,14 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True)
+class Renamed:
+    """A file has another name, which nothing had."""
+
+    old: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Flushed:
     """What a file has is on disk; of the folder, where the name is empty, its names are."""
 
@@ -87,7 +95,7 @@ class Said:
     text: str
 
 
-Step = Created | Written | Truncated | Removed | Flushed | Said
+Step = Created | Written | Truncated | Removed | Renamed | Flushed | Said
 
 needs_strace = pytest.mark.skipif(
     shutil.which("strace") is None
@@ -140,6 +148,9 @@ def steps_in(lines: Iterable[str], folder: str, there: Iterable[str] = ()) -> It
                 names.add(name)
             if isinstance(step, Removed):
                 names.discard(name)
+            if isinstance(step, Renamed):
+                names.discard(step.old)
+                names.add(name)
             yield step
 
 
@@ -169,10 +180,20 @@ def _steps(call: str, arguments: str, result: int, folder: str, names: set[str])
         yield Written(name_of(_path(of_file[2])), int(offset), data[:result])
     elif call == "ftruncate" and of_file is not None:
         yield Truncated(name_of(_path(of_file[2])), int(of_file[3]))
+    elif call == "fallocate" and of_file is not None:
+        mode, offset_bytes, size_bytes = of_file[3].split(", ")
+        if mode != "0" or offset_bytes != "0":
+            raise ValueError(f"{call} is not known here: {_short(arguments)}")
+        yield Truncated(name_of(_path(of_file[2])), int(size_bytes))  # The file was empty.
     elif call in ("fsync", "fdatasync") and of_file is not None:
         yield Flushed(name_of(_path(of_file[2])))
     elif call == "unlink":
         yield Removed(name_of(_path(texts[0])))
+    elif call == "rename":
+        old, name = (name_of(_path(text)) for text in texts)
+        if name in names:
+            raise ValueError(f"{call} puts {old} in the place of {name}, which is not known here")
+        yield Renamed(old, name)
     elif call == "mmap":
         shared = "PROT_WRITE" in arguments and "MAP_SHARED" in arguments
         mapped = re.search(r"\d+<(\S*)>", arguments)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from tests.simulator.filetrace import Created, Flushed, Removed, Said, Step, Truncated, Written
+from tests.simulator.filetrace import Created, Flushed, Removed, Renamed, Said, Step, Truncated, Written
 
 SECTOR_BYTES: Final = 512
 FILLERS: Final = (b"\0", b"\xa5")
@@ -85,8 +85,8 @@ class LossyDisk:
     def __init__(self, files: Mapping[str, bytes] | None = None) -> None:
         self._now = {name: File(data, bytearray(data)) for name, data in (files or {}).items()}
         self._flushed = dict(self._now)
-        self._changes: list[tuple[int, str, File | None]] = []
-        """Names that came or went since the folder was flushed."""
+        self._changes: list[tuple[int, str, str, File | None]] = []
+        """Since the folder was flushed: the name that a file had, if it had one, the one that it has, and the file."""
         self._number = 0
 
     def apply(self, step: Step) -> None:
@@ -95,10 +95,13 @@ class LossyDisk:
         match step:
             case Created(name):
                 self._now[name] = File()
-                self._changes.append((self._number, name, self._now[name]))
+                self._changes.append((self._number, "", name, self._now[name]))
             case Removed(name):
                 del self._now[name]
-                self._changes.append((self._number, name, None))
+                self._changes.append((self._number, name, "", None))
+            case Renamed(old, name):
+                self._now[name] = self._now.pop(old)
+                self._changes.append((self._number, old, name, self._now[name]))
             case Written(name, offset, data):
                 self._now[name].write(self._number, offset, data)
             case Truncated(name, size):
@@ -114,17 +117,16 @@ class LossyDisk:
     def after_loss(self, survives: Survives, filler: bytes = FILLERS[0]) -> dict[str, bytes]:
         """What the folder holds when the power is back."""
         names = dict(self._flushed)
-        for number, name, file in self._changes:
-            if survives(name, number, NAME):
-                if file is None:
-                    names.pop(name, None)
-                else:
+        for number, old, name, file in self._changes:
+            if survives(name or old, number, NAME):
+                names.pop(old, None)
+                if file is not None:
                     names[name] = file
         return {name: file.after_loss(name, survives, filler) for name, file in names.items()}
 
     def losses(self, dice: Random) -> Iterator[dict[str, bytes]]:
         """What it may hold if the power goes now: the two extremes, and three in between; all different."""
-        pending = [number for number, _, _ in self._changes]
+        pending = [number for number, *_ in self._changes]
         pending += [number for file in self._now.values() for number, _ in file.pending]
         seen = []
         for survives in _choices(dice, sorted(pending)):

@@ -2,7 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulator.filetrace import Created, Flushed, Removed, Said, Step, Truncated, Written, steps_in
+from tests.simulator.filetrace import (
+    Created,
+    Flushed,
+    Removed,
+    Renamed,
+    Said,
+    Step,
+    Truncated,
+    Written,
+    steps_in,
+)
 
 FOLDER = "/f"
 
@@ -33,7 +43,9 @@ def test_each_change_and_each_flush_is_read_in_order() -> None:
         "fsync(4</f>) = 0",
         "write(1<pipe:[7]>, 'done\n', 5) = 5",
         "ftruncate(3</f/a>, 7) = 0",
-        "unlink('/f/a') = 0",
+        "rename('/f/a', '/f/b') = 0",
+        "fallocate(3</f/b>, 0, 0, 4096) = 0",
+        "unlink('/f/b') = 0",
     ) == [
         Created("a"),
         Written("a", 4096, b"hello"),
@@ -41,7 +53,9 @@ def test_each_change_and_each_flush_is_read_in_order() -> None:
         Flushed(""),
         Said("done\n"),
         Truncated("a", 7),
-        Removed("a"),
+        Renamed("a", "b"),
+        Truncated("b", 4096),
+        Removed("b"),
     ]
 
 
@@ -74,9 +88,9 @@ def test_of_a_write_only_what_was_taken_counts() -> None:
     "text",
     [
         "openat(AT_FDCWD</>, '/f/a', O_RDWR|O_CREAT|O_TRUNC, 0644) = 3</f/a>",
-        "rename('/f/a', '/f/b') = 0",
+        "renameat2(AT_FDCWD</>, '/f/a', AT_FDCWD</>, '/f/b', RENAME_NOREPLACE) = 0",
         "write(3</f/a>, 'hello', 5) = 5",
-        "fallocate(3</f/a>, 0, 0, 4096) = 0",
+        "fallocate(3</f/a>, FALLOC_FL_PUNCH_HOLE|FALLOC_FL_KEEP_SIZE, 0, 4096) = 0",
         "mmap(NULL, 32768, PROT_READ|PROT_WRITE, MAP_SHARED, 7</f/a>, 0) = 0x7f33cdf8f000",
         "sync() = 0",
         "pwrite64(3</f/a>, 'hello', 5, 10 <unfinished ...>",

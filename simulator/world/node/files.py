@@ -68,24 +68,30 @@ class SimulatedFile:
         self.data = bytearray()
         self._files = files
         self._unflushed: list[tuple[int, bytes, bytes]] = []
-        """Since the last flush: where was written, all that stood there and behind it before, and what was written."""
+        """Since the last flush: where was written, what stood there before, and what was written."""
+        self._flushed_bytes = 0
+        """How long it was when it was last flushed."""
 
     def write(self, offset: int, parts: list[bytes]) -> None:
         data = b"".join(parts)
+        assert offset + len(data) <= len(self.data), "there is no room for it"
+        if self._files.waits(self, offset, data):
+            return
+        written = data[: _up_to_a_sector(offset, self._files.step(len(data)), len(data))]
+        if written:
+            self.change(offset, written)
+        self._files.stepped()
+
+    def allocate(self, size_bytes: int) -> None:
+        assert not self.data, "it has room already"
         files = self._files
         room_bytes = files.room_for()
-        written = data[: files.step(len(data))][:room_bytes]
-        if written:
-            self._change(offset, written)
-        files.stepped()
-        if room_bytes is not None and len(data) > room_bytes:
+        if room_bytes is not None and size_bytes > room_bytes:
             files.trouble = FULL
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    def truncate(self, size_bytes: int) -> None:
-        if self._files.step():
-            self._change(size_bytes, b"")
-        self._files.stepped()
+        if files.step():
+            self.data = bytearray(size_bytes)
+        files.stepped()
 
     def flush(self) -> None:
         if self._files.step():
@@ -95,24 +101,26 @@ class SimulatedFile:
     def close(self) -> None:
         """Nothing is kept for it."""
 
-    def _change(self, offset: int, data: bytes) -> None:
-        """What is written ends the file: the log is only added to, or cut."""
-        assert offset <= len(self.data), "the log has no holes"
-        self._unflushed.append((offset, bytes(self.data[offset:]), data))
-        del self.data[offset:]
-        self.data += data
+    def change(self, offset: int, data: bytes) -> None:
+        """Something is written, and not flushed yet."""
+        end = offset + len(data)
+        self._unflushed.append((offset, bytes(self.data[offset:end]), data))
+        self.data[offset:end] = data
 
     # What becomes of it
 
     def is_flushed(self) -> None:
         """All of it is on disk."""
         self._unflushed.clear()
+        self._flushed_bytes = len(self.data)
 
     def forget_last_write(self, dice: random.Random) -> None:
         """The process died in its last write, or before it: the system has only a part of that."""
         offset, before, data = self._unflushed.pop()
-        del self.data[offset:]
-        self.data += data[: dice.randrange(len(data) or 1)] if dice.randrange(2) else before
+        written = (
+            _up_to_a_sector(offset, dice.randrange(len(data) or 1), len(data)) if dice.randrange(2) else 0
+        )
+        self.data[offset + written : offset + len(data)] = before[written:]
 
     def lose_power(self, dice: random.Random, *, kept: bool | None) -> None:
         """What was not flushed is there, or it is not, or each of its sectors by itself.
@@ -121,27 +129,28 @@ class SimulatedFile:
             kept: whether all sectors of the last write are new, or at least one is old; None is either.
         """
         changes, self._unflushed = self._unflushed, []
+        if len(self.data) > self._flushed_bytes:
+            # It was about to be made.
+            self.data = bytearray(dice.choice(FILLERS) * dice.choice((0, len(self.data))))
+            return
         for offset, before, _ in reversed(changes):
-            del self.data[offset:]
-            self.data += before
+            self.data[offset : offset + len(before)] = before
         left = dice.choice((0, 50, 50, 100))
         for number, (offset, _, data) in enumerate(changes, 1):
-            if not data:
-                if dice.randrange(100) < left:
-                    del self.data[offset:]
-                continue
             sectors = range(offset // SECTOR_BYTES, (offset + len(data) - 1) // SECTOR_BYTES + 1)
             new = {sector for sector in sectors if dice.randrange(100) < left}
             if number == len(changes) and kept is not None:
                 new = set(sectors) if kept else new - {dice.choice(sectors)}
-            self._write_sectors(offset, data, new, dice.choice(FILLERS))
+            for sector in sorted(new):
+                first = max(offset, sector * SECTOR_BYTES)
+                content = data[first - offset : (sector + 1) * SECTOR_BYTES - offset]
+                self.data[first : first + len(content)] = content
 
-    def _write_sectors(self, offset: int, data: bytes, sectors: set[int], filler: bytes) -> None:
-        for sector in sorted(sectors):
-            first = max(offset, sector * SECTOR_BYTES)
-            content = data[first - offset : (sector + 1) * SECTOR_BYTES - offset]
-            self.data += filler * (first - len(self.data))
-            self.data[first : first + len(content)] = content
+
+def _up_to_a_sector(offset: int, written: int, size: int) -> int:
+    """Of a write that breaks off the system has whole sectors."""
+    end = (offset + written) // SECTOR_BYTES * SECTOR_BYTES
+    return size if written == size else max(0, end - offset)
 
 
 class SimulatedConnection(sqlite3.Connection):
@@ -245,10 +254,12 @@ class SimulatedFiles:
         self._dice = dice
         self._loses_power = loses_power
         self._files: dict[str, SimulatedFile] = {}
-        self._names: list[tuple[str, SimulatedFile | None]] = []
-        """Names that came or went since the folder was flushed."""
+        self._names: list[tuple[str, str, SimulatedFile | None]] = []
+        """Since the folder was flushed: the name that a file had, if it had one, the one that it has, and the file."""
         self._flushed_names: dict[str, SimulatedFile] = {}
         self._flushing: SimulatedFile | None = None
+        self._after_flush: list[tuple[SimulatedFile, int, bytes]] = []
+        """What is written to other files when the flush that lasts is done."""
         self._db: SimulatedConnection | None = None
         self._tables = b""
         """The file of the tables when nobody has it open, as the system sees it."""
@@ -312,17 +323,27 @@ class SimulatedFiles:
         file = SimulatedFile(self)
         if self.step():
             self._files[path.name] = file
-            self._names.append((path.name, file))
+            self._names.append(("", path.name, file))
         self.stepped()
         return file
 
     def read(self, path: Path) -> bytes:
         return bytes(self._files[path.name].data)
 
+    def open(self, path: Path) -> SimulatedFile:
+        return self._files[path.name]
+
+    def rename(self, path: Path, new: Path) -> None:
+        assert new.name not in self._files, f"{new.name} is there already"
+        if self.step():
+            self._files[new.name] = self._files.pop(path.name)
+            self._names.append((path.name, new.name, self._files[new.name]))
+        self.stepped()
+
     def remove(self, path: Path) -> None:
         if self.step():
             del self._files[path.name]
-            self._names.append((path.name, None))
+            self._names.append((path.name, "", None))
         self.stepped()
 
     def flush_folder(self, folder: Path) -> None:
@@ -360,11 +381,21 @@ class SimulatedFiles:
         else:
             file.is_flushed()
 
+    def waits(self, file: SimulatedFile, offset: int, data: bytes) -> bool:
+        """Whether a write comes only after the flush of another file, which lasts."""
+        if not self.holds_flush or self._flushing in (None, file):
+            return False
+        self._after_flush.append((file, offset, data))
+        return True
+
     def release(self) -> None:
-        """The flush that lasts is done."""
+        """The flush that lasts is done, and what waited for it."""
         if self._flushing is not None:
             self._flushing.is_flushed()
             self._flushing = None
+            for file, offset, data in self._after_flush:
+                file.change(offset, data)
+            self._after_flush.clear()
 
     def committed(self, db: SimulatedConnection) -> None:
         """A transaction of SQLite's has ended."""
@@ -398,6 +429,7 @@ class SimulatedFiles:
         if db is not None:
             self._tables = db.is_gone()
         flushing, self._flushing = self._flushing, None
+        self._after_flush.clear()
         if power_lost:
             assert self._loses_power, "what it would leave was not kept"
             self._tables = self._dice.choice([self._flushed_tables, *self._unflushed_tables])
@@ -420,12 +452,11 @@ class SimulatedFiles:
 
     def _lose_names(self) -> None:
         names = self._flushed_names
-        for name, file in self._names:
+        for old, new, file in self._names:
             if self._dice.randrange(2):
-                if file is None:
-                    names.pop(name, None)
-                else:
-                    names[name] = file
+                names.pop(old, None)
+                if file is not None:
+                    names[new] = file
         self._files, self._flushed_names = dict(names), names
         self._names.clear()
 

@@ -37,7 +37,7 @@ from mqproto.turn.effects import (
 from simulator.base.randomness import chance
 from simulator.base.storeerrors import StoreError
 from simulator.storage import Store
-from simulator.storage.pages import Row
+from simulator.storage.contents import Row
 from simulator.world.network.events import EventQueue
 from simulator.world.network.glimpse import Glimpse, identity_of
 from simulator.world.network.links import End

@@ -12,6 +12,7 @@ from dataclasses import fields
 from typing import Final
 
 from mqproto.manager.queuemanager import QueueManager
+from mqproto.neighbours.trial import ROUNDS
 from mqproto.queues.localqueue import JOURNAL_SUFFIX, SystemQueue
 from mqproto.session.data import ahead
 from mqproto.turn.effects import (
@@ -38,6 +39,8 @@ from simulator.world.scenarios.traffic import LATE, REPLIES, Message, Promise, d
 ALL: Final = 2**40
 SYSTEM_QUEUES: Final = frozenset(SystemQueue)
 SEQUENCE_KINDS: Final = frozenset({QueueKind.SEQUENCE, QueueKind.FINAL, QueueKind.HELD, QueueKind.ORDER})
+HELD_BACK: Final = ROUNDS + 1
+"""How many messages wait outside their queues at most while a neighbour refuses one of them."""
 BROKEN_RULES: Final = ("3.1.5.1", "3.1.5.3", "3.1.5.4", "3.1.5.5", "3.1.5.8")
 """Sections that close a session because the peer broke a rule. Peers that keep to the rules never see them."""
 UNORDERED: Final = frozenset({"outgoing", "incoming", "outcomes"})
@@ -470,7 +473,7 @@ def memory_is_bounded(node: WatchedNode) -> str | None:
     core, settings = node.core, node.settings
     if core is None:
         return None
-    slack = settings.window_size + node.consumer_limit
+    slack = settings.window_size + node.consumer_limit + HELD_BACK
     sent_bytes = settings.resident_bytes + settings.in_flight_bytes + 2 * node.largest_bytes
     for outgoing in core.inspect().outbound if node.has_sparse_neighbours else ():
         if sum(len(message.packet) for message in outgoing.window) > sent_bytes:

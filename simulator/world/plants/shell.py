@@ -11,10 +11,11 @@ from typing import Any
 from simulator.base.storeerrors import StoreError
 from simulator.storage import Store, contents, segments, store
 from simulator.storage.base import Tables
-from simulator.storage.contents import Contents
-from simulator.storage.pages import Row
+from simulator.storage.contents import Contents, Row
+from simulator.storage.earlier import found_segment
 from simulator.storage.recent import Recent
-from simulator.storage.segments import HEAD, FoundSegment, Segment
+from simulator.storage.segments import HEAD, LENGTHS, FoundSegment, Segment
+from simulator.storage.witness import Witness
 from simulator.world.node import machine
 from simulator.world.plants.planting import plant
 
@@ -138,11 +139,11 @@ def carry_out_twice(sound: Any) -> Any:
 def leave_out_the_flush(sound: Any) -> Any:
     """A record is written, and the system may keep it from the disk."""
 
-    def append(self: Segment, number: int, writes: Any) -> None:
+    def append(self: Segment, record: Any) -> None:
         file = self._file
         self._file = Instead(file, flush=nothing)
         try:
-            sound(self, number, writes)
+            sound(self, record)
         finally:
             self._file = file
 
@@ -168,6 +169,23 @@ def leave_out_the_flush_of_a_header(sound: Any) -> Any:
         return segment
 
     return classmethod(create)
+
+
+@plant(Witness, "flush", LOUD)
+def leave_out_the_flush_of_the_witness(sound: Any) -> Any:
+    """After a power loss the witness is behind the tables, as if it were of an earlier moment."""
+    return nothing
+
+
+@plant(Store, "commit", LOUD)
+def have_the_witness_ahead_of_the_log(sound: Any) -> Any:
+    """It is said of a record that it is on disk before it is."""
+
+    def commit(self: Store, writes: Any) -> None:
+        self._witness.write(self._next_record)
+        sound(self, writes)
+
+    return commit
 
 
 @plant(Tables, "transaction", ON_DISK, LOUD)
@@ -223,41 +241,52 @@ def leave_a_removal_out_of_the_log(sound: Any) -> Any:
 def take_a_write_that_failed_for_done(sound: Any) -> Any:
     """Of a full disk the store says nothing."""
 
-    def append(self: Segment, number: int, writes: Any) -> None:
+    def append(self: Segment, record: Any) -> None:
         try:
-            sound(self, number, writes)
+            sound(self, record)
         except StoreError:
             self.is_sound = True
 
     return append
 
 
-@plant(FoundSegment, "_body", LOUD)
+@plant(FoundSegment, "_found", LOUD)
 def take_a_torn_record_for_whole(sound: Any) -> Any:
     """Nobody looks at the checksum of the last record."""
 
-    def body(self: FoundSegment, data: memoryview, at: int) -> memoryview | None:
-        if at + HEAD.size > len(data):
+    def found(self: FoundSegment, data: memoryview, at: int) -> tuple[memoryview, memoryview] | None:
+        start = at + HEAD.size
+        if start > len(data) or not any(data[at:start]):
             return None
-        _, size, _ = HEAD.unpack_from(data, at)
-        found = data[at + HEAD.size : at + HEAD.size + size]
-        return found if len(found) == size else None
+        _, head_bytes, packets_bytes = LENGTHS.unpack_from(data, at)
+        middle, end = start + head_bytes, start + head_bytes + packets_bytes
+        return (data[start:middle], data[middle:end]) if end <= len(data) else None
 
-    return body
+    return found
 
 
-@plant(FoundSegment, "records", LOUD)
+@plant(FoundSegment, "_may_be_torn", LOUD)
 def take_a_torn_record_for_damage(sound: Any) -> Any:
     """A node that was killed within a write does not start again."""
-    return lambda self, *, is_last: sound(self, is_last=False)
+    return lambda self, at: False
 
 
-@plant(FoundSegment, "records", ON_DISK)
+@plant(FoundSegment, "_may_be_torn", LOUD)
+def take_only_an_end_for_torn(sound: Any) -> Any:
+    """Of a record that was being written the first sectors are thought to be there, as if a disk wrote in order."""
+
+    def may_be_torn(self: FoundSegment, at: int) -> bool:
+        return sound(self, at) and any(self._data[at : at + HEAD.size])
+
+    return may_be_torn
+
+
+@plant(FoundSegment, "records", ON_DISK, LOUD)
 def lose_the_last_record(sound: Any) -> Any:
     """After a crash the newest transaction is taken for torn."""
 
-    def records(self: FoundSegment, *, is_last: bool) -> Iterator[Any]:
-        found = list(sound(self, is_last=is_last))
+    def records(self: FoundSegment, *, is_last: bool, acknowledged: int) -> Iterator[Any]:
+        found = list(sound(self, is_last=is_last, acknowledged=acknowledged))
         return iter(found[:-1] if is_last else found)
 
     return records
@@ -267,8 +296,8 @@ def lose_the_last_record(sound: Any) -> Any:
 def carry_out_a_record_twice(sound: Any) -> Any:
     """After a crash the newest transaction is carried out again."""
 
-    def records(self: FoundSegment, *, is_last: bool) -> Iterator[Any]:
-        found = list(sound(self, is_last=is_last))
+    def records(self: FoundSegment, *, is_last: bool, acknowledged: int) -> Iterator[Any]:
+        found = list(sound(self, is_last=is_last, acknowledged=acknowledged))
         return iter([*found, *found[-1:]] if is_last else found)
 
     return records
@@ -284,7 +313,7 @@ def replay_an_old_segment(sound: Any) -> Any:
         if not there or there[0].number >= sound_mark.segment:
             return sound_mark
         [(node,)] = self._rows("SELECT guid FROM node")
-        oldest = FoundSegment(self._files, there[0], node)
+        oldest = found_segment(self._files, there[0], node)
         return sound_mark._replace(segment=there[0].number, record=oldest.first_record)
 
     return mark
@@ -297,8 +326,8 @@ def replay_an_old_segment(sound: Any) -> Any:
 def cut_the_log_before_all_of_it_is_in_the_tables(sound: Any) -> Any:
     """Of each record the last message stays behind when its segment goes to the tables."""
 
-    def append(self: Segment, number: int, writes: Any) -> None:
-        sound(self, number, writes)
+    def append(self: Segment, record: Any) -> None:
+        sound(self, record)
         del self.keys[-1:]
 
     return append

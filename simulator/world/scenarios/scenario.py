@@ -18,6 +18,9 @@ from mqproto.base.errors import UsageError
 from mqproto.wire.guid import Guid
 from simulator.storage import LIMITS, Limits
 
+SEGMENT_BYTES: Final = 32 << 10
+"""Of a log that is as long as a node's; a node makes longer segments, whose zeros would only take memory here."""
+LOG_BYTES: Final = LIMITS.segments * LIMITS.segment_bytes
 START_UTC_S: Final = 1_700_000_000
 """What every clock shows when a world begins."""
 
@@ -159,7 +162,7 @@ class Scenario:
     def limits(self) -> Limits:
         """Those of each node's store."""
         if not self.log_bytes:
-            return LIMITS
+            return LIMITS._replace(segment_bytes=SEGMENT_BYTES, segments=LOG_BYTES // SEGMENT_BYTES)
         return Limits(
             segment_bytes=self.log_bytes,
             segments=2,

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from mqproto.turn.effects import MessageRow, ReadBy, ReadExpired, ReadPage, Writes, message_key
 from simulator.storage import Limits, Store, contents
-from simulator.storage.contents import Contents
+from simulator.storage.contents import Contents, Row, fitting
 from simulator.storage.disk import Disk
-from simulator.storage.pages import Row, fitting
 from simulator.storage.tables import LAST_POSITION
 from tests.memory import memory_folder
 from tests.simulator.storage.batches import HELD, LOCAL, NODE, QUEUES, TINY, URGENT, one

@@ -6,11 +6,11 @@ from contextlib import suppress
 from itertools import count
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mqproto.turn.effects import IdentifierRow, MessageRow, Writes, message_key
-from simulator.storage.records import decoded, encoded
+from simulator.storage.records import Decoded, decoded, encoded
 from simulator.storage.tables import LAST_POSITION
 from tests.simulator.storage.batches import LOCAL, batches, guids
 
@@ -25,6 +25,10 @@ rows = st.builds(
 )
 
 
+def in_pieces(head: bytes, packets: list[bytes]) -> Decoded:
+    return decoded(memoryview(head), memoryview(b"".join(packets)))
+
+
 @given(data=st.data(), messages=st.lists(rows, max_size=5))
 def test_a_record_comes_back_as_it_was(data: st.DataObject, messages: list[MessageRow]) -> None:
     writes = data.draw(batches({message_key(LOCAL, 1)}, count(2)))
@@ -32,21 +36,33 @@ def test_a_record_comes_back_as_it_was(data: st.DataObject, messages: list[Messa
     writes.messages += messages
     writes.identifiers = data.draw(st.lists(st.builds(IdentifierRow, guids, uint32, uint32), max_size=3))
     writes.forgotten_identifiers = data.draw(st.lists(st.tuples(guids, uint32, uint32), max_size=3))
-    found = decoded(memoryview(b"".join(encoded(writes))))
+    found, hurt = in_pieces(*encoded(writes))
     assert found == writes
+    assert hurt == []
     assert [type(row.final_ack) for row in found.messages] == [bool] * len(writes.messages)
 
 
 @given(data=st.data())
 def test_a_record_that_was_cut_or_has_more_behind_it_is_none(data: st.DataObject) -> None:
-    record = b"".join(encoded(data.draw(batches({message_key(LOCAL, 1)}, count(2)))))
-    cut = data.draw(st.integers(0, len(record) - 1))
-    for wrong in (record[:cut], record + b"\0"):
-        with pytest.raises(ValueError, match=r"no record|packets end"):
-            decoded(memoryview(wrong))
+    head, packets = encoded(data.draw(batches({message_key(LOCAL, 1)}, count(2))))
+    cut = data.draw(st.integers(0, len(head) - 1))
+    for wrong, behind in ((head[:cut], b""), (head + b"\0", b""), (head, b"\0")):
+        with pytest.raises(ValueError, match=r"no record|packets end|columns end"):
+            in_pieces(wrong, [*packets, behind])
 
 
-@given(data=st.binary(max_size=200))
-def test_any_bytes_are_a_record_or_refused(data: bytes) -> None:
+@given(messages=st.lists(rows, min_size=1, max_size=5), data=st.data())
+def test_of_a_hurt_packet_it_is_said_whose_it_is(messages: list[MessageRow], data: st.DataObject) -> None:
+    head, packets = encoded(Writes(messages=messages))
+    assume(any(packets))
+    chosen = data.draw(st.sampled_from([i for i, packet in enumerate(packets) if packet]))
+    packet = bytearray(packets[chosen])
+    packet[data.draw(st.integers(0, len(packet) - 1))] ^= data.draw(st.integers(1, 255))
+    packets[chosen] = bytes(packet)
+    assert in_pieces(head, packets).hurt == [messages[chosen]._replace(packet=bytes(packet))]
+
+
+@given(head=st.binary(max_size=200), packets=st.binary(max_size=50))
+def test_any_bytes_are_a_record_or_refused(head: bytes, packets: bytes) -> None:
     with suppress(ValueError):
-        assert isinstance(decoded(memoryview(data)), Writes)
+        assert isinstance(in_pieces(head, [packets]).writes, Writes)

@@ -21,7 +21,7 @@ from mqproto.turn.effects import IdentifierRow, IncomingRow, OutcomeRow, Outgoin
 from simulator.base.storeerrors import StoreError
 from simulator.storage import Limits, Store, files, segments
 from simulator.storage.disk import Disk
-from simulator.storage.segments import segment_path
+from simulator.storage.segments import SECTOR_BYTES, segment_path
 from tests.conformance import ROOT
 from tests.memory import memory_folder
 from tests.simulator.series import LIMITS, series
@@ -62,7 +62,8 @@ def killed_after_so_many_steps(taken=1):
 def write(file, offset, parts):
     data = b"".join(parts)
     if steps <= 40:
-        os.pwrite(file._file, data[: dice.randrange(len(data) + 1)], offset)
+        end = (offset + dice.randrange(len(data) + 1)) // 512 * 512  # A write breaks off between two sectors.
+        os.pwrite(file._file, data[: max(0, end - offset)], offset)
     killed_after_so_many_steps(40)
     os.pwrite(file._file, data, offset)
     killed_after_so_many_steps(40)
@@ -200,7 +201,7 @@ class FailingSystem:
         calls_left: before the first that fails.
         failing_count: how many fail then, one after the other.
         number: the errno with which they do.
-        written_share: how much of a write that fails is written all the same.
+        written_share: how much of a write that fails is written all the same, in whole sectors.
         made: all calls.
         failed: those that failed.
     """
@@ -227,7 +228,8 @@ class FailingSystem:
             if name == "pwritev":
                 file, parts, offset = arguments
                 data = b"".join(parts)
-                os.pwrite(file, data[: int(self.written_share * len(data))], offset)
+                end = (offset + int(self.written_share * len(data))) // SECTOR_BYTES * SECTOR_BYTES
+                os.pwrite(file, data[: max(0, end - offset)], offset)
             raise OSError(self.number, os.strerror(self.number))
 
         return failing if name in self.CALLS else call
@@ -281,7 +283,8 @@ def test_after_any_failure_of_the_disk_a_batch_is_wholly_there_or_not_and_a_full
                     if has(store, model):
                         store.commit(writes)
             else:
-                assert not system.failed
+                # A smaller segment may find room, and the witness may be behind the log.
+                assert not system.failed or system.number in segments.FULL
             model.commit(writes)
             shutil.copytree(folder, copy)
             with Store(copy / "a.sqlite", NODE) as left:
@@ -315,7 +318,7 @@ def test_who_hears_that_the_disk_is_full_hears_it_once_nothing_of_the_batch_is_o
         system.failing_count, system.number, system.written_share = 1, errno.ENOSPC, 1.0
         system.made.clear()
         assert "the disk is full" in outcome(store, Writes(messages=[one(1)]))
-        assert system.made == ["pwritev", "ftruncate", "fdatasync"]
+        assert system.made == ["pwritev", "pwritev", "fdatasync"]
         assert numbers(store) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 
 from mqproto.turn.effects import Writes
 from simulator.base.storeerrors import StoreError
-from simulator.storage import Store, segments
-from simulator.storage.segments import HEADER, segment_path
+from simulator.storage import Store
+from simulator.storage.files import SYSTEM_FILES
+from simulator.storage.segments import HEADER, SECTOR_BYTES, Header, segment_path
+from simulator.storage.witness import SIZE_BYTES, Witness, witness_path
 from tests.memory import memory_folder
 from tests.simulator.storage.batches import NEIGHBOUR, NODE, QUEUES, TINY, numbers, one
 
@@ -22,90 +25,121 @@ from tests.simulator.storage.batches import NEIGHBOUR, NODE, QUEUES, TINY, numbe
 class Left(NamedTuple):
     """What a killed process has left of a store, by the names of its files.
 
-    lengths: of the last segment, after each of its records.
-    first: the number of the message that the first of these put into the store.
+    last: the name of the last segment.
+    ends: where in it its header and each of its records end.
+    commits: how many messages were put into the store, each by its own record; the first declared the queues.
     """
 
     files: dict[str, bytes]
     last: str
-    lengths: list[int]
-    first: int
+    ends: list[int]
+    commits: int
 
     def write(self, folder: Path, **changed: bytes) -> Path:
         for name, data in (self.files | changed).items():
             (folder / name).write_bytes(data)
         return folder / "a.sqlite"
 
+    def witness(self, record: int) -> bytes:
+        """A witness that says that this record is the newest of which it was said that it is on disk."""
+        with memory_folder() as folder:
+            store = Path(folder, "a.sqlite")
+            Witness.create(SYSTEM_FILES, store, NODE, record).close()
+            return witness_path(store).read_bytes()
+
 
 def left_after(folder: Path, commits: int, size_bytes: int) -> Left:
     """A store in which each commit has put one message; three segments are there."""
-    lengths: list[int] = []
+    ends = [HEADER.size]
     last = ""
-    limits = TINY._replace(segment_bytes=4_000, segments=9, memory_bytes=1 << 20)
+    limits = TINY._replace(segment_bytes=7_000, segments=9, memory_bytes=1 << 20)
     with Store(folder / "a.sqlite", NODE, limits=limits) as store:
         store.commit(Writes(queues=QUEUES))
         for number in range(1, commits + 1):
-            store.commit(Writes(messages=[one(number, number.to_bytes(2) * (size_bytes // 2))]))
+            store.commit(Writes(messages=[one(number, (number + 1).to_bytes(1) * size_bytes)]))
             newest = max(path.name for path in folder.iterdir() if "-log-" in path.name)
             if newest != last:
-                last, first = newest, number
-                lengths.clear()
-            lengths.append((folder / newest).stat().st_size)
+                last, ends = newest, [HEADER.size]
+            ends.append(len((folder / newest).read_bytes().rstrip(b"\0")))
         files = {
             path.name: path.read_bytes()
             for path in folder.iterdir()
             if not path.name.endswith(("-lock", "-shm"))
         }
-    return Left(files, last, lengths, first)
+    return Left(files, last, ends, commits)
 
 
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
-    left = left_after(tmp_path_factory.mktemp("left"), commits=12, size_bytes=900)
+    left = left_after(tmp_path_factory.mktemp("left"), commits=12, size_bytes=1_300)
     assert len([name for name in left.files if "-log-" in name]) == 3
-    assert len(left.lengths) > 2
+    assert len(left.ends) > 3
     return left
 
 
 @given(data=st.data())
-def test_a_log_that_ends_within_its_last_record_has_all_before_it(left: Left, data: st.DataObject) -> None:
-    """Whatever stands behind the cut, and wherever in the record something is wrong."""
-    log = left.files[left.last]
-    whole, end = [HEADER.size, *left.lengths][-2:]
-    cut = data.draw(st.integers(whole, end), label="cut")
-    damaged = bytearray(log[:cut] + data.draw(st.binary(max_size=100), label="what stands behind the cut"))
-    if data.draw(st.booleans(), label="damaged") and len(damaged) > whole:
-        damaged[data.draw(st.integers(whole, len(damaged) - 1))] ^= data.draw(st.integers(1, 255))
-    is_whole = damaged[:end] == log
+def test_of_a_record_that_was_being_written_any_sectors_may_be_there(left: Left, data: st.DataObject) -> None:
+    """The store has all before it and says which one it was. Of sectors that may be zero one can be had."""
+    log = bytearray(left.files[left.last])
+    start, end = left.ends[-2:]
+    sectors = [(start, (start // SECTOR_BYTES + 1) * SECTOR_BYTES)]
+    sectors += [(at, min(at + SECTOR_BYTES, end)) for at in range(sectors[0][1], end, SECTOR_BYTES)]
+    lost = data.draw(st.sets(st.sampled_from(sectors), min_size=1), label="sectors that were not written")
+    for first, behind in lost:
+        log[first:behind] = bytes(behind - first)
+    changed = {left.last: bytes(log), "a.sqlite-witness": left.witness(left.commits)}
     with memory_folder() as folder:
-        path = left.write(Path(folder), **{left.last: bytes(damaged)})
+        path = left.write(Path(folder), **changed)
         with Store(path, NODE) as store:
-            assert numbers(store) == [*range(1, 13 - (not is_whole))]
+            assert numbers(store) == [*range(1, left.commits)]
+            said = f"record {left.commits + 1} in {left.last} at byte {start:,} is there by half"
+            assert [notice.partition(":")[0] for notice in store.notices] == (
+                [] if len(lost) == len(sectors) else [said]
+            )
             store.commit(Writes(messages=[one(20)]))
         with Store(path, NODE) as store:
-            assert numbers(store) == [*range(1, 13 - (not is_whole)), 20]
+            assert numbers(store) == [*range(1, left.commits), 20]
+            assert store.notices == []
+        changed["a.sqlite-witness"] = left.files["a.sqlite-witness"]
+        complaint = refused(left.write(Path(folder), **changed))
+        assert f"record {left.commits + 1}" in complaint, "the witness knows that it was on disk"
+        assert left.last in complaint
 
 
 @given(data=st.data())
-def test_damage_anywhere_before_the_last_record_is_told_and_nothing_is_touched(
+def test_a_record_of_which_no_sector_is_missing_was_damaged_whatever_the_witness_says(
     left: Left, data: st.DataObject
 ) -> None:
+    log = bytearray(left.files[left.last])
+    at = data.draw(st.integers(left.ends[-2], left.ends[-1] - 1), label="at")
+    log[at] ^= data.draw(st.integers(1, 255))
+    witness = left.witness(data.draw(st.integers(0, left.commits + 1), label="witness"))
+    with memory_folder() as folder:
+        path = left.write(Path(folder), **{left.last: bytes(log), "a.sqlite-witness": witness})
+        complaint = refused(path)
+        assert left.last in complaint
+        assert f"record {left.commits + 1}" in complaint
+
+
+@given(data=st.data())
+def test_damage_anywhere_in_the_log_is_told_and_nothing_is_touched(left: Left, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(name for name in left.files if "-log-" in name)), label="segment")
     log = bytearray(left.files[name])
-    limit = left.lengths[-2] if name == left.last else len(log)
-    if name != left.last and data.draw(st.booleans(), label="cut"):
-        del log[data.draw(st.integers(0, len(log) - 1)) :]
+    at = data.draw(st.integers(0, len(log.rstrip(b"\0")) - 1), label="at")
+    flipped = data.draw(st.integers(0, 255), label="what is flipped there; nothing for a cut")
+    if flipped:
+        log[at] ^= flipped
     else:
-        log[data.draw(st.integers(0, limit - 1))] ^= data.draw(st.integers(1, 255))
+        del log[at:]
     with memory_folder() as folder:
         path = left.write(Path(folder), **{name: bytes(log)})
         complaint = refused(path)
         assert name in complaint
-        assert {each: (path.parent / each).read_bytes() for each in left.files if "-log-" in each} == {
-            each: content if each != name else bytes(log)
-            for each, content in left.files.items()
-            if "-log-" in each
+        assert f"`mqproto store repair {path}`" in complaint
+        ours = {
+            each: content for each, content in left.files.items() if "-log-" in each or "-witness" in each
         }
+        assert {each: (path.parent / each).read_bytes() for each in ours} == ours | {name: bytes(log)}
 
 
 def refused(path: Path) -> str:
@@ -115,13 +149,29 @@ def refused(path: Path) -> str:
     return str(caught.value)
 
 
+def test_a_hurt_packet_is_named(left: Left, tmp_path: Path) -> None:
+    log = bytearray(left.files[left.last])
+    log[left.ends[-2] - 1] ^= 1
+    path = left.write(tmp_path, **{left.last: bytes(log)})
+    assert refused(path).endswith(
+        f"record {left.commits} at byte {left.ends[-3]}: of queue 1 the message at {left.commits - 1} with MessageID"
+        f" {left.commits - 1} does not fit its checksum: `mqproto store repair {path}` sets aside what is hurt and"
+        " keeps the rest"
+    )
+
+
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_segment_that_is_missing_is_named(left: Left, tmp_path: Path, number: int) -> None:
     path = left.write(tmp_path)
     segment_path(path, number).unlink()
-    assert refused(path).endswith(
-        f"a.sqlite-log-00000{number} is missing, which has messages: put it back beside it"
-    )
+    assert f"a.sqlite-log-00000{number} is missing, which has messages" in refused(path)
+
+
+def test_the_last_segment_is_missed_as_well(left: Left, tmp_path: Path) -> None:
+    path = left.write(tmp_path)
+    segment_path(path, 3).unlink()
+    first = left.commits + 3 - len(left.ends)
+    assert f"records {first} to {left.commits + 1} are gone" in refused(path)
 
 
 def test_a_log_that_is_missing_altogether_is_told(left: Left, tmp_path: Path) -> None:
@@ -131,17 +181,15 @@ def test_a_log_that_is_missing_altogether_is_told(left: Left, tmp_path: Path) ->
     assert "a.sqlite-log-000001 is missing" in refused(path)
 
 
-@pytest.mark.parametrize("size", [0, 1, HEADER.size - 1, HEADER.size])
-@pytest.mark.parametrize("filler", [b"\0", b"\xa5"])
-def test_a_new_segment_that_has_no_header_yet_is_no_damage(
-    left: Left, tmp_path: Path, size: int, filler: bytes
+@pytest.mark.parametrize("name", ["a.sqlite-log-000004-new", "a.sqlite-witness-new"])
+@pytest.mark.parametrize("content", [b"", b"\0" * 7_000, b"\xa5" * 512])
+def test_a_file_that_was_about_to_be_made_is_removed(
+    left: Left, tmp_path: Path, name: str, content: bytes
 ) -> None:
-    path = left.write(tmp_path, **{"a.sqlite-log-000004": filler * size})
+    path = left.write(tmp_path, **{name: content})
     with Store(path, NODE) as store:
-        assert numbers(store) == [*range(1, 13)]
-        store.commit(Writes(messages=[one(20)]))
-    with Store(path, NODE) as store:
-        assert numbers(store) == [*range(1, 13), 20]
+        assert numbers(store) == [*range(1, left.commits + 1)]
+    assert not (tmp_path / name).exists()
 
 
 def test_a_segment_that_was_brought_to_the_tables_and_is_still_there_is_removed(
@@ -151,8 +199,89 @@ def test_a_segment_that_was_brought_to_the_tables_and_is_still_there_is_removed(
     Store(path, NODE).close()
     segment_path(path, 2).write_bytes(left.files["a.sqlite-log-000002"])
     with Store(path, NODE) as store:
-        assert numbers(store) == [*range(1, 13)]
+        assert numbers(store) == [*range(1, left.commits + 1)]
     assert not segment_path(path, 2).exists()
+
+
+# The witness
+
+
+def test_a_witness_that_is_behind_the_log_is_what_a_power_loss_leaves(left: Left, tmp_path: Path) -> None:
+    path = left.write(tmp_path, **{"a.sqlite-witness": left.witness(0)})
+    with Store(path, NODE) as store:
+        assert numbers(store) == [*range(1, left.commits + 1)]
+        assert store.notices == []
+
+
+@pytest.mark.parametrize("sector", [0, SECTOR_BYTES])
+def test_one_sector_of_a_witness_is_enough(left: Left, tmp_path: Path, sector: int) -> None:
+    witness = bytearray(left.files["a.sqlite-witness"])
+    witness[sector : sector + SECTOR_BYTES] = bytes(SECTOR_BYTES)
+    path = left.write(tmp_path, **{"a.sqlite-witness": bytes(witness)})
+    with Store(path, NODE) as store:
+        assert numbers(store) == [*range(1, left.commits + 1)]
+
+
+@pytest.mark.parametrize("content", [b"", bytes(SIZE_BYTES), bytes(SIZE_BYTES + 1)])
+def test_a_damaged_witness_is_told(left: Left, tmp_path: Path, content: bytes) -> None:
+    assert "a.sqlite-witness: it is damaged" in refused(left.write(tmp_path, **{"a.sqlite-witness": content}))
+
+
+def test_a_missing_witness_is_told(left: Left, tmp_path: Path) -> None:
+    path = left.write(tmp_path)
+    witness_path(path).unlink()
+    assert "a.sqlite-witness is missing" in refused(path)
+
+
+def stopped_twice(folder: Path) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    """What is there after a clean stop, and after the next."""
+    stops = []
+    for number in (1, 2):
+        with Store(folder / "a.sqlite", NODE) as store:
+            store.commit(Writes(queues=QUEUES, messages=[one(number)]))
+        stops.append({path.name: path.read_bytes() for path in folder.iterdir() if path.name[-5:] != "-lock"})
+    return stops[0], stops[1]
+
+
+@pytest.mark.parametrize(
+    ("stale", "complaint"),
+    [
+        ("a.sqlite", "record 2 is gone: it, or a.sqlite-witness, is of another moment"),
+        (
+            "a.sqlite-witness",
+            "it is of an earlier moment, when record 1 was the newest; a.sqlite has all up to 2",
+        ),
+    ],
+)
+def test_after_a_clean_stop_a_file_of_an_earlier_moment_is_told(
+    tmp_path: Path, stale: str, complaint: str
+) -> None:
+    before, after = stopped_twice(tmp_path)
+    assert set(before) == set(after) == {"a.sqlite", "a.sqlite-witness"}
+    (tmp_path / stale).write_bytes(before[stale])
+    assert complaint in refused(tmp_path / "a.sqlite")
+
+
+def test_tables_that_are_gone_are_missed(left: Left, tmp_path: Path) -> None:
+    path = left.write(tmp_path)
+    for each in tmp_path.iterdir():
+        if "-log-" in each.name or each.name in ("a.sqlite", "a.sqlite-wal"):
+            each.unlink()
+    assert f"it is missing, and a.sqlite-witness knows of {left.commits + 1} records" in refused(path)
+
+
+def test_where_allocation_is_not_to_be_had_zeros_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """macOS has none, some file systems refuse it."""
+    monkeypatch.delattr("os.posix_fallocate")
+    with Store(tmp_path / "a.sqlite", NODE, limits=TINY) as store:
+        store.commit(Writes(queues=QUEUES, messages=[one(1)]))
+        assert segment_path(tmp_path / "a.sqlite", 1).stat().st_size == TINY.segment_bytes
+        assert numbers(store) == [1]
+
+
+# What belongs to others
 
 
 def swapped(left: Left) -> dict[str, bytes]:
@@ -164,16 +293,22 @@ def swapped(left: Left) -> dict[str, bytes]:
 
 def of_another_node(left: Left) -> dict[str, bytes]:
     log = left.files["a.sqlite-log-000001"]
-    fields = HEADER.unpack(log[: HEADER.size])
-    header = segments._header(NEIGHBOUR, fields[3], fields[4], fields[5])
-    return {"a.sqlite-log-000001": header + log[HEADER.size :]}
+    header = Header.decoded(log[: HEADER.size])
+    assert header is not None
+    return {"a.sqlite-log-000001": header._replace(node=NEIGHBOUR).encoded() + log[HEADER.size :]}
 
 
 def of_another_version(left: Left) -> dict[str, bytes]:
-    log = left.files["a.sqlite-log-000001"]
-    fields = HEADER.unpack(log[: HEADER.size])
-    header = segments._header(NODE, fields[3], fields[4], fields[5], version=2)
-    return {"a.sqlite-log-000001": header + log[HEADER.size :]}
+    log = bytearray(left.files["a.sqlite-log-000001"])
+    log[8] = 3
+    log[HEADER.size - 4 : HEADER.size] = zlib.crc32(log[: HEADER.size - 4]).to_bytes(4, "little")
+    return {"a.sqlite-log-000001": bytes(log)}
+
+
+def witness_of_another_node(left: Left) -> dict[str, bytes]:
+    with memory_folder() as folder:
+        Witness.create(SYSTEM_FILES, Path(folder, "a.sqlite"), NEIGHBOUR, 13).close()
+        return {"a.sqlite-witness": Path(folder, "a.sqlite-witness").read_bytes()}
 
 
 @pytest.mark.parametrize(
@@ -181,10 +316,11 @@ def of_another_version(left: Left) -> dict[str, bytes]:
     [
         (swapped, "it is segment 2 under another's name"),
         (of_another_node, "it belongs to"),
-        (of_another_version, "it has version 2, this mqproto knows 1: use the mqproto that wrote it"),
+        (witness_of_another_node, "it belongs to"),
+        (of_another_version, "it has version 3, this mqproto knows 2: use the mqproto that wrote it"),
     ],
 )
-def test_a_segment_that_does_not_belong_there_is_told(
+def test_a_file_that_does_not_belong_there_is_told(
     left: Left, tmp_path: Path, change: Callable[[Left], dict[str, bytes]], complaint: str
 ) -> None:
     assert complaint in refused(left.write(tmp_path, **change(left)))
@@ -193,15 +329,19 @@ def test_a_segment_that_does_not_belong_there_is_told(
 def test_a_packet_that_looks_like_a_record_is_none(tmp_path: Path) -> None:
     """A neighbour sends what it has seen of another log, and the process dies while that is written."""
     other = left_after_in(tmp_path / "other")
-    record = other[HEADER.size :]
+    record = other[HEADER.size :].rstrip(b"\0")
     folder = tmp_path / "own"
     folder.mkdir()
     with Store(folder / "a.sqlite", NODE) as store:
         store.commit(Writes(queues=QUEUES))
-        store.commit(Writes(messages=[one(1, record * 3)]))
+        witness = witness_path(folder / "a.sqlite").read_bytes()
+        store.commit(Writes(messages=[one(1, record * 9)]))
         shutil.copytree(folder, copy := tmp_path / "copy")
     log = segment_path(copy / "a.sqlite", 1)
-    log.write_bytes(log.read_bytes()[:-1])
+    data = log.read_bytes()
+    end = len(data.rstrip(b"\0"))
+    log.write_bytes(data[: end // SECTOR_BYTES * SECTOR_BYTES].ljust(len(data), b"\0"))
+    witness_path(copy / "a.sqlite").write_bytes(witness)
     with Store(copy / "a.sqlite", NODE) as store:
         assert numbers(store) == []
 

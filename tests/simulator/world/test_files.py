@@ -39,6 +39,8 @@ TABLES: Final = FOLDER / "tables"
 OLD: Final = b"1" * 700
 """It ends within a sector."""
 NEW: Final = b"2" * 3_000
+SIZE_BYTES: Final = 8_000
+"""Of a file; behind what was written are zeros."""
 DICE: Final = 200
 """So many throws show all that can happen."""
 
@@ -66,10 +68,18 @@ def with_a_file(seed: int = 0) -> SimulatedFiles:
     """One that has `OLD` in a file, flushed with its name."""
     files = new_files(seed)
     file = files.create(FILE)
+    file.allocate(SIZE_BYTES)
     file.write(0, [OLD])
     file.flush()
     files.flush_folder(FOLDER)
     return files
+
+
+def written(files: SimulatedFiles) -> bytes:
+    """What is in the file, without the zeros behind it."""
+    content = files.read(FILE)
+    assert len(content) == SIZE_BYTES
+    return content.rstrip(b"\0")
 
 
 def opened_tables(files: SimulatedFiles) -> sqlite3.Connection:
@@ -97,6 +107,8 @@ def numbers_in(files: SimulatedFiles) -> list[int]:
 def test_what_was_flushed_lasts(seed: int, parts: list[bytes], data: st.DataObject) -> None:
     files = new_files(seed)
     file = files.create(FILE)
+    file.allocate(size_bytes := sum(map(len, parts)))
+    file.flush()
     files.flush_folder(FOLDER)
     flushed_count = data.draw(st.integers(0, len(parts)), label="flushed")
     offset = 0
@@ -109,7 +121,7 @@ def test_what_was_flushed_lasts(seed: int, parts: list[bytes], data: st.DataObje
     files.crash(kept=None, power_lost=True)
     found = files.read(FILE)
     assert found.startswith(flushed)
-    assert len(found) <= offset
+    assert len(found) == size_bytes
     files.crash(kept=None, power_lost=True)
     assert files.read(FILE) == found, "what a power loss has left lasts"
 
@@ -118,16 +130,16 @@ def test_of_what_was_not_flushed_each_sector_may_be_lost_by_itself() -> None:
     found = Counter[str]()
     for seed in range(DICE):
         files = with_a_file(seed)
-        written = OLD + NEW
+        whole = OLD + NEW
         files._files[FILE.name].write(len(OLD), [NEW])
         files.crash(kept=None, power_lost=True)
-        left = files.read(FILE)
+        left = written(files)
         assert left[: len(OLD)] == OLD
-        new = [left[at : at + 1] == b"2" for at in range(2 * SECTOR_BYTES, len(written), SECTOR_BYTES)]
-        found["all" if left == written else "nothing" if left == OLD else "torn"] += 1
+        new = [left[at : at + 1] == b"2" for at in range(2 * SECTOR_BYTES, len(whole), SECTOR_BYTES)]
+        found["all" if left == whole else "nothing" if left == OLD else "torn"] += 1
         found["a hole"] += True in new and not all(new[: new.index(True)])
-        found["cut"] += len(OLD) < len(left) < len(written)
-        assert {bytes([byte]) for byte in left} <= {b"1", b"2", *FILLERS}
+        found["cut"] += len(OLD) < len(left) < len(whole)
+        assert {bytes([byte]) for byte in left} <= {b"1", b"2", b"\0"}
     assert min(found[each] for each in ("all", "nothing", "torn", "a hole", "cut")) > 0
 
 
@@ -141,8 +153,8 @@ def test_a_write_whose_flush_lasts_is_kept_or_not_as_its_caller_says(kept: bool)
             file.write(len(OLD), [NEW])
             file.flush()
             files.crash(kept=kept, power_lost=power_lost)
-            assert (files.read(FILE) == OLD + NEW) == kept
-            assert files.read(FILE).startswith(OLD)
+            assert (written(files) == OLD + NEW) == kept
+            assert written(files).startswith(OLD)
 
 
 def test_a_flush_that_lasts_is_done_with_the_next_step() -> None:
@@ -174,14 +186,53 @@ def test_names_come_and_go_for_certain_when_the_folder_is_flushed() -> None:
     assert set(found) == {("log", "other"), ("log",), ("other",), ()}
 
 
-def test_what_was_cut_off_may_be_there_again_until_it_is_flushed() -> None:
+def test_a_file_that_was_about_to_get_its_room_has_anything_in_it_or_none() -> None:
     found = Counter[bytes]()
     for seed in range(DICE):
-        files = with_a_file(seed)
-        files._files[FILE.name].truncate(600)
+        files = new_files(seed)
+        file = files.create(FILE)
+        files.flush_folder(FOLDER)
+        file.allocate(SIZE_BYTES)
+        file.write(0, [OLD])
         files.crash(kept=None, power_lost=True)
         found[files.read(FILE)] += 1
-    assert set(found) == {OLD, OLD[:600]}
+    assert set(found) == {b"", *(filler * SIZE_BYTES for filler in FILLERS)}
+
+
+def test_a_file_has_its_old_name_or_its_new_one_until_the_folder_is_flushed() -> None:
+    found = Counter[str]()
+    for seed in range(DICE):
+        files = with_a_file(seed)
+        files.rename(FILE, FOLDER / "new")
+        files.crash(kept=None, power_lost=True)
+        [name] = files.names(FOLDER)
+        assert files.read(FOLDER / name).startswith(OLD)
+        found[name] += 1
+    assert set(found) == {"log", "new"}
+
+
+def test_what_is_written_behind_a_flush_that_lasts_comes_after_it() -> None:
+    """So the witness of a log is never ahead of it."""
+    for kept in (False, True):
+        for seed in range(DICE):
+            files = with_a_file(seed)
+            other = files.create(FOLDER / "witness")
+            other.allocate(SECTOR_BYTES)
+            other.flush()
+            files.flush_folder(FOLDER)
+            files.holds_flush = True
+            file = files._files[FILE.name]
+            file.write(len(OLD), [NEW])
+            file.flush()
+            other.write(0, [b"3"])
+            assert files.read(FOLDER / "witness") == bytes(SECTOR_BYTES)
+            if kept:
+                files.release()
+                assert files.read(FOLDER / "witness").startswith(b"3")
+            files.holds_flush = False
+            files.crash(kept=kept, power_lost=True)
+            assert (written(files) == OLD + NEW) == kept
+            assert kept or files.read(FOLDER / "witness") == bytes(SECTOR_BYTES)
 
 
 def test_of_transactions_that_were_not_flushed_the_first_few_may_be_there() -> None:
@@ -228,32 +279,39 @@ def test_all_that_a_killed_process_has_done_is_there_but_for_the_transaction_tha
     db.execute("BEGIN IMMEDIATE")
     db.execute("INSERT INTO number VALUES (2)")
     files._files[FILE.name].write(len(OLD), [NEW])
-    files.create(FOLDER / "other").write(0, [b"3"])
+    other = files.create(FOLDER / "other")
+    other.allocate(1)
+    other.write(0, [b"3"])
     files.crash(kept=None, power_lost=False)
     assert numbers_in(files) == [1]
-    assert files.read(FILE) == OLD + NEW
+    assert written(files) == OLD + NEW
     assert files.read(FOLDER / "other") == b"3"
 
 
 def a_life(files: SimulatedFiles) -> None:
     """Steps of all kinds."""
     file = files.create(FILE)
+    file.allocate(SIZE_BYTES)
     file.write(0, [OLD, NEW])
     file.flush()
     files.flush_folder(FOLDER)
     put(opened_tables(files), 1, flushed=True)
-    file.truncate(600)
-    files.remove(FILE)
+    files.rename(FILE, FOLDER / "other")
+    files.remove(FOLDER / "other")
+    files.create(FOLDER / "the next step")
 
 
-def what_is_there(files: SimulatedFiles) -> tuple[bytes | None, list[int]]:
-    return files.read(FILE) if files.names(FOLDER) else None, numbers_in(files)
+def what_is_there(files: SimulatedFiles) -> str:
+    names = files.names(FOLDER)
+    content = files.read(FOLDER / names[0]) if names else b""
+    assert (OLD + NEW).startswith(content.rstrip(b"\0"))
+    size = f"{len(content.rstrip(bytes(1)))} of {len(content)}"
+    return f"{names[0]} {size} {numbers_in(files)}" if names else f"no file {numbers_in(files)}"
 
 
 def test_a_process_can_end_before_within_and_behind_each_of_its_steps() -> None:
-    whole = OLD + NEW
     seen = []
-    for steps in range(8):
+    for steps in range(10):
         seen.append(set[str]())
         for seed in range(DICE):
             files = new_files(seed)
@@ -264,16 +322,17 @@ def test_a_process_can_end_before_within_and_behind_each_of_its_steps() -> None:
             with pytest.raises(DiedError):
                 files.create(FOLDER / "after its end")
             files.crash(kept=None, power_lost=False)
-            content, numbers = what_is_there(files)
-            assert content is None or whole.startswith(content)
-            seen[-1].add(f"{'no file' if content is None else len(content)} {numbers}")
-    assert seen[0] == {"no file []", "0 []"}
-    assert {"0 []", f"{len(whole)} []"} < seen[1]
-    assert len(seen[1]) > 20, "a write can be torn anywhere"
-    assert seen[2] == seen[3] == seen[4] == {f"{len(whole)} []"}
-    assert seen[5] == {f"{len(whole)} []", f"{len(whole)} [1]"}
-    assert seen[6] == {f"{len(whole)} [1]", "600 [1]"}
-    assert seen[7] == {"600 [1]", "no file [1]"}
+            seen[-1].add(what_is_there(files))
+    none, room, whole = "log 0 of 0 []", "log 0 of 8000 []", "log 3700 of 8000 []"
+    assert seen[0] == {"no file []", none}
+    assert seen[1] == {none, room}
+    assert {room, whole} < seen[2]
+    assert len(seen[2]) == 9, "a write can be torn between any two sectors"
+    assert seen[3] == seen[4] == seen[5] == {whole}
+    assert seen[6] == {whole, whole.replace("[]", "[1]")}
+    assert seen[7] == {f"{name} 3700 of 8000 [1]" for name in ("log", "other")}
+    assert seen[8] == {"other 3700 of 8000 [1]", "no file [1]"}
+    assert seen[9] == {"no file [1]", "the next step 0 of 0 [1]"}
 
 
 def test_a_disk_that_fails_says_so_once_and_may_have_done_it() -> None:
@@ -283,12 +342,13 @@ def test_a_disk_that_fails_says_so_once_and_may_have_done_it() -> None:
         files.dies_by(Death(0, DISK_FAILS))
         file = files._files[FILE.name]
         with pytest.raises(OSError, match="Input/output error") as failed:
-            file.write(len(OLD), [b"23"])
+            file.write(2 * SECTOR_BYTES, [b"2" * 600])
         assert failed.value.errno == errno.EIO
         assert files.trouble == DISK_FAILS
-        found[files.read(FILE)] += 1
-        file.write(len(files.read(FILE)), [b"4"])
-    assert set(found) == {OLD, OLD + b"2", OLD + b"23"}
+        found[written(files)] += 1
+        file.write(5_000, [b"4"])
+    begins = OLD.ljust(2 * SECTOR_BYTES, b"\0")
+    assert set(found) == {OLD, begins + b"2" * SECTOR_BYTES, begins + b"2" * 600}
     db = opened_tables(files)
     files.dies_by(Death(0, DISK_FAILS))
     with pytest.raises(sqlite3.OperationalError) as error:
@@ -296,14 +356,17 @@ def test_a_disk_that_fails_says_so_once_and_may_have_done_it() -> None:
     assert error.value.sqlite_errorcode == sqlite3.SQLITE_IOERR
 
 
-def test_a_full_disk_takes_what_fits_and_no_transaction() -> None:
+def test_a_full_disk_takes_what_has_its_room_no_file_and_no_transaction() -> None:
     files = with_a_file()
     db = opened_tables(files)
     files.room_bytes = files.size_bytes + 10
+    other = files.create(FOLDER / "other")
     with pytest.raises(OSError, match="No space left") as full:
-        files._files[FILE.name].write(len(OLD), [NEW])
+        other.allocate(11)
     assert full.value.errno == errno.ENOSPC
-    assert files.read(FILE) == OLD + NEW[:10]
+    other.allocate(10)
+    files._files[FILE.name].write(len(OLD), [NEW])
+    assert written(files) == OLD + NEW
     with pytest.raises(sqlite3.OperationalError) as error:
         put(db, 1, flushed=True)
     assert error.value.sqlite_errorcode == sqlite3.SQLITE_FULL

@@ -1,0 +1,103 @@
+"""What an operator does with the store of a node: `mqproto store check` and `mqproto store repair`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from simulator.command.options import (
+    DEFAULT_TOPOLOGY,
+    DONE,
+    FINDING,
+    DirectoryOption,
+    JsonOption,
+    TopologyOption,
+    place_of,
+    print_json,
+)
+
+app = typer.Typer(help="Look after the store of a node, which is set aside and never thrown away.")
+StoreArgument = Annotated[
+    str, typer.Argument(metavar="NODE|FILE", help="A node, or the .sqlite file of its store.")
+]
+
+
+@app.command()
+def check(
+    store: StoreArgument,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Read a whole store, and tell what in it is not what was written. Status 1 if anything is not.
+
+    Nothing is changed. Of a node that runs the tables are read, and not its log, which changes.
+    """
+    from contextlib import closing
+
+    from simulator.base.storeerrors import StoreError
+    from simulator.storage.care import salvaged
+    from simulator.storage.files import SYSTEM_FILES
+
+    path = _file_of(store, topology, directory)
+    if not path.exists():
+        found = salvaged(SYSTEM_FILES, path)
+    else:
+        try:
+            with closing(SYSTEM_FILES.lock(path)):
+                found = salvaged(SYSTEM_FILES, path)
+        except StoreError:
+            found = salvaged(SYSTEM_FILES, path, with_log=False)
+    if found.records and not as_json:
+        print(f"the log: {len(found.records):,} records are whole")
+    return _told(path, found.findings, found.named_counts(), None, as_json=as_json)
+
+
+@app.command()
+def repair(
+    store: StoreArgument,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Keep what is whole in a store, and set the old one aside as it is. Status 1 if anything was not whole.
+
+    The old files and a list of what is hurt in them go to FILE-quarantine-DATE. What a lost record of the log had taken
+    from a queue may be delivered again.
+    """
+    from simulator.storage.care import repair as repair_store
+    from simulator.storage.files import SYSTEM_FILES
+
+    path = _file_of(store, topology, directory)
+    date = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    found = repair_store(SYSTEM_FILES, path, date)
+    return _told(path, found.findings, found.counts, found.quarantine, as_json=as_json)
+
+
+def _file_of(store: str, topology: str, directory: Path | None) -> Path:
+    if store.endswith(".sqlite") or "/" in store:
+        return Path(store)
+    from simulator.topology.places import store_path
+
+    place = place_of(topology, directory)
+    return store_path(place.directory, place.topology.node_named(store).name)
+
+
+def _told(
+    path: Path, findings: list[str], counts: dict[str, int], quarantine: Path | None, *, as_json: bool
+) -> int:
+    if as_json:
+        told: dict[str, Any] = {"store": str(path), "messages": counts, "findings": findings}
+        print_json(told | {"quarantine": str(quarantine) if quarantine else None})
+    else:
+        for queue, count in sorted(counts.items()):
+            print(f"{queue}: {count:,} messages are whole")
+        for finding in findings:
+            print(finding)
+        if quarantine is not None:
+            print(f"set aside as it was: {quarantine}")
+        print(f"{path}: {'whole' if not findings else f'{len(findings)} findings'}")
+    return FINDING if findings else DONE

@@ -1,0 +1,159 @@
+"""A store of what is whole in a hurt one. The hurt one is set aside as it is, with a list of what is hurt in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import closing
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from mqproto.turn.effects import POSITION_BITS, QueueKind, Writes
+from simulator.base.storeerrors import StoreError, explained
+from simulator.storage.base import Mark, Tables
+from simulator.storage.care.salvage import Salvage, salvaged
+from simulator.storage.files import Files
+from simulator.storage.recent import Recent, Size
+from simulator.storage.witness import Witness
+
+BATCH: Final = 1_000
+FINDINGS: Final = "findings.txt"
+COUNTER: Final = "message_id_ceiling"
+APART: Final = 2**30
+"""How far MessageIDs begin behind the last one known, if it is not known which was given out last."""
+
+
+class Repaired(NamedTuple):
+    """What came of a repair.
+
+    quarantine: the folder with the old files and with what was found; None if nothing was hurt.
+    """
+
+    findings: list[str]
+    counts: dict[str, int]
+    quarantine: Path | None
+
+
+def repair(files: Files, path: Path, date: str) -> Repaired:
+    """Set a hurt store aside, and put one of the rest in its place.
+
+    Args:
+        date: for the name of what is set aside.
+
+    Raises:
+        StoreError: there is no store, its node runs, the disk fails, or nothing says whose it is.
+    """
+    path = path.resolve()
+    with explained(path), closing(files.lock(path)):
+        found = salvaged(files, path)
+        if not found.findings:
+            return Repaired([], _named(found, found.counts), None)
+        if found.node is None:
+            raise StoreError(
+                f"{path}: neither its tables nor its witness say whose it is: put back a copy of one"
+            )
+        aside, draft = (
+            path.with_name(f"{path.name}-quarantine-{date}"),
+            path.with_name(f"{path.name}-repaired"),
+        )
+        for folder in (aside, draft):
+            if folder.exists():
+                raise StoreError(f"{folder}: it is there already, from another repair: move it away")
+        draft.mkdir()
+        counts = _write(files, found, draft / path.name)
+        aside.mkdir()
+        aside.joinpath(FINDINGS).write_text("".join(f"{finding}\n" for finding in found.findings), "utf-8")
+        for old in sorted(path.parent.iterdir()):
+            if old.is_file() and old.name.startswith(path.name) and "-lock" not in old.name:
+                old.rename(aside / old.name)
+        for new in draft.iterdir():
+            if "-lock" not in new.name:
+                new.rename(path.parent / new.name)
+        draft.rmdir()
+        files.flush_folder(path.parent)
+    return Repaired(found.findings, _named(found, counts), aside)
+
+
+def _without_a_sequence(found: Salvage) -> set[int]:
+    """Queues whose messages mean nothing without their sequence, which is lost."""
+    sequences = {row.queue for row in found.outgoing} | {row.queue for row in found.incoming}
+    for writes in found.records.values():
+        sequences |= {row.queue for row in writes.outgoing.values()}
+        sequences |= {row.queue for row in writes.incoming.values()}
+    lost = {
+        queue.queue
+        for queue in found.queues.values()
+        if queue.kind in (QueueKind.SEQUENCE, QueueKind.HELD) and queue.queue not in sequences
+    }
+    for queue in sorted(lost):
+        if found.counts[queue]:
+            found.findings.append(
+                f"{found.name_of(queue)}: its {found.counts[queue]} messages are set aside, for its sequence is lost"
+            )
+    return lost
+
+
+def _possible(found: Salvage, writes: Writes, number: int, lost: set[int]) -> Writes:
+    """A record without messages of queues that are not known any more."""
+    found.queues |= {queue.queue: queue for queue in writes.queues}
+    kept = [row for row in writes.messages if row.key >> POSITION_BITS in found.queues.keys() - lost]
+    if len(kept) < len(writes.messages):
+        missing = len(writes.messages) - len(kept)
+        found.findings.append(f"record {number}: {missing} messages are set aside, for their queue is lost")
+    return replace(writes, messages=kept)
+
+
+def _named(found: Salvage, counts: Counter[int]) -> dict[str, int]:
+    named = Counter[str]()
+    for queue, count in counts.items():
+        named[found.name_of(queue)] += count
+    return dict(named)
+
+
+def _write(files: Files, found: Salvage, path: Path) -> Counter[int]:
+    """A new store of what is whole, settled into its tables."""
+    assert found.node is not None
+    recent = Recent()
+    known = 0
+    with closing(Tables(files, path, found.node)) as tables:
+        with tables.transaction(flushed=False):
+            tables.put_queues(found.queues.values())
+        lost = _without_a_sequence(found)
+        messages = (row for row in found.messages([]) if row.key >> POSITION_BITS not in lost)
+        while rows := list(islice(messages, BATCH)):
+            known = max(known, *(row.message_id for row in rows))
+            with tables.transaction(flushed=False):
+                tables.insert(rows)
+        for number in sorted(found.records):
+            writes = _possible(found, found.records[number], number, lost)
+            for row in writes.messages:
+                recent.gone.pop(row.key, None)
+                known = max(known, row.message_id)
+            gone: dict[int, Size] = {}
+            for first, last in writes.removals:
+                if tables.may_have(first):
+                    gone |= tables.sizes(first, last)
+            recent.add(writes, gone)
+        base = Recent()
+        base.states.add(
+            Writes(
+                outgoing={row.queue: row for row in found.outgoing},
+                incoming={(row.source, row.queue): row for row in found.incoming},
+                identifiers=found.identifiers,
+                counters=found.counters,
+                outcomes={(row.invoker, row.identifier): row for row in found.outcomes},
+            )
+        )
+        segment = max(found.last_segment, found.mark.segment if found.mark else 0) + 1
+        mark = Mark(segment, found.next_record, is_begun=False)
+        tables.take_over(base, mark)
+        if COUNTER not in found.counters | recent.states.counters and known:
+            recent.states.counters[COUNTER] = (known + APART) % 2**32
+            found.findings.append(f"counter {COUNTER} is lost: MessageIDs go on far behind {known}")
+        tables.take_over(recent, mark)
+        counts = Counter({queue.queue: 0 for queue in tables.queues()})
+        for kind in QueueKind:
+            counts.update(tables.counts(kind))
+    Witness.create(files, path, found.node, found.next_record - 1).close()
+    return counts

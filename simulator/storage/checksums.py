@@ -1,0 +1,93 @@
+"""The checksum of a row of the tables: CRC-32 over all that the row says, in one encoding.
+
+Of a message it is over the numbers, packed, and then over the packet; of everything else over the columns, as
+MessagePack.
+SQLite's own cksumvfs has one for each page instead. It needs another driver, and a page that was never written has one
+that fits. So queues and tables keep, beside these, how many rows they have and the sum of their checksums.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from struct import Struct, error
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from mqproto.turn.effects import POSITION_BITS, MessageRow
+from simulator.base.storeerrors import DamageError
+
+NUMBERS: Final = Struct("<QQ?q")
+"""Key, message_id, final_ack, expires_s."""
+NEVER: Final = -1
+"""Stands for the `expires_s` of a message that has none."""
+MESSAGE_COLUMNS: Final = "key, packet, message_id, final_ack, expires_s, checksum"
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_pack: Final = NUMBERS.pack
+_crc: Final = zlib.crc32
+
+T = TypeVar("T")
+
+
+def row_checksum(row: Iterable[Any]) -> int:
+    """Of a row that is no message."""
+    return _crc(_encode(tuple(row)))
+
+
+def message_checksum(key: int, packet: bytes, message_id: int, final_ack: bool, expires_s: int | None) -> int:
+    """Of a message."""
+    return _crc(packet, _crc(_pack(key, message_id, final_ack, NEVER if expires_s is None else expires_s)))
+
+
+def is_whole(
+    key: int, packet: bytes, message_id: int, final_ack: int, expires_s: int | None, checksum: int
+) -> bool:
+    """Whether a message is what was written, by its columns in the order of MESSAGE_COLUMNS."""
+    try:
+        ends = NEVER if expires_s is None else expires_s
+        return _crc(packet, _crc(_pack(key, message_id, bool(final_ack), ends))) == checksum
+    except (TypeError, error):
+        return False
+
+
+def hurt_message(key: int, packet: object, message_id: object, *others: object) -> DamageError:
+    """What to say of one that is not."""
+    return DamageError(
+        f"of queue {key >> POSITION_BITS} the message at {key & (1 << POSITION_BITS) - 1} with MessageID"
+        f" {message_id} does not fit its checksum"
+    )
+
+
+def whole_message(
+    key: int, packet: bytes, message_id: int, final_ack: int, expires_s: int | None, checksum: int
+) -> MessageRow:
+    """A message as it was read.
+
+    Raises:
+        DamageError: it is not what was written.
+    """
+    if not is_whole(key, packet, message_id, final_ack, expires_s, checksum):
+        raise hurt_message(key, packet, message_id)
+    return MessageRow(key, packet, message_id, bool(final_ack), expires_s)
+
+
+def whole_rows(table: str, rows: Iterable[Any], make: Callable[..., T]) -> Iterator[T]:
+    """Rows of a table as they were read, each with its checksum at the end.
+
+    Args:
+        make: what one of them is, by its columns; something that has them in their order.
+
+    Raises:
+        DamageError: one is not what was written.
+    """
+    for *columns, checksum in rows:
+        try:
+            row = make(*columns)
+            if row_checksum(row) == checksum:  # type: ignore[arg-type]
+                yield row
+                continue
+        except (TypeError, ValueError, msgspec.MsgspecError):
+            pass
+        raise DamageError(f"in table {table} the row of {columns[0]!r} does not fit its checksum")

@@ -1,0 +1,93 @@
+"""Whether all that was put into the tables is there: rows, pages and indexes, compared with what was counted."""
+
+from __future__ import annotations
+
+import sqlite3
+from functools import cache
+from typing import Any, Final
+
+from simulator.base.storeerrors import DamageError
+from simulator.storage.tables import COUNTED, SCHEMA, keys_of
+
+SCHEMA_OF: Final = "SELECT type, name, tbl_name, sql FROM sqlite_master"
+FOUND: Final = (
+    "count(*), coalesce(sum(length(packet)), 0), coalesce(sum(final_ack), 0), coalesce(sum(checksum), 0)"
+)
+COUNTS: Final = "message_count, size_bytes, final_ack_count, message_checksums"
+
+
+def see_that_all_is_there(db: sqlite3.Connection) -> None:
+    """Compare the tables with what SQLite, the queues and the totals say of them. It reads all but long packets.
+
+    Raises:
+        DamageError: something is missing, or there that was not put there.
+        sqlite3.Error: they cannot be read.
+    """
+    found = {tuple(row) for row in db.execute(SCHEMA_OF)}
+    known = _schema()
+    triggers = {row for row in found if row[0] == "trigger"}
+    if not known <= found or not triggers <= known:
+        names = ", ".join(sorted({str(row[1]) for row in known - found | triggers - known}))
+        raise DamageError(f"its tables are not those of a store: {names}")
+    [(trouble,), *_] = db.execute("PRAGMA integrity_check(1)").fetchall()
+    if trouble != "ok":
+        raise DamageError(" ".join(str(trouble).split()))
+    for (name,) in db.execute("SELECT name FROM total").fetchall():
+        if name not in COUNTED:
+            raise DamageError(f"its totals have a table {name!r}")
+    for table in COUNTED:
+        there = db.execute(f"SELECT count(*), coalesce(sum(checksum), 0) FROM {table}").fetchone()
+        total = db.execute("SELECT row_count, checksums FROM total WHERE name = ?", (table,)).fetchone()
+        if there != total:
+            raise DamageError(_told(f"table {table}", "rows", there, total))
+    before = -1
+    for (queue,) in db.execute("SELECT queue FROM queue ORDER BY queue").fetchall():
+        first, last = keys_of(queue)
+        _see_that_none_lies_between(db, before + 1, first - 1)
+        see_that_all_messages_are_there(db, queue)
+        before = last
+    _see_that_none_lies_between(db, before + 1, 2**63 - 1)
+
+
+def _see_that_none_lies_between(db: sqlite3.Connection, first: int, last: int) -> None:
+    """There are no messages of queues that were never declared."""
+    if (
+        first <= last
+        and db.execute("SELECT 1 FROM message WHERE key BETWEEN ? AND ?", (first, last)).fetchone()
+    ):
+        raise DamageError("there are messages of a queue that was never declared")
+
+
+def see_that_all_messages_are_there(db: sqlite3.Connection, queue: int) -> None:
+    """The same of the messages of one queue.
+
+    Raises:
+        DamageError: one is missing, or there that was not put there.
+        sqlite3.Error: they cannot be read.
+    """
+    found = db.execute(f"SELECT {FOUND} FROM message WHERE key BETWEEN ? AND ?", keys_of(queue)).fetchone()
+    counts = db.execute(f"SELECT {COUNTS} FROM queue WHERE queue = ?", (queue,)).fetchone()
+    _compare(queue, list(found), list(counts or (0, 0, 0, 0)))
+
+
+def _compare(queue: int, found: list[int], counts: list[int]) -> None:
+    if found != counts:
+        raise DamageError(_told(f"queue {queue}", "messages", found, counts))
+
+
+def _told(where: str, what: str, found: Any, counted: Any) -> str:
+    """What is wrong: first how many there are, last the sum of their checksums."""
+    if counted is None:
+        return f"{where} is not counted"
+    if found[0] == counted[0]:
+        return f"{where} has {found[0]} {what}, and they are not those that it had"
+    return f"{where} has {found[0]} {what}, and had {counted[0]}"
+
+
+@cache
+def _schema() -> frozenset[tuple[Any, ...]]:
+    db = sqlite3.connect(":memory:")
+    db.executescript(SCHEMA)
+    found = frozenset(tuple(row) for row in db.execute(SCHEMA_OF))
+    db.close()
+    return found

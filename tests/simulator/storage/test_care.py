@@ -1,0 +1,136 @@
+"""What is whole in a store that was hurt is kept, the rest is named, and the old files are set aside as they were."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from mqproto.turn.effects import Writes
+from simulator.base.randomness import chance
+from simulator.base.storeerrors import StoreError
+from simulator.cli.cli import run_command
+from simulator.storage import Store
+from simulator.storage.care import repair, salvaged
+from simulator.storage.files import SYSTEM_FILES
+from tests.memory import memory_folder
+from tests.simulator.series import LIMITS, NODE
+from tests.simulator.storage.batches import QUEUES, messages_in, numbers, one
+from tests.simulator.storage.test_hurt import Left, files_in, found_in, hurt, left_by
+
+TRIALS: Final = 60
+
+
+@pytest.fixture(scope="module")
+def all_left() -> Iterator[list[Left]]:
+    with memory_folder() as folder:
+        yield [left_by(Path(folder, f"{kind}-1"), 1, kind) for kind in ("stopped", "killed")]
+
+
+def with_messages(path: Path, count: int) -> None:
+    with Store(path, NODE) as store:
+        store.commit(Writes(queues=QUEUES, messages=[one(n, bytes([n]) * 300) for n in range(1, count + 1)]))
+
+
+def change(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(statement)
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_hurt_message_is_named_and_the_others_stay(tmp_path: Path, place: int) -> None:
+    path = tmp_path / "a.sqlite"
+    with_messages(path, 40)
+    key = f"key = (SELECT key FROM message LIMIT 1 OFFSET {10 * place})"
+    change(path, f"UPDATE message SET packet = CAST('!' || substr(packet, 2) AS BLOB) WHERE {key}")
+    before = files_in(tmp_path)
+    with (
+        Store(path, NODE) as store,
+        pytest.raises(StoreError, match=f"message at {10 * place + 1} with MessageID"),
+    ):
+        numbers(store)
+    found = repair(SYSTEM_FILES, path, "today")
+    assert any(f"the message at {10 * place + 1} with MessageID" in finding for finding in found.findings)
+    with Store(path, NODE) as store:
+        assert numbers(store) == [n for n in range(1, 41) if n != 10 * place + 1]
+        store.commit(Writes(messages=[one(50)]))
+    assert found.quarantine is not None
+    aside = files_in(found.quarantine)
+    assert json.dumps(found.findings) == json.dumps(aside.pop("findings.txt").decode().splitlines())
+    assert before.keys() <= aside.keys()
+    assert repair(SYSTEM_FILES, path, "tomorrow").quarantine is None
+
+
+def test_of_any_store_that_was_hurt_repair_makes_one_that_opens_and_has_nothing_altered(
+    all_left: list[Left],
+) -> None:
+    refusals: list[str] = []
+    for number in range(TRIALS):
+        dice = chance(number, "repair")
+        left = dice.choice(all_left)
+        what, files = hurt(dice, left)
+        with memory_folder() as folder:
+            path = Path(folder, "a.sqlite")
+            for name, data in files.items():
+                Path(folder, name).write_bytes(data)
+            if not path.exists():
+                continue
+            try:
+                found = repair(SYSTEM_FILES, path, "today")
+            except StoreError as error:
+                refusals.append(str(error))
+                continue
+            with Store(path, NODE, limits=LIMITS) as store:
+                store.load()
+                pages = messages_in(store)
+            if not found.findings:
+                assert found_in(files)[0] == left.content, what
+            whole = {packet for page in left.content[1] for _, packet, _ in page}
+            assert all(packet in whole or found.findings for page in pages for _, packet, _ in page), what
+    assert all("start its node once" in refusal or "put back" in refusal for refusal in refusals)
+
+
+def test_check_says_of_a_whole_store_that_it_is_and_changes_nothing(
+    all_left: list[Left], tmp_path: Path
+) -> None:
+    for left in all_left:
+        for name, data in left.files.items():
+            (tmp_path / name).write_bytes(data)
+        found = salvaged(SYSTEM_FILES, tmp_path / "a.sqlite")
+        assert found.findings == []
+        assert {name: (tmp_path / name).read_bytes() for name in left.files} == left.files
+        for name in left.files:
+            (tmp_path / name).unlink()
+
+
+def test_the_command_checks_and_repairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.sqlite"
+    with_messages(path, 5)
+    assert run_command(["store", "check", str(path)]) == 0
+    assert "local orders: 5 messages are whole\n" in (said := capsys.readouterr().out)
+    assert said.endswith(f"{path}: whole\n")
+    change(path, "DELETE FROM message WHERE key & 255 = 3")
+    assert run_command(["store", "check", str(path)]) == 1
+    assert "local orders: 1 of 5 messages are not whole or not there" in capsys.readouterr().out
+    with pytest.raises(StoreError, match="queue 1 has 4 messages, and had 5"):
+        Store(path, NODE)
+    assert run_command(["store", "repair", str(path), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["messages"]["local orders"] == 4
+    assert Path(told["quarantine"]).is_dir()
+    assert run_command(["store", "check", str(path)]) == 0
+    with Store(path, NODE) as store:
+        assert numbers(store) == [1, 2, 4, 5]
+        capsys.readouterr()
+        assert run_command(["store", "check", str(path)]) == 0, "of a node that runs the tables are read"
+        assert run_command(["store", "repair", str(path)]) != 0
+
+
+def test_there_must_be_a_store(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="there is no such store"):
+        salvaged(SYSTEM_FILES, tmp_path / "a.sqlite")
