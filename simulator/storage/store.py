@@ -34,6 +34,7 @@ from simulator.storage.recent import Recent
 from simulator.storage.recovery import recover, witness_of
 from simulator.storage.segments import HEADER, NO_ROOM, Record, Segment
 from simulator.storage.tables import LAST_POSITION
+from simulator.storage.witness import WitnessFullError
 
 
 class Limits(NamedTuple):
@@ -343,7 +344,7 @@ class Store:
                 max(limits.slice_bytes, 2 * sum([len(row.packet) for row in writes.messages])),
             )
         except BaseException as error:
-            if primary_code(error) not in POSTPONED_AFTER:
+            if primary_code(error) not in POSTPONED_AFTER and not isinstance(error, WitnessFullError):
                 self._usable = False
                 raise
             size_bytes = sum(segment.used_bytes for segment in self._segments())
@@ -357,7 +358,7 @@ class Store:
         """Bring at most `limit` messages from the oldest segment to the tables; of all else as many rows.
 
         Raises:
-            sqlite3.Error: the tables are as they were.
+            WitnessFullError, sqlite3.Error: the tables are as they were.
         """
         recent, states, due = self._recent, self._recent.states, self._due
         rows, looked_at, size_bytes = list[MessageRow](), 0, 0

@@ -8,12 +8,14 @@ it is never behind the tables.
 
 from __future__ import annotations
 
+import sqlite3
 import zlib
 from pathlib import Path
 from struct import Struct
 from typing import Final, Self
 
 from mqproto.wire.guid import Guid
+from simulator.base.storeerrors import ADVICE, StoreError
 from simulator.storage.files import Files, LogFile, made
 from simulator.storage.segments import FULL, SECTOR_BYTES, another_nodes, damaged, explained_file
 
@@ -22,6 +24,10 @@ SLOT: Final = Struct("<8s16sQ")
 """Magic, the node's GUID, the record; their checksum follows."""
 CHECKSUM: Final = Struct("<I")
 SIZE_BYTES: Final = 2 * SECTOR_BYTES
+
+
+class WitnessFullError(StoreError):
+    """The disk has no room for a witness as it is now."""
 
 
 class Witness:
@@ -86,11 +92,18 @@ class Witness:
         """What was written is on disk, in both sectors.
 
         Raises:
+            WitnessFullError: it is not: the disk is full. It may be tried again.
             StoreError: it may not be.
         """
-        with explained_file(self.path):
-            slot = _slot(self._node, self.record)
+        slot = _slot(self._node, self.record)
+        try:
             self._file.write(0, [slot.ljust(SECTOR_BYTES, b"\0"), slot])
+        except OSError as error:
+            with explained_file(self.path):
+                if error.errno in FULL:
+                    raise WitnessFullError(f"{self.path}: {ADVICE[sqlite3.SQLITE_FULL]}") from error
+                raise
+        with explained_file(self.path):
             self._file.flush()
 
     def close(self) -> None:
