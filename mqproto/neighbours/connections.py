@@ -161,6 +161,11 @@ class Neighbour:
         return [queue for queue in self._all() if isinstance(queue, OutgoingSequence)]
 
     @property
+    def count(self) -> int:
+        """How many messages its queues have, but for those that are paused."""
+        return sum(queue.count for queue in self._all() if not queue.on_hold)
+
+    @property
     def is_waiting(self) -> bool:
         """Whether a message may be sent now, or when it has been read from the store."""
         return any(queue.is_waiting for queue in self._all())

@@ -380,7 +380,7 @@ class Neighbours:
                     self._send(entries, session, now)
                 continue
             if entry is None and not neighbour.is_waiting:
-                entry = self._refusals.next(neighbour, now)
+                entry = self._refusals.next(neighbour, now, last=True)
             if entry is None:
                 break
             self._send([entry], session, now)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from mqproto.base.errors import WireFormatError
 from mqproto.base.moment import Moment
@@ -52,8 +51,11 @@ class Refusals:
         if trial.is_quiet and not neighbour.has_messages:
             neighbour.trial = None
 
-    def next(self, neighbour: Neighbour, now: Moment) -> InFlight | None:
-        """The suspect that goes now, alone; None if there is none that may."""
+    def next(self, neighbour: Neighbour, now: Moment, *, last: bool = False) -> InFlight | None:
+        """The suspect that goes now, alone; None if there is none that may.
+
+        last: whether nothing else can go now. What was sent before and comes again still goes first.
+        """
         trial = neighbour.trial
         assert trial is not None
         for suspect in list(trial.suspects):
@@ -66,10 +68,13 @@ class Refusals:
                 queue.release(entry.position)
                 queue.returned([entry])
                 neighbour.wake(queue)
-            elif not queue.on_hold:
+            elif not queue.on_hold and not (last and self._is_waited_for(neighbour, trial, suspect)):
                 queue.release(entry.position)
-                return replace(entry, order=0, done=False)
+                return queue.again(entry)
         return None
+
+    def _is_waited_for(self, neighbour: Neighbour, trial: Trial, suspect: Suspect) -> bool:
+        return neighbour.index not in suspect.overtaken and neighbour.count > len(trial.suspects)
 
     def pass_over(self, neighbour: Neighbour, entries: list[InFlight]) -> None:
         """These are held back with the suspects, unsent."""

@@ -87,11 +87,14 @@ class Suspect:
         """How often the next hop has taken another since."""
         self.proven: set[int] = set()
         """The next hops that have taken another since they refused this one last."""
+        self.overtaken: set[int] = set()
+        """The same, whatever the other asks."""
 
     def refuse(self, hop: int) -> None:
         """A session with a next hop ended."""
         self.refused[hop] += 1
         self.proven.discard(hop)
+        self.overtaken.discard(hop)
 
     def prove(self, hop: int) -> bool:
         """A next hop has taken another that asks no less; whether that is enough to say that this is the one."""
@@ -183,6 +186,7 @@ class Trial:
                 self.suspects.remove(passed)
             demand = Demand.of(entry)
             for suspect in list(self.suspects):
+                suspect.overtaken.add(hop)
                 if demand.covers(Demand.of(suspect.entry)) and suspect.prove(hop):
                     self.suspects.remove(suspect)
                     guilty.append(suspect)

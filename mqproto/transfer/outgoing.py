@@ -7,6 +7,7 @@ sequence.py.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from mqproto.base.configuration import Settings
@@ -147,6 +148,10 @@ class OutgoingQueue(Lane):
         """It leaves again, or waits among the others."""
         self.withheld.discard(position)
         self.copies.forget(position)
+
+    def again(self, entry: InFlight) -> InFlight:
+        """A message that left and is withheld, to be sent once more."""
+        return replace(entry, order=0, done=False)
 
     def awaits(self, position: int) -> bool:
         """Whether a message that is withheld is still to be sent."""

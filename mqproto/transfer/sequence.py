@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
@@ -150,6 +151,10 @@ class OutgoingSequence(OutgoingQueue):
         """Whether the message at a position still waits for its OrderAck."""
         number = position - self.base
         return number > self.last_ack and number not in self._holes
+
+    def again(self, entry: InFlight) -> InFlight:
+        packet = self._bridged(entry.position, entry.packet) if self._holes else entry.packet
+        return replace(super().again(entry), packet=packet)
 
     def awaits(self, position: int) -> bool:
         return self.is_kept(position)
@@ -313,7 +318,7 @@ class OutgoingSequence(OutgoingQueue):
     @property
     def _resend_end(self) -> int:
         """The position up to which a resend goes before the next OrderAck: `resend_batch` messages that are kept."""
-        end = self.base + self.last_ack + self._settings.resend_batch
+        end = self.base + self.last_ack + self._settings.resend_batch + len(self.withheld)
         for first, last in self._holes:
             if self.base + first > end:
                 break
@@ -357,7 +362,7 @@ class OutgoingSequence(OutgoingQueue):
         through = self._resend_end
         rows = [row for row in rows if row[0] <= through]
         for position, packet, final_ack in rows:
-            if self.is_kept(position):
+            if self.is_kept(position) and position not in self.withheld:
                 self._resends.append(Waiting(position, packet, final_ack, stored=True))
         # The page may have been cut by its size, so the next begins behind its last row, whether that is kept or not.
         self.cursors.resend_after = rows[-1][0] if rows else max(self.cursors.resend_after, through)

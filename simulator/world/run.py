@@ -16,7 +16,7 @@ from simulator.world.faults.table import EVENTS
 from simulator.world.network.trace import Trace
 from simulator.world.oracle import intime, invariants
 from simulator.world.scenarios.scenario import Burst, Fault, Scenario
-from simulator.world.scenarios.traffic import KINDS, Message
+from simulator.world.scenarios.traffic import KINDS, Message, body_of
 from simulator.world.world import Breach, BreachFoundError, World
 
 UNTIMELY: Final = frozenset({"jump clock", "slow disk", "full disk"})
@@ -30,6 +30,12 @@ Of honest worlds 99 in 100 need one minute, and the slowest of a thousand four. 
 minute for each, and then resends that come to the longest timeout, one minute as well, for what is lost once more.
 """
 CALM_STEP_MS: Final = 2_000
+FOLLOWING: Final = 200
+"""How many messages at most follow one that is refused, until it is known which it is."""
+FIRST_FOLLOWING: Final = 10_000
+FOLLOWING_EVERY_MS: Final = 2_000
+HEADROOM_BYTES: Final = 1_000
+"""By how much a message is larger than another, so that its packet is larger whatever its kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +120,7 @@ def _calm(world: World) -> None:
     for machine in world.machines.values():
         machine.mend()
     _send_once_more(world)
+    _send_behind_what_is_refused(world)
     end_ms = now_ms + CALM_MS
     step_ms = CALM_STEP_MS
     nodes = world.machines.values()
@@ -152,6 +159,36 @@ def _send_once_more(world: World) -> None:
         kind = "direct" if direct else "transactional"
         burst = Burst(at_ms=world.events.now_ms, source=source, target=target, kind=kind)
         world.machines[source].submit(burst, number)
+
+
+def _send_behind_what_is_refused(world: World) -> None:
+    """Messages go on in the calm where one is refused: only one that passes tells it from a neighbour that is full."""
+    for fault in world.scenario.faults:
+        if fault.kind == "picky":
+            _follow(world, fault.value, FOLLOWING)
+
+
+def _follow(world: World, number: int, left: int) -> None:
+    refused = world.scenario.bursts[number]
+    body = body_of(refused, number, 0)
+    waits = any(message.body == body and not _has_ended(message) for message in world.ledger.accepted)
+    if not (waits and left):
+        return
+    kind, now_ms = KINDS[refused.kind], world.events.now_ms
+    burst = Burst(
+        at_ms=now_ms,
+        source=refused.source,
+        target=refused.target,
+        kind="direct" if kind.direct else "transactional" if kind.transactional else "recoverable",
+        size_bytes=max(refused.size_bytes, *refused.sizes_bytes, 0) + HEADROOM_BYTES,
+    )
+    world.machines[refused.source].submit(burst, FIRST_FOLLOWING + left)
+    world.events.at(now_ms + FOLLOWING_EVERY_MS, _follow, world, number, left - 1)
+
+
+def _has_ended(message: Message) -> bool:
+    """Whether it is known what has become of a message."""
+    return bool(message.receipts or message.letters or message.gone or message.deleted or message.refusals)
 
 
 def simulate(

@@ -33,7 +33,7 @@ from simulator.world.network.glimpse import Glimpse, identity_of
 from simulator.world.node.machine import Machine
 from simulator.world.oracle.ledger import SequenceName
 from simulator.world.scenarios.scenario import Fault
-from simulator.world.scenarios.traffic import Message
+from simulator.world.scenarios.traffic import Message, body_of
 from simulator.world.world import World
 
 LATE_MS: Final = 200
@@ -69,6 +69,14 @@ def deaf(world: World, fault: Fault) -> bool:
             sound(message, reply_to)
 
     outbound.acknowledge = acknowledge  # type: ignore[method-assign]
+    return True
+
+
+def picky(world: World, fault: Fault) -> bool:
+    """The node closes each session on which the first message of burst number `value` comes, for ever."""
+    body = body_of(world.scenario.bursts[fault.value], fault.value, 0)
+    world.machines[fault.where].refuses.add(body)
+    world.ledger.refused.add(body)
     return True
 
 

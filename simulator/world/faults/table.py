@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from mqproto.queues.localqueue import SystemQueue
-from simulator.world.faults.rogues import deaf, forged_ack, impatient, lossy, sparse
+from simulator.world.faults.rogues import deaf, forged_ack, impatient, lossy, picky, sparse
 from simulator.world.faults.strangers import hostile, hostile_ping, stranger
 from simulator.world.node.files import Death
 from simulator.world.node.machine import BACK_AFTER_MS, Machine
@@ -284,5 +284,6 @@ EVENTS: Final[dict[str, Callable[[World, Fault], bool]]] = {
     "give back": give_back,
     "hostile": hostile,
     "hostile ping": hostile_ping,
+    "picky": picky,
 }
 """All that a scenario may have; those that are not drawn are for scenarios that somebody writes."""

@@ -149,6 +149,8 @@ class Machine(WatchedNode):
         """What applications have committed to since the last batch."""
         self.deleted: set[str] = set()
         """The queues that an operator has deleted in this life; the next one begins with all of them."""
+        self.refuses: set[bytes] = set()
+        """The bodies of messages on which it closes each session."""
         self.flush_ms = 0
         self.death_at_start: Death | None = None
         """How its process dies when it is started again; the one after that lives on."""
@@ -201,8 +203,17 @@ class Machine(WatchedNode):
 
     def _receive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
         if end.open and self.core is not None:
+            if self.refuses and any(map(self._refuses, glimpses)):
+                session = end.session
+                end.line.kill(end)
+                self.lost_session(session, "a message that this node refuses")
+                return
             self.ledger.arrives(self, end, glimpses)
             self.core.receive(end.session, data, self.moment())
+
+    def _refuses(self, glimpse: Glimpse) -> bool:
+        message = self.ledger.messages.get(glimpse.identity)
+        return message is not None and message.body in self.refuses
 
     def accepted(self, end: End) -> None:
         """Somebody has connected to it."""

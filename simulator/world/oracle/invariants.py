@@ -141,7 +141,7 @@ def endings_have_reasons(
         return None
     if message_class not in allowed:
         return f"{message} is a dead letter of class {message_class:#06x}, for which there is no reason"
-    if message.kind.transactional:
+    if message.kind.transactional and message.body not in ledger.refused:
         if (message.receipts and message_class != DELETED) or len(message.letters) > 1:
             return f"{message} is a dead letter at {node.name}, and was received or is one already"
         if node.name != message.burst.source:
@@ -535,7 +535,7 @@ def all_is_accounted_for(ledger: Ledger) -> str | None:
         if kind.dead_lettered:
             if not message.letters:
                 return f"{message} was accepted, was not received and is no dead letter"
-        elif message.deleted:
+        elif message.deleted or message.letters:
             continue
         elif not (message.told or message.refusals or message.gone) and not kind.endings & LATE:
             return f"{message} was accepted and is nowhere"

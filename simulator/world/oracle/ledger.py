@@ -10,14 +10,18 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from mqproto.turn.effects import Note
+from mqproto.wire import MessageClass
 from simulator.world.network.glimpse import Glimpse, identity, place_in_sequence
 from simulator.world.network.links import End
 from simulator.world.oracle.watched import WatchedNode
 from simulator.world.scenarios.scenario import START_UTC_S, Burst
 from simulator.world.scenarios.traffic import KINDS, Kind, Message, Promise, Stream
+
+SET_ASIDE: Final = frozenset({MessageClass.NACK_DELETED, MessageClass.NACK_HOP_COUNT_EXCEEDED})
+"""How a message ends that the next hop refuses, at its source and on its way."""
 
 SequenceName: TypeAlias = tuple[bytes, int, int]
 """The source's GUID, and time stamp and ordinal of the TxSequenceID."""
@@ -56,9 +60,13 @@ class Ledger:
         self.latest_utc_offset_s = 0
         """How far ahead the fastest clock of all has ever been."""
         self._common_endings = common_endings
+        self.refused: set[bytes] = set()
+        """The bodies of messages that some node refuses, by closing each session on which they come."""
 
     def endings_of(self, message: Message) -> frozenset[int]:
         """The classes with which a message may end unreceived."""
+        if message.body in self.refused:
+            return message.kind.endings | self._common_endings | SET_ASIDE
         return message.kind.endings | self._common_endings
 
     def latest_utc_s(self, now_ms: int) -> int:

@@ -78,7 +78,7 @@ def test_a_store_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     path = store_path(tmp_path, "sender")
     path.write_bytes(b"a letter to my mother, which must not be overwritten" * 100)
     before = path.read_bytes()
-    done = mqproto("run", file, "-d", tmp_path)
+    done = mqproto("node", file, "sender", "-d", tmp_path)
     assert done.status == FINDING
     assert "sender.sqlite" in done.complaint
     assert path.read_bytes() == before

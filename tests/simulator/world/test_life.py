@@ -34,7 +34,7 @@ def test_a_consumer_holds_what_it_has_as_long_as_it_is_its_turn_to(holds_ms: tup
 
 
 def test_what_is_over_leaves_gaps_that_are_bridged_and_bridged_again() -> None:
-    result = simulate(draw(31))
+    result = simulate(draw(16))
     assert result.breach is None
     assert result.tally["bridged"] > 0
     assert result.tally["bridged again"] > 0
@@ -134,7 +134,7 @@ def test_a_neighbour_saves_some_of_what_came_and_says_which() -> None:
 
 
 def test_a_history_is_full_and_what_it_has_forgotten_may_come_again() -> None:
-    result = simulate(draw(15))
+    result = simulate(draw(277))
     assert result.breach is None
     assert result.tally["came again when it was forgotten"] > 0
 
@@ -228,3 +228,17 @@ def test_a_consumer_that_asks_before_its_time_is_refused_and_loses_nothing() -> 
     assert result.breach is None
     assert result.tally["received"] == 6
     assert result.tally["asked twice"] > 3
+
+
+def test_a_message_that_a_node_refuses_is_set_aside_and_all_others_arrive() -> None:
+    """It is tried alone, and found when others pass; the messages that prove it come in the calm."""
+    for where in ("b", "c"):
+        scenario = replace(
+            a_chain(a_burst(count=5), a_burst(at_ms=100, count=5)),
+            faults=(Fault(at_ms=0, kind="picky", where=where, value=0),),
+        )
+        result = simulate(scenario)
+        assert result.breach is None
+        assert result.tally["note message-set-aside"] == 1
+        [refused] = [message for message in result.messages if not message.receipts]
+        assert refused.body.startswith(b"0.0 ")
