@@ -52,7 +52,7 @@ def check(
         except StoreError:
             found = salvaged(SYSTEM_FILES, path, with_log=False)
     if found.records and not as_json:
-        print(f"the log: {len(found.records):,} records are whole")
+        print(f"the log: {_whole(len(found.records), 'record')}")
     return _told(path, found.findings, found.named_counts(), None, as_json=as_json)
 
 
@@ -94,10 +94,14 @@ def _told(
         print_json(told | {"quarantine": str(quarantine) if quarantine else None})
     else:
         for queue, count in sorted(counts.items()):
-            print(f"{queue}: {count:,} messages are whole")
+            print(f"{queue}: {_whole(count, 'message')}")
         for finding in findings:
             print(finding)
         if quarantine is not None:
             print(f"set aside as it was: {quarantine}")
-        print(f"{path}: {'whole' if not findings else f'{len(findings)} findings'}")
+        print(f"{path}: {f'{len(findings)} finding' + 's' * (len(findings) != 1) if findings else 'whole'}")
     return FINDING if findings else DONE
+
+
+def _whole(count: int, what: str) -> str:
+    return f"{count:,} {what} is whole" if count == 1 else f"{count:,} {what}s are whole"
