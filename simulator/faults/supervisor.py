@@ -111,18 +111,26 @@ class NodeProcess:
                 await pipe.aclose()
 
     def failure(self) -> NodeError:
-        """Why it ended, from its log."""
+        """Why it ended: the signal that killed it when it ran, or else what its log says.
+
+        A second process for the same node, which somebody else starts, writes to that log as well.
+        """
         status = self.process.returncode
-        reason = last_error(self.log, self._log_from) or (
-            f"killed by {signal.Signals(-status).name}"
-            if status is not None and status < 0
-            else f"exit status {status}"
-        )
+        if status is not None and status < 0 and self.has_said(READY):
+            reason = _ending(status)
+        else:
+            reason = last_error(self.log, self._log_from) or _ending(status)
         return NodeError(f"{self.name}: {reason}")
 
     def cpu_s(self) -> float | None:
         """User and system time it has taken so far, or None where the kernel does not tell."""
         return cpu_s_of(self.pid)
+
+
+def _ending(status: int | None) -> str:
+    if status is not None and status < 0:
+        return f"killed by {signal.Signals(-status).name}"
+    return f"exit status {status}"
 
 
 class Supervisor:

@@ -23,7 +23,7 @@ from mqproto.transfer.copies import Copies
 from mqproto.transfer.incoming import IncomingSequence, Verdict
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
-from mqproto.turn.effects import QueueKind, Waiting, Writes
+from mqproto.turn.effects import QueueKind, Waiting
 from mqproto.turn.pending import PendingWrites
 from mqproto.wire import MessageClass, SessionHeader
 from mqproto.wire.glance import TRANSACTIONAL, Head, reach_deadline_s
@@ -505,22 +505,6 @@ def remember_by_age_alone(sound: Any) -> Any:
 def remember_less_than_a_window(sound: Any) -> Any:
     """However large the window of a neighbour is, what is old goes but for two messages."""
     return lambda self, manager, window_size: sound(self, manager, 1)
-
-
-@plant(
-    Writes,
-    "forget_identifiers",
-    "delivered_once_and_in_order",
-    "replies_tell_the_truth",
-    "delivery_counts_are_true",
-)
-def forget_more_on_disk_than_in_memory(sound: Any) -> Any:
-    """With the oldest of a sender its newest go from the disk, so that they are forgotten with a restart."""
-
-    def forget_identifiers(self: Writes, source: Any, ordinals: Any) -> None:
-        self.forgotten_identifiers.append((source, min(ordinals), max(ordinals) + 100))
-
-    return forget_identifiers
 
 
 @plant(Copies, "waits", "all_is_accounted_for", "nothing_is_retained")

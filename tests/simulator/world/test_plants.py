@@ -65,7 +65,6 @@ QUICK: Final = {
     "take-flags-for-a-count": 100,
     "remember-by-age-alone": 21,
     "remember-less-than-a-window": 357,
-    "forget-more-on-disk-than-in-memory": 277,
     "drop-what-comes-after-the-first-has-left": 4,
     "compare-counts-that-wrap": 12,
     "forget-when-what-is-passed-on-is-over": 505,
