@@ -18,9 +18,11 @@ from mqproto.messages.drafts import Draft
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.routing import NextHop, Routes
 from mqproto.turn.effects import (
+    COUNTERS_OF_LIFE,
     Batch,
     CloseTransport,
     Delivery,
+    NewLife,
     Note,
     OpenTransport,
     ReadExpired,
@@ -49,6 +51,8 @@ class Node:
     settings: Settings
     routes: Routes = field(default_factory=Routes)
     store: Disk = field(default_factory=Disk)
+    counters_of_life: dict[str, int] = field(default_factory=dict)
+    """What stays beside the store when that is put back."""
     core: QueueManager | None = None
     received: list[UserMessage] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
@@ -96,6 +100,7 @@ class Net:
         """Everything that crossed a wire: from, to, one chunk."""
         self._deadlines: dict[str, int | None] = {}
         self._clock_set_s = 0
+        self._starts = 0
 
     def add(self, name: str, *queues: QueueDeclaration, settings: Settings | None = None) -> Node:
         """A node that hosts these queues; start it with `start`."""
@@ -110,14 +115,15 @@ class Net:
         hosts = {**node.routes.hosts, **dict(zip(via, hops, strict=True))}
         node.routes = Routes(managers, hosts)
 
-    def start(self, *names: str) -> None:
-        """Start nodes from their disks; all of them by default."""
+    def start(self, *names: str, life: NewLife | None = None) -> None:
+        """Start nodes from their disks; all of them by default. `life` is one that begins with that."""
         for name in names or self.nodes:
             node = self.nodes[name]
             node.batch_count = 0
-            node.core = QueueManager(
-                node.guid, node.queues, node.routes, node.settings, node.store.load(), self.now
-            )
+            state = node.store.load()
+            self._starts += 1
+            state.dice, state.life = self._starts, life
+            node.core = QueueManager(node.guid, node.queues, node.routes, node.settings, state, self.now)
             node.core.stored(node.store.size_bytes)
 
     def kill(self, name: str) -> None:
@@ -286,6 +292,8 @@ class _Hands:
         self._node = node
 
     def commit(self, writes: Writes) -> int:
+        known = self._node.counters_of_life
+        known |= {name: value for name, value in writes.counters.items() if name in COUNTERS_OF_LIFE}
         self._node.store.commit(writes)
         return self._node.store.size_bytes
 
@@ -321,7 +329,7 @@ def queue(
 
 def at(manager: str, identifier: int = 16) -> Destination:
     """The private queue with this identifier at a manager."""
-    name = f"PRIVATE={guid_text(guid_of(manager))}\\{identifier:X}"
+    name = f"PRIVATE={guid_text(guid_of(manager))}\\{identifier:08X}"
     return Destination(name, guid_of(manager), identifier)
 
 

@@ -319,7 +319,8 @@ class Sender(Alone):
     def __init__(self, settings: Settings = SMALL) -> None:
         super().__init__(settings)
         self.store.commit(Writes(queues=[QueueRow(FINAL, QueueKind.FINAL, "q")]))
-        self.sequence = OutgoingSequence(QUEUE, "q", guid_of("c"), 9, settings, self.timers, NOW)
+        self.sequence = OutgoingSequence(QUEUE, "q", guid_of("c"), settings, self.timers, NOW)
+        self.sequence.begin(TxSequenceId(time_stamp=9, ordinal=1))
         self.sequence.final_queue = FINAL
         self.sequence.register(self.writes)
         self.writes.changed(self.sequence, urgent=True)
@@ -332,7 +333,7 @@ class Sender(Alone):
         assert stored is not None
         low = message_key(QUEUE, 0)
         self.sequence = OutgoingSequence(
-            QUEUE, "q", guid_of("c"), 9, self.settings, self.timers, self.now, stored
+            QUEUE, "q", guid_of("c"), self.settings, self.timers, self.now, stored
         )
         self.sequence.final_queue = FINAL
         gaps = [(first - low, last - low) for first, last in state.gaps]

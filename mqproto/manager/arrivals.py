@@ -328,8 +328,10 @@ class Arrivals:
     def order_ack_due(self, sequence: IncomingSequence, now: Moment) -> None:
         """The Order Ack Send Timer is due.  3.1.6.9"""
         sequence.order_ack_sent(now)
-        if sequence.number:
-            ack = make_order_ack(sequence, self._identity, self._outbound.next_message_id(), now)
+        place = sequence.place
+        if place is not None:
+            message_id = self._outbound.next_message_id()
+            ack = make_order_ack(sequence.reply_to, place, self._identity, message_id, now)
             self._outbound.acknowledge(ack, sequence.reply_to)
 
     # After a restart

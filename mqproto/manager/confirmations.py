@@ -7,6 +7,7 @@ from typing import Final
 from mqproto.base.moment import Moment
 from mqproto.manager.outbound import Outbound
 from mqproto.transfer.sequence import OutgoingSequence
+from mqproto.transfer.succession import LAST_ORDINAL, Succession
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import (
     MessageRow,
@@ -23,6 +24,7 @@ from mqproto.wire import (
     FinalAckBody,
     MessageClass,
     OrderAckBody,
+    TxSequenceId,
     UserMessage,
     acknowledgment_in,
     decode_message,
@@ -76,33 +78,68 @@ class Confirmations:
         """
         header = message.transaction
         assert header is not None
-        sequence = self._outbound.sequence_by_time_stamp(header.tx_sequence_id.time_stamp)
-        if sequence is None or header.tx_sequence_id != sequence.identifier:
+        succession = self._outbound.succession(header.tx_sequence_id.time_stamp)
+        sequence = succession.named(header.tx_sequence_id) if succession is not None else None
+        if sequence is None:
             return False
         return sequence.delete(sequence.base + header.tx_sequence_number, self._writes)
 
     def _order_ack(self, body: OrderAckBody, source: Guid, now: Moment) -> None:
         """A destination has our messages on its disk.  3.1.5.6
 
-        One that fits no sequence, or a message that was never sent, is noted and touches nothing.
+        One that fits no sequence, or a message that was never sent, is noted and touches nothing; unless it comes again
+        when what we have sent was sent once more.
         """
-        sequence = self._outbound.sequence_by_time_stamp(body.tx_sequence_id.time_stamp)
         identifier, number = body.tx_sequence_id, body.tx_sequence_number
         if number == 0 and identifier.time_stamp == 0:
             # The number stands in TxSequenceID, as the example of 3.1.1.6.2 has it, if only one sequence can be meant.
             candidates = self._outbound.sequences_towards(source)
             if len(candidates) == 1:
-                sequence = candidates[0]
-                identifier, number = sequence.identifier, body.tx_sequence_id.ordinal
-        if sequence is None or sequence.destination_manager not in (None, source):
+                identifier, number = candidates[0].identifier, identifier.ordinal
+        succession = self._outbound.succession(identifier.time_stamp)
+        if succession is None or succession.head.destination_manager not in (None, source):
             self._note_stray("OrderAck", body, source)
-        elif identifier != sequence.identifier:
-            if identifier > sequence.identifier:
-                self._note_stray("OrderAck", body, source)
-        elif not sequence.was_sent(number):
+            return
+        head = succession.head
+        if identifier == head.identifier and (number == 0 or head.was_sent(number)):
+            if self._arrived_through(head, number, now):
+                self._outbound.wake(head)
+        elif identifier < head.identifier:
+            head.see_it_behind(0)
+        elif head.resends_in_vain and identifier.ordinal <= LAST_ORDINAL:
+            self._destination_is_ahead(succession, identifier, number, now)
+        else:
             self._note_stray("OrderAck", body, source)
-        elif self._arrived_through(sequence, number, now):
+
+    def _destination_is_ahead(
+        self, succession: Succession, identifier: TxSequenceId, number: int, now: Moment
+    ) -> None:
+        """A destination has what our store does not know that it was sent: the store is one of an earlier moment.
+
+        What earlier processes had numbered up to there has arrived, as nothing of a sequence is sent while anything of
+        one before is kept. What this process has numbered so has not: there its numbers stand for other messages.
+        """
+        arrived = renumbered = 0
+        for sequence in list(succession):
+            kept = sequence.count
+            if sequence.identifier > identifier:
+                break
+            if not sequence.is_closed:
+                succession.renumber(sequence, identifier.ordinal, now, self._writes)
+                self._outbound.set_aside(sequence.identifier)
+                renumbered += kept
+            elif kept:
+                is_last = sequence.identifier == identifier
+                through = min(number, sequence.next_number - 1) if is_last else sequence.next_number - 1
+                self._arrived_through(sequence, through, now)
+                arrived += kept - sequence.count
             self._outbound.wake(sequence)
+        facts: dict[str, str | int] = {
+            "queue": succession.head.name,
+            "arrived": arrived,
+            "renumbered": renumbered,
+        }
+        self._notes.append(Note("destination-ahead-of-store", facts))
 
     def _arrived_through(self, sequence: OutgoingSequence, number: int, now: Moment) -> bool:
         """All messages of a sequence up to a number arrived; whether that is news."""
@@ -119,10 +156,15 @@ class Confirmations:
         """
         message_class, source = message.properties.message_class, message.user.source_queue_manager
         identifier, number = body.tx_sequence_id, body.tx_sequence_number
-        sequence = self._outbound.sequence_by_time_stamp(identifier.time_stamp)
-        if sequence is None or body.source_guid != self._identity or identifier > sequence.identifier:
+        succession = self._outbound.succession(identifier.time_stamp)
+        if (
+            succession is None
+            or body.source_guid != self._identity
+            or identifier > succession.newest.identifier
+        ):
             self._note_stray("FinalAck", body, source)
             return
+        sequence = succession.named(identifier) or succession.head
         current = identifier == sequence.identifier
         foreign = sequence.destination_manager not in (None, source)
         if (current and not sequence.was_sent(number)) or (
@@ -184,9 +226,9 @@ class Confirmations:
         message = decode_message(packet)
         body = acknowledgment_in(message)
         assert isinstance(body, FinalAckBody)
-        sequence = self._outbound.sequence_by_time_stamp(body.tx_sequence_id.time_stamp)
-        assert sequence is not None, "it was kept for a sequence"
-        self._decide(sequence.final_queue, body.message_id, position, message.properties.message_class)
+        succession = self._outbound.succession(body.tx_sequence_id.time_stamp)
+        assert succession is not None, "it was kept for a sequence"
+        self._decide(succession.head.final_queue, body.message_id, position, message.properties.message_class)
 
     def _decide(self, final_queue: int, message_id: int, position: int, message_class: int) -> None:
         self._undecided[final_queue, message_id] = (position, message_class)

@@ -13,15 +13,28 @@ from mqproto.transfer.acknowledgments import reply_to_sender
 from mqproto.transfer.copies import MessageName
 from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
+from mqproto.transfer.succession import FIRST_TIME_STAMP, Succession, time_stamp_of
 from mqproto.turn.desk import Desk
-from mqproto.turn.effects import QueueKind, QueueRow, StoredQueue, StoredState, message_key
+from mqproto.turn.effects import (
+    LIFE,
+    MESSAGE_ID_CEILING,
+    SEQUENCE_ORDINAL_CEILING,
+    NewLife,
+    QueueKind,
+    QueueRow,
+    StoredQueue,
+    StoredState,
+    message_key,
+)
 from mqproto.turn.endings import ReplyTo
-from mqproto.wire import NULL_GUID, UserMessage, encode_packet
+from mqproto.wire import NULL_GUID, TxSequenceId, UserMessage, encode_packet
 from mqproto.wire.guid import Guid, guid_from_text, guid_text
 
 MESSAGE_ID_BLOCK = 65_536
 """MessageIDs are set aside in the store in blocks: after a crash, what is left of one is never used."""
 
+ORDINAL_BLOCK = 4_096
+"""So many Ordinals of TxSequenceIDs are set aside at a time; each time that all is acknowledged takes one."""
 TRANSACTION_LIMIT = 10_000
 """Messages in one transaction: they are written in one commit."""
 LAST_NUMBER = 0xFFFFFFFE
@@ -43,13 +56,27 @@ class Outbound:
         self._queues: dict[int, OutgoingQueue] = {}
         self._by_name: dict[tuple[str, int], OutgoingQueue] = {}
         self._by_manager: dict[tuple[Guid, int, bool], OutgoingQueue] = {}
-        self._sequences: dict[str, OutgoingSequence] = {}
-        self._by_time_stamp: dict[int, OutgoingSequence] = {}
+        self._dice = state.dice
+        self._first_ordinal = 0
+        self._ordinal_ceiling = state.counters.get(SEQUENCE_ORDINAL_CEILING, 0)
+        self._successions: dict[str, Succession] = {}
+        self._by_time_stamp: dict[int, Succession] = {}
         self._finals: dict[str, int] = {}
         self._next_queue = 1 + max((stored.queue for stored in state.queues), default=0)
-        self._next_message_id = self._message_id_ceiling = state.counters.get("message_id_ceiling", 1)
-        self._last_time_stamp = state.counters.get("sequence_time_stamp", 0)
+        self._next_message_id = self._message_id_ceiling = state.counters.get(MESSAGE_ID_CEILING, 1)
+        if state.life is not None:
+            self._begin(state.life)
         self._restore(state, now)
+
+    def _begin(self, life: NewLife) -> None:
+        """Give no MessageID and no TxSequenceID that an earlier life may have given.  3.1.1.3, 3.1.1.3.1"""
+        self._next_message_id = self._message_id_ceiling = life.first_message_id
+        self._first_ordinal = self._ordinal_ceiling = max(self._ordinal_ceiling, life.first_sequence_ordinal)
+        self._writes.urgent().counters |= {
+            LIFE: life.number,
+            MESSAGE_ID_CEILING: self._message_id_ceiling,
+            SEQUENCE_ORDINAL_CEILING: self._ordinal_ceiling,
+        }
 
     # Numbers that are never given twice
 
@@ -62,18 +89,9 @@ class Outbound:
         """MessageIdOrdinal.  3.1.1.3"""
         if self._next_message_id == self._message_id_ceiling:
             self._message_id_ceiling += MESSAGE_ID_BLOCK
-            self._writes.urgent().counters["message_id_ceiling"] = self._message_id_ceiling
+            self._writes.urgent().counters[MESSAGE_ID_CEILING] = self._message_id_ceiling
         self._next_message_id += 1
         return (self._next_message_id - 1) & 0xFFFFFFFF
-
-    def _next_time_stamp(self, now: Moment) -> int:
-        """A TimeStamp above all before it, so that it tells one sequence from another, on this node and in time.
-
-        3.1.1.3.1 asks that a TxSequenceID be greater than any before; an OrderAck names a sequence by nothing else.
-        """
-        self._last_time_stamp = max(self._last_time_stamp + 1, now.utc_s)
-        self._writes.urgent().counters["sequence_time_stamp"] = self._last_time_stamp
-        return self._last_time_stamp
 
     # Queues
 
@@ -194,46 +212,73 @@ class Outbound:
     # Sequences
 
     def sequence_to(self, name: str, manager: Guid | None, host: str | None, now: Moment) -> OutgoingSequence:
-        """The sequence of our transactional messages to one destination queue, by its format name."""
-        known = self._sequences.get(name)
-        if known is not None:
-            return known
-        sequence = OutgoingSequence(
-            self.next_queue(), name, manager, self._next_time_stamp(now), self._settings, self._timers, now
-        )
-        sequence.register(self._writes)
-        return self._add_sequence(sequence, host)
+        """The sequence that our next transactional message to one destination queue joins, by its format name."""
+        succession = self._successions.get(name)
+        if succession is None or succession.newest.is_closed:
+            sequence = succession.spare if succession is not None else None
+            if sequence is None:
+                sequence = OutgoingSequence(
+                    self.next_queue(), name, manager, self._settings, self._timers, now
+                )
+                sequence.register(self._writes)
+                self._add_sequence(sequence, host)
+                self._take_over_hold(sequence)
+            succession = self._successions[name]
+            succession.begin(sequence, now)
+        self.set_aside(succession.newest.identifier)
+        return succession.newest
 
-    def _add_sequence(self, sequence: OutgoingSequence, host: str | None) -> OutgoingSequence:
+    def set_aside(self, identifier: TxSequenceId) -> None:
+        """Before a message has this identifier, its Ordinal is below what the store says of them."""
+        if identifier.ordinal >= self._ordinal_ceiling:
+            self._ordinal_ceiling = identifier.ordinal + ORDINAL_BLOCK
+            self._writes.urgent().counters[SEQUENCE_ORDINAL_CEILING] = self._ordinal_ceiling
+
+    def _add_sequence(self, sequence: OutgoingSequence, host: str | None) -> None:
         manager = sequence.destination_manager
         hops = self._routes.to_manager(manager) if manager is not None else ()
         if host is not None:
             hops = self._hops_to_host(host, manager)
-        self._sequences[sequence.name] = sequence
-        self._by_time_stamp[sequence.identifier.time_stamp] = sequence
+        sequence.final_queue = self._finals.get(sequence.name, 0)
+        succession = self._successions.get(sequence.name) or self._new_succession(sequence)
+        succession.add(sequence)
+        if sequence.is_closed:
+            self._by_time_stamp[sequence.identifier.time_stamp] = succession
         self._add(sequence, hops)
-        return sequence
+
+    def _new_succession(self, sequence: OutgoingSequence) -> Succession:
+        time_stamp = sequence.identifier.time_stamp
+        if time_stamp < FIRST_TIME_STAMP:
+            time_stamp = time_stamp_of(sequence.name)
+            while time_stamp in self._by_time_stamp:
+                time_stamp += 1
+        succession = Succession(time_stamp, self._first_ordinal, self._dice, self._neighbours.wake)
+        self._successions[sequence.name] = self._by_time_stamp[time_stamp] = succession
+        return succession
 
     def is_full(self, name: str) -> bool:
         """Whether a sequence has no number left; it begins anew when all its messages are acknowledged."""
-        sequence = self._sequences.get(name)
-        return sequence is not None and sequence.next_number > LAST_NUMBER - TRANSACTION_LIMIT
+        succession = self._successions.get(name)
+        if succession is None or succession.newest.is_closed:
+            return False
+        return succession.newest.next_number > LAST_NUMBER - TRANSACTION_LIMIT
 
-    def sequence_by_time_stamp(self, time_stamp: int) -> OutgoingSequence | None:
-        """The sequence whose TxSequenceIDs have this TimeStamp."""
+    def succession(self, time_stamp: int) -> Succession | None:
+        """The sequences whose TxSequenceIDs have this TimeStamp: all to one destination queue."""
         return self._by_time_stamp.get(time_stamp)
 
     def sequences_towards(self, manager: Guid) -> list[OutgoingSequence]:
         """The sequences to queues of one queue manager that wait for an OrderAck."""
-        return [s for s in self._sequences.values() if s.destination_manager == manager and s.count]
+        heads = [succession.head for succession in self._successions.values()]
+        return [head for head in heads if head.destination_manager == manager and head.count]
 
     def final_queue_of(self, sequence: OutgoingSequence) -> int:
         """The queue for messages of a sequence that had their OrderAck and wait for their FinalAck."""
         if not sequence.final_queue:
-            sequence.final_queue = self._finals[sequence.name] = self.next_queue()
-            self._writes.urgent().queues.append(
-                QueueRow(sequence.final_queue, QueueKind.FINAL, sequence.name)
-            )
+            number = self._finals[sequence.name] = self.next_queue()
+            self._writes.urgent().queues.append(QueueRow(number, QueueKind.FINAL, sequence.name))
+            for member in self._successions[sequence.name]:
+                member.final_queue = number
         return sequence.final_queue
 
     # After a restart
@@ -253,13 +298,11 @@ class Outbound:
                     stored.queue,
                     stored.name,
                     manager,
-                    row.time_stamp,
                     self._settings,
                     self._timers,
                     now,
                     stored,
                 )
-                sequence.final_queue = self._finals.get(stored.name, 0)
                 low, high = message_key(stored.queue, 0), message_key(stored.queue + 1, 0)
                 gaps = [(first - low, last - low) for first, last in state.gaps if low <= first < high]
                 sequence.restore(row, gaps, stored.first)

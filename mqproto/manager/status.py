@@ -240,8 +240,8 @@ def _outgoing(
     neighbours: Neighbours,
     in_flight: Mapping[OutgoingQueue, list[InFlight]],
 ) -> OutgoingStatus:
-    """The queues of one name, one for each priority; all have the same way."""
-    queue = lanes[0]
+    """The queues of one name, one for each priority, or the sequences to it; all have the same way."""
+    queue = next((lane for lane in lanes if isinstance(lane, OutgoingSequence) and lane.is_head), lanes[0])
     neighbour = neighbours.of_queue(queue)
     if queue.on_hold:
         state = "on hold"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from mqproto.base.moment import Moment
-from mqproto.transfer.incoming import IncomingSequence
 from mqproto.turn.endings import ReplyTo
 from mqproto.wire import (
     NULL_GUID,
     FinalAckBody,
     OrderAckBody,
+    TxSequenceId,
     UserMessage,
     final_ack,
     order_ack,
@@ -37,9 +37,12 @@ def order_queue_of(reply_to: ReplyTo) -> tuple[Guid, int | str]:
     return reply_to.manager, ORDER_QUEUE
 
 
-def make_order_ack(sequence: IncomingSequence, identity: Guid, message_id: int, now: Moment) -> UserMessage:
-    """All messages of a sequence up to its number are on our disk.  2.2.4"""
-    manager, destination = order_queue_of(sequence.reply_to)
+def make_order_ack(
+    reply_to: ReplyTo, place: tuple[TxSequenceId, int], identity: Guid, message_id: int, now: Moment
+) -> UserMessage:
+    """All messages of a sequence up to a number are on our disk; 0 says that none is.  2.2.4"""
+    identifier, number = place
+    manager, destination = order_queue_of(reply_to)
     return order_ack(
         source=identity,
         destination_manager=manager,
@@ -47,9 +50,9 @@ def make_order_ack(sequence: IncomingSequence, identity: Guid, message_id: int, 
         message_id=message_id,
         sent_time_s=now.utc_s,
         body=OrderAckBody(
-            tx_sequence_id=sequence.identifier,
-            tx_sequence_number=sequence.number,
-            tx_previous_sequence_number=sequence.number - 1,
+            tx_sequence_id=identifier,
+            tx_sequence_number=number,
+            tx_previous_sequence_number=max(0, number - 1),
         ),
     )
 

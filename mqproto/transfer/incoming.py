@@ -123,6 +123,17 @@ class IncomingSequence:
         return len(self._held)
 
     @property
+    def place(self) -> tuple[TxSequenceId, int] | None:
+        """What an OrderAck says: the last message accepted; None if there was none.
+
+        If what is held is of a later sequence, its sender keeps nothing of those before, and of that one nothing is
+        here yet. If messages of it were acknowledged, this store is one of an earlier moment, and they are lost.
+        """
+        if self._order and self._order[0][0] > self.identifier:
+            return self._order[0][0], 0
+        return (self.identifier, self.number) if self.number else None
+
+    @property
     def missing(self) -> tuple[int, int] | None:
         """The numbers before the first message that is held, first and last, or None if nothing is."""
         if not self._order:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from mqproto.base.configuration import Settings
@@ -25,7 +25,7 @@ from mqproto.turn.effects import (
     message_key,
 )
 from mqproto.turn.pending import PendingWrites
-from mqproto.wire import TxSequenceId, with_previous_number
+from mqproto.wire import TxSequenceId, with_place, with_previous_number
 from mqproto.wire.glance import reach_deadline_s
 from mqproto.wire.guid import NULL_GUID, Guid
 
@@ -36,6 +36,9 @@ class OutgoingSequence(OutgoingQueue):
     Positions and numbers run side by side: message `number` of the current sequence stands at position
     `base + number`. A new sequence begins only when the last message of the old one is acknowledged, so all that is
     kept belongs to the current one.
+
+    It takes messages only in the process that began it. What comes after a restart is of the next one in the
+    Succession, and leaves when nothing of this one is kept any more.
 
     A resend sends what is kept anew, in order, `resend_batch` messages at a time: the next ones leave when an OrderAck
     has told that these arrived, and the resend ends when one tells of more than that. By the letter of 3.1.6.5 all go
@@ -48,7 +51,6 @@ class OutgoingSequence(OutgoingQueue):
         queue: int,
         name: str,
         destination_manager: Guid | None,
-        time_stamp: int,
         settings: Settings,
         timers: Timers,
         now: Moment,
@@ -56,7 +58,18 @@ class OutgoingSequence(OutgoingQueue):
     ) -> None:
         super().__init__(queue, name, settings, stored, kind=QueueKind.SEQUENCE)
         self.destination_manager = destination_manager
-        self.identifier = TxSequenceId(ordinal=1, time_stamp=time_stamp)
+        self.identifier = TxSequenceId()
+        self.is_closed = stored is not None
+        """Whether an earlier process began it, so that no message joins it."""
+        self.is_head = True
+        """Whether it may send; those after it in their Succession wait."""
+        self.emptied: Callable[[], None] | None = None
+        """What to do when nothing of it is kept any more."""
+        self.behind: int | None = None
+        """The number that the destination is at, if it has gone back behind its own OrderAck, with an older store. What
+        it has lost is gone here as well, so the first message that is kept bridges that."""
+        self.renumbered_through = 0
+        """The packets up to this position say other numbers than they are sent with."""
         self.cursors = Cursors(self._last)
         self.final_queue = 0
         """Where messages go that had their OrderAck and wait for their FinalAck; 0 until one asks for it."""
@@ -96,6 +109,11 @@ class OutgoingSequence(OutgoingQueue):
         return self._timers.deadline_ms(Timer.TRANSACTIONAL_ACK_WAIT, self)
 
     @property
+    def resends_in_vain(self) -> bool:
+        """Whether something was sent again, on this session, and no OrderAck has told of it."""
+        return self.resend_interval_index > 0
+
+    @property
     def first_number(self) -> int:
         """The number of EodFirstNonAck: the first message without an OrderAck, or where the next one would be."""
         return self._holes.after(self.last_ack)
@@ -125,7 +143,18 @@ class OutgoingSequence(OutgoingQueue):
 
     @property
     def has_next(self) -> bool:
-        return (bool(self._resends) or bool(self.window)) and not self.on_hold
+        return self.is_head and (bool(self._resends) or bool(self.window)) and not self.on_hold
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.is_head and super().is_waiting
+
+    def begin(self, identifier: TxSequenceId) -> None:
+        """It keeps nothing, and takes messages from now on."""
+        assert not self.count, f"sequence {self.identifier} still has {self.count} messages"
+        self.is_closed = False
+        self.identifier = identifier
+        self._forget_places()
 
     def number_next(self) -> tuple[TxSequenceId, int, int]:
         """Identifier, number and previous number for the message that joins next.  3.1.7.1.3
@@ -153,8 +182,7 @@ class OutgoingSequence(OutgoingQueue):
         return number > self.last_ack and number not in self._holes
 
     def again(self, entry: InFlight) -> InFlight:
-        packet = self._bridged(entry.position, entry.packet) if self._holes else entry.packet
-        return replace(super().again(entry), packet=packet)
+        return replace(super().again(entry), packet=self._as_numbered(entry.position, entry.packet))
 
     def awaits(self, position: int) -> bool:
         return self.is_kept(position)
@@ -185,13 +213,20 @@ class OutgoingSequence(OutgoingQueue):
 
     def _in_flight(self, message: Waiting) -> InFlight:
         position, packet, final_ack, _, expires_s = message
-        if self._holes:
-            packet = self._bridged(position, packet)
+        if self._holes or position <= self.renumbered_through or self.behind is not None:
+            packet = self._as_numbered(position, packet)
         return InFlight(self, position, packet, True, final_ack, True, expires_s)
 
-    def _bridged(self, position: int, packet: bytes) -> bytes:
-        """A packet, its PreviousTxSequenceNumber set over the gap that withdrawn messages left."""
-        return with_previous_number(packet, self._holes.before(position - self.base))
+    def _as_numbered(self, position: int, packet: bytes) -> bytes:
+        """A packet as it is sent: its PreviousTxSequenceNumber leads over the gap that withdrawn messages left, and
+        over what a destination has lost; and it has its new place if it was numbered anew."""
+        number = position - self.base
+        previous = self._holes.before(number)
+        if self.behind is not None and previous <= self.last_ack:
+            previous = self.behind
+        if position <= self.renumbered_through:
+            return with_place(packet, self.identifier, number, previous)
+        return with_previous_number(packet, previous)
 
     def deadline_s(self, position: int, packet: bytes) -> int | None:
         """As above, if it was never sent. Else its destination may have it, and must say."""
@@ -241,7 +276,9 @@ class OutgoingSequence(OutgoingQueue):
         self.time_of_last_ack_s = now.utc_s
         self.last_ack_count += 1
         if number <= self.last_ack:
+            self.see_it_behind(number)
             return False
+        self.behind = None
         first, last = self.base + self.last_ack + 1, self.base + number
         if self.final_asked:
             first_key, last_key = message_key(self.queue, first), message_key(self.queue, last)
@@ -258,9 +295,39 @@ class OutgoingSequence(OutgoingQueue):
         self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
         if self.sent_through > last:
             self._await_order_ack(now)
-        self._begin_anew_if_empty()
+        self._end_if_empty()
         writes.changed(self, urgent=False)
         return True
+
+    def see_it_behind(self, number: int) -> None:
+        """The destination says that it is at a number, and had said more before.
+
+        An OrderAck may be late, and then it says nothing. If it answers a resend, the destination has lost what it had,
+        with an older store. What it had acknowledged is here no more, so the next message has to follow on this number.
+        To bridge more than is missing does no harm: nothing up to `last_ack` is ever sent again.  3.1.5.8.6
+        """
+        if number < self.last_ack and self.resends_in_vain and number != self.behind:
+            self.behind = number
+            self._resend()
+
+    def renumber(self, identifier: TxSequenceId, now: Moment, writes: PendingWrites) -> None:
+        """What is kept gets another identifier, and numbers from 1, and is sent again.
+
+        Under the old one the destination takes it for something else that it had. The new one is on disk before it is
+        sent.
+        """
+        gone, holes = self.last_ack, Ranges()
+        for first, last in self._holes:
+            holes.add(first - gone, last - gone)
+        self._holes = holes
+        self.cursors.base += gone
+        self.identifier = identifier
+        self.renumbered_through = self._last
+        self.behind = None
+        self._resend()
+        if self.sent_through > self.base:
+            self._await_order_ack(now)
+        writes.changed(self, urgent=True)
 
     def withdraw(self, number: int, writes: PendingWrites, *, decided: bool = False) -> None:
         """One message leaves before its OrderAck, and the next one bridges the gap.  3.1.5.7, 3.1.7.1.3
@@ -282,18 +349,23 @@ class OutgoingSequence(OutgoingQueue):
         # On disk before the next message bridges the gap: after a crash this one would come back, and its destination,
         # which is past it, would drop it without a word.
         writes.urgent().remove(self.queue, position, position)
-        self._begin_anew_if_empty()
+        self._end_if_empty()
         writes.changed(self, urgent=True)
 
-    def _begin_anew_if_empty(self) -> None:
+    def _end_if_empty(self) -> None:
         """All is acknowledged: the next message begins a new sequence.  3.1.5.6"""
         if self.count:
             return
-        self.identifier = TxSequenceId(
-            ordinal=self.identifier.ordinal + 1, time_stamp=self.identifier.time_stamp
-        )
+        self.identifier = replace(self.identifier, ordinal=self.identifier.ordinal + 1)
+        self._forget_places()
+        if self.emptied is not None:
+            self.emptied()
+
+    def _forget_places(self) -> None:
+        """Nothing is kept, and nothing of what joins next was sent."""
         self.cursors.begin(self._last)
         self.final_asked = False
+        self.behind = None
         self._holes.clear()
         self._end_resend()
         self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
@@ -308,6 +380,9 @@ class OutgoingSequence(OutgoingQueue):
         table = self._settings.resend_timer_table_ms
         self.resend_interval_index = min(self.resend_interval_index + 1, len(table) - 1)
         self._await_order_ack(now)
+        self._resend()
+
+    def _resend(self) -> None:
         self._resends.clear()
         self.cursors.begin_resend(self.sent_through)
 
@@ -341,6 +416,8 @@ class OutgoingSequence(OutgoingQueue):
         self._end_resend()
 
     def pages(self) -> Iterable[ReadPage]:
+        if not self.is_head:
+            return
         yield from super().pages()
         cursors = self.cursors
         if self._resend_reading or self._resends or not cursors.is_resending:
@@ -382,6 +459,7 @@ class OutgoingSequence(OutgoingQueue):
             self.last_ack,
             self.cursors.saved_through,
             self.cursors.stored_ceiling,
+            self.renumbered_through,
         )
 
     def restore(self, row: OutgoingRow, gaps: Iterable[tuple[int, int]], first: int) -> None:
@@ -390,6 +468,7 @@ class OutgoingSequence(OutgoingQueue):
         What is missing, there or at either end, was withdrawn.
         """
         self.identifier = TxSequenceId(ordinal=row.ordinal, time_stamp=row.time_stamp)
+        self.renumbered_through = row.renumbered_through
         last_kept, self._last = self._last, row.base + row.next_number - 1
         self.cursors.restore(
             row.base, row.base + row.last_ack, row.saved_through, row.sent_ceiling, self._last

@@ -81,6 +81,8 @@ class OutgoingRow(NamedTuple):
     """The highest position that the next hop has acknowledged; messages after it are sent anew after a restart."""
     sent_ceiling: int
     """No message after this position has ever been sent."""
+    renumbered_through: int = 0
+    """The packets up to this position do not have the numbers that they are sent with."""
 
 
 class IncomingRow(NamedTuple):
@@ -105,6 +107,13 @@ class IdentifierRow(NamedTuple):
     ordinal: int
     time_stamp_s: int
 
+
+LIFE: Final = "life"
+MESSAGE_ID_CEILING: Final = "message_id_ceiling"
+SEQUENCE_ORDINAL_CEILING: Final = "sequence_ordinal_ceiling"
+COUNTERS_OF_LIFE: Final = (LIFE, MESSAGE_ID_CEILING, SEQUENCE_ORDINAL_CEILING)
+"""The store keeps these outside itself as well: which life it is in; the MessageID, and the Ordinal of a TxSequenceID,
+from which on none was given."""
 
 INVOKER_ITSELF: Final = 256
 """The `identifier` of a row that is about an invoker, and not about one of its operations."""
@@ -226,6 +235,24 @@ class StoredQueue(NamedTuple):
     final_ack_count: int
 
 
+class NewLife(NamedTuple):
+    """The store begins a life: it is empty, or may be of an earlier moment than what peers have heard of this node.
+
+    It has begun when the counters of COUNTERS_OF_LIFE are on disk that the queue manager writes with its first
+    transaction; until then each start is told again.
+
+    number: how many lives there were, this one included.
+    first_message_id: the ordinal at which MessageIDs begin, far from those that an earlier life can have given.
+    first_sequence_ordinal: from which Ordinal on no TxSequenceID of an earlier life can be; 0 if that is not known.
+    is_restored: whether the store has something, all of which may have been delivered already, or changed since.
+    """
+
+    number: int
+    first_message_id: int
+    first_sequence_ordinal: int = 0
+    is_restored: bool = False
+
+
 @dataclass(slots=True)
 class StoredState:
     """All that a queue manager must know of its store when it starts. Messages stay on disk, but for those that it
@@ -242,6 +269,10 @@ class StoredState:
     """The oldest first."""
     counters: dict[str, int] = field(default_factory=dict)
     outcomes: list[OutcomeRow] = field(default_factory=list)
+    dice: int = 0
+    """A number of the shell's, another one each time the store is opened."""
+    life: NewLife | None = field(default=None, compare=False)
+    """None if the one that the store has goes on. It is about the store, and not what is in it."""
 
 
 class ReadBy(Enum):

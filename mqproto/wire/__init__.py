@@ -41,6 +41,7 @@ from mqproto.wire.packets import Packet, UserMessage
 from mqproto.wire.patch import (
     with_hop_counted,
     with_message_class,
+    with_place,
     with_previous_number,
     with_session_header,
     without_session_header,
@@ -102,6 +103,7 @@ __all__ = [
     "user_message",
     "with_hop_counted",
     "with_message_class",
+    "with_place",
     "with_previous_number",
     "with_session_header",
     "without_session_header",

@@ -14,19 +14,22 @@ from mqproto.wire.codec import build_session_header, properties_offset, transact
 from mqproto.wire.layouts.base import BaseHeader, base_header
 from mqproto.wire.layouts.properties import message_properties_header
 from mqproto.wire.layouts.session import SessionHeader
-from mqproto.wire.layouts.transaction import transaction_header
+from mqproto.wire.layouts.transaction import TxSequenceId, transaction_header
 from mqproto.wire.layouts.user import MAXIMUM_HOP_COUNT, UserHeader, user_header
 
 _head = struct.Struct(base_header.struct_format("flags", "packet_size"))
 _base_flags = struct.Struct("<H")
 _number = struct.Struct("<I")
 _class = struct.Struct("<H")
+_place = struct.Struct("<IIII")
 
 _BASE_FLAGS: Final = base_header.offset_of("flags")
 _AFTER_BASE_FLAGS: Final = _BASE_FLAGS + _base_flags.size
 _HOPS: Final = base_header.sizeof() + user_header.offset_of("flags")  # RC is in the first byte of the word
 _HOP_MASK: Final = UserHeader.hop_count.mask
 _PREVIOUS: Final = transaction_header.offset_of("previous_tx_sequence_number")
+_SEQUENCE: Final = transaction_header.offset_of("tx_sequence_id")
+assert _PREVIOUS + _number.size == _SEQUENCE + _place.size
 _CLASS: Final = message_properties_header.offset_of("message_class")
 _SESSION: Final = BaseHeader.session_header.mask
 _INTERNAL: Final = BaseHeader.internal.mask
@@ -84,6 +87,21 @@ def with_previous_number(packet: bytes, number: int) -> bytes:
         raise UsageError("the message has no TransactionHeader, and so no PreviousTxSequenceNumber")
     offset += _PREVIOUS
     return b"".join((packet[:offset], _number.pack(number), packet[offset + _number.size :]))
+
+
+def with_place(packet: bytes, identifier: TxSequenceId, number: int, previous: int) -> bytes:
+    """A transactional UserMessage with another place in another sequence.  [MS-MQMQ] 2.2.20.5
+
+    Raises:
+        UsageError: the message has no TransactionHeader, or a number does not fit.
+    """
+    if not (1 <= number <= 0xFFFFFFFF and 0 <= previous <= 0xFFFFFFFE):
+        raise UsageError(f"number {number} behind {previous}: must be 1 to 0xffffffff behind 0 to 0xfffffffe")
+    if (offset := transaction_offset(packet)) < 0:
+        raise UsageError("the message has no TransactionHeader, and so no place in a sequence")
+    offset += _SEQUENCE
+    place = _place.pack(identifier.ordinal, identifier.time_stamp, number, previous)
+    return b"".join((packet[:offset], place, packet[offset + _place.size :]))
 
 
 def with_message_class(packet: bytes, message_class: int) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import resource
+import secrets
 import signal
 import socket
 import sys
@@ -85,6 +86,7 @@ class Node:
         self._turns = Turns()
         self._stopping = False
         state = store.load()
+        state.dice = secrets.randbits(32)
         self.core = QueueManager(
             node.guid, directory.queues, directory.routes, node.settings, state, clock.now()
         )

@@ -81,7 +81,10 @@ class Receiver:
         sequence.order_ack_sent(now)
         self._owed.discard(sequence)
         if sequence.number:
-            ack = make_order_ack(sequence, self._names[sequence], self._next_message_id(), now)
+            place = sequence.identifier, sequence.number
+            ack = make_order_ack(
+                sequence.reply_to, place, self._names[sequence], self._next_message_id(), now
+            )
             self.outgoing.append(encode_packet(ack))
 
     def _arrived_in_sequence(

@@ -39,7 +39,7 @@ class Contents:
         self._recent = recent
         self._queues = {queue.queue: queue for queue in tables.queues()}
         self._numbers = {queue[1:4]: queue.queue for queue in self._queues.values()}
-        """By kind, name and priority."""
+        """By kind, name and priority; of several sequences to one destination the one declared last."""
 
     def add(self, writes: Writes, gone: dict[int, Size]) -> int:
         """The log has this, as `resolved` has returned it. Returns how many bytes of messages it has added."""
@@ -156,7 +156,9 @@ class Contents:
     def _check_queues(self, rows: list[QueueRow]) -> None:
         for row in rows:
             other = self._numbers.get(row[1:4], row.queue)
-            assert row.queue == other, f"queue {row.queue} is to be what queue {other} is"
+            assert row.queue == other or row.kind is QueueKind.SEQUENCE, (
+                f"queue {row.queue} is to be what queue {other} is"
+            )
 
     def _check_new(self, keys: list[int], queues: list[QueueRow]) -> None:
         """Keys are never used twice, and their queues were declared."""

@@ -45,6 +45,8 @@ COLUMNS: Final = {
     "outcome": "invoker, identifier, outcome, lasting, performed_s",
 }
 """Of each table, in their order."""
+ADDED: Final = {"outgoing_sequence": "renumbered_through"}
+"""A column that a table has besides, with 0 in it."""
 VIEWS: Final = ("waiting", "messages", "outgoing", "incoming")
 BOOLEANS: Final = ("is_begun", "on_hold", "lasting")
 """Columns of which a checksum has the truth, and not the number."""
@@ -109,6 +111,7 @@ def _copied(table: str, columns: str) -> str:
             if not name.endswith(("_count", "_bytes")) or table != "queue"
         ]
         covered = [f"{name} <> 0" if name in BOOLEANS else name for name in covered if name != "arrival"]
+        covered += ["0"] * (table in ADDED)
         truths = ", ".join(str(int(name.endswith(" <> 0"))) for name in covered)
         checksum = f"row_checksum('{truths}', {', '.join(covered)})"
     return (

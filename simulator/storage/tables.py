@@ -64,9 +64,10 @@ CREATE TABLE queue (
     size_bytes INTEGER NOT NULL DEFAULT 0,
     final_ack_count INTEGER NOT NULL DEFAULT 0,
     message_checksums INTEGER NOT NULL DEFAULT 0, -- their sum
-    checksum INTEGER NOT NULL, -- of what was declared: the counts are compared with the messages
-    UNIQUE (kind, name, priority)
+    checksum INTEGER NOT NULL -- of what was declared: the counts are compared with the messages
 );
+-- To one destination several sequences may lead, which wait for each other.
+CREATE UNIQUE INDEX queue_name ON queue (kind, name, priority) WHERE kind <> 'sequence';
 CREATE TABLE message (
     key INTEGER PRIMARY KEY, checksum INTEGER NOT NULL, message_id INTEGER NOT NULL, final_ack INTEGER NOT NULL,
     expires_s INTEGER, packet BLOB NOT NULL -- last, because a long one stands in pages of its own
@@ -75,7 +76,7 @@ CREATE INDEX message_expiry ON message (expires_s) WHERE expires_s IS NOT NULL;
 CREATE TABLE outgoing_sequence (
     queue INTEGER PRIMARY KEY, manager BLOB NOT NULL, time_stamp INTEGER NOT NULL, ordinal INTEGER NOT NULL,
     base INTEGER NOT NULL, next_number INTEGER NOT NULL, last_ack INTEGER NOT NULL, saved_through INTEGER NOT NULL,
-    sent_ceiling INTEGER NOT NULL, checksum INTEGER NOT NULL
+    sent_ceiling INTEGER NOT NULL, renumbered_through INTEGER NOT NULL DEFAULT 0, checksum INTEGER NOT NULL
 );
 CREATE TABLE incoming_sequence (
     source BLOB NOT NULL, queue INTEGER NOT NULL, time_stamp INTEGER NOT NULL, ordinal INTEGER NOT NULL,

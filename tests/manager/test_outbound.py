@@ -10,6 +10,7 @@ from mqproto.base.configuration import Settings
 from mqproto.manager.outbound import LAST_NUMBER, MESSAGE_ID_BLOCK, TRANSACTION_LIMIT, host_of
 from mqproto.routing import NextHop, Routes
 from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.transfer.succession import time_stamp_of
 from mqproto.turn.effects import QueueKind
 from mqproto.wire import Guid, guid_text
 from tests.pair import Net, at, chain, direct, guid_of, queue
@@ -48,7 +49,7 @@ def test_message_ids_roll_over_at_32_bits() -> None:
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.1.3.1")
-def test_each_sequence_has_a_time_stamp_of_its_own_above_all_before_it() -> None:
+def test_each_destination_has_a_time_stamp_of_its_own_the_same_in_every_store() -> None:
     net = a_pair()
     for identifier in (16, 18, 19):
         net.send("a", at("c", identifier), "x", transactional=True)
@@ -58,8 +59,25 @@ def test_each_sequence_has_a_time_stamp_of_its_own_above_all_before_it() -> None
     net.send("a", at("c", 20), "x", transactional=True)
     net.run()
     stamps = [row.time_stamp for row in net.nodes["a"].store.outgoing.values()]
-    assert stamps == sorted(set(stamps))
-    assert stamps[0] == net.now.utc_s
+    assert stamps == [time_stamp_of(at("c", identifier).name) for identifier in (16, 18, 19, 20)]
+    assert len(set(stamps)) == 4
+    assert all(net.now.utc_s < stamp < 2**31 for stamp in stamps)
+
+
+def test_two_destinations_whose_time_stamps_would_be_the_same_have_one_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mqproto.manager.outbound.time_stamp_of", lambda _: 2_000_000_000)
+    net = a_pair()
+    for identifier in (16, 18):
+        net.send("a", at("c", identifier), "x", transactional=True)
+    net.run()
+    net.kill("a")
+    net.start("a")
+    net.pass_ms(2_000)
+    stamps = [row.time_stamp for row in net.nodes["a"].store.outgoing.values()]
+    assert stamps == [2_000_000_000, 2_000_000_001]
+    assert net.nodes["a"].store.waiting(QueueKind.SEQUENCE) == 0
 
 
 # Queues and their way
@@ -320,7 +338,7 @@ def test_a_sequence_is_full_when_a_whole_transaction_might_not_fit_any_more() ->
     name = at("c").name
     assert not outbound.is_full(name)
     net.send("a", at("c"), "x", transactional=True)
-    sequence = outbound._sequences[name]
+    sequence = outbound._successions[name].newest
     for next_number, full in (
         (LAST_NUMBER - TRANSACTION_LIMIT, False),
         (LAST_NUMBER - TRANSACTION_LIMIT + 1, True),
@@ -333,11 +351,11 @@ def test_a_sequence_is_full_when_a_whole_transaction_might_not_fit_any_more() ->
 def test_a_sequence_has_one_queue_for_its_final_acks_made_when_it_is_needed_and_kept_over_restarts() -> None:
     net = a_pair()
     net.send("a", at("c"), "x", transactional=True)
-    sequence = net.nodes["a"].up.inspect().outbound._sequences[at("c").name]
+    sequence = net.nodes["a"].up.inspect().outbound._successions[at("c").name].newest
     assert sequence.final_queue == 0
     number = net.nodes["a"].up.inspect().outbound.final_queue_of(sequence)
     assert net.nodes["a"].up.inspect().outbound.final_queue_of(sequence) == number
     net.run()
     net.kill("a")
     net.start("a")
-    assert net.nodes["a"].up.inspect().outbound._sequences[at("c").name].final_queue == number
+    assert net.nodes["a"].up.inspect().outbound._successions[at("c").name].newest.final_queue == number

@@ -19,7 +19,7 @@ def begin_late(core: QueueManager, counters: Counters) -> None:
     if counters.session:
         neighbours._new_session = partial(_new_session, neighbours._new_session, counters.session)  # type: ignore[method-assign]
     if counters.sequence:
-        outbound._add_sequence = partial(_add_sequence, outbound._add_sequence, counters.sequence)  # type: ignore[method-assign]
+        outbound.sequence_to = partial(_sequence_to, outbound.sequence_to, counters.sequence)  # type: ignore[method-assign]
 
 
 def _new_session(sound: Callable[..., Session], number: int, **options: Any) -> Session:
@@ -31,14 +31,13 @@ def _new_session(sound: Callable[..., Session], number: int, **options: Any) -> 
     return session
 
 
-def _add_sequence(
-    sound: Callable[..., OutgoingSequence], number: int, sequence: OutgoingSequence, host: str | None
-) -> OutgoingSequence:
+def _sequence_to(sound: Callable[..., OutgoingSequence], number: int, *arguments: Any) -> OutgoingSequence:
     """A new sequence begins behind a gap that it bridges: all its messages up to a number have been withdrawn."""
+    sequence = sound(*arguments)
     if sequence.next_number == 1 and not sequence.last_position:
         sequence._last = sequence.loaded_through = number
         places = sequence.cursors
         places.saved_through = places.sent_ceiling = places.stored_ceiling = number
         sequence._holes.add(1, number)
         sequence.window = QueueWindow(sequence.queue, sequence._settings, read_through=number, last=number)
-    return sound(sequence, host)
+    return sequence

@@ -307,6 +307,7 @@ class Machine(WatchedNode):
         self.oracle.check(
             "disks_have_what_was_committed", invariants.disks_have_what_was_committed(self, self.store, state)
         )
+        state.dice = chance(self._world.scenario.seed, "start", self.name, str(self.life)).getrandbits(32)
         counters = self._world.scenario.counters
         if counters is not None and counters.message_id:
             state.counters.setdefault("message_id_ceiling", counters.message_id)

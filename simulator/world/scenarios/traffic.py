@@ -148,7 +148,7 @@ def destination(target: str, kind: Kind) -> Destination:
         name = next(queue.name for queue in QUEUES if queue.identifier == kind.queue)
         path = rf"TCP:{target}\private$\{name}"
         return Destination(f"DIRECT={path}", manager, path, target)
-    name = rf"PRIVATE={guid_text(manager)}\{kind.queue:X}"
+    name = rf"PRIVATE={guid_text(manager)}\{kind.queue:08X}"
     return Destination(name, manager, kind.queue)
 
 

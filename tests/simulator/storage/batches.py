@@ -62,7 +62,7 @@ positions = st.integers(0, 40)
 integers = st.integers(0, 2**32 - 1)
 guids = st.sampled_from([NODE, NEIGHBOUR])
 deadlines = st.none() | st.integers(0, 5)
-outgoing_rows = st.builds(OutgoingRow, st.integers(1, 4), guids, *[integers] * 7)
+outgoing_rows = st.builds(OutgoingRow, st.integers(1, 4), guids, *[integers] * 8)
 incoming_rows = st.builds(IncomingRow, guids, st.just(1), *[integers] * 5, st.text(max_size=9))
 
 
