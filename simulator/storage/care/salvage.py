@@ -22,14 +22,14 @@ from mqproto.turn.effects import (
 )
 from mqproto.wire.guid import Guid
 from simulator.base.storeerrors import DamageError, StoreError
-from simulator.storage.base import Mark, made_mark, made_queue
+from simulator.storage.base import Mark, made_counter, made_mark, made_queue
 from simulator.storage.checksums import MESSAGE_COLUMNS, whole_message, whole_rows
 from simulator.storage.complete import see_that_all_is_there
 from simulator.storage.files import Files
-from simulator.storage.loading import made_counter, made_outcome
+from simulator.storage.loading import made_outcome
 from simulator.storage.segments import FoundSegment, explained_file, segment_path, segments_of
 from simulator.storage.tables import APPLICATION_ID, LAYOUT, keys_of
-from simulator.storage.witness import found_record, witness_path
+from simulator.storage.witnesses.witness import found_record, witness_path
 
 FAILURES: Final = 20_000
 """After so many reads that fail, what is left of a table is given up."""
@@ -161,8 +161,8 @@ def _read_tables(db: sqlite3.Connection, found: Salvage) -> None:
             found.findings.append(f"{found.path.name}: table {table} can be read in part: {error}")
         return whole
 
-    for guid in rows("node", "*", lambda guid: (guid,)):
-        found.node = Guid(guid[0])
+    for node in rows("node", "*", lambda *columns: columns):
+        found.node = Guid(node[0])
     for mark in rows("log", "*", made_mark):
         found.mark = mark
     queues = rows("queue", "queue, kind, name, priority, on_hold, checksum", made_queue)

@@ -141,6 +141,7 @@ class Machine(WatchedNode):
                 if fault.where == name
             ),
         )
+        self._life_dice = chance(world.scenario.seed, "life", name)
         self.store: Store | None = None
         self.has_power = True
         """Whether its system answers for a core that is gone."""
@@ -298,7 +299,7 @@ class Machine(WatchedNode):
         if death is not None:
             self.files.dies_by(death)
         try:
-            self.store = Store(STORE, self.guid, self._world.scenario.limits, self.files)
+            self.store = Store(STORE, self.guid, self._world.scenario.limits, self.files, self._life_dice)
             state = self.store.load()
         except (DiedError, StoreError) as error:
             self._cannot_start(error)
@@ -309,8 +310,10 @@ class Machine(WatchedNode):
         )
         state.dice = chance(self._world.scenario.seed, "start", self.name, str(self.life)).getrandbits(32)
         counters = self._world.scenario.counters
-        if counters is not None and counters.message_id:
-            state.counters.setdefault("message_id_ceiling", counters.message_id)
+        if state.life is not None and state.life.number == 1:
+            # Only where one was before it matters where MessageIDs begin; small ones are easier to read.
+            first = counters.message_id if counters is not None else 0
+            state.life = state.life._replace(first_message_id=first or 1)
         self.core = QueueManager(
             self.guid, self.queues, self._world.routes_of(self.name), self.settings, state, self.moment()
         )
