@@ -148,6 +148,7 @@ class NodeStatus:
     uptime_ms, utc_s: that moment; the core has no clock, so its caller fills this in.
     stored_bytes, quota_bytes: what is on disk, and what may be.
     flushes: how often the store had the disk flush for a commit; the caller fills this in.
+    in_doubt: the names of lists of what may have been delivered before; the caller fills this in.
     duplicates_of: by sender, those with the most first, which are DUPLICATES_SHOWN at most; `duplicates` are all.
     """
 
@@ -168,6 +169,7 @@ class NodeStatus:
     held_ever: int = 0
     overflowed: int = 0
     resent: int = 0
+    in_doubt: list[str] = field(default_factory=list)
 
 
 def describe(parts: Parts) -> NodeStatus:
@@ -192,6 +194,7 @@ def describe(parts: Parts) -> NodeStatus:
         quota_bytes=parts.desk.settings.quota_bytes,
         sessions_open=sum(session.is_open for session in neighbours.sessions.values()),
         duplicates_of=_duplicates(parts),
+        in_doubt=[],
         **counts(parts),
     )
 

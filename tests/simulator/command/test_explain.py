@@ -229,6 +229,14 @@ def test_a_store_that_is_nearly_full_is_said() -> None:
     assert words(stored_bytes=50, quota_bytes=100) == []
 
 
+def test_what_was_in_doubt_when_a_life_began_is_said_as_long_as_its_list_is_there() -> None:
+    [line] = words(in_doubt=["sender.life-2-in-doubt.txt"])
+    assert line == (
+        "sender began a life on a store that was put back, and what waited then may have been delivered before:"
+        " sender.life-2-in-doubt.txt lists it; remove that file when you have looked"
+    )
+
+
 def test_a_node_that_does_not_run_is_a_reason_too() -> None:
     explainer = Explainer(THREE, "mqproto node three-node")
     assert list(explainer.lines({"destination": None})) == [
