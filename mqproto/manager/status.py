@@ -131,10 +131,15 @@ class IncomingStatus:
 
 @dataclass(frozen=True, slots=True)
 class DuplicatesStatus:
-    """What was dropped of one sender because it came before; `source` is its queue manager."""
+    """What was dropped of one sender because it came before; `source` is its queue manager.
+
+    lately: if most of its last messages were dropped, how many; `of` is how many messages those are.
+    """
 
     source: str
     dropped: int
+    lately: int = 0
+    of: int = 0
 
 
 DUPLICATES_SHOWN: Final = 16
@@ -217,8 +222,9 @@ def _duplicates(parts: Parts) -> list[DuplicatesStatus]:
     dropped = Counter(parts.history.duplicates)
     for sequence in parts.incoming.values():
         dropped[sequence.source] += sequence.duplicate_count
+    most = parts.history.drops_most_of()
     return [
-        DuplicatesStatus(guid_text(source), count)
+        DuplicatesStatus(guid_text(source), count, *most.get(source, ()))
         for source, count in dropped.most_common(DUPLICATES_SHOWN)
         if count
     ]
