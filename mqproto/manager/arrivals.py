@@ -31,6 +31,7 @@ from mqproto.wire import (
     INFINITE,
     NULL_GUID,
     MessageClass,
+    QueueName,
     UserHeader,
     UserMessage,
     acknowledgment_in,
@@ -49,7 +50,7 @@ from mqproto.wire.glance import (
     reach_deadline_s,
     receive_deadline_s,
 )
-from mqproto.wire.guid import guid_text
+from mqproto.wire.guid import Guid, guid_text
 
 HOP_COUNT: Final = UserHeader.hop_count.mask
 HOP_LIMIT: Final = 0x1D
@@ -103,6 +104,8 @@ class Arrivals:
         self._expiration = expiration
         self._tracing = tracing
         self._sequences = sequences
+        self._of_deleted: dict[tuple[Guid, QueueName], IncomingSequence] = {}
+        """By source and name, those that led to a queue that was deleted since."""
         self._waypoints = desk.waypoints
         self.forwarded_count = 0
         self.refused_count = 0
@@ -153,7 +156,8 @@ class Arrivals:
         kind = MISSING if queue is None else queue.declaration.transactional
         admission = ADMISSIONS[kind, message.transaction is not None]
         if isinstance(admission, MessageClass):
-            self._refuse(arrival, admission)
+            if not self._came_before(arrival, now):
+                self._refuse(arrival, admission)
             return
         assert queue is not None
         if admission is Admission.IN_SEQUENCE:
@@ -319,11 +323,25 @@ class Arrivals:
             )
         return sequence
 
-    def forget_held(self, queue: LocalQueue) -> None:
-        """A queue was deleted: what waits behind a gap is not in it, and its senders still have it."""
-        for sequence in self._sequences.values():
-            if sequence.queue == queue.queue and sequence.held_count:
-                self._writes.later.remove(sequence.held_queue, 1, sequence.forget_held())
+    def queue_deleted(self, queue: LocalQueue) -> None:
+        """What waits behind a gap is not in the queue, and its senders still have it. What had come is still known."""
+        for (source, number, name), sequence in self._sequences.items():
+            if number == queue.queue:
+                self._of_deleted[source, name] = sequence
+                if sequence.held_count:
+                    self._writes.later.remove(sequence.held_queue, 1, sequence.forget_held())
+
+    def _came_before(self, arrival: Arrival, now: Moment) -> bool:
+        """Whether it is a copy of what came before its queue was deleted: that has its own end, and needs no other."""
+        message = arrival.message
+        header = message.transaction
+        sequence = self._of_deleted.get((message.user.source_queue_manager, message.user.destination_queue))
+        if header is None or sequence is None or not sequence.has_had(header):
+            return False
+        sequence.duplicate_count += 1
+        self._waypoints.duplicate_dropped(arrival.packet)
+        sequence.schedule_order_ack(now)
+        return True
 
     def order_ack_due(self, sequence: IncomingSequence, now: Moment) -> None:
         """The Order Ack Send Timer is due.  3.1.6.9"""

@@ -19,6 +19,7 @@ from mqproto.turn.effects import (
     LIFE,
     MESSAGE_ID_CEILING,
     SEQUENCE_ORDINAL_CEILING,
+    SEQUENCE_ORDINAL_FIRST,
     NewLife,
     QueueKind,
     QueueRow,
@@ -57,7 +58,7 @@ class Outbound:
         self._by_name: dict[tuple[str, int], OutgoingQueue] = {}
         self._by_manager: dict[tuple[Guid, int, bool], OutgoingQueue] = {}
         self._dice = state.dice
-        self._first_ordinal = 0
+        self._first_ordinal = state.counters.get(SEQUENCE_ORDINAL_FIRST, 0)
         self._ordinal_ceiling = state.counters.get(SEQUENCE_ORDINAL_CEILING, 0)
         self._successions: dict[str, Succession] = {}
         self._by_time_stamp: dict[int, Succession] = {}
@@ -76,6 +77,7 @@ class Outbound:
             LIFE: life.number,
             MESSAGE_ID_CEILING: self._message_id_ceiling,
             SEQUENCE_ORDINAL_CEILING: self._ordinal_ceiling,
+            SEQUENCE_ORDINAL_FIRST: self._first_ordinal,
         }
 
     # Numbers that are never given twice

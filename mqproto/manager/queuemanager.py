@@ -363,7 +363,7 @@ class QueueManager:
         """
         local = self._queues.named(queue)
         self._queues.delete(local)
-        self._arrivals.forget_held(local)
+        self._arrivals.queue_deleted(local)
         return local.count
 
     def send_back(self, queue: str, keys: Sequence[int] | None, now: Moment) -> int:

@@ -142,6 +142,10 @@ class IncomingSequence:
         had = self.number if key[0] == self.identifier else 0
         return had + 1, self._held[key].header.previous_tx_sequence_number
 
+    def has_had(self, header: TransactionHeader) -> bool:
+        """Whether a message came before, and was accepted or dealt with for good."""
+        return (header.tx_sequence_id, header.tx_sequence_number) <= (self.identifier, self.number)
+
     def take(self, header: TransactionHeader, size_bytes: int) -> Verdict:
         """Decide, and take the message into the account if it is accepted.  3.1.5.8.6
 

@@ -115,6 +115,9 @@ COUNTERS_OF_LIFE: Final = (LIFE, MESSAGE_ID_CEILING, SEQUENCE_ORDINAL_CEILING)
 """The store keeps these outside itself as well: which life it is in; the MessageID, and the Ordinal of a TxSequenceID,
 from which on none was given."""
 
+SEQUENCE_ORDINAL_FIRST: Final = "sequence_ordinal_first"
+"""The Ordinal from which on those of this life are."""
+
 INVOKER_ITSELF: Final = 256
 """The `identifier` of a row that is about an invoker, and not about one of its operations."""
 

@@ -185,6 +185,19 @@ def test_what_is_held_for_a_queue_that_is_deleted_is_forgotten_and_its_sender_st
     assert acknowledgments(net, "c", "a") == []
 
 
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.6")
+def test_a_copy_of_what_came_before_its_queue_was_deleted_is_not_refused() -> None:
+    """Its sender would hear that a message which was received never came."""
+    net = chain("a", "c", queues=[ORDERS])
+    arrive(net, "c", a_message(1))
+    assert net.receive("c", "orders") == [b"m1"]
+    net.nodes["c"].up.delete("orders")
+    arrive(net, "c", a_message(1), a_message(2))
+    net.pass_ms(2_000)
+    assert final_acks(net, "c", "a") == [MessageClass.NACK_BAD_DST_Q]
+    assert net.nodes["c"].up.counts()["duplicates"] == 1
+
+
 # Time and room
 
 

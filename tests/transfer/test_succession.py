@@ -206,6 +206,22 @@ def test_a_queue_of_the_store_serves_again_when_its_sequence_is_done(net: Net) -
     assert taken(net) == ["kept", "next"] * 5
 
 
+def test_what_a_life_knows_of_the_one_before_is_known_in_all_of_its_processes(net: Net) -> None:
+    """The first of them may have nothing to send, and the clock may be behind what the life before had given."""
+    store = copied(net, "a")
+    send(net, "lost")
+    net.pass_ms(2_000)
+    [(last, _)] = sequences(net)
+    put_back(net, "a", store, known=True)
+    net.pass_ms(10)
+    net.kill("a")
+    net.start("a")
+    send(net, "x")
+    assert sequences(net)[-1][0].ordinal > last.ordinal + SPREAD
+    net.pass_ms(LONG_MS)
+    assert taken(net) == ["lost", "x"]
+
+
 def test_two_processes_that_begin_in_one_second_begin_with_other_identifiers(net: Net) -> None:
     """As their dice differ: a store that is put back at once has no later second."""
     send(net, "0")
