@@ -312,6 +312,7 @@ class Machine(WatchedNode):
         self.oracle.check(
             "disks_have_what_was_committed", invariants.disks_have_what_was_committed(self, self.store, state)
         )
+        self.was_put_back &= state.life is not None
         state.dice = chance(self._world.scenario.seed, "start", self.name, str(self.life)).getrandbits(32)
         counters = self._world.scenario.counters
         if state.life is not None and state.life.number == 1:
@@ -416,6 +417,7 @@ class Machine(WatchedNode):
             self.ledger.forgotten(undecided.submissions)
         copy, disk = (None, Disk()) if is_lost or self._copy is None else self._copy
         self.files.put_back(copy)
+        self.was_put_back = True
         self.disk = deepcopy(disk)
         return True
 

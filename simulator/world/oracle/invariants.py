@@ -16,6 +16,7 @@ from mqproto.neighbours.trial import ROUNDS
 from mqproto.queues.localqueue import JOURNAL_SUFFIX, SystemQueue
 from mqproto.session.data import ahead
 from mqproto.turn.effects import (
+    LIFE,
     UNKNOWN_COUNT,
     Note,
     QueueKind,
@@ -56,6 +57,8 @@ def disks_have_what_was_committed(node: WatchedNode, store: Store, state: Stored
     disk = node.disk
     if store.record_count != disk.commit_count:
         return f"the store of {node.name} has {store.record_count} transactions, not {disk.commit_count}"
+    if state.life is not None and LIFE in disk.counters and not node.was_put_back:
+        return f"{node.name} takes its store for one that was put back: {store.notices}"
     pages: list[ReadPage | ReadExpired] = [
         ReadPage(queue, 0, ALL, ALL, ReadBy.WINDOW) for queue in disk.queues
     ]

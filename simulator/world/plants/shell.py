@@ -188,6 +188,17 @@ def have_the_witness_ahead_of_the_log(sound: Any) -> Any:
     return commit
 
 
+@plant(Store, "commit", ON_DISK)
+def have_the_file_of_the_life_ahead_of_the_log(sound: Any) -> Any:
+    """It knows of a record that a crash then takes: the store looks as if it had been put back."""
+
+    def commit(self: Store, writes: Any) -> None:
+        self._identity.committed(self._next_record, writes.counters)
+        sound(self, writes)
+
+    return commit
+
+
 @plant(Tables, "transaction", ON_DISK, LOUD)
 def cut_the_log_before_the_tables_are_flushed(sound: Any) -> Any:
     """What a segment had is in the tables, which the system may keep from the disk."""

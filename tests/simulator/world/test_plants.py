@@ -110,6 +110,7 @@ QUICK: Final = {
     "acknowledge-what-never-came": 0,
     "leave-out-the-flush-of-the-witness": 15,
     "have-the-witness-ahead-of-the-log": 2,
+    "have-the-file-of-the-life-ahead-of-the-log": 2,
     "take-only-an-end-for-torn": 262,
     "go-on-with-the-sequence-that-was-found": 51,
     "send-before-the-sequence-before-is-done": 35,
