@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -34,26 +35,40 @@ def check(
 ) -> int:
     """Read a whole store, and tell what in it is not what was written. Status 1 if anything is not.
 
-    Nothing is changed. Of a node that runs the tables are read, and not its log, which changes.
+    Nothing is changed. A node that runs goes on: its tables and its log are read as they are at one moment, after the
+    record that is said; what it writes later is not looked at, nor are express messages that its memory alone has.
     """
     from contextlib import closing
 
-    from simulator.base.storeerrors import StoreError
     from simulator.storage.care import salvaged
     from simulator.storage.files import SYSTEM_FILES
 
     path = _file_of(store, topology, directory)
-    if not path.exists():
-        found = salvaged(SYSTEM_FILES, path)
-    else:
-        try:
-            with closing(SYSTEM_FILES.lock(path)):
-                found = salvaged(SYSTEM_FILES, path)
-        except StoreError:
-            found = salvaged(SYSTEM_FILES, path, with_log=False)
-    if found.records and not as_json:
-        print(f"the log: {_whole(len(found.records), 'record')}")
-    return _told(path, found.findings, found.named_counts(), None, as_json=as_json)
+    with closing(salvaged(SYSTEM_FILES, path)) as found:
+        notices = list(found.notices)
+        if found.is_running:
+            notices.append(
+                f"its node runs: this is the store after record {found.record:,}; what came later was not looked at"
+            )
+    if as_json:
+        print_json(
+            {
+                "store": str(path),
+                "record": found.record,
+                "running": found.is_running,
+                "messages": found.named_counts(),
+                "findings": found.findings,
+                "notices": notices,
+            }
+        )
+        return FINDING if found.findings else DONE
+    print(f"record {found.record:,} is the newest; the log has {_counted(len(found.records), 'record')}")
+    _tell(path, found.findings, found.named_counts(), [*found.findings, *notices])
+    if found.findings:
+        print(
+            f"to keep what is whole: stop its node if it runs, then mqproto store repair {shlex.quote(store)}"
+        )
+    return FINDING if found.findings else DONE
 
 
 @app.command()
@@ -74,7 +89,23 @@ def repair(
     path = _file_of(store, topology, directory)
     date = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     found = repair_store(SYSTEM_FILES, path, date)
-    return _told(path, found.findings, found.counts, found.quarantine, as_json=as_json)
+    if as_json:
+        print_json(
+            {
+                "store": str(path),
+                "messages": found.counts,
+                "findings": found.findings,
+                "quarantine": str(found.quarantine) if found.quarantine else None,
+            }
+        )
+    else:
+        _tell(path, found.findings, found.counts, found.findings)
+        if found.quarantine is None:
+            print("nothing is hurt, and nothing was changed")
+        else:
+            print(f"set aside as it was, with this list: {found.quarantine}")
+            print("in its place is a store of the rest: look at what is missing, then start the node")
+    return FINDING if found.findings else DONE
 
 
 def _file_of(store: str, topology: str, directory: Path | None) -> Path:
@@ -86,22 +117,15 @@ def _file_of(store: str, topology: str, directory: Path | None) -> Path:
     return store_path(place.directory, place.topology.node_named(store).name)
 
 
-def _told(
-    path: Path, findings: list[str], counts: dict[str, int], quarantine: Path | None, *, as_json: bool
-) -> int:
-    if as_json:
-        told: dict[str, Any] = {"store": str(path), "messages": counts, "findings": findings}
-        print_json(told | {"quarantine": str(quarantine) if quarantine else None})
-    else:
-        for queue, count in sorted(counts.items()):
-            print(f"{queue}: {_whole(count, 'message')}")
-        for finding in findings:
-            print(finding)
-        if quarantine is not None:
-            print(f"set aside as it was: {quarantine}")
-        print(f"{path}: {f'{len(findings)} finding' + 's' * (len(findings) != 1) if findings else 'whole'}")
-    return FINDING if findings else DONE
+def _tell(path: Path, findings: list[str], counts: dict[str, int], lines: list[str]) -> None:
+    """How many messages are whole, what is to be said, and in a word how the store is."""
+    for queue, count in sorted(counts.items()):
+        if count:
+            print(f"{queue}: {_counted(count, 'message')} {'is' if count == 1 else 'are'} whole")
+    for line in lines:
+        print(line)
+    print(f"{path}: {_counted(len(findings), 'finding') if findings else 'whole'}")
 
 
-def _whole(count: int, what: str) -> str:
-    return f"{count:,} {what} is whole" if count == 1 else f"{count:,} {what}s are whole"
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"

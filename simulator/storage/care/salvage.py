@@ -1,14 +1,22 @@
-"""All that can be read of a store, whatever is hurt in it. Nothing is changed."""
+"""All that can be read of a store at one moment, whatever is hurt in it. Nothing is changed.
+
+Its node may run. Tables are read in one transaction of SQLite, which begins first; then the witness, then the log. So
+the log has at least what the tables have, and whatever it has beyond what the witness says came in between. What the
+log has of its newest records, and what the tables have, is one moment: that after the newest whole record. If the node
+moves a segment to the tables meanwhile, the transaction is too old, and all begins anew.
+"""
 
 from __future__ import annotations
 
 import sqlite3
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from heapq import merge
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from mqproto.turn.effects import (
     POSITION_BITS,
@@ -23,14 +31,18 @@ from mqproto.turn.effects import (
 from mqproto.wire.guid import Guid
 from simulator.base.storeerrors import DamageError, StoreError
 from simulator.storage.base import Mark, made_mark, made_queue
+from simulator.storage.care.hurtsegment import HurtSegment
 from simulator.storage.checksums import MESSAGE_COLUMNS, whole_message, whole_rows
 from simulator.storage.complete import see_that_all_is_there
 from simulator.storage.files import Files
 from simulator.storage.loading import made_counter, made_outcome
-from simulator.storage.segments import FoundSegment, explained_file, segment_path, segments_of
+from simulator.storage.recent import Recent
+from simulator.storage.segments import explained_file, segment_path, segments_of
 from simulator.storage.tables import APPLICATION_ID, LAYOUT, keys_of
 from simulator.storage.witness import found_record, witness_path
 
+ATTEMPTS: Final = 20
+"""So often the moment is chosen anew because the node has moved a segment to its tables meanwhile."""
 FAILURES: Final = 20_000
 """After so many reads that fail, what is left of a table is given up."""
 
@@ -39,20 +51,27 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Salvage:
-    """What is whole in a store.
+    """What is whole in a store. Close it.
 
     Attributes:
-        findings: what is not, with its place, a line each.
-        counts: how many messages of each queue the tables have, by number; `records` bring more and take some.
+        db: the tables, as they were at the beginning.
+        is_running: whether its node runs, or another program has its lock.
+        findings: what is not whole, with its place, a line each.
+        notices: what else somebody should know of it, a line each.
+        stored: how many messages of each queue the tables have, by number.
+        counts: how many of them the queues have, with those that the log brings and without those that it takes.
         records: of the log, by number, without the messages that are hurt.
     """
 
     path: Path
+    db: sqlite3.Connection
+    is_running: bool = False
     node: Guid | None = None
     mark: Mark | None = None
     witness: int | None = None
     last_segment: int = 0
     queues: dict[int, QueueRow] = field(default_factory=dict)
+    stored: Counter[int] = field(default_factory=Counter)
     counts: Counter[int] = field(default_factory=Counter)
     outgoing: list[OutgoingRow] = field(default_factory=list)
     incoming: list[IncomingRow] = field(default_factory=list)
@@ -61,12 +80,16 @@ class Salvage:
     outcomes: list[OutcomeRow] = field(default_factory=list)
     records: dict[int, Writes] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+
+    def close(self) -> None:
+        """Give the file free."""
+        self.db.close()
 
     @property
-    def next_record(self) -> int:
-        """The number after that of the newest record that is known to have been."""
-        known = [self.mark.record - 1 if self.mark else 0, self.witness or 0, *self.records]
-        return max(known) + 1
+    def record(self) -> int:
+        """The number of the newest record that is known to have been: the moment of which all this is."""
+        return max([self.mark.record - 1 if self.mark else 0, self.witness or 0, *self.records])
 
     def name_of(self, queue: int) -> str:
         """What people call a queue."""
@@ -74,22 +97,66 @@ class Salvage:
         return f"{row.kind} {row.name}" if row else f"queue {queue}"
 
     def named_counts(self) -> dict[str, int]:
-        """How many messages the tables have, by what people call their queues."""
+        """How many messages there are, by what people call their queues."""
         named = Counter[str]()
         for queue, count in self.counts.items():
             named[self.name_of(queue)] += count
         return dict(named)
 
-    def messages(self, findings: list[str]) -> Iterator[MessageRow]:
+    def stored_messages(self, findings: list[str]) -> Iterator[MessageRow]:
         """The messages of the tables that are whole, of queues that are; the others become findings."""
-        with closing(opened(self.path)) as db:
-            failures = [FAILURES]
-            for number in sorted(self.queues):
-                for columns in _readable(db, *keys_of(number), failures):
-                    try:
-                        yield whole_message(*columns)
-                    except DamageError as error:
-                        findings.append(f"{self.name_of(number)}: {error}")
+        failures = [FAILURES]
+        for number in sorted(self.queues):
+            for columns in _readable(self.db, *keys_of(number), failures):
+                try:
+                    yield whole_message(*columns)
+                except DamageError as error:
+                    findings.append(f"{self.name_of(number)}: {error}")
+
+    def messages(self, findings: list[str]) -> Iterator[MessageRow]:
+        """All messages that are whole, in the order of their keys, as tables and log have them together."""
+        logged, gone = Logged.of(self.records), self.stored_messages(findings)
+        yield from merge((row for row in gone if not logged.replaces(row.key)), logged.messages)
+
+
+class Logged(NamedTuple):
+    """What the log makes of the messages that the tables have.
+
+    messages: those that it brings and leaves, in order.
+    keys: theirs.
+    removed: ranges of keys that it takes, in order.
+    """
+
+    messages: list[MessageRow]
+    keys: frozenset[int]
+    removed: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, records: Mapping[int, Writes]) -> Self:
+        """What these records make of them."""
+        recent = Recent()
+        removed: list[tuple[int, int]] = []
+        for number in sorted(records):
+            recent.add(records[number], {})
+            removed += records[number].removals
+        rows = recent.messages.rows
+        return cls([rows[key] for key in sorted(rows)], frozenset(rows), _joined(removed))
+
+    def replaces(self, key: int) -> bool:
+        """Whether what the tables have under a key is gone, or is here."""
+        at = bisect_right(self.removed, key, key=itemgetter(0))
+        return key in self.keys or (at > 0 and key <= self.removed[at - 1][1])
+
+
+def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same keys in ranges that rise and do not overlap."""
+    result: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if result and first <= result[-1][1] + 1:
+            result[-1] = (result[-1][0], max(last, result[-1][1]))
+        else:
+            result.append((first, last))
+    return result
 
 
 def opened(path: Path) -> sqlite3.Connection:
@@ -97,93 +164,150 @@ def opened(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
 
 
-def salvaged(files: Files, path: Path, *, with_log: bool = True) -> Salvage:
-    """Read all that can be read. Messages are counted and read again when they are asked for.
+def salvaged(files: Files, path: Path, *, is_locked: bool = False) -> Salvage:
+    """Read all that can be read. Messages are counted, and read again when they are asked for.
 
     Args:
-        with_log: not while the node runs, for its log changes.
+        is_locked: whether the caller has the store's lock.
 
     Raises:
         StoreError: there is no store.
     """
-    found = Salvage(path)
     if not path.exists():
         raise StoreError(f"{path}: there is no such store: name a node of the topology, or its file")
+    for attempt in range(1, ATTEMPTS + 1):
+        found = Salvage(path, opened(path), is_running=not is_locked and _is_held(files, path))
+        try:
+            log = _chosen(files, found)
+            has_begun = not is_locked and not found.is_running and _is_held(files, path)
+            if not has_begun and not (found.is_running and log.missing):
+                break
+        except BaseException:
+            found.close()
+            raise
+        if attempt < ATTEMPTS:
+            found.close()
     try:
-        with closing(opened(path)) as db:
-            _read_tables(db, found)
-    except sqlite3.Error as error:
-        found.findings.append(f"{path.name}: {error}")
-    if with_log:
-        _read_witness(files, found)
-        _read_log(files, found)
-        _compare_moments(files, found)
+        if log.has_tables:
+            _read_tables(found)
+        found.findings += log.findings
+        _compare_moments(found, log)
+        _count(found)
+    except BaseException:
+        found.close()
+        raise
     return found
 
 
-def _compare_moments(files: Files, found: Salvage) -> None:
-    """Whether tables, log and witness are of one moment."""
-    mark = found.mark
-    if mark is None:
-        return
-    if found.witness is not None and mark.record > found.witness + 1:
-        found.findings.append(
-            f"{witness_path(found.path).name}: it is of an earlier moment, when record {found.witness} was the newest"
-        )
-    there = {name.number for name in segments_of(files, found.path)}
-    for number in range(mark.segment, max(found.last_segment, mark.segment - (not mark.is_begun)) + 1):
-        if number not in there:
-            found.findings.append(f"{segment_path(found.path, number).name} is missing")
+def _is_held(files: Files, path: Path) -> bool:
+    """Whether a node runs on the store. It is asked for its lock, and not kept from it for longer than that takes."""
+    try:
+        files.lock(path).close()
+    except (StoreError, sqlite3.Error):
+        return True
+    return False
 
 
-def _read_tables(db: sqlite3.Connection, found: Salvage) -> None:
-    [(application_id,)] = db.execute("PRAGMA application_id").fetchall()
-    [(layout,)] = db.execute("PRAGMA user_version").fetchall()
+@dataclass(slots=True)
+class _Log:
+    """What was found when the moment was chosen.
+
+    has_tables: whether the tables can be read at all.
+    missing: segments that should be there, by number.
+    findings: what is not whole of the log.
+    """
+
+    has_tables: bool = True
+    missing: list[int] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+
+
+def _chosen(files: Files, found: Salvage) -> _Log:
+    """Choose the moment, and read the log of it."""
+    log = _Log()
+    try:
+        found.db.execute("BEGIN")
+        _see_that_it_is_a_store(found)
+        for mark in _rows(found, "log", "*", made_mark):
+            found.mark = mark
+        for guid in _rows(found, "node", "*", lambda guid: (guid,)):
+            found.node = Guid(guid[0])
+    except sqlite3.Error as error:
+        found.findings.append(f"{found.path.name}: {error}")
+        log.has_tables = False
+    _read_witness(files, found, log)
+    _read_log(files, found, log)
+    return log
+
+
+def _see_that_it_is_a_store(found: Salvage) -> None:
+    [(application_id,)] = found.db.execute("PRAGMA application_id").fetchall()
+    [(layout,)] = found.db.execute("PRAGMA user_version").fetchall()
     if application_id == APPLICATION_ID and layout != LAYOUT:
         raise StoreError(
             f"{found.path}: it has layout {layout}, and this reads {LAYOUT}: start its node once, which upgrades those"
             " of version 0.5"
         )
+
+
+def _compare_moments(found: Salvage, log: _Log) -> None:
+    """Whether tables, log and witness are of one moment."""
+    mark = found.mark
+    if mark is not None and found.witness is not None and mark.record > found.witness + 1:
+        found.findings.append(
+            f"{witness_path(found.path).name}: it is of an earlier moment, when record {found.witness} was the newest"
+        )
+    found.findings += [f"{segment_path(found.path, number).name} is missing" for number in log.missing]
+
+
+def _rows(found: Salvage, table: str, columns: str, make: Callable[..., T]) -> list[T]:
+    """The rows of a table that are whole; the others become findings."""
+    whole: list[T] = []
     try:
-        see_that_all_is_there(db)
+        for row in found.db.execute(f"SELECT {columns} FROM {table}"):
+            try:
+                whole += whole_rows(table, [row], make)
+            except DamageError as error:
+                found.findings.append(f"{found.path.name}: {error}")
+    except sqlite3.Error as error:
+        found.findings.append(f"{found.path.name}: table {table} can be read in part: {error}")
+    return whole
+
+
+def _read_tables(found: Salvage) -> None:
+    try:
+        see_that_all_is_there(found.db)
     except (DamageError, sqlite3.Error) as error:
         found.findings.append(f"{found.path.name}: {' '.join(str(error).split())}")
-
-    def rows(table: str, columns: str, make: Callable[..., T]) -> list[T]:
-        whole: list[T] = []
-        try:
-            for row in db.execute(f"SELECT {columns} FROM {table}"):
-                try:
-                    whole += whole_rows(table, [row], make)
-                except DamageError as error:
-                    found.findings.append(f"{found.path.name}: {error}")
-        except sqlite3.Error as error:
-            found.findings.append(f"{found.path.name}: table {table} can be read in part: {error}")
-        return whole
-
-    for guid in rows("node", "*", lambda guid: (guid,)):
-        found.node = Guid(guid[0])
-    for mark in rows("log", "*", made_mark):
-        found.mark = mark
-    queues = rows("queue", "queue, kind, name, priority, on_hold, checksum", made_queue)
+    queues = _rows(found, "queue", "queue, kind, name, priority, on_hold, checksum", made_queue)
     found.queues = {queue.queue: queue for queue in queues}
-    found.outgoing = rows("outgoing_sequence", "*", OutgoingRow)
-    found.incoming = rows("incoming_sequence", "*", IncomingRow)
-    found.identifiers = rows("message_id", "source, ordinal, time_stamp_s, checksum", IdentifierRow)
-    found.counters = dict(rows("counter", "*", made_counter))
-    found.outcomes = rows("outcome", "*", made_outcome)
-    for row in found.messages(found.findings):
-        found.counts[row.key >> POSITION_BITS] += 1
+    found.outgoing = _rows(found, "outgoing_sequence", "*", OutgoingRow)
+    found.incoming = _rows(found, "incoming_sequence", "*", IncomingRow)
+    found.identifiers = _rows(found, "message_id", "source, ordinal, time_stamp_s, checksum", IdentifierRow)
+    found.counters = dict(_rows(found, "counter", "*", made_counter))
+    found.outcomes = _rows(found, "outcome", "*", made_outcome)
+
+
+def _count(found: Salvage) -> None:
+    """Read all messages, and see that as many are whole as were counted."""
+    logged = Logged.of(found.records)
+    for row in found.stored_messages(found.findings):
+        found.stored[row.key >> POSITION_BITS] += 1
+        if not logged.replaces(row.key):
+            found.counts[row.key >> POSITION_BITS] += 1
+    found.counts.update(row.key >> POSITION_BITS for row in logged.messages)
     try:
-        counted = db.execute("SELECT queue, message_count FROM queue").fetchall()
+        counted = found.db.execute("SELECT queue, message_count FROM queue").fetchall()
     except sqlite3.Error:
-        return  # It was said already.
+        counted = []  # It was said already.
     for queue, count in counted:
-        if queue in found.queues and isinstance(count, int) and count > found.counts[queue]:
-            missing = count - found.counts[queue]
+        if queue in found.queues and isinstance(count, int) and count > found.stored[queue]:
+            missing = count - found.stored[queue]
             found.findings.append(
                 f"{found.name_of(queue)}: {missing} of {count} messages are not whole or not there"
             )
+    for number in sorted(found.records):
+        found.queues |= {queue.queue: queue for queue in found.records[number].queues}
 
 
 def _readable(
@@ -209,7 +333,7 @@ def _readable(
                 ranges += [(middle + 1, last), (first, middle)]
 
 
-def _read_witness(files: Files, found: Salvage) -> None:
+def _read_witness(files: Files, found: Salvage, log: _Log) -> None:
     path = witness_path(found.path)
     try:
         with explained_file(path):
@@ -217,24 +341,41 @@ def _read_witness(files: Files, found: Salvage) -> None:
         found.witness = found_record(path, data, found.node or Guid(data[8:24].ljust(16, b"\0")))
         found.node = found.node or Guid(data[8:24])
     except StoreError as error:
-        found.findings.append(str(error).partition(": `")[0])
+        log.findings.append(str(error).partition(": `")[0])
 
 
-def _read_log(files: Files, found: Salvage) -> None:
-    for name in segments_of(files, found.path):
-        found.last_segment = name.number
-        if found.mark is not None and name.number < found.mark.segment:
-            continue
-        with explained_file(name.path):
+def _read_log(files: Files, found: Salvage, log: _Log) -> None:
+    mark = found.mark
+    names = segments_of(files, found.path)
+    found.last_segment = names[-1].number if names else 0
+    if mark is not None:
+        names = [name for name in names if name.number >= mark.segment]
+        first, last = mark.segment, max(found.last_segment, mark.segment - (not mark.is_begun))
+        log.missing = sorted({*range(first, last + 1)}.difference(name.number for name in names))
+    for name in names:
+        try:
             data = files.read(name.path)
-        for number, writes, finding in FoundSegment.salvaged(name, data):
-            if finding:
-                found.findings.append(finding)
-            if writes is not None and (found.mark is None or number >= found.mark.record):
+        except FileNotFoundError:
+            log.missing.append(name.number)
+            continue
+        except OSError as error:
+            log.findings.append(f"{name.path.name}: {error.strerror}")
+            continue
+        segment = HurtSegment(
+            name,
+            data,
+            is_last=name == names[-1],
+            acknowledged=found.witness,
+            is_written=found.is_running,
+        )
+        for number, writes, finding, notice in segment.salvaged():
+            log.findings += [finding] * bool(finding)
+            found.notices += [notice] * bool(notice)
+            if writes is not None and (mark is None or number >= mark.record):
                 found.records[number] = writes
-    first = found.mark.record if found.mark else min(found.records, default=1)
-    missing = [number for number in range(first, found.next_record) if number not in found.records]
+    first = mark.record if mark else min(found.records, default=1)
+    missing = [number for number in range(first, found.record + 1) if number not in found.records]
     for each in missing[:10]:
-        found.findings.append(f"the log: record {each} cannot be read, or is not there")
+        log.findings.append(f"the log: record {each} cannot be read, or is not there")
     if len(missing) > 10:
-        found.findings.append(f"the log: nor can {len(missing) - 10} more, up to record {missing[-1]}")
+        log.findings.append(f"the log: nor can {len(missing) - 10} more, up to record {missing[-1]}")

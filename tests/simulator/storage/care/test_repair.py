@@ -127,7 +127,8 @@ def test_the_command_checks_and_repairs(tmp_path: Path, capsys: pytest.CaptureFi
     with Store(path, NODE) as store:
         assert numbers(store) == [1, 2, 4, 5]
         capsys.readouterr()
-        assert run_command(["store", "check", str(path)]) == 0, "of a node that runs the tables are read"
+        assert run_command(["store", "check", str(path)]) == 0, "a node that runs is read as well"
+        assert "its node runs: this is the store after record 1;" in capsys.readouterr().out
         assert run_command(["store", "repair", str(path)]) != 0
 
 
