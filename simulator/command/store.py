@@ -1,4 +1,4 @@
-"""What an operator does with the store of a node: `mqproto store check` and `mqproto store repair`."""
+"""What an operator does with the store of a node: `mqproto store check`, `repair` and `backup`."""
 
 from __future__ import annotations
 
@@ -106,6 +106,42 @@ def repair(
             print(f"set aside as it was, with this list: {found.quarantine}")
             print("in its place is a store of the rest: look at what is missing, then start the node")
     return FINDING if found.findings else DONE
+
+
+@app.command()
+def backup(
+    store: StoreArgument,
+    target: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER|FILE", help="A folder, which is made if it is not there, or a .sqlite file."
+        ),
+    ],
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Copy a store as it is at one moment; its node may run. Nothing that is there already is overwritten.
+
+    The copy is a whole store of two files, NAME.sqlite and NAME.sqlite-witness, and was read from end to end. It has
+    all that the node had answered before the command was typed, but for express messages that its memory alone has. A
+    store that is hurt is not copied.
+    """
+    from simulator.storage.care import back_up
+    from simulator.storage.files import SYSTEM_FILES
+
+    path = _file_of(store, topology, directory)
+    made = back_up(SYSTEM_FILES, path, target)
+    count = sum(made.counts.values())
+    if as_json:
+        print_json(
+            {"store": str(path), "backup": str(made.path), "record": made.record, "messages": made.counts}
+        )
+    else:
+        witness = f"{made.path.name}-witness"
+        moment = f"as of record {made.record:,}"
+        print(f"{made.path}: {_counted(count, 'message')}, {moment}; {witness} beside it belongs to it")
+    return DONE
 
 
 def _file_of(store: str, topology: str, directory: Path | None) -> Path:

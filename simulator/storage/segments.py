@@ -243,7 +243,7 @@ class FoundSegment:
             yield writes
             number += 1
             at += HEAD.size + len(head) + len(packets)
-        if not is_zero(self._data, at, len(data)):
+        if not _is_zero(self._data, at, len(data)):
             if not (is_last and number > acknowledged and self._may_be_torn(at)):
                 raise damaged(self.path, f"record {number} at byte {at} is broken")
             self.torn = self._half_there(number, at)
@@ -302,9 +302,9 @@ class FoundSegment:
         if self._following(at) is not None:
             return False
         second = _next_sector(at)
-        if is_zero(data, at, second):
+        if _is_zero(data, at, second):
             return True
-        if second < at + HEAD.size and is_zero(data, second, _next_sector(second)):
+        if second < at + HEAD.size and _is_zero(data, second, _next_sector(second)):
             known = data[at:second]
             return known[:SALT_BYTES] == self._salt[: len(known)]
         lengths = self._lengths(memoryview(data), at)
@@ -312,8 +312,8 @@ class FoundSegment:
             return False
         *_, end = lengths
         starts = range(second, end, SECTOR_BYTES)
-        return is_zero(data, end, len(data)) and any(
-            is_zero(data, start, min(end, start + SECTOR_BYTES)) for start in starts
+        return _is_zero(data, end, len(data)) and any(
+            _is_zero(data, start, min(end, start + SECTOR_BYTES)) for start in starts
         )
 
 
@@ -331,7 +331,7 @@ def _next_sector(at: int) -> int:
     return (at // SECTOR_BYTES + 1) * SECTOR_BYTES
 
 
-def is_zero(data: bytes, start: int, end: int) -> bool:
+def _is_zero(data: bytes, start: int, end: int) -> bool:
     return not data[start:end].strip(b"\0")
 
 

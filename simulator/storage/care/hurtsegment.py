@@ -16,7 +16,6 @@ from simulator.storage.segments import (
     FoundSegment,
     Header,
     SegmentName,
-    is_zero,
     named,
 )
 
@@ -70,8 +69,8 @@ class HurtSegment(FoundSegment):
         elif header.number != self._number:
             yield Salvaged(finding=f"{name}: it is segment {header.number} under another's name")
         expected = header.first_record if header else 0
-        view, at = memoryview(data), HEADER.size
-        while not is_zero(data, at, len(data)):
+        view, at, end = memoryview(data), HEADER.size, len(data.rstrip(b"\0"))
+        while at < end:
             found = self._found(view, at)
             if found is None:
                 if self._is_unfinished(expected, at):

@@ -29,7 +29,7 @@ from mqproto.turn.effects import (
     Writes,
 )
 from mqproto.wire.guid import Guid
-from simulator.base.storeerrors import DamageError, StoreError
+from simulator.base.storeerrors import ADVICE, DamageError, StoreError, explained, primary_code
 from simulator.storage.base import Mark, made_mark, made_queue
 from simulator.storage.care.hurtsegment import HurtSegment
 from simulator.storage.checksums import MESSAGE_COLUMNS, whole_message, whole_rows
@@ -45,6 +45,30 @@ ATTEMPTS: Final = 20
 """So often the moment is chosen anew because the node has moved a segment to its tables meanwhile."""
 FAILURES: Final = 20_000
 """After so many reads that fail, what is left of a table is given up."""
+NO_DAMAGE: Final = frozenset(
+    {
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_NOMEM,
+    }
+)
+"""After these the tables cannot be looked at, and nothing is known of them."""
+NO_SHARED_MEMORY: Final = frozenset(
+    {
+        sqlite3.SQLITE_IOERR_SHMOPEN,
+        sqlite3.SQLITE_IOERR_SHMSIZE,
+        sqlite3.SQLITE_IOERR_SHMMAP,
+        sqlite3.SQLITE_IOERR_SHMLOCK,
+    }
+)
+"""The same: what programs that read one file share is a file beside it, which cannot be made."""
+_NO_LOOK: Final = (
+    "SQLite cannot look at it: is there room on its disk, and may this user write to its folder?"
+)
+ADVICE_FOR_LOOKING: Final = {**ADVICE, **dict.fromkeys([*NO_DAMAGE, sqlite3.SQLITE_IOERR], _NO_LOOK)}
 
 T = TypeVar("T")
 
@@ -178,7 +202,8 @@ def salvaged(files: Files, path: Path, *, is_locked: bool = False) -> Salvage:
     for attempt in range(1, ATTEMPTS + 1):
         found = Salvage(path, opened(path), is_running=not is_locked and _is_held(files, path))
         try:
-            log = _chosen(files, found)
+            with explained(path, ADVICE_FOR_LOOKING):
+                log = _chosen(files, found)
             has_begun = not is_locked and not found.is_running and _is_held(files, path)
             if not has_begun and not (found.is_running and log.missing):
                 break
@@ -233,11 +258,19 @@ def _chosen(files: Files, found: Salvage) -> _Log:
         for guid in _rows(found, "node", "*", lambda guid: (guid,)):
             found.node = Guid(guid[0])
     except sqlite3.Error as error:
+        if _is_the_disks(error):
+            raise
         found.findings.append(f"{found.path.name}: {error}")
         log.has_tables = False
     _read_witness(files, found, log)
     _read_log(files, found, log)
     return log
+
+
+def _is_the_disks(error: sqlite3.Error) -> bool:
+    """Whether the store may be whole: there is no room for SQLite to look at it, say, or we may not."""
+    extended: int = getattr(error, "sqlite_errorcode", 0)
+    return primary_code(error) in NO_DAMAGE or extended in NO_SHARED_MEMORY
 
 
 def _see_that_it_is_a_store(found: Salvage) -> None:
