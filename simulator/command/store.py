@@ -1,14 +1,19 @@
-"""What an operator does with the store of a node: `mqproto store check`, `repair` and `backup`."""
+"""What an operator does with the store of a node: `mqproto store check`, `backup`, `export` and `repair`."""
 
 from __future__ import annotations
 
 import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
+from mqproto.base.errors import UsageError
+from simulator.base.logfile import private
 from simulator.command.options import (
     DEFAULT_TOPOLOGY,
     DONE,
@@ -16,11 +21,16 @@ from simulator.command.options import (
     DirectoryOption,
     JsonOption,
     TopologyOption,
+    complain,
     place_of,
     print_json,
 )
 
-app = typer.Typer(help="Look after the store of a node, which is set aside and never thrown away.")
+if TYPE_CHECKING:
+    from simulator.storage.care import Salvage
+    from simulator.topology import Topology
+
+app = typer.Typer(help="Look after the store of a node. Nothing is overwritten, and nothing thrown away.")
 StoreArgument = Annotated[
     str, typer.Argument(metavar="NODE|FILE", help="A node, or the .sqlite file of its store.")
 ]
@@ -63,48 +73,14 @@ def check(
         )
         return FINDING if found.findings else DONE
     print(f"record {found.record:,} is the newest; the log has {_counted(len(found.records), 'record')}")
-    _tell(path, found.findings, found.named_counts(), [*found.findings, *notices])
+    counts = dict.fromkeys(map(found.name_of, found.queues), 0) | found.named_counts()
+    _tell(path, found.findings, counts, [*found.findings, *notices])
     if found.findings:
-        print(
-            f"to keep what is whole: stop its node if it runs, then mqproto store repair {shlex.quote(store)}"
+        command = f"mqproto store repair {shlex.quote(str(path))}"
+        first = (
+            "to keep what is whole" if counts else "put back a backup; without one, to keep what the log has"
         )
-    return FINDING if found.findings else DONE
-
-
-@app.command()
-def repair(
-    store: StoreArgument,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    directory: DirectoryOption = None,
-    as_json: JsonOption = False,
-) -> int:
-    """Keep what is whole in a store, and set the old one aside as it is. Status 1 if anything was not whole.
-
-    The old files and a list of what is hurt in them go to FILE-quarantine-DATE. What a lost record of the log had taken
-    from a queue may be delivered again.
-    """
-    from simulator.storage.care import repair as repair_store
-    from simulator.storage.files import SYSTEM_FILES
-
-    path = _file_of(store, topology, directory)
-    date = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    found = repair_store(SYSTEM_FILES, path, date)
-    if as_json:
-        print_json(
-            {
-                "store": str(path),
-                "messages": found.counts,
-                "findings": found.findings,
-                "quarantine": str(found.quarantine) if found.quarantine else None,
-            }
-        )
-    else:
-        _tell(path, found.findings, found.counts, found.findings)
-        if found.quarantine is None:
-            print("nothing is hurt, and nothing was changed")
-        else:
-            print(f"set aside as it was, with this list: {found.quarantine}")
-            print("in its place is a store of the rest: look at what is missing, then start the node")
+        print(f"{first}{', stop its node, then' * found.is_running}: {command}")
     return FINDING if found.findings else DONE
 
 
@@ -144,6 +120,137 @@ def backup(
     return DONE
 
 
+@app.command()
+def export(
+    store: StoreArgument,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option("--queue", "-q", help="A queue; repeatable. By default all.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write to this file, which must not be there; by default to stdout.", show_default=False
+        ),
+    ] = None,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+) -> int:
+    """Write all messages of a store as text, one a line; its node may run.
+
+    A line is a JSON object, and all lines are of one moment. What is not whole is named on stderr and left out, with
+    status 1. `mqproto send --import FILE` sends what is there. The packet, in hex, is the message; the fields beside it
+    are for people.
+
+    \b
+    $ mqproto store export destination --queue orders --out orders.jsonl
+    $ jq -r .label orders.jsonl
+    $ mqproto send --import orders.jsonl
+    """
+    from contextlib import closing
+
+    from simulator.storage.care import salvaged
+    from simulator.storage.care.export import exported, line_of
+    from simulator.storage.files import SYSTEM_FILES
+
+    path = _file_of(store, topology, directory)
+    with closing(salvaged(SYSTEM_FILES, path)) as found:
+        chosen = (
+            set(found.queues) if not queue else _chosen(found, queue, place_of(topology, directory).topology)
+        )
+        for text in (*found.findings, *found.notices):
+            complain(text)
+        count = 0
+        with _written(out) as file:
+            for message in exported(found, chosen):
+                file.write(f"{line_of(message)}\n")
+                count += 1
+    print(
+        f"{out or path}: {_counted(count, 'message')}, as of record {found.record:,}",
+        file=sys.stderr if out is None else sys.stdout,
+    )
+    return FINDING if found.findings else DONE
+
+
+@contextmanager
+def _written(out: Path | None) -> Iterator[TextIO]:
+    """A new file that is there only if all of it is; or the standard output."""
+    if out is None:
+        yield sys.stdout
+        return
+    try:
+        with open(out, "x", encoding="utf-8", opener=private) as file:
+            try:
+                yield file
+                file.flush()
+            except BaseException:
+                out.unlink()
+                raise
+    except FileExistsError:
+        raise UsageError(f"{out}: it is there already: name another file") from None
+    except OSError as error:
+        raise UsageError(f"{out}: {error.strerror}: name another file, or make room") from None
+
+
+def _chosen(found: Salvage, names: list[str], topology: Topology) -> set[int]:
+    """The numbers of the queues that are called so, by their own names or as people call them.
+
+    Raises:
+        UsageError: the store has none of that name.
+    """
+    from simulator.topology.directory import known_as
+
+    called: dict[str, set[int]] = {}
+    for number, row in found.queues.items():
+        known = known_as(topology, row.name)
+        for name in {row.name, known, known.rpartition("\\")[2], f"{found.path.stem}\\{row.name}"}:
+            called.setdefault(name.casefold(), set()).add(number)
+    chosen = set()
+    for name in names:
+        if name.casefold() not in called:
+            there = ", ".join(sorted({known_as(topology, row.name) for row in found.queues.values()}))
+            raise UsageError(f"{found.path} has no queue {name}; it has {there or 'none'}")
+        chosen |= called[name.casefold()]
+    return chosen
+
+
+@app.command()
+def repair(
+    store: StoreArgument,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Keep what is whole in a store, and set the old one aside as it is. Status 1 if anything was not whole.
+
+    The old files and a list of what is hurt in them go to FILE-quarantine-DATE. What a lost record of the log had taken
+    from a queue may be delivered again.
+    """
+    from simulator.storage.care import repair as repair_store
+    from simulator.storage.files import SYSTEM_FILES
+
+    path = _file_of(store, topology, directory)
+    date = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    found = repair_store(SYSTEM_FILES, path, date)
+    if as_json:
+        print_json(
+            {
+                "store": str(path),
+                "messages": found.counts,
+                "findings": found.findings,
+                "quarantine": str(found.quarantine) if found.quarantine else None,
+            }
+        )
+    else:
+        _tell(path, found.findings, found.counts, found.findings)
+        if found.quarantine is None:
+            print("nothing is hurt, and nothing was changed")
+        else:
+            print(f"set aside as it was, with this list: {found.quarantine}")
+            print("in its place is a store of the rest: look at what is missing, then start the node")
+    return FINDING if found.findings else DONE
+
+
 def _file_of(store: str, topology: str, directory: Path | None) -> Path:
     if store.endswith(".sqlite") or "/" in store:
         return Path(store)
@@ -158,6 +265,8 @@ def _tell(path: Path, findings: list[str], counts: dict[str, int], lines: list[s
     for queue, count in sorted(counts.items()):
         if count:
             print(f"{queue}: {_counted(count, 'message')} {'is' if count == 1 else 'are'} whole")
+    if not any(counts.values()):
+        print("no message waits" if counts or not findings else "no message can be read")
     for line in lines:
         print(line)
     print(f"{path}: {_counted(len(findings), 'finding') if findings else 'whole'}")

@@ -197,13 +197,15 @@ def salvaged(files: Files, path: Path, *, is_locked: bool = False) -> Salvage:
     Raises:
         StoreError: there is no store.
     """
-    if not path.exists():
+    has_file = path.exists()
+    if not has_file and not (segments_of(files, path) or witness_path(path).exists()):
         raise StoreError(f"{path}: there is no such store: name a node of the topology, or its file")
     for attempt in range(1, ATTEMPTS + 1):
-        found = Salvage(path, opened(path), is_running=not is_locked and _is_held(files, path))
+        db = opened(path) if has_file else sqlite3.connect(":memory:", isolation_level=None)
+        found = Salvage(path, db, is_running=not is_locked and _is_held(files, path))
         try:
             with explained(path, ADVICE_FOR_LOOKING):
-                log = _chosen(files, found)
+                log = _chosen(files, found, has_file=has_file)
             has_begun = not is_locked and not found.is_running and _is_held(files, path)
             if not has_begun and not (found.is_running and log.missing):
                 break
@@ -247,10 +249,12 @@ class _Log:
     findings: list[str] = field(default_factory=list)
 
 
-def _chosen(files: Files, found: Salvage) -> _Log:
+def _chosen(files: Files, found: Salvage, *, has_file: bool) -> _Log:
     """Choose the moment, and read the log of it."""
     log = _Log()
     try:
+        if not has_file:
+            raise sqlite3.DatabaseError("it is missing")
         found.db.execute("BEGIN")
         _see_that_it_is_a_store(found)
         for mark in _rows(found, "log", "*", made_mark):
@@ -264,6 +268,10 @@ def _chosen(files: Files, found: Salvage) -> _Log:
         log.has_tables = False
     _read_witness(files, found, log)
     _read_log(files, found, log)
+    if not log.has_tables and found.node is None and not found.records:
+        raise StoreError(
+            f"{found.path}: it is no store of a node, or nothing of it can be read: name another"
+        )
     return log
 
 
@@ -369,12 +377,14 @@ def _readable(
 def _read_witness(files: Files, found: Salvage, log: _Log) -> None:
     path = witness_path(found.path)
     try:
+        if not path.exists():
+            raise StoreError(f"{path.name} is missing")
         with explained_file(path):
             data = files.read(path)
         found.witness = found_record(path, data, found.node or Guid(data[8:24].ljust(16, b"\0")))
         found.node = found.node or Guid(data[8:24])
     except StoreError as error:
-        log.findings.append(str(error).partition(": `")[0])
+        log.findings.append(str(error).partition(": `")[0].removesuffix(": name another file"))
 
 
 def _read_log(files: Files, found: Salvage, log: _Log) -> None:
@@ -406,7 +416,7 @@ def _read_log(files: Files, found: Salvage, log: _Log) -> None:
             found.notices += [notice] * bool(notice)
             if writes is not None and (mark is None or number >= mark.record):
                 found.records[number] = writes
-    first = mark.record if mark else min(found.records, default=1)
+    first = mark.record if mark else min(found.records, default=found.record + 1)
     missing = [number for number in range(first, found.record + 1) if number not in found.records]
     for each in missing[:10]:
         log.findings.append(f"the log: record {each} cannot be read, or is not there")
