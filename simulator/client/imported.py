@@ -165,6 +165,8 @@ def _see_that_it_is_ours_to_send(exported: Exported, message: UserMessage, *, na
         called = MessageClass(message_class).name if known else f"of class {message_class:#06x}"
         raise _LeaveOutError(f"it is {called}, which no application sends")
     match exported.kind:
+        case None if not named:
+            raise _LeaveOutError(f"nothing says in which queue it lay: {ONLY_IF_NAMED}")
         case QueueKind.HELD:
             raise _LeaveOutError(f"it came early, and {guid_text(source)} keeps it and sends it again")
         case QueueKind.FINAL:

@@ -155,9 +155,7 @@ def export(
 
     path = _file_of(store, topology, directory)
     with closing(salvaged(SYSTEM_FILES, path)) as found:
-        chosen = (
-            set(found.queues) if not queue else _chosen(found, queue, place_of(topology, directory).topology)
-        )
+        chosen = None if not queue else _chosen(found, queue, place_of(topology, directory).topology)
         for text in (*found.findings, *found.notices):
             complain(text)
         count = 0

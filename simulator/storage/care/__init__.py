@@ -1,7 +1,8 @@
 """What an operator does with the store of a node: see what is whole in it, copy it, and keep what is whole.
 
-salvage.py reads all that can be read at one moment, whatever is hurt and whether the node runs or not; backup.py copies
-that, export.py has its messages as text; repair.py writes a store of it and sets aside the old one.
+Read salvage.py first, which reads all that can be read at one moment, whatever is hurt and whether the node runs or
+not. It asks hurtsegment.py for a log, and header.py for tables that SQLite does not open. backup.py copies the moment,
+export.py has its messages as text; repair.py writes a store of it and sets aside the old one.
 """
 
 from simulator.storage.care.backup import BackUp, back_up

@@ -34,42 +34,37 @@ class Exported:
     """A message of a store.
 
     node: whose store it is; None if that was not to be read.
-    kind, queue: the queue that it lay in.
+    kind, queue: the queue that it lay in; None and a number if the tables, which know it, cannot be read.
     may_have_left: whether it was sent, or may have been, so that its destination may have it.
     """
 
     node: Guid | None
-    kind: QueueKind
+    kind: QueueKind | None
     queue: str
     position: int
     may_have_left: bool
     packet: bytes
 
 
-def exported(found: Salvage, queues: Collection[int]) -> Iterator[Exported]:
-    """The messages of these queues that are whole, in order; the others were found already."""
+def exported(found: Salvage, queues: Collection[int] | None = None) -> Iterator[Exported]:
+    """The messages of these queues, or of all, that are whole, in order; the others were found already."""
     sequences = {row.queue: row for row in found.outgoing}
     for number in sorted(found.records):
         sequences |= found.records[number].outgoing
     for row in found.messages([]):
         number, position = row.key >> POSITION_BITS, row.key & LAST_POSITION
-        if number in queues:
-            queue = found.queues[number]
-            yield Exported(
-                found.node,
-                queue.kind,
-                queue.name,
-                position,
-                _may_have_left(queue.kind, position, sequences.get(number)),
-                row.packet,
-            )
+        if queues is None or number in queues:
+            queue = found.queues.get(number)
+            kind, name = (queue.kind, queue.name) if queue else (None, str(number))
+            may_have_left = _may_have_left(kind, position, sequences.get(number))
+            yield Exported(found.node, kind, name, position, may_have_left, row.packet)
 
 
-def _may_have_left(kind: QueueKind, position: int, sequence: OutgoingRow | None) -> bool:
+def _may_have_left(kind: QueueKind | None, position: int, sequence: OutgoingRow | None) -> bool:
     match kind:
         case QueueKind.SEQUENCE:
             return sequence is None or position <= sequence.sent_ceiling
-        case QueueKind.OUTGOING | QueueKind.FINAL:
+        case QueueKind.OUTGOING | QueueKind.FINAL | None:
             return True
     return False
 
@@ -77,7 +72,7 @@ def _may_have_left(kind: QueueKind, position: int, sequence: OutgoingRow | None)
 def line_of(message: Exported) -> str:
     """One line, without its end."""
     stored = {
-        "kind": str(message.kind),
+        "kind": message.kind and str(message.kind),
         "queue": message.queue,
         "position": message.position,
         "may_have_left": message.may_have_left,
@@ -127,7 +122,7 @@ def message_in(line: str) -> Exported:
         stored = found["stored"]
         message = Exported(
             None if found["node"] is None else guid_from_text(found["node"]),
-            QueueKind(stored["kind"]),
+            None if stored["kind"] is None else QueueKind(stored["kind"]),
             str(stored["queue"]),
             int(stored["position"]),
             bool(stored["may_have_left"]),

@@ -9,14 +9,13 @@ moves a segment to the tables meanwhile, the transaction is too old, and all beg
 from __future__ import annotations
 
 import sqlite3
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from heapq import merge
-from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 from mqproto.turn.effects import (
     POSITION_BITS,
@@ -31,12 +30,13 @@ from mqproto.turn.effects import (
 from mqproto.wire.guid import Guid
 from simulator.base.storeerrors import ADVICE, DamageError, StoreError, explained, primary_code
 from simulator.storage.base import Mark, made_mark, made_queue
+from simulator.storage.care.header import mended
 from simulator.storage.care.hurtsegment import HurtSegment
+from simulator.storage.care.logged import Logged
 from simulator.storage.checksums import MESSAGE_COLUMNS, whole_message, whole_rows
 from simulator.storage.complete import see_that_all_is_there
 from simulator.storage.files import Files
 from simulator.storage.loading import made_counter, made_outcome
-from simulator.storage.recent import Recent
 from simulator.storage.segments import explained_file, segment_path, segments_of
 from simulator.storage.tables import APPLICATION_ID, LAYOUT, keys_of
 from simulator.storage.witness import found_record, witness_path
@@ -89,6 +89,7 @@ class Salvage:
 
     path: Path
     db: sqlite3.Connection
+    undo: ExitStack = field(default_factory=ExitStack)
     is_running: bool = False
     node: Guid | None = None
     mark: Mark | None = None
@@ -109,6 +110,7 @@ class Salvage:
     def close(self) -> None:
         """Give the file free."""
         self.db.close()
+        self.undo.close()
 
     @property
     def record(self) -> int:
@@ -141,46 +143,6 @@ class Salvage:
         """All messages that are whole, in the order of their keys, as tables and log have them together."""
         logged, gone = Logged.of(self.records), self.stored_messages(findings)
         yield from merge((row for row in gone if not logged.replaces(row.key)), logged.messages)
-
-
-class Logged(NamedTuple):
-    """What the log makes of the messages that the tables have.
-
-    messages: those that it brings and leaves, in order.
-    keys: theirs.
-    removed: ranges of keys that it takes, in order.
-    """
-
-    messages: list[MessageRow]
-    keys: frozenset[int]
-    removed: list[tuple[int, int]]
-
-    @classmethod
-    def of(cls, records: Mapping[int, Writes]) -> Self:
-        """What these records make of them."""
-        recent = Recent()
-        removed: list[tuple[int, int]] = []
-        for number in sorted(records):
-            recent.add(records[number], {})
-            removed += records[number].removals
-        rows = recent.messages.rows
-        return cls([rows[key] for key in sorted(rows)], frozenset(rows), _joined(removed))
-
-    def replaces(self, key: int) -> bool:
-        """Whether what the tables have under a key is gone, or is here."""
-        at = bisect_right(self.removed, key, key=itemgetter(0))
-        return key in self.keys or (at > 0 and key <= self.removed[at - 1][1])
-
-
-def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same keys in ranges that rise and do not overlap."""
-    result: list[tuple[int, int]] = []
-    for first, last in sorted(ranges):
-        if result and first <= result[-1][1] + 1:
-            result[-1] = (result[-1][0], max(last, result[-1][1]))
-        else:
-            result.append((first, last))
-    return result
 
 
 def opened(path: Path) -> sqlite3.Connection:
@@ -257,15 +219,12 @@ def _chosen(files: Files, found: Salvage, *, has_file: bool) -> _Log:
             raise sqlite3.DatabaseError("it is missing")
         found.db.execute("BEGIN")
         _see_that_it_is_a_store(found)
-        for mark in _rows(found, "log", "*", made_mark):
-            found.mark = mark
-        for guid in _rows(found, "node", "*", lambda guid: (guid,)):
-            found.node = Guid(guid[0])
+        _see_whose_it_is(found)
     except sqlite3.Error as error:
         if _is_the_disks(error):
             raise
         found.findings.append(f"{found.path.name}: {error}")
-        log.has_tables = False
+        log.has_tables = has_file and not found.is_running and _are_mended(found)
     _read_witness(files, found, log)
     _read_log(files, found, log)
     if not log.has_tables and found.node is None and not found.records:
@@ -273,6 +232,28 @@ def _chosen(files: Files, found: Salvage, *, has_file: bool) -> _Log:
             f"{found.path}: it is no store of a node, or nothing of it can be read: name another"
         )
     return log
+
+
+def _are_mended(found: Salvage) -> bool:
+    """Whether a copy of the tables can be read, of which SQLite does not open the original."""
+    db = mended(found.path, found.undo)
+    if db is None:
+        return False
+    found.db.close()
+    found.db = db
+    found.findings.append(
+        f"{found.path.name}: its first bytes or its end are hurt; what follows is of a copy without"
+    )
+    with suppress(sqlite3.Error):
+        _see_whose_it_is(found)
+    return True
+
+
+def _see_whose_it_is(found: Salvage) -> None:
+    for mark in _rows(found, "log", "*", made_mark):
+        found.mark = mark
+    for guid in _rows(found, "node", "*", lambda guid: (guid,)):
+        found.node = Guid(guid[0])
 
 
 def _is_the_disks(error: sqlite3.Error) -> bool:

@@ -35,7 +35,7 @@ from tests.simulator.typed import in_process
 QUEUE = "PRIVATE=00000000-0000-0000-0000-00000000000D\\00000011"
 
 
-def line(message: UserMessage | bytes, kind: QueueKind = QueueKind.LOCAL, **changes: Any) -> str:
+def line(message: UserMessage | bytes, kind: QueueKind | None = QueueKind.LOCAL, **changes: Any) -> str:
     packet = message if isinstance(message, bytes) else encode_packet(message)
     stored = Exported(DESTINATION, kind, "orders", 1, False, packet)
     return line_of(replace(stored, **changes))
@@ -112,6 +112,7 @@ def test_what_cannot_be_sent_as_it_was_is_left_out_wherever_it_is_to_go(what: st
     [
         (line(a_user_message(), queue="system$;deadxact"), "it is a dead letter: name a QUEUE"),
         (line(ACKNOWLEDGMENT, queue="system$;deadletter"), "it is a dead letter: name a QUEUE"),
+        (line(a_user_message(), kind=None, queue="1"), "nothing says in which queue it lay: name a QUEUE"),
         (line(a_user_message(), queue="orders;journal"), "it is a journal's copy: name a QUEUE"),
         (line(a_user_message(), queue="system$;journal"), "it is a journal's copy: name a QUEUE"),
         (

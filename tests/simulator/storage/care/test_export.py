@@ -23,6 +23,7 @@ from simulator.storage.care import salvaged
 from simulator.storage.care.export import Exported, exported, line_of, message_in
 from simulator.storage.files import SYSTEM_FILES
 from tests.examples import a_transactional_message, a_user_message
+from tests.memory import memory_folder
 from tests.simulator.storage.batches import (
     NEIGHBOUR,
     NODE,
@@ -33,12 +34,13 @@ from tests.simulator.storage.batches import (
     one,
 )
 from tests.simulator.storage.care.test_repair import change
+from tests.simulator.storage.care.test_salvage import killed
 
 packets = user_messages().map(encode_packet) | st.binary(max_size=60)
 messages = st.builds(
     Exported,
     st.none() | guids(),
-    st.sampled_from(QueueKind),
+    st.none() | st.sampled_from(QueueKind),
     st.text(),
     st.integers(0, 2**40 - 1),
     st.booleans(),
@@ -120,6 +122,14 @@ def test_fields_that_a_later_version_adds_are_no_matter() -> None:
     assert message_in(changed(an_export(), colour="green")) == an_export()
 
 
+def test_a_message_of_a_queue_that_only_the_lost_tables_know_is_exported_all_the_same(tmp_path: Path) -> None:
+    path = killed(tmp_path)
+    path.unlink()
+    with closing(salvaged(SYSTEM_FILES, path)) as found:
+        left = [(row.kind, row.queue, row.position, row.may_have_left) for row in exported(found)]
+    assert left == [(None, "1", number, True) for number in range(5, 10)]
+
+
 def test_what_may_have_left_is_said() -> None:
     sequence = OutgoingRow(SEQUENCE, NEIGHBOUR, 1, 1, 0, 5, 1, 2, 3)
     writes = Writes(
@@ -127,8 +137,6 @@ def test_what_may_have_left_is_said() -> None:
         messages=[one(number, queue=SEQUENCE) for number in (2, 3, 4)] + [one(9, queue=ORDER)],
         outgoing={SEQUENCE: sequence._replace(sent_ceiling=2)},
     )
-    from tests.memory import memory_folder
-
     with memory_folder() as folder, Store(Path(folder, "a.sqlite"), NODE, limits=TINY) as store:
         store.commit(writes)
         store.commit(Writes(outgoing={SEQUENCE: sequence}))

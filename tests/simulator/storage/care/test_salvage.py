@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from mqproto.turn.effects import POSITION_BITS, ReadBy, ReadPage
+from mqproto.turn.effects import POSITION_BITS, ReadBy, ReadPage, Writes
+from simulator.base.storeerrors import StoreError
 from simulator.storage import Store
 from simulator.storage.care import salvaged
 from simulator.storage.disk import Disk
 from simulator.storage.files import SYSTEM_FILES
 from tests.memory import memory_folder
 from tests.simulator.series import LIMITS, NODE, QUEUES, series
+from tests.simulator.storage.batches import LOCAL, one
 
 Content = dict[int, list[tuple[int, bytes, bool]]]
 LENGTH = 600
@@ -114,3 +117,60 @@ def test_a_record_that_was_being_written_is_no_damage_and_is_said_if_the_node_is
             or any("does not fit its checksum" in finding for finding in hurt.findings)
         )
         assert "the log: record 2 cannot be read, or is not there" in hurt.findings or kept_bytes
+
+
+def killed(folder: Path) -> Path:
+    """A store with nine messages, five of them in its log alone, as a kill leaves it."""
+    path, aside = folder / "a.sqlite", folder / "aside"
+    aside.mkdir()
+    with Store(path, NODE) as store:
+        store.commit(Writes(queues=QUEUES, messages=[one(n) for n in range(1, 5)]))
+    with Store(path, NODE) as store:
+        store.commit(Writes(messages=[one(n) for n in range(5, 8)]))
+        store.commit(Writes(messages=[one(n) for n in range(8, 10)]))
+        for file in folder.glob("a.sqlite*"):
+            (aside / file.name).write_bytes(file.read_bytes())
+    (aside / "a.sqlite-lock").unlink()
+    return aside / path.name
+
+
+@pytest.mark.parametrize(
+    ("missing", "findings", "there"),
+    [
+        ("a.sqlite", ["a.sqlite: it is missing"], [5, 6, 7, 8, 9]),
+        ("a.sqlite-witness", ["a.sqlite-witness is missing"], [*range(1, 10)]),
+        (
+            "a.sqlite-log-000002",
+            [
+                "the log: record 2 cannot be read, or is not there",
+                "the log: record 3 cannot be read, or is not there",
+                "a.sqlite-log-000002 is missing",
+            ],
+            [1, 2, 3, 4],
+        ),
+    ],
+)
+def test_a_file_that_is_missing_is_named_and_what_the_others_have_is_read(
+    tmp_path: Path, missing: str, findings: list[str], there: list[int]
+) -> None:
+    path = killed(tmp_path)
+    found = found_in(path)
+    assert [position for position, _, _ in found[1][LOCAL]] == [*range(1, 10)]
+    assert found[3] == []
+    path.with_name(missing).unlink()
+    _, content, _, said = found_in(path)
+    assert said == findings
+    waiting = [position for page in content.values() for position, _, _ in page]
+    assert waiting == there
+
+
+def test_what_is_no_store_is_called_that(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="there is no such store: name a node"):
+        salvaged(SYSTEM_FILES, tmp_path / "a.sqlite")
+    (tmp_path / "a.txt").write_text("hello")
+    with pytest.raises(StoreError, match="it is no store of a node, or nothing of it can be read"):
+        salvaged(SYSTEM_FILES, tmp_path / "a.txt")
+    with closing(sqlite3.connect(tmp_path / "b.sqlite")) as db:
+        db.execute("CREATE TABLE message (key)")
+    with closing(salvaged(SYSTEM_FILES, tmp_path / "b.sqlite")) as found:
+        assert any("its tables are not those of a store" in finding for finding in found.findings)
