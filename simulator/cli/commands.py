@@ -178,6 +178,8 @@ def _send_imported(
 
     if chosen:
         run_task(partial(importing.send, show))
+    elif not left_out:
+        complain(f"{file} has no messages: nothing was sent")
     if as_json:
         print_json(
             {

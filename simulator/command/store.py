@@ -73,7 +73,7 @@ def check(
         )
         return FINDING if found.findings else DONE
     print(f"record {found.record:,} is the newest; the log has {_counted(len(found.records), 'record')}")
-    counts = dict.fromkeys(map(found.name_of, found.queues), 0) | found.named_counts()
+    counts = _as_people_call_them(found, topology, directory)
     _tell(path, found.findings, counts, [*found.findings, *notices])
     if found.findings:
         command = f"mqproto store repair {shlex.quote(str(path))}"
@@ -256,6 +256,21 @@ def _file_of(store: str, topology: str, directory: Path | None) -> Path:
 
     place = place_of(topology, directory)
     return store_path(place.directory, place.topology.node_named(store).name)
+
+
+def _as_people_call_them(found: Salvage, topology: str, directory: Path | None) -> dict[str, int]:
+    """How many messages each queue has, also none; by its own name and, if the topology knows it, by its usual one."""
+    from simulator.topology.directory import known_as
+
+    known = place_of(topology, directory).topology
+    counts: dict[str, int] = {}
+    for number in {*found.queues, *found.counts}:
+        called, row = found.name_of(number), found.queues.get(number)
+        usual = known_as(known, row.name) if row else ""
+        if row and usual != row.name:
+            called = f"{called} ({usual})"
+        counts[called] = counts.get(called, 0) + found.counts[number]
+    return counts
 
 
 def _tell(path: Path, findings: list[str], counts: dict[str, int], lines: list[str]) -> None:

@@ -252,8 +252,8 @@ def _are_mended(found: Salvage) -> bool:
 def _see_whose_it_is(found: Salvage) -> None:
     for mark in _rows(found, "log", "*", made_mark):
         found.mark = mark
-    for guid in _rows(found, "node", "*", lambda guid: (guid,)):
-        found.node = Guid(guid[0])
+    for node in _rows(found, "node", "*", lambda *columns: columns):
+        found.node = Guid(node[0])
 
 
 def _is_the_disks(error: sqlite3.Error) -> bool:
