@@ -229,7 +229,7 @@ def _chosen(files: Files, found: Salvage, *, has_file: bool) -> _Log:
     _read_log(files, found, log)
     if not log.has_tables and found.node is None and not found.records:
         raise StoreError(
-            f"{found.path}: it is no store of a node, or nothing of it can be read: name another"
+            f"{found.path}: it is no store of a node, or nothing of it can be read: name another, or put back a copy"
         )
     return log
 

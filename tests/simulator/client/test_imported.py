@@ -261,3 +261,19 @@ def test_what_is_typed_beside_an_import_has_to_make_sense(tmp_path: Path) -> Non
     done = in_process("send", "--import", file)
     assert done.status == 1, "no node of three-node has that GUID"
     assert "is left out" in done.complaint
+
+
+def test_an_import_from_stores_of_several_nodes_asks_who_is_to_send_it(tmp_path: Path) -> None:
+    topology = load("three-node")
+    nodes = [topology.node_named(name).guid for name in ("sender", "destination")]
+    (file := tmp_path / "two.jsonl").write_text(
+        "\n".join(line(a_user_message(), node=node, queue="orders") for node in nodes)
+    )
+    done = in_process("send", "orders", "--import", file, "-d", tmp_path)
+    assert (done.status, done.complaint) == (
+        2,
+        "they are from stores of destination, sender: say with --node who is to send them",
+    )
+    (empty := tmp_path / "empty.jsonl").write_text("\n")
+    done = in_process("send", "--import", empty, "-d", tmp_path)
+    assert (done.status, done.complaint) == (0, f"{empty} has no messages: nothing was sent")
