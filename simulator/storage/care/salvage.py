@@ -160,7 +160,8 @@ def salvaged(files: Files, path: Path, *, is_locked: bool = False) -> Salvage:
         StoreError: there is no store.
     """
     has_file = path.exists()
-    if not has_file and not (segments_of(files, path) or witness_path(path).exists()):
+    is_known = path.parent.is_dir() and (segments_of(files, path) or witness_path(path).exists())
+    if not has_file and not is_known:
         raise StoreError(f"{path}: there is no such store: name a node of the topology, or its file")
     for attempt in range(1, ATTEMPTS + 1):
         db = opened(path) if has_file else sqlite3.connect(":memory:", isolation_level=None)
