@@ -9,7 +9,7 @@ import pytest
 
 from mqproto.turn.effects import POSITION_BITS, Writes
 from simulator.storage import Store
-from simulator.storage.care import repair, salvaged
+from simulator.storage.care import repair, salvage, salvaged
 from simulator.storage.files import SYSTEM_FILES
 from tests.simulator.series import NODE
 from tests.simulator.storage.batches import QUEUES, numbers, one
@@ -53,7 +53,10 @@ def test_a_first_page_that_is_gone_costs_no_message_and_brings_none_back(path: P
         assert numbers(store) == WAITING
 
 
-def test_of_tables_that_were_cut_what_was_before_the_cut_is_there(path: Path) -> None:
+def test_of_tables_that_were_cut_what_was_before_the_cut_is_there(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(salvage, "FAILURES", 300)
     data = path.read_bytes()
     counts = []
     for pages in range(len(data) // PAGE_BYTES - 1, 1, -9):

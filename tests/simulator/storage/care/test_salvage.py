@@ -22,7 +22,7 @@ from tests.simulator.series import LIMITS, NODE, QUEUES, series
 from tests.simulator.storage.batches import LOCAL, one
 
 Content = dict[int, list[tuple[int, bytes, bool]]]
-LENGTH = 600
+LENGTH = 300
 SEED = 5
 
 
@@ -76,7 +76,7 @@ def test_whoever_writes_stops_dies_and_starts_meanwhile_each_look_sees_one_momen
                 assert counts == {queue: len(page) for queue, page in content.items()}
                 moments.add(record)
         assert lives.returncode == 0
-    assert len(moments) > 10
+    assert len(moments) > 5
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 700])
