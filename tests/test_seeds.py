@@ -52,5 +52,6 @@ def test_the_storms_brought_about_all_that_they_are_for() -> None:
         "held behind a gap",
         "too many to hold, dropped",
         "delivered again when their identifiers were forgotten",
+        "numbered anew, as their destination knew of a later moment",
     )
     assert tame <= {("events", name) for name in rare}, "these are rare"

@@ -39,6 +39,8 @@ MARGIN: Final = 32
 """A table that is full loses one part in this many at a time."""
 COUNTED_SENDERS: Final = 1_000
 """Of how many senders it is known how many duplicates came; those of all others are in the sum alone."""
+LEAST_LOOKED_AT: Final = 200
+"""Of fewer messages of a sender nothing is said of how many were duplicates."""
 NUMBER: Final = itemgetter(0)
 
 
@@ -65,6 +67,8 @@ class SenderHistory:
     arrivals: by ordinal, which of all arrivals it was, counted from 1; the oldest first.
     hop_counts: of messages for others, the highest hop count with which each has come.
     is_stored: whether the store may have any of them.
+    came, dropped: of its last messages, how many there were and how many of them were duplicates. They are halved when
+        there are `halved_at`.
     """
 
     source: Guid
@@ -73,6 +77,9 @@ class SenderHistory:
     arrivals: dict[int, int] = field(default_factory=dict)
     hop_counts: dict[int, int] = field(default_factory=dict)
     is_stored: bool = False
+    came: int = 0
+    dropped: int = 0
+    halved_at: int = 2 * LEAST_LOOKED_AT
     remembered_before: int = 0
     """The most that was always remembered for the sake of neighbours that brought them before."""
 
@@ -82,6 +89,28 @@ class SenderHistory:
         if self.bringer is None:
             return 0
         return max(0, len(self.arrivals) - max(self.bringer.remembered, self.remembered_before))
+
+    @property
+    def looked_at(self) -> int:
+        """Of how many messages at least something is said: twice the window of the neighbour that brings them.
+
+        All that one window had on its way may come twice when a connection breaks, and is no more than half of them.
+        """
+        return max(LEAST_LOOKED_AT, self.bringer.remembered if self.bringer is not None else 0)
+
+    @property
+    def drops_most(self) -> bool:
+        """Whether most of its last messages were duplicates: it gives MessageIDs again."""
+        return self.came >= self.looked_at and 2 * self.dropped > self.came
+
+    def count(self, *, known: bool) -> None:
+        """A message came, which was known already or not."""
+        self.came += 1
+        self.dropped += known
+        if self.came >= self.halved_at:
+            self.came //= 2
+            self.dropped //= 2
+            self.halved_at = 2 * self.looked_at
 
     def brought_by(self, bringer: Bringer | None) -> None:
         """Another neighbour brings them now; what was on its way over the one before may still come."""
@@ -165,6 +194,15 @@ class MessageIdHistory:
         sender = self._senders.get((source, recoverable))
         return sender is not None and _came_before(sender, ordinal, hop_count)
 
+    def drops_most_of(self) -> dict[Guid, tuple[int, int]]:
+        """The senders of whose last messages most were duplicates, with how many were, and of how many."""
+        found: dict[Guid, tuple[int, int]] = {}
+        for sender in self._senders.values():
+            if sender.drops_most:
+                dropped, came = found.get(sender.source, (0, 0))
+                found[sender.source] = (dropped + sender.dropped, came + sender.came)
+        return found
+
     def is_duplicate(
         self,
         source: Guid,
@@ -184,6 +222,7 @@ class MessageIdHistory:
             sender.brought_by(self._bringer)
         known = ordinal in sender.arrivals and _came_before(sender, ordinal, hop_count)
         self._arrived(sender, ordinal, now.utc_s)
+        sender.count(known=known)
         if hop_count is not None:
             if not known:
                 sender.hop_counts[ordinal] = hop_count

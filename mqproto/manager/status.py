@@ -131,10 +131,15 @@ class IncomingStatus:
 
 @dataclass(frozen=True, slots=True)
 class DuplicatesStatus:
-    """What was dropped of one sender because it came before; `source` is its queue manager."""
+    """What was dropped of one sender because it came before; `source` is its queue manager.
+
+    lately: if most of its last messages were dropped, how many; `of` is how many messages those are.
+    """
 
     source: str
     dropped: int
+    lately: int = 0
+    of: int = 0
 
 
 DUPLICATES_SHOWN: Final = 16
@@ -148,6 +153,7 @@ class NodeStatus:
     uptime_ms, utc_s: that moment; the core has no clock, so its caller fills this in.
     stored_bytes, quota_bytes: what is on disk, and what may be.
     flushes: how often the store had the disk flush for a commit; the caller fills this in.
+    in_doubt: the names of lists of what may have been delivered before; the caller fills this in.
     duplicates_of: by sender, those with the most first, which are DUPLICATES_SHOWN at most; `duplicates` are all.
     """
 
@@ -168,6 +174,7 @@ class NodeStatus:
     held_ever: int = 0
     overflowed: int = 0
     resent: int = 0
+    in_doubt: list[str] = field(default_factory=list)
 
 
 def describe(parts: Parts) -> NodeStatus:
@@ -192,6 +199,7 @@ def describe(parts: Parts) -> NodeStatus:
         quota_bytes=parts.desk.settings.quota_bytes,
         sessions_open=sum(session.is_open for session in neighbours.sessions.values()),
         duplicates_of=_duplicates(parts),
+        in_doubt=[],
         **counts(parts),
     )
 
@@ -214,8 +222,9 @@ def _duplicates(parts: Parts) -> list[DuplicatesStatus]:
     dropped = Counter(parts.history.duplicates)
     for sequence in parts.incoming.values():
         dropped[sequence.source] += sequence.duplicate_count
+    most = parts.history.drops_most_of()
     return [
-        DuplicatesStatus(guid_text(source), count)
+        DuplicatesStatus(guid_text(source), count, *most.get(source, ()))
         for source, count in dropped.most_common(DUPLICATES_SHOWN)
         if count
     ]

@@ -60,6 +60,19 @@ class Explainer:
             yield f"{name}\\{local.name}: {_local_summary(local)}"
             yield from (f"  {line}" for line in self._queue(name, local, status))
             yield from self._messages(messages, local.waiting + local.held, status)
+        for one in status.duplicates_of:
+            if one.lately:
+                sender = self._manager(one.source)
+                yield (
+                    f"{name} has dropped {one.lately:,} of the last {one.of:,} messages of {sender}, as others with"
+                    f" their identifiers came before: was the store of {sender} put back, or does another send in its"
+                    " name?"
+                )
+        for file in status.in_doubt:
+            yield (
+                f"{name} began a life on a store that was put back, and what waited then may have been delivered"
+                f" before: {file} lists it; remove that file when you have looked"
+            )
         if _part(status.stored_bytes, status.quota_bytes) >= NEARLY_FULL:
             yield (
                 f"{name} is nearly full: {status.stored_bytes:,} of {status.quota_bytes:,} bytes (quota_bytes); beyond "

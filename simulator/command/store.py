@@ -1,4 +1,4 @@
-"""What an operator does with the store of a node: `mqproto store check`, `backup`, `export` and `repair`."""
+"""What an operator does with the store of a node: `mqproto store check`, `backup`, `export`, `repair` and `adopt`."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from simulator.command.options import (
 if TYPE_CHECKING:
     from simulator.storage.care import Salvage
     from simulator.topology import Topology
+    from simulator.topology.nodes import Node
 
 app = typer.Typer(help="Look after the store of a node. Nothing is overwritten, and nothing thrown away.")
 StoreArgument = Annotated[
@@ -228,8 +229,7 @@ def repair(
     from simulator.storage.files import SYSTEM_FILES
 
     path = _file_of(store, topology, directory)
-    date = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    found = repair_store(SYSTEM_FILES, path, date)
+    found = repair_store(SYSTEM_FILES, path, _date())
     if as_json:
         print_json(
             {
@@ -249,13 +249,56 @@ def repair(
     return FINDING if found.findings else DONE
 
 
-def _file_of(store: str, topology: str, directory: Path | None) -> Path:
+@app.command()
+def adopt(
+    store: StoreArgument,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+    moved: Annotated[bool, typer.Option("--moved", help="Nothing goes on where the store was.")] = False,
+    copied: Annotated[bool, typer.Option("--copied", help="The store goes on where it was.")] = False,
+) -> int:
+    """Say what a store is that lies in another place than it was in, so that its node starts again.
+
+    One that was moved begins a new life here, with all that waits in it; that may have been delivered already, and
+    is listed when the node starts. Of one that was copied what waits stays with the original: the copy is set aside in
+    FILE-copied-DATE, and its node, which needs a GUID of its own, begins with an empty store.
+    """
+    from simulator.storage.care import adopt_moved, set_aside_copied
+    from simulator.storage.files import SYSTEM_FILES
+
+    if moved == copied:
+        raise UsageError(
+            "say which: --moved if nothing goes on where the store was, --copied if that store does"
+        )
+    path, node = _named(store, topology, directory)
+    guid = node.guid if node is not None else None
+    if moved:
+        life = adopt_moved(SYSTEM_FILES, path, guid)
+        print(f"{path}: life {life.number} begins when its node starts")
+    else:
+        aside = set_aside_copied(SYSTEM_FILES, path, guid, _date())
+        print(f"set aside as it was: {aside}")
+        print(f"{path}: its node begins with an empty store")
+    return DONE
+
+
+def _date() -> str:
+    return datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+
+
+def _named(store: str, topology: str, directory: Path | None) -> tuple[Path, Node | None]:
+    """The file that is meant, and its node, if that was named."""
     if store.endswith(".sqlite") or "/" in store:
-        return Path(store)
+        return Path(store), None
     from simulator.topology.places import store_path
 
     place = place_of(topology, directory)
-    return store_path(place.directory, place.topology.node_named(store).name)
+    node = place.topology.node_named(store)
+    return store_path(place.directory, node.name), node
+
+
+def _file_of(store: str, topology: str, directory: Path | None) -> Path:
+    return _named(store, topology, directory)[0]
 
 
 def _as_people_call_them(found: Salvage, topology: str, directory: Path | None) -> dict[str, int]:

@@ -45,6 +45,7 @@ from simulator.base.storeerrors import StoreError
 from simulator.base.tap import Recording
 from simulator.node.clock import Clock
 from simulator.node.connection import read_buffer
+from simulator.node.indoubt import list_in_doubt
 from simulator.node.pings import Pings
 from simulator.node.room import Room, free_bytes
 from simulator.node.service import Service
@@ -252,9 +253,20 @@ async def run_node(
         recording = None
         if capture is not None:
             recording = held.enter_context(closing(Recording(capture, node.name, lines)))
+        doubt = None
+        if (life := store.life) is not None and life.is_restored:
+            doubt = list_in_doubt(store, life)
         running = Node(Directory(topology, node), store, lines, clock, recording)
         for notice in store.notices:
             lines.warning("store", notice=notice)
+        if doubt is not None:
+            lines.warning(
+                "in-doubt",
+                messages=doubt.messages,
+                transactional=doubt.transactional,
+                file=str(doubt.file),
+                advice="each of these may have been delivered before; none is held back",
+            )
         lines.info(
             "started",
             address=f"{node.host}:{node.port}",

@@ -17,6 +17,7 @@ from mqproto.turn.effects import POSITION_BITS, QueueKind, ReadBy, ReadPage, mes
 from mqproto.wire import Guid, guid_text
 from simulator.node.clock import Clock
 from simulator.node.control import Explanation
+from simulator.node.indoubt import lists_of
 from simulator.node.received import MessageId, received
 from simulator.storage import Store
 from simulator.topology.directory import Directory, known_as
@@ -68,8 +69,11 @@ class Operators:
         """What of this node has to do with a queue, a node, or a message; see `control.Explain`."""
         identifier = MessageId.parse(subject)
         if identifier is not None:
-            return await self._explain_message(identifier)
-        return self._explain_queue(subject, limit) if subject else self._explain_all()
+            found = await self._explain_message(identifier)
+        else:
+            found = self._explain_queue(subject, limit) if subject else self._explain_all()
+        found.status = replace(found.status, in_doubt=lists_of(self._store.path))
+        return found
 
     def _explain_all(self) -> Explanation:
         """Each queue in which something waits, and the first message of each."""

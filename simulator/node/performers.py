@@ -9,6 +9,9 @@ store keeps the latest birth of those that were forgotten. Of those born up to t
 remembered, even if they have performed nothing. So an invoker of which there is no row was forgotten if it was born up
 to then, or with another store, and is new otherwise.
 
+A store that was put back forgets all of them, and is another store from then on: what they have asked for in the
+meantime may have been performed, and nothing here tells.
+
 The clock counts seconds in which the node ran. The date is not asked, neither the node's nor the client's, so a date
 that jumps shortens nothing and shuts nobody out.
 """
@@ -112,6 +115,11 @@ class Performers:
         kept: dict[bytes, list[OutcomeRow]] = {}
         for row in state.outcomes:
             kept.setdefault(row.invoker, []).append(row)
+        if state.life is not None and state.life.is_restored:
+            # What is remembered is of an earlier moment, and so is what is not. Another store knows nobody's birth.
+            self._store, self._store_is_new = secrets.randbits(62) + 1, False
+            core.forget(kept, {}, {STORE: self._store})
+            kept.clear()
         for invoker, rows in kept.items():
             self._known[invoker] = _recalled(invoker, rows, start_s)
 

@@ -49,7 +49,8 @@ from simulator.storage.tables import (
     UPSERT_QUEUE,
     keys_of,
 )
-from simulator.storage.witness import found_record, witness_path
+from simulator.storage.witnesses.life import NOWHERE, Home
+from simulator.storage.witnesses.witness import found_record, witness_path
 
 PRAGMAS: Final = (
     "page_size = 8192",
@@ -64,6 +65,8 @@ PRAGMAS: Final = (
     # What a REPLACE removes is counted as well.
     "recursive_triggers = ON",
 )
+SOURCE_BYTE: Final = 17
+"""Where in a packet stands whose it is: SourceQueueManager, behind the BaseHeader.  [MS-MQMQ] 2.2.19.2"""
 BUSY_RUNNING_MS: Final = 10
 """How long another program's write may hold us up when we run: ours can wait, and the node's neighbours cannot."""
 
@@ -95,6 +98,20 @@ def made_queue(queue: int, kind: str, name: str, priority: int, on_hold: int) ->
     return QueueRow(queue, QueueKind(kind), name, priority, bool(on_hold))
 
 
+def made_counter(name: str, value: int) -> tuple[str, int]:
+    """A counter by its columns."""
+    return name, value
+
+
+def whole_nodes(rows: Iterable[Any]) -> list[tuple[Guid, Home]]:
+    """Whose the tables are, and where they live, as they were read.
+
+    Raises:
+        DamageError: a row is not what was written.
+    """
+    return [(guid, Home(*home)) for guid, *home in whole_rows("node", rows, lambda *columns: columns)]
+
+
 class Tables:
     """The tables of one queue manager's store. The caller has the store's lock.
 
@@ -103,6 +120,9 @@ class Tables:
         node: the queue manager's GUID. A file that belongs to another is refused.
         files: of the system, or of a simulated one.
 
+    Attributes:
+        home: where they say that they live.
+
     Raises:
         StoreError, sqlite3.Error: the file cannot be had, or is not this node's.
     """
@@ -110,6 +130,7 @@ class Tables:
     def __init__(self, files: Files, path: Path, node: Guid) -> None:
         self.path = path
         self._files = files
+        self._node = node
         self.is_upgraded = False
         """Whether they were of version 0.5, and got their checksums now."""
         self._read_through: dict[int, int | None] = {}
@@ -235,6 +256,14 @@ class Tables:
         run_many("DELETE FROM outcome WHERE invoker = ? AND identifier = ?", gone)
         run_many(UPSERT_OUTCOME, _with_checksums(row for row in states.outcomes.values() if row is not None))
 
+    def put_home(self, home: Home) -> None:
+        """Where they live from now on."""
+        self.db.execute(
+            "UPDATE node SET machine = ?, path = ?, inode = ?, checksum = ?",
+            (*home, row_checksum((self._node, *home))),
+        )
+        self.home = home
+
     def put_mark(self, mark: Mark) -> None:
         """Where the log begins from now on."""
         self.db.execute(
@@ -254,6 +283,16 @@ class Tables:
         """Where the log begins."""
         [mark] = whole_rows("log", self._rows("SELECT * FROM log"), made_mark)
         return mark
+
+    def counters(self) -> dict[str, int]:
+        """Named numbers."""
+        return dict(whole_rows("counter", self._rows("SELECT * FROM counter"), made_counter))
+
+    def own_message_ids(self) -> Iterator[int]:
+        """The MessageIDs of all messages that this queue manager has sent. It looks at each message."""
+        found = f"SELECT message_id FROM message WHERE substr(packet, {SOURCE_BYTE}, 16) = ?"
+        for (message_id,) in self.db.execute(found, (self._node,)):
+            yield message_id
 
     def size_bytes(self) -> int:
         """What all messages take, without what SQLite needs for them."""
@@ -341,15 +380,16 @@ class Tables:
             raise StoreError(f"{self.path}: its file system holds no write-ahead log: choose a local disk")
         if is_new:
             self.db.execute("PRAGMA synchronous = FULL").close()
+            nobody = (node, *NOWHERE)
             mark = ", ".join(map(str, map(int, (*BEGINNING, row_checksum(BEGINNING)))))
             self.db.executescript(
-                f"BEGIN; {SCHEMA} INSERT INTO node VALUES (x'{node.hex()}', {row_checksum((node,))});"
+                f"BEGIN; {SCHEMA} INSERT INTO node VALUES (x'{node.hex()}', '', '', 0, {row_checksum(nobody)});"
                 f"INSERT INTO log VALUES ({mark});"
                 f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {LAYOUT}; COMMIT;"
             )
         else:
             see_that_all_is_there(self.db)
-        [(owner,)] = whole_rows("node", self._rows("SELECT * FROM node"), lambda guid: (guid,))
+        [(owner, self.home)] = whole_nodes(self._rows("SELECT * FROM node"))
         if owner != node:
             raise StoreError(
                 f"{self.path}: it belongs to {guid_text(owner)}, not to {guid_text(node)}: name another file"

@@ -26,7 +26,7 @@ from simulator.storage.segments import (
     segments_of,
 )
 from simulator.storage.tables import LAYOUT, SCHEMA
-from simulator.storage.witness import Witness, witness_path
+from simulator.storage.witnesses.witness import Witness, witness_path
 
 EARLIER_LAYOUT: Final = 4
 EARLIER_VERSION: Final = 1
@@ -102,6 +102,11 @@ def upgrade(files: Files, store: Path, db: sqlite3.Connection) -> None:
 
 def _copied(table: str, columns: str) -> str:
     """SQL that fills a table with what its earlier form has."""
+    if table == "node":
+        return (
+            "INSERT INTO node SELECT guid, '', '', 0, row_checksum('0, 0, 0, 0', guid, '', '', 0) FROM earlier_node;"
+            " DROP TABLE earlier_node;"
+        )
     if table == "message":
         checksum = f"message_checksum({columns})"
     else:

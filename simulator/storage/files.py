@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from simulator.base.storeerrors import StoreError, primary_code
 
 FULL_FLUSH: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
 """macOS flushes to the disk itself only if that is asked for by name."""
+MACHINE_ID: Final = Path("/etc/machine-id")
+"""Containers mostly have none, or an empty one."""
 BUSY_S: Final = 1.0
 """How long another program's write to the file may hold us up when we open it."""
 LOOKED_AT_S: Final = 0.05
@@ -44,15 +47,16 @@ DRAFT: Final = "-new"
 
 
 def made(files: Files, path: Path, size_bytes: int, begins: bytes) -> LogFile:
-    """A new file of this size that begins so and goes on with zeros.
+    """A new file of this size that begins so and goes on with zeros. One of this name that is there is gone then.
 
     It is on disk with its name when this returns, and its name is there only if all of it is: whoever finds a file that
     does not begin so, or is shorter, knows that it was damaged.
 
     Raises:
-        OSError: it cannot be made, and is not there.
+        OSError: it cannot be made, and is not there; one that was there may be there still.
     """
     draft = path.with_name(f"{path.name}{DRAFT}")
+    ours = {draft.name, path.name}.difference(files.names(path.parent))
     file = files.create(draft)
     try:
         file.allocate(size_bytes)
@@ -62,7 +66,7 @@ def made(files: Files, path: Path, size_bytes: int, begins: bytes) -> LogFile:
         files.flush_folder(path.parent)
     except BaseException:
         file.close()
-        for name in {draft.name, path.name}.intersection(files.names(path.parent)):
+        for name in ours.intersection(files.names(path.parent)):
             files.remove(path.with_name(name))
         raise
     return file
@@ -73,6 +77,20 @@ class Lock(Protocol):
 
     def close(self) -> None:
         """Give it free."""
+
+
+class FileIdentity(NamedTuple):
+    """Which file it is, whatever its name: one that was copied is another.
+
+    device: the file system, as its system calls it until it is started again.
+    inode: its number there; 0 if there is no file.
+    """
+
+    device: int
+    inode: int
+
+
+NO_FILE: Final = FileIdentity(0, 0)
 
 
 class Files(Protocol):
@@ -88,7 +106,16 @@ class Files(Protocol):
         """A file that is there."""
 
     def rename(self, path: Path, new: Path) -> None:
-        """A file gets another name, which nothing has."""
+        """A file gets another name; one that had it is gone."""
+
+    def identity(self, path: Path) -> FileIdentity:
+        """Which file has this name; NO_FILE if none has."""
+
+    def changed_s(self, path: Path) -> int:
+        """When something was last written to a file, UTC; 0 if that is not known."""
+
+    def machine(self) -> str:
+        """What tells this machine from others, in at most 32 letters; empty if nothing does."""
 
     def read(self, path: Path) -> bytes:
         """All that is in a file."""
@@ -159,6 +186,26 @@ class SystemFiles:
 
     def rename(self, path: Path, new: Path) -> None:
         path.rename(new)
+
+    def identity(self, path: Path) -> FileIdentity:
+        try:
+            found = path.stat()
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+                return NO_FILE
+            raise
+        return FileIdentity(found.st_dev, found.st_ino)
+
+    def changed_s(self, path: Path) -> int:
+        return int(path.stat().st_mtime)
+
+    def machine(self) -> str:
+        try:
+            known = MACHINE_ID.read_bytes().strip()
+        except OSError:
+            return ""
+        # Its manual page asks that nothing shows it to others.
+        return hashlib.blake2b(known, digest_size=16, key=b"mqproto").hexdigest() if known else ""
 
     def read(self, path: Path) -> bytes:
         return path.read_bytes()

@@ -10,6 +10,7 @@ from typing import TypeVar
 from mqproto.turn.effects import (
     IdentifierRow,
     IncomingRow,
+    NewLife,
     OutcomeRow,
     OutgoingRow,
     QueueKind,
@@ -24,8 +25,11 @@ from simulator.storage.tables import LAST_POSITION, keys_of
 T = TypeVar("T")
 
 
-def load(tables: Tables) -> StoredState:
+def load(tables: Tables, life: NewLife | None) -> StoredState:
     """All that a queue manager must know to start, oldest first; of the messages only the held ones.
+
+    Args:
+        life: the one that is to begin.
 
     Raises:
         DamageError: something is not what was written.
@@ -52,14 +56,10 @@ def load(tables: Tables) -> StoredState:
         outgoing=list(rows("outgoing_sequence", OutgoingRow)),
         incoming=list(rows("incoming_sequence", IncomingRow)),
         identifiers=list(whole_rows("message_id", identifiers, IdentifierRow)),
-        counters=dict(rows("counter", made_counter)),
+        counters=tables.counters(),
         outcomes=sorted(rows("outcome", made_outcome), key=lambda row: row.performed_s),
+        life=life,
     )
-
-
-def made_counter(name: str, value: int) -> tuple[str, int]:
-    """A counter by its columns."""
-    return name, value
 
 
 def made_outcome(

@@ -18,7 +18,7 @@ from simulator.storage.segments import (
     segment_path,
     segments_of,
 )
-from simulator.storage.witness import Witness, witness_path
+from simulator.storage.witnesses.witness import Witness, witness_path
 
 
 class Recovered(NamedTuple):

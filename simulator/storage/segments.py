@@ -51,6 +51,10 @@ NO_ROOM: Final = FULL | {errno.EFBIG}
 """After these, a smaller file may find room."""
 
 
+class DamagedFileError(StoreError):
+    """A file beside the tables is not what was written there."""
+
+
 class SegmentName(NamedTuple):
     """A file of a log."""
 
@@ -341,8 +345,8 @@ def segment_path(store: Path, number: int) -> Path:
 
 
 def store_of(path: Path) -> Path:
-    """The store that a file of its log, or its witness, lies beside."""
-    return path.with_name(re.sub(r"-(log-\d+|witness)$", "", path.name))
+    """The store that a file of its log, its witness, or the file of its life lies beside."""
+    return path.with_name(re.sub(r"\.life$", ".sqlite", re.sub(r"-(log-\d+|witness)$", "", path.name)))
 
 
 def segments_of(files: Files, store: Path) -> list[SegmentName]:
@@ -359,8 +363,8 @@ def segments_of(files: Files, store: Path) -> list[SegmentName]:
 
 
 def damaged(path: Path, what: str) -> StoreError:
-    """What to say of a segment that no crash can have left so."""
-    return StoreError(f"{path}: it is damaged, {what}: {repair_advice(store_of(path))}")
+    """What to say of a file that no crash can have left so."""
+    return DamagedFileError(f"{path}: it is damaged, {what}: {repair_advice(store_of(path))}")
 
 
 def another_nodes(path: Path, owner: Guid, node: Guid) -> StoreError:

@@ -7,6 +7,8 @@ then goes to the tables, some of it with each further commit, and the segment is
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import islice
@@ -16,8 +18,11 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from mqproto.turn.effects import (
+    COUNTERS_OF_LIFE,
     MessageRow,
+    NewLife,
     QueueKind,
+    QueueRow,
     ReadExpired,
     ReadPage,
     StoredState,
@@ -33,8 +38,10 @@ from simulator.storage.loading import load
 from simulator.storage.recent import Recent
 from simulator.storage.recovery import recover, witness_of
 from simulator.storage.segments import HEADER, NO_ROOM, Record, Segment
-from simulator.storage.tables import LAST_POSITION
-from simulator.storage.witness import WitnessFullError
+from simulator.storage.tables import LAST_POSITION, keys_of
+from simulator.storage.witnesses.identity import Identity
+from simulator.storage.witnesses.life import Known
+from simulator.storage.witnesses.witness import WitnessFullError
 
 
 class Limits(NamedTuple):
@@ -54,6 +61,7 @@ class Limits(NamedTuple):
 
 
 LIMITS: Final = Limits()
+SYSTEM_DICE: Final = random.SystemRandom()
 REMOVALS: Final = 8
 """How many messages leave the tables in the time in which one goes there."""
 SCANNED_MESSAGES: Final = 5_000
@@ -88,9 +96,11 @@ class Store:
         node: the queue manager's GUID. A file that belongs to another is refused.
         limits: how much is in the log alone.
         files: of the system, or of a simulated one.
+        dice: say where the MessageIDs of a life begin.
+        is_adopted: an operator has said that the store was moved here, so that another life begins.
 
     Raises:
-        StoreError: the file cannot be had, is not this node's, or lacks a part of its log.
+        StoreError: the file cannot be had, is not this node's, lacks a part of its log, or was copied here.
     """
 
     def __init__(
@@ -99,6 +109,9 @@ class Store:
         node: Guid,
         limits: Limits = LIMITS,
         files: Files = SYSTEM_FILES,
+        dice: random.Random = SYSTEM_DICE,
+        *,
+        is_adopted: bool = False,
     ) -> None:
         self.path = path
         self.flush_count = 0
@@ -118,6 +131,9 @@ class Store:
         """Held while log and tables change, for another thread that looks at both."""
         with explained(path), ExitStack() as undo:
             self._lock = undo.enter_context(closing(files.lock(path)))
+            self._identity = undo.enter_context(
+                closing(Identity(files, self._place, node, is_adopted=is_adopted))
+            )
             with sound(path):
                 self._tables = undo.enter_context(closing(Tables(files, path, node)))
                 self._witness = undo.enter_context(
@@ -127,6 +143,7 @@ class Store:
                 if self._tables.is_upgraded:
                     self.notices.append(f"{path.name} was of version 0.5 and has got its checksums")
                 """What an operator should know of how the store was found, a line each."""
+                self._see_which_life_it_is(dice)
                 self._recent = Recent()
                 self._contents = Contents(self._tables, self._recent)
             self._next_record = self._mark.record
@@ -134,6 +151,22 @@ class Store:
             """What all messages take, without what the disk needs for them."""
             self._tables.db.execute(f"PRAGMA busy_timeout = {BUSY_RUNNING_MS}").close()
             undo.pop_all()
+
+    def _see_which_life_it_is(self, dice: random.Random) -> None:
+        tables, counters = self._tables, self._tables.counters()
+        figures = (counters.get(name, 0) for name in COUNTERS_OF_LIFE)
+        life, message_id, sequence_ordinal = figures
+        stored = Known(life, self._mark.record - 1, message_id, sequence_ordinal, tables.home)
+        home = self._identity.compare(stored, tables.own_message_ids, dice)
+        self.notices += self._identity.notices
+        if home != tables.home:
+            with tables.transaction(flushed=True):
+                tables.put_home(home)
+
+    @property
+    def life(self) -> NewLife | None:
+        """The life that is to begin with a transaction that says so; None if one goes on."""
+        return self._identity.new
 
     @property
     def record_count(self) -> int:
@@ -162,6 +195,7 @@ class Store:
                 segment.close()
             self._older, self._segment = [], None
             self._witness.close()
+            self._identity.close()
             self._tables.close()
             self._lock.close()
 
@@ -175,7 +209,7 @@ class Store:
         """
         with explained(self.path), sound(self.path):
             self._settle()
-            return load(self._tables)
+            return load(self._tables, self._identity.new)
 
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
         """The messages that are asked for, as (position, packet, final_ack), or with their key for those that expire.
@@ -199,6 +233,19 @@ class Store:
         """
         with explained(self.path):
             return self._contents.counts(kind)
+
+    def everything(self) -> Iterator[tuple[QueueRow, bytes]]:
+        """All messages with their queues, of a store that was just opened, so that its log is empty.
+
+        Raises:
+            StoreError: the file cannot be read, or a message is not what was written.
+        """
+        assert self._segment is None, "the log has what the tables lack"
+        with explained(self.path):
+            for queue in self._tables.queues():
+                with closing(self._tables.waiting(*keys_of(queue.queue), ())) as found:
+                    for _, packet, _ in found:
+                        yield queue, packet
 
     def find(self, message_id: int) -> list[tuple[int, bytes]]:
         """Key and packet of the messages with this MessageID.
@@ -244,6 +291,7 @@ class Store:
                 self._usable = segment.is_sound
                 raise
             self._witness.write(self._next_record)
+            self._identity.committed(self._next_record, writes.counters)
             self._next_record += 1
             self.flush_count += 1
             self.size_bytes += self._contents.add(writes, gone)
@@ -381,6 +429,7 @@ class Store:
         following = self._segments()[1] if is_done else None
         if following is not None:
             self._witness.flush()
+            self._identity.flush()
         mark = self._mark
         with self._tables.transaction(flushed=is_done):
             self._tables.put_queues(states.queues.values())
@@ -411,6 +460,7 @@ class Store:
             return
         mark = Mark(segments[-1].number + 1, self._next_record, is_begun=False)
         self._witness.flush()
+        self._identity.flush()
         with self._together:
             self._tables.take_over(self._recent, mark)
             self._recent.clear()

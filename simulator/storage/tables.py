@@ -14,7 +14,7 @@ from mqproto.turn.effects import POSITION_BITS, IncomingRow, OutcomeRow, Outgoin
 from simulator.storage.checksums import MESSAGE_COLUMNS
 
 APPLICATION_ID: Final = int.from_bytes(b"mqpr")
-LAYOUT: Final = 5
+LAYOUT: Final = 6
 """The file's user_version. A change of SCHEMA raises it."""
 
 LAST_POSITION: Final = 2**POSITION_BITS - 1
@@ -49,7 +49,10 @@ def _counting(table: str) -> str:
 
 
 SCHEMA: Final = f"""
-CREATE TABLE node (guid BLOB PRIMARY KEY, checksum INTEGER NOT NULL) WITHOUT ROWID;
+-- Whose it is, and where it lives: on which machine, under which path, and as which file.
+CREATE TABLE node (
+    guid BLOB PRIMARY KEY, machine TEXT NOT NULL, path TEXT NOT NULL, inode INTEGER NOT NULL, checksum INTEGER NOT NULL
+) WITHOUT ROWID;
 -- The first segment of the log that is not here yet, and the number of its first record; whether it was begun.
 CREATE TABLE log (
     segment INTEGER NOT NULL, record INTEGER NOT NULL, is_begun INTEGER NOT NULL, checksum INTEGER NOT NULL

@@ -109,7 +109,7 @@ def make(directory: Path) -> None:
 
 def keep_private(directory: Path, name: str) -> None:
     """What is there of a node's store and logs is for its owner alone from now on, whatever made it."""
-    for pattern in (f"{name}.sqlite*", f"{name}.log*"):
+    for pattern in (f"{name}.sqlite*", f"{name}.life*", f"{name}.log*"):
         for path in directory.glob(pattern):
             # Somebody else's file stays as it is: the store says what it cannot open.
             with suppress(OSError):

@@ -26,7 +26,7 @@ NAMES: Final = "abcdefg"
 SHAPES: Final = ("pair", "chain", "chain", "chain", "two routes", "two routes", "fan-in", "ring", "mesh")
 ON_LINKS: Final = frozenset({"reset", "stall", "refuse", "silence", "half open"})
 AT_FORKS: Final = frozenset({"reroute", "detour"})
-APART: Final = frozenset({"cut"})
+APART: Final = frozenset({"cut", "put back"})
 """Faults that are drawn in their own way."""
 TRAFFIC: Final = {
     "transactional": 10,
@@ -101,6 +101,7 @@ def draw(seed: int) -> Scenario:
             *gap_faults,
             *_cut(seed, nodes, links, bursts, storm_ms),
             *_barred(seed, nodes, links, bursts, storm_ms),
+            *_put_back(seed, nodes, storm_ms),
         ),
         settings=settings,
         routes={name: chance(seed, "route", name).randrange(3) for name in nodes},
@@ -416,6 +417,19 @@ def _barred(
         ends = {burst.source, first}
         where = next(link.name for link in links if {link.one, link.other} == ends)
         yield Fault(at_ms=at_ms, kind="refuse", where=where, for_ms=storm_ms - at_ms)
+
+
+def _put_back(seed: int, nodes: tuple[str, ...], storm_ms: int) -> Iterable[Fault]:
+    """In one world of eight the store of a node goes back to an earlier moment, or is lost, once or twice."""
+    dice = chance(seed, "put back")
+    if dice.randrange(8) == 0:
+        where = dice.choice(nodes)
+        for _ in range(dice.choice((1, 1, 2))):
+            at_ms = dice.randrange(storm_ms)
+            for_ms = min(dice.choice((100, 1_000, 5_000, 20_000)), storm_ms - at_ms)
+            yield Fault(
+                at_ms=at_ms, kind="put back", where=where, for_ms=for_ms, value=dice.choice((0, 0, 1))
+            )
 
 
 def _value(dice: random.Random, kind: str) -> int:

@@ -14,6 +14,9 @@ from simulator.world.scenarios.traffic import KINDS
 from simulator.world.world import Breach
 
 EVENTS: Final[dict[str, str]] = {
+    "store put back": "stores put back as they were earlier",
+    "store moved away": "stores moved away",
+    "numbered anew": "numbered anew, as their destination knew of a later moment",
     "core forwarded": "passed on by intermediates",
     "came back to its source": "passed on by their own source, to which they came back",
     "core resent": "sent again, no OrderAck having come",

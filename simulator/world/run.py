@@ -145,7 +145,7 @@ def _pass_the_time(world: World, step_ms: int, calm_ms: int) -> None:
 
 
 def _send_once_more(world: World) -> None:
-    """Where an operator has deleted what was sent, one more message of each sequence follows.
+    """Where an operator has deleted what was sent, or put a store back, one more message of each sequence follows.
 
     A copy that the destination holds behind one that was lost and then deleted stays there until it comes.
     """
@@ -153,7 +153,8 @@ def _send_once_more(world: World) -> None:
         (burst.source, target, KINDS[burst.kind].direct)
         for burst in world.scenario.bursts
         for target in burst.targets
-        if world.machines[burst.source].has_purged and KINDS[burst.kind].transactional
+        if KINDS[burst.kind].transactional
+        and (world.machines[burst.source].has_purged or world.ledger.has_gone_back)
     }
     for number, (source, target, direct) in enumerate(sorted(streams), len(world.scenario.bursts)):
         kind = "direct" if direct else "transactional"

@@ -13,7 +13,7 @@ from mqproto.base.configuration import WINDOWS_REMEMBERED, Settings
 from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer, Timers
-from mqproto.manager.identifiers import COUNTED_SENDERS, MessageIdHistory
+from mqproto.manager.identifiers import COUNTED_SENDERS, LEAST_LOOKED_AT, MessageIdHistory
 from mqproto.turn.effects import IdentifierRow
 from mqproto.turn.pending import PendingWrites
 from mqproto.wire import Guid
@@ -383,3 +383,32 @@ def test_duplicates_are_counted_by_sender_and_those_of_too_many_in_the_sum_alone
     assert table.history.duplicate_count == 2 * (COUNTED_SENDERS + 5)
     assert len(table.history.duplicates) == COUNTED_SENDERS
     assert set(table.history.duplicates.values()) == {2}
+
+
+def test_a_sender_that_gives_identifiers_again_is_told_from_one_whose_connection_broke() -> None:
+    table = Table(window=512)
+    for number in range(2_000):
+        table.is_duplicate(number)
+    for number in range(2_000 - 512, 2_000):
+        assert table.is_duplicate(number), "a window comes again"
+    assert table.history.drops_most_of() == {}
+    for number in range(2_000, 3_000):
+        table.is_duplicate(number)
+    for number in range(1_000, 3_000):
+        assert table.is_duplicate(number), "its MessageIDs begin anew, where some are still remembered"
+    dropped, came = table.history.drops_most_of()[A]
+    assert came / 2 < dropped < came
+    for number in range(3_000, 6_000):
+        table.is_duplicate(number)
+    assert table.history.drops_most_of() == {}
+
+
+def test_of_a_few_messages_of_a_sender_it_is_not_said_how_many_were_duplicates() -> None:
+    table = Table()
+    for number in range(LEAST_LOOKED_AT // 2 - 1):
+        table.is_duplicate(number)
+    for _ in range(LEAST_LOOKED_AT // 2):
+        table.is_duplicate(0)
+    assert table.history.drops_most_of() == {}
+    table.is_duplicate(0)
+    assert table.history.drops_most_of() == {A: (LEAST_LOOKED_AT // 2 + 1, LEAST_LOOKED_AT)}

@@ -191,8 +191,6 @@ def _steps(call: str, arguments: str, result: int, folder: str, names: set[str])
         yield Removed(name_of(_path(texts[0])))
     elif call == "rename":
         old, name = (name_of(_path(text)) for text in texts)
-        if name in names:
-            raise ValueError(f"{call} puts {old} in the place of {name}, which is not known here")
         yield Renamed(old, name)
     elif call == "mmap":
         shared = "PROT_WRITE" in arguments and "MAP_SHARED" in arguments

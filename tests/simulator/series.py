@@ -18,6 +18,7 @@ from typing import Final
 import pytest
 
 from mqproto.turn.effects import (
+    LIFE,
     FinalAckKept,
     IdentifierRow,
     IncomingRow,
@@ -32,8 +33,17 @@ from mqproto.wire.guid import Guid
 from simulator.base.randomness import chance
 from simulator.storage import Limits, Store
 from simulator.storage.base import Tables
-from simulator.storage.files import SystemFile, SystemFiles
+from simulator.storage.files import FileIdentity, SystemFile, SystemFiles
 
+
+class SameFiles(SystemFiles):
+    """Files of a store that is still the same when it is written anew, as after a power loss that is only acted."""
+
+    def identity(self, path: Path) -> FileIdentity:
+        return FileIdentity(1, 1)
+
+
+SAME_FILES: Final = SameFiles()
 NODE: Final = Guid(bytes(range(16)))
 NEIGHBOUR: Final = Guid(bytes(range(16, 32)))
 LOCAL, HELD, FINAL, SEQUENCE = 1, 2, 3, 4
@@ -45,7 +55,7 @@ QUEUES: Final = [
 ]
 SIZES_BYTES: Final = (40, 300, 1_200, 3_000, 20_000)
 """Of packets; the last is larger than a page of the store."""
-LIFE: Final = 12
+LENGTH_OF_LIFE: Final = 12
 """How many transactions are committed before the process ends and another goes on."""
 CHECKPOINT_PAGES: Final = 40
 """How long SQLite's own log gets before its pages move to the file. A node's limit takes 4 MiB to reach."""
@@ -132,6 +142,13 @@ def _expiry(dice: Random, number: int) -> int | None:
     return number + dice.randrange(20) if dice.random() < 0.5 else None
 
 
+def life_of(seed: int, length: int) -> list[Writes]:
+    """The same, with which a life of the store begins."""
+    transactions = list(series(seed, length))
+    transactions[0].counters[LIFE] = 1
+    return transactions
+
+
 def leave_out(flush: str) -> None:
     """Have stores no longer flush one of LEFT_OUT."""
     patch = pytest.MonkeyPatch()
@@ -146,7 +163,7 @@ def leave_out(flush: str) -> None:
 
 def live(path: Path, transactions: list[tuple[int, Writes]], *, closes: bool) -> None:
     """Commit transactions, and say so after each."""
-    opened = Store(path, NODE, limits=LIMITS)
+    opened = Store(path, NODE, limits=LIMITS, files=SAME_FILES)
     opened._tables.db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}").close()
     for number, writes in transactions:
         opened.commit(writes)
@@ -158,14 +175,14 @@ def live(path: Path, transactions: list[tuple[int, Writes]], *, closes: bool) ->
 def main(path: Path, seed: int, length: int, left_out: str) -> None:
     """Live one life after the other, each in a process of its own."""
     leave_out(left_out)
-    transactions = list(enumerate(series(seed, length), start=1))
-    with Store(path, NODE) as opened:
+    transactions = list(enumerate(life_of(seed, length), start=1))
+    with Store(path, NODE, files=SAME_FILES) as opened:
         state = opened.load()
     begun = state.counters.get("number", 0) + 1 if state.queues else 0
-    for first in range(begun, length, LIFE):
+    for first in range(begun, length, LENGTH_OF_LIFE):
         process = os.fork()
         if process == 0:
-            live(path, transactions[first : first + LIFE], closes=first // LIFE % 2 == 0)
+            live(path, transactions[first : first + LENGTH_OF_LIFE], closes=first // LENGTH_OF_LIFE % 2 == 0)
             os._exit(0)
         _, status = os.waitpid(process, 0)
         if status:

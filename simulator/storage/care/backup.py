@@ -16,7 +16,7 @@ from simulator.storage.care.repair import brought
 from simulator.storage.care.salvage import Salvage, salvaged
 from simulator.storage.complete import see_that_all_is_there
 from simulator.storage.files import Files
-from simulator.storage.witness import Witness, witness_path
+from simulator.storage.witnesses.witness import Witness, witness_path
 
 ADVICE_FOR_BACKUPS: Final = {
     **ADVICE,

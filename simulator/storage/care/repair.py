@@ -16,7 +16,7 @@ from simulator.storage.base import Mark, Tables
 from simulator.storage.care.salvage import Salvage, salvaged
 from simulator.storage.files import Files
 from simulator.storage.recent import Recent, Size
-from simulator.storage.witness import Witness
+from simulator.storage.witnesses.witness import Witness
 
 BATCH: Final = 1_000
 FINDINGS: Final = "findings.txt"

@@ -29,17 +29,17 @@ from mqproto.turn.effects import (
 )
 from mqproto.wire.guid import Guid
 from simulator.base.storeerrors import ADVICE, DamageError, StoreError, explained, primary_code
-from simulator.storage.base import Mark, made_mark, made_queue
+from simulator.storage.base import Mark, made_counter, made_mark, made_queue
 from simulator.storage.care.header import mended
 from simulator.storage.care.hurtsegment import HurtSegment
 from simulator.storage.care.logged import Logged
 from simulator.storage.checksums import MESSAGE_COLUMNS, whole_message, whole_rows
 from simulator.storage.complete import see_that_all_is_there
 from simulator.storage.files import Files
-from simulator.storage.loading import made_counter, made_outcome
+from simulator.storage.loading import made_outcome
 from simulator.storage.segments import explained_file, segment_path, segments_of
 from simulator.storage.tables import APPLICATION_ID, LAYOUT, keys_of
-from simulator.storage.witness import found_record, witness_path
+from simulator.storage.witnesses.witness import found_record, witness_path
 
 ATTEMPTS: Final = 20
 """So often the moment is chosen anew because the node has moved a segment to its tables meanwhile."""

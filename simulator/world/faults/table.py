@@ -66,6 +66,32 @@ def die_at_start(world: World, fault: Fault) -> bool:
     return True
 
 
+def put_back(world: World, fault: Fault) -> bool:
+    """The node's store is copied while it is down for a moment, and some time later the copy takes its place.
+
+    If `value` is odd the store is moved away then, and the node begins with an empty one. Nothing is promised any more
+    for what was accepted by then, and everything for what is accepted later.
+    """
+    machine = world.machines[fault.where]
+    if machine.core is None:
+        return False
+    machine.crash(kept=True)
+    machine.copy_store()
+    world.events.at(world.events.now_ms + 1, world.restart, machine, machine.life)
+    world.events.at(fault.at_ms + fault.for_ms, _goes_back, world, machine, bool(fault.value & 1))
+    return True
+
+
+def _goes_back(world: World, machine: Machine, is_lost: bool) -> None:
+    machine.crash(kept=True)
+    if machine.put_back_store(is_lost=is_lost):
+        world.ledger.tally["store moved away" if is_lost else "store put back"] += 1
+        world.ledger.goes_back()
+        for other in world.machines.values():
+            other.may_wait_in_vain = True
+    world.events.at(world.events.now_ms + BACK_AFTER_MS, world.restart, machine, machine.life)
+
+
 def slow_disk(world: World, fault: Fault) -> bool:
     """For a while each flush takes `value` milliseconds."""
     machine = world.machines[fault.where]
@@ -276,6 +302,7 @@ FAULTS: Final[dict[str, Callable[[World, Fault], bool]]] = {
     "forged ack": forged_ack,
     "cut": cut,
     "sparse": sparse,
+    "put back": put_back,
 }
 """What `draw` draws from."""
 

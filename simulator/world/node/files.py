@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-from simulator.storage.files import Lock
+from simulator.storage.files import NO_FILE, FileIdentity, Lock
 
 SECTOR_BYTES: Final = 512
 FILLERS: Final = (b"\0", b"\xa5")
@@ -228,6 +228,13 @@ def _sqlite_error(code: int, text: str) -> sqlite3.OperationalError:
     return error
 
 
+class StoreCopy(NamedTuple):
+    """A store as it was at some moment: the file of its tables, and by name those beside it."""
+
+    tables: bytes
+    others: dict[str, bytes]
+
+
 class SimulatedFiles:
     """One folder, with one store.
 
@@ -263,6 +270,9 @@ class SimulatedFiles:
         self._db: SimulatedConnection | None = None
         self._tables = b""
         """The file of the tables when nobody has it open, as the system sees it."""
+        self._tables_name = ""
+        self._inode = 0
+        """Of the file of the tables. One that is made, or put in its place, is another."""
         self._flushed_tables = b""
         self._unflushed_tables: list[bytes] = []
         """What it was after each transaction since it was last flushed."""
@@ -333,8 +343,17 @@ class SimulatedFiles:
     def open(self, path: Path) -> SimulatedFile:
         return self._files[path.name]
 
+    def identity(self, path: Path) -> FileIdentity:
+        is_there = self._db is not None or bool(self._tables)
+        return FileIdentity(1, self._inode) if path.name == self._tables_name and is_there else NO_FILE
+
+    def changed_s(self, path: Path) -> int:
+        return 0
+
+    def machine(self) -> str:
+        return ""
+
     def rename(self, path: Path, new: Path) -> None:
-        assert new.name not in self._files, f"{new.name} is there already"
         if self.step():
             self._files[new.name] = self._files.pop(path.name)
             self._names.append((path.name, new.name, self._files[new.name]))
@@ -357,7 +376,9 @@ class SimulatedFiles:
         db.files = self
         if self._tables:
             db.deserialize(self._tables)
-        self._db = db
+        else:
+            self._inode += 1
+        self._db, self._tables_name = db, path.name
         return db
 
     def keep_log(self, db: sqlite3.Connection) -> bool:
@@ -443,6 +464,34 @@ class SimulatedFiles:
         self.holds_flush = False
         self.death = None
         self.trouble = ""
+
+    # What operators do to a store that nobody has open
+
+    def copied(self) -> StoreCopy:
+        """A copy of the store. It has the tables and what belongs to them, and not the file of its life."""
+        assert self._db is None, "a node has it open"
+        mine = {name: bytes(file.data) for name, file in self._files.items() if self._is_of_store(name)}
+        return StoreCopy(self._tables, mine)
+
+    def put_back(self, copy: StoreCopy | None) -> None:
+        """A copy takes the place of the store, or the store is moved away. The file of its life stays as it is."""
+        assert self._db is None, "a node has it open"
+        for name in filter(self._is_of_store, list(self._files)):
+            del self._files[name]
+        self._tables = copy.tables if copy is not None else b""
+        self._inode += 1
+        for name, data in copy.others.items() if copy is not None else ():
+            file = self._files[name] = SimulatedFile(self)
+            file.data = bytearray(data)
+        # Whoever does this sees that it is on disk.
+        self._are_flushed(self._tables)
+        for file in self._files.values():
+            file.is_flushed()
+        self._flushed_names = dict(self._files)
+        self._names.clear()
+
+    def _is_of_store(self, name: str) -> bool:
+        return name.startswith(f"{self._tables_name}-")
 
     def leave(self) -> None:
         """The world is over: nobody asks what is left, and SQLite's memory is given free."""

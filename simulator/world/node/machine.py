@@ -9,6 +9,7 @@ the two are compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -38,13 +39,14 @@ from simulator.base.randomness import chance
 from simulator.base.storeerrors import StoreError
 from simulator.storage import Store
 from simulator.storage.contents import Row
+from simulator.storage.disk import Disk
 from simulator.world.network.events import EventQueue
 from simulator.world.network.glimpse import Glimpse, identity_of
 from simulator.world.network.links import End
 from simulator.world.network.trace import Trace
 from simulator.world.node.consumers import Application
 from simulator.world.node.counters import begin_late
-from simulator.world.node.files import FULL, POWER_LOST, Death, DiedError, SimulatedFiles
+from simulator.world.node.files import FULL, POWER_LOST, Death, DiedError, SimulatedFiles, StoreCopy
 from simulator.world.oracle import answers, invariants
 from simulator.world.oracle.oracle import Oracle
 from simulator.world.oracle.watched import ROOMY, WatchedNode
@@ -141,12 +143,15 @@ class Machine(WatchedNode):
                 if fault.where == name
             ),
         )
+        self._life_dice = chance(world.scenario.seed, "life", name)
         self.store: Store | None = None
         self.has_power = True
         """Whether its system answers for a core that is gone."""
         self.applications: dict[int, Application] = {}
         self.receipts: list[Message] = []
         """What applications have committed to since the last batch."""
+        self._copy: tuple[StoreCopy, Disk] | None = None
+        """Its store as it was once, and what was in it."""
         self.deleted: set[str] = set()
         """The queues that an operator has deleted in this life; the next one begins with all of them."""
         self.refuses: set[bytes] = set()
@@ -298,7 +303,7 @@ class Machine(WatchedNode):
         if death is not None:
             self.files.dies_by(death)
         try:
-            self.store = Store(STORE, self.guid, self._world.scenario.limits, self.files)
+            self.store = Store(STORE, self.guid, self._world.scenario.limits, self.files, self._life_dice)
             state = self.store.load()
         except (DiedError, StoreError) as error:
             self._cannot_start(error)
@@ -309,8 +314,10 @@ class Machine(WatchedNode):
         )
         state.dice = chance(self._world.scenario.seed, "start", self.name, str(self.life)).getrandbits(32)
         counters = self._world.scenario.counters
-        if counters is not None and counters.message_id:
-            state.counters.setdefault("message_id_ceiling", counters.message_id)
+        if state.life is not None and state.life.number == 1:
+            # Only where one was before it matters where MessageIDs begin; small ones are easier to read.
+            first = counters.message_id if counters is not None else 0
+            state.life = state.life._replace(first_message_id=first or 1)
         self.core = QueueManager(
             self.guid, self.queues, self._world.routes_of(self.name), self.settings, state, self.moment()
         )
@@ -394,6 +401,23 @@ class Machine(WatchedNode):
         self.ledger.forgotten(self._submissions)
         self._submissions.clear()
         self.receipts.clear()
+
+    def copy_store(self) -> None:
+        """An operator makes a copy of its store, which nobody has open."""
+        if self._undecided is None:
+            self._copy = self.files.copied(), deepcopy(self.disk)
+
+    def put_back_store(self, *, is_lost: bool) -> bool:
+        """The copy takes the place of its store, which nobody has open, or nothing does; whether there was a copy."""
+        if not is_lost and self._copy is None:
+            return False
+        undecided, self._undecided = self._undecided, None
+        if undecided is not None:
+            self.ledger.forgotten(undecided.submissions)
+        copy, disk = (None, Disk()) if is_lost or self._copy is None else self._copy
+        self.files.put_back(copy)
+        self.disk = deepcopy(disk)
+        return True
 
     def leave(self) -> None:
         """The world is over: nothing is asked of it any more."""

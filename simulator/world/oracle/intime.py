@@ -70,7 +70,7 @@ def _deadline_s(ledger: Ledger, node: WatchedNode, kind: QueueKind, packet: byte
     """The last second at which a message may be in a queue of this kind; None if nobody says."""
     name = identity_of(packet)
     message = ledger.messages.get(name)
-    if message is None:
+    if message is None or message.is_unsure:
         return None
     if kind is QueueKind.LOCAL:
         return None if message.is_out else receive_deadline_s(packet)

@@ -64,6 +64,8 @@ def disks_have_what_was_committed(node: WatchedNode, store: Store, state: Stored
             return f"the store of {node.name} answers {page} otherwise"
     expected = disk.load()
     for each in fields(StoredState):
+        if not each.compare:
+            continue
         found, wanted = getattr(state, each.name), getattr(expected, each.name)
         if each.name in UNORDERED:
             found, wanted = sorted(found), sorted(wanted)
@@ -83,7 +85,7 @@ def delivered_once_and_in_order(node: WatchedNode, messages: Iterable[Message]) 
         kind = message.kind
         if node.name != message.burst.target or kind.undeliverable:
             return f"{message} was delivered at {node.name}"
-        if kind.promise is Promise.NOTHING:
+        if kind.promise is Promise.NOTHING or message.is_unsure:
             continue
         if message.arrivals > 1 and not message.was_forgotten:
             return f"{message} was delivered {message.arrivals} times at {node.name}"
@@ -105,7 +107,7 @@ def accepted_is_on_disk(node: WatchedNode, messages: Iterable[Message]) -> str |
 def handed_out_is_on_disk(node: WatchedNode, consumer: Consumer, messages: Iterable[Message]) -> str | None:
     """What a consumer is given has been on disk; from one without a transaction nobody could take it back."""
     for message in messages:
-        if message.kind.promise is Promise.NOTHING:
+        if message.kind.promise is Promise.NOTHING or message.is_unsure:
             continue
         if message.identity not in node.stored:
             return f"{node.name} hands out {message}, which is not on its disk"
@@ -117,7 +119,7 @@ def handed_out_is_on_disk(node: WatchedNode, consumer: Consumer, messages: Itera
 def received_once(node: WatchedNode, messages: Iterable[Message]) -> str | None:
     """A message is received for good by one consumer, once, and only if it did not end before."""
     for message in messages:
-        if message.kind.promise is Promise.NOTHING:
+        if message.kind.promise is Promise.NOTHING or message.is_unsure:
             continue
         if message.receipts > (message.arrivals if message.was_forgotten else 1):
             return f"{message} was received {message.receipts} times at {node.name}"
@@ -134,6 +136,8 @@ def endings_have_reasons(
 
     message_class: with which it was put into a dead-letter queue; None when it left its destination's queue.
     """
+    if message.is_unsure:
+        return None
     allowed = ledger.endings_of(message)
     if message_class is None:
         if not allowed:
@@ -170,6 +174,8 @@ def final_acks_tell_the_truth(
     ledger: Ledger, node: WatchedNode, message: Message, message_class: int
 ) -> str | None:
     """A FinalAck says that an application has a message for good, or why none ever will.  [MS-MQQB] 3.1.7.2.2"""
+    if message.is_unsure:
+        return None
     if message_class == MessageClass.ACK_RECEIVE:
         return None if message.receipts else f"{node.name} says that {message} was received, and it was not"
     if message.receipts:
@@ -200,6 +206,8 @@ def replies_tell_the_truth(node: WatchedNode, message: Message | None, message_c
     """An administration acknowledgment says what has become of a message, and says it once.  [MS-MQQB] 3.1.7.15"""
     if message is None:
         return f"{node.name} hears of a message that nobody sent"
+    if message.is_unsure:
+        return None
     if message_class in message.replies:
         return f"{node.name} hears twice that {message} ended with {message_class:#06x}"
     if message_class == MessageClass.ACK_REACH_QUEUE and not message.arrivals:
@@ -255,7 +263,7 @@ def acknowledged_is_on_disk(
             unsaid.append((number, name))
             continue
         message = ledger.messages.get(name)
-        if message is None or name in node.stored:
+        if message is None or message.is_unsure or name in node.stored:
             continue
         here = message.burst.target == node.name
         if (here and message.kind.transactional) or ledger.endings_of(message):
@@ -315,7 +323,7 @@ def gaps_are_bridged(
     for other in passed:
         if not ledger.has_ended(node, other):
             return f"{node.name} sends {message} as if {other} were not before it, which has not ended"
-    if named is not None and named.letters and not (named.arrivals or named.refusals):
+    if named is not None and named.letters and not (named.arrivals or named.refusals or named.is_unsure):
         return f"{node.name} sends {message} behind {named}, which is a dead letter and never comes"
     return None
 
@@ -396,7 +404,9 @@ def delivery_counts_are_true(node: WatchedNode, message: Message) -> str | None:
 
     One without a life is put into its queue in this batch, or is in memory only.
     """
-    if message.kind.promise is Promise.NOTHING or node.may_have_forgotten(message.identity):
+    if message.kind.promise is Promise.NOTHING or message.is_unsure:
+        return None
+    if node.may_have_forgotten(message.identity):
         return None
     known = message.life is None or message.life == node.life
     true_count = message.given_back + 1 if known else UNKNOWN_COUNT
@@ -413,7 +423,7 @@ def handed_out_in_order(node: WatchedNode, messages: Sequence[Message]) -> str |
     """
     last: dict[int, Message] = {}
     for message in messages:
-        if message.was_forgotten:
+        if message.was_forgotten or message.is_unsure:
             continue
         before = last.setdefault(_lane_of(message), message)
         if message.position > before.position:
@@ -434,7 +444,7 @@ def higher_priorities_go_first(message: Message, waiting: Iterable[Message]) -> 
 
     [MS-MQMQ] 2.2.19.1
     """
-    for other in waiting:
+    for other in () if message.is_unsure else waiting:
         if other.burst.priority > message.burst.priority and not other.kind.transactional:
             return f"{message}, priority {message.burst.priority}, overtakes {other}, {other.burst.priority}"
     return None
@@ -530,7 +540,7 @@ def all_is_accounted_for(ledger: Ledger) -> str | None:
     """What was accepted was received, or is a dead letter, or ended for a reason that somebody was told."""
     for message in ledger.accepted:
         kind = message.kind
-        if kind.promise is Promise.NOTHING or message.receipts:
+        if kind.promise is Promise.NOTHING or message.receipts or message.is_unsure:
             continue
         if kind.dead_lettered:
             if not message.letters:
@@ -547,7 +557,7 @@ def all_is_accounted_for(ledger: Ledger) -> str | None:
 def journals_are_complete(ledger: Ledger) -> str | None:
     """What was sent with JP set is in its source's journal, once, if it was received."""
     for message in ledger.accepted:
-        if any(message_class == DELETED for _, message_class in message.letters):
+        if message.is_unsure or any(message_class == DELETED for _, message_class in message.letters):
             continue  # Its source was rid of it before it heard what became of it.
         if message.kind.draft.get("journal_positive") and message.journaled != message.receipts:
             return f"{message} was received {message.receipts} times and journaled {message.journaled} times"
@@ -557,7 +567,7 @@ def journals_are_complete(ledger: Ledger) -> str | None:
 def replies_are_complete(ledger: Ledger) -> str | None:
     """Sources that asked to hear of arrival and receipt have heard of them."""
     for message in ledger.accepted:
-        if not message.kind.acknowledged:
+        if not message.kind.acknowledged or message.is_unsure:
             continue
         if message.arrivals and MessageClass.ACK_REACH_QUEUE not in message.replies:
             return f"{message} arrived, and its source was not told"
@@ -578,6 +588,8 @@ def retained_by(node: WatchedNode) -> str | None:
         return f"{node.name} is down"
     for queue in node.disk.queues.values():
         count = node.disk.count(queue.queue)
+        if queue.kind is QueueKind.FINAL and node.may_wait_in_vain:
+            continue
         if count and not (queue.kind is QueueKind.LOCAL and is_systems(queue.name)):
             return f"{node.name} keeps {count} messages in {queue.kind} queue {queue.name}"
     for outgoing in core.inspect().outbound:

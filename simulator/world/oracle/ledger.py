@@ -6,6 +6,7 @@ when they are flushed, and of acknowledgments when they leave. The oracle tells 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -60,6 +61,8 @@ class Ledger:
         self.latest_utc_offset_s = 0
         """How far ahead the fastest clock of all has ever been."""
         self._common_endings = common_endings
+        self.has_gone_back = False
+        """Whether some store was ever put back as it was at an earlier moment, or moved away."""
         self.refused: set[bytes] = set()
         """The bodies of messages that some node refuses, by closing each session on which they come."""
 
@@ -75,7 +78,7 @@ class Ledger:
 
     def has_ended(self, node: WatchedNode, message: Message) -> bool:
         """Whether a sequence may go on behind a message: it has arrived, was refused, or its time is over."""
-        if message.arrivals or message.refusals or message.letters or message.deleted:
+        if message.arrivals or message.refusals or message.letters or message.deleted or message.is_unsure:
             return True
         deadline_s = self.reach_deadline_s(message)
         return deadline_s is not None and self.latest_utc_s(node.now_ms) > deadline_s
@@ -136,7 +139,7 @@ class Ledger:
         self.tally[f"accepted {message.burst.kind}"] += 1
 
     def retains(self, name: bytes, packet: bytes) -> None:
-        """A source keeps a message of its own until the OrderAck."""
+        """A source keeps a message of its own until the OrderAck, under this number."""
         message = self.messages.get(name)
         place = place_in_sequence(packet)
         if message is None or place is None:
@@ -148,8 +151,9 @@ class Ledger:
         sequence = self.sequences.get(key)
         if sequence is None:
             sequence = self.sequences[key] = Sequence()
-        sequence.numbers.append(number)
-        sequence.messages.append(message)
+        at = bisect_left(sequence.numbers, number)
+        sequence.numbers.insert(at, number)
+        sequence.messages.insert(at, message)
 
     def arrived(self, node: WatchedNode, message: Message) -> None:
         """A message was put into the queue that it is for."""
@@ -183,10 +187,20 @@ class Ledger:
         """A message is in its queue and can be handed out, if it is still there; express ones may not be."""
         if (
             message.arrivals
+            and not message.is_unsure
             and not (message.receipts or message.gone or message.is_out)
             and message.kind.promise is not Promise.NOTHING
         ):
             message.stream.waiting[message] = None
+
+    # A store goes back
+
+    def goes_back(self) -> None:
+        """A store is one of an earlier moment from now on: nobody promises anything any more of what was accepted."""
+        self.has_gone_back = True
+        for message in self.accepted:
+            message.is_unsure = True
+            message.stream.waiting.pop(message, None)
 
     # Packets
 

@@ -321,7 +321,13 @@ class Oracle:
     def _goes_out(self, node: WatchedNode, glimpse: Glimpse) -> None:
         """A message of an application leaves its source, for the first time or again."""
         place = place_in_sequence(glimpse.packet)
-        if place is None or (sequence := self.ledger.sequences.get((node.guid, *place[0]))) is None:
+        if place is None:
+            return
+        message = self.ledger.messages.get(glimpse.identity)
+        if message is not None and message.place != place and self.ledger.has_gone_back:
+            self.ledger.tally["numbered anew"] += 1
+            self.ledger.retains(glimpse.identity, glimpse.packet)
+        if (sequence := self.ledger.sequences.get((node.guid, *place[0]))) is None:
             return
         first = bisect_right(sequence.numbers, previous_number_of(glimpse.packet))
         passed = sequence.messages[first : bisect_left(sequence.numbers, place[1])]

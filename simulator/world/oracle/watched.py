@@ -89,6 +89,8 @@ class WatchedNode:
         """Whether an operator has ever paused what it has to send."""
         self.may_say_one = False
         """Whether it may announce a window of one, having paused something, at least until its next turn is over."""
+        self.may_wait_in_vain = False
+        """Whether what it has to hear of may be lost, with a store that was put back as it was earlier."""
         self.has_purged = False
         """Whether an operator has ever deleted what it was to send."""
         self.utc_offset_s = 0

@@ -116,19 +116,15 @@ def forget_what_is_held_after_a_restart(sound: Any) -> Any:
 # Order and numbers
 
 
-@plant(arrivals, "make_order_ack", "order_acks_leave_no_gap")
+@plant(IncomingSequence, "place", "order_acks_leave_no_gap")
 def order_ack_beyond_a_gap(sound: Any) -> Any:
     """What is held is acknowledged like what was accepted."""
 
-    def make(sequence: IncomingSequence, *others: Any) -> Any:
-        number = sequence.number
-        sequence.number = max([number, *(held[1] for held in sequence._order)])
-        try:
-            return sound(sequence, *others)
-        finally:
-            sequence.number = number
+    def place(self: IncomingSequence) -> Any:
+        held = [number for identifier, number in self._order if identifier == self.identifier]
+        return (self.identifier, max(self.number, *held)) if held else sound.fget(self)
 
-    return make
+    return property(place)
 
 
 @plant(incoming, "comes_next", "delivered_once_and_in_order", "order_acks_leave_no_gap")
@@ -166,7 +162,7 @@ def wrong_previous_number(sound: Any) -> Any:
     return lambda self: (*sound(self)[:2], 0)
 
 
-@plant(OutgoingSequence, "_bridged", "nothing_is_retained", "gaps_are_bridged")
+@plant(OutgoingSequence, "_as_numbered", "nothing_is_retained", "gaps_are_bridged")
 def forget_to_bridge_a_gap(sound: Any) -> Any:
     """A message names the one before it, though that was withdrawn and never comes."""
     return lambda self, position, packet: packet
@@ -436,7 +432,11 @@ def never_make_room_again(sound: Any) -> Any:
 @plant(OutgoingSequence, "has_next", "paused_queues_send_nothing")
 def resend_what_is_paused(sound: Any) -> Any:
     """An operator's pause holds up what was never sent, and nothing else."""
-    return property(lambda self: bool(self._resends) or (bool(self.window) and not self.on_hold))
+
+    def has_next(self: OutgoingSequence) -> bool:
+        return self.is_head and (bool(self._resends) or (bool(self.window) and not self.on_hold))
+
+    return property(has_next)
 
 
 @plant(OutgoingSequence, "delete", "all_is_accounted_for", "nothing_is_retained", "gaps_are_bridged")
@@ -495,7 +495,13 @@ def take_flags_for_a_count(sound: Any) -> Any:
     return take_saved
 
 
-@plant(SenderHistory, "spare", "delivered_once_and_in_order", "replies_tell_the_truth")
+@plant(
+    SenderHistory,
+    "spare",
+    "delivered_once_and_in_order",
+    "replies_tell_the_truth",
+    "delivery_counts_are_true",
+)
 def remember_by_age_alone(sound: Any) -> Any:
     """What a window still allows to come again is forgotten when it is old, or when the history is full."""
     return property(lambda self: len(self.arrivals))

@@ -15,7 +15,7 @@ from simulator.storage.contents import Contents, Row
 from simulator.storage.earlier import found_segment
 from simulator.storage.recent import Recent
 from simulator.storage.segments import HEAD, LENGTHS, FoundSegment, Segment
-from simulator.storage.witness import Witness
+from simulator.storage.witnesses.witness import Witness
 from simulator.world.node import machine
 from simulator.world.plants.planting import plant
 

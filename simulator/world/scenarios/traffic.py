@@ -213,6 +213,8 @@ class Message:
     """The classes of the refusals that its source has noted."""
     replies: list[int] = field(default_factory=list)
     """The classes of the acknowledgments that came to its source's administration queue."""
+    is_unsure: bool = False
+    """Whether a store of an earlier moment was put back after it was accepted: it may be gone, or come again."""
 
     def __str__(self) -> str:
         burst = self.burst

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.manager.status import IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus
+from mqproto.manager.status import DuplicatesStatus, IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.manager.whereabouts import MessageStatus, Spot
 from mqproto.neighbours.connections import ConnectionAttempt
 from mqproto.queues.localqueue import SystemQueue
@@ -227,6 +227,24 @@ def test_a_store_that_is_nearly_full_is_said() -> None:
     [line] = words(stored_bytes=80, quota_bytes=100)
     assert line.startswith("sender is nearly full: 80 of 100 bytes (quota_bytes)")
     assert words(stored_bytes=50, quota_bytes=100) == []
+
+
+def test_what_was_in_doubt_when_a_life_began_is_said_as_long_as_its_list_is_there() -> None:
+    [line] = words(in_doubt=["sender.life-2-in-doubt.txt"])
+    assert line == (
+        "sender began a life on a store that was put back, and what waited then may have been delivered before:"
+        " sender.life-2-in-doubt.txt lists it; remove that file when you have looked"
+    )
+
+
+def test_a_sender_of_which_most_is_dropped_is_said() -> None:
+    source = guid_text(THREE.nodes["intermediate"].guid)
+    [line] = words(duplicates_of=[DuplicatesStatus(source, 9_000, 180, 200)])
+    assert line == (
+        "sender has dropped 180 of the last 200 messages of intermediate, as others with their identifiers came before:"
+        " was the store of intermediate put back, or does another send in its name?"
+    )
+    assert words(duplicates_of=[DuplicatesStatus(source, 9_000)]) == []
 
 
 def test_a_node_that_does_not_run_is_a_reason_too() -> None:

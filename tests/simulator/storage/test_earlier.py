@@ -14,9 +14,9 @@ import pytest
 from simulator.base.storeerrors import StoreError
 from simulator.storage import Store
 from simulator.storage.disk import Disk
+from simulator.storage.earlier import EARLIER_LAYOUT
 from simulator.storage.segments import segment_path
-from simulator.storage.tables import LAYOUT
-from simulator.storage.witness import witness_path
+from simulator.storage.witnesses.witness import witness_path
 from tests.simulator.series import NODE, series
 from tests.simulator.storage.batches import in_order, messages_in
 
@@ -53,7 +53,11 @@ def model() -> Disk:
 def test_a_store_of_version_0_5_has_all_that_it_had_and_says_that_it_was_upgraded(
     path: Path, model: Disk
 ) -> None:
-    for said in (["a.sqlite was of version 0.5 and has got its checksums"], []):
+    first = [
+        "a.sqlite was of version 0.5 and has got its checksums",
+        "life 1 begins: from now on a.life tells whether a.sqlite was put back",
+    ]
+    for said in (first, []):
         with Store(path, NODE) as store:
             assert store.notices == said
             assert store.record_count == LENGTH
@@ -85,7 +89,7 @@ def test_a_segment_of_version_0_5_that_was_about_to_be_made_is_no_damage(path: P
 def test_tables_of_another_form_that_say_they_are_of_version_0_5_are_damaged(path: Path) -> None:
     Store(path, NODE).close()
     with closing(sqlite3.connect(path)) as db, db:
-        db.execute(f"PRAGMA user_version = {LAYOUT - 1}")
+        db.execute(f"PRAGMA user_version = {EARLIER_LAYOUT}")
     with pytest.raises(StoreError, match="table node is not that of layout 4"):
         Store(path, NODE)
 

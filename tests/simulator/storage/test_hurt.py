@@ -22,7 +22,8 @@ from simulator.base.randomness import chance
 from simulator.base.storeerrors import StoreError
 from simulator.storage import Store
 from simulator.storage.disk import Disk
-from simulator.storage.witness import CHECKSUM, SLOT, found_record
+from simulator.storage.witnesses.sectors import CHECKSUM
+from simulator.storage.witnesses.witness import SAID, found_record
 from tests.memory import memory_folder
 from tests.simulator.series import LIMITS, NODE, series
 from tests.simulator.storage.batches import in_order, messages_in
@@ -201,7 +202,7 @@ def refused(files: dict[str, bytes], left: Left) -> bool:
 
 
 def test_a_clean_stop_leaves_tables_and_a_witness_of_one_moment_and_no_log(stopped: Left) -> None:
-    assert sorted(stopped.files) == ["a.sqlite", "a.sqlite-witness"]
+    assert sorted(stopped.files) == ["a.life", "a.sqlite", "a.sqlite-witness"]
     with memory_folder() as folder:
         for name, data in stopped.files.items():
             Path(folder, name).write_bytes(data)
@@ -239,7 +240,7 @@ def test_after_a_clean_stop_a_cut_a_missing_and_a_stale_file_are_told_of(stopped
     refused({**stopped.files, "a.sqlite": data[:-1]}, stopped)
     for end in (0, 1, 99, 100, *range(PAGE_BYTES, len(data), PAGE_BYTES)):
         assert refused({**stopped.files, "a.sqlite": data[:end]}, stopped), f"cut at {end} of {len(data)}"
-    for name in stopped.files:
+    for name in ("a.sqlite", "a.sqlite-witness"):
         others = {other: data for other, data in stopped.files.items() if other != name}
         assert refused(others, stopped), f"{name} is missing"
         assert refused({**stopped.files, name: stopped.earlier[name]}, stopped), f"{name} is stale"
@@ -254,7 +255,7 @@ def test_after_a_clean_stop_no_bit_of_the_witness_changes_what_is_found(stopped:
         refused({**stopped.files, "a.sqlite-witness": bytes(flipped)}, stopped)
         both = bytearray(flipped)
         both[(at + 512) % 1_024] ^= 1 << at % 8
-        is_used = at % 512 < SLOT.size + CHECKSUM.size
+        is_used = at % 512 < SAID.size + CHECKSUM.size
         assert refused({**stopped.files, "a.sqlite-witness": bytes(both)}, stopped) == is_used
     for end in (0, 512, 1_023):
         assert refused({**stopped.files, "a.sqlite-witness": witness[:end]}, stopped)

@@ -23,7 +23,7 @@ from simulator.storage.disk import Disk
 from tests.memory import memory_folder
 from tests.simulator.filetrace import Said, needs_strace, traced
 from tests.simulator.lossydisk import LossyDisk
-from tests.simulator.series import LEFT_OUT, NODE, series
+from tests.simulator.series import LEFT_OUT, NODE, SAME_FILES, life_of
 
 PERCENT: Final = float(os.environ.get("MQPROTO_POWERLOSS_PERCENT", "4"))
 EVERY: Final = PERCENT == 100
@@ -33,6 +33,7 @@ KEPT: Final = "all that was committed"
 KEPT_AND_NEXT: Final = "all that was committed, and what was about to be"
 LOST: Final = "committed transactions are lost"
 REFUSED: Final = "it does not open"
+FALSE_ALARM: Final = "it is taken for one that was put back"
 
 Content = tuple[StoredState, list[list[tuple[int, bytes, bool]]]]
 """All that a store has: its state, the messages of each queue, and those that expire."""
@@ -71,7 +72,7 @@ def history(seed: int) -> list[Content]:
     """What a store has to have after each number of transactions."""
     model = Disk()
     contents = [content(model)]
-    for writes in series(seed, LENGTH):
+    for writes in life_of(seed, LENGTH):
         model.commit(writes)
         contents.append(content(model))
     return contents
@@ -110,8 +111,9 @@ def tried(
     """Open what is left, and compare it with what was committed."""
     write_files(folder, image)
     try:
-        with Store(folder / STORE, NODE) as store:
+        with Store(folder / STORE, NODE, files=SAME_FILES) as store:
             found = content(store)
+            life, notices = store.life, store.notices
             [(damage,), *_] = store._tables.db.execute("PRAGMA integrity_check").fetchall()
     except Exception as error:  # Of a damaged store anything may come; of a good one nothing.
         return Trial(step, image, f"{REFUSED}: {error!r}", None)
@@ -122,6 +124,8 @@ def tried(
     has = contents.index(found) if found in contents else None
     if has is None:
         return Trial(step, image, "it is a mixture", None)
+    if (life is not None) != (not has) or any("begins" in notice for notice in notices):
+        return Trial(step, image, f"{FALSE_ALARM}: {life}, {notices}", None)
     return Trial(step, image, {0: KEPT, 1: KEPT_AND_NEXT}.get(has - committed, LOST), has)
 
 

@@ -17,7 +17,8 @@ from simulator.base.storeerrors import StoreError
 from simulator.storage import Store
 from simulator.storage.files import SYSTEM_FILES
 from simulator.storage.segments import HEADER, SECTOR_BYTES, Header, segment_path
-from simulator.storage.witness import SIZE_BYTES, Witness, witness_path
+from simulator.storage.witnesses.sectors import SIZE_BYTES
+from simulator.storage.witnesses.witness import Witness, witness_path
 from tests.memory import memory_folder
 from tests.simulator.storage.batches import NEIGHBOUR, NODE, QUEUES, TINY, numbers, one
 
@@ -257,7 +258,7 @@ def test_after_a_clean_stop_a_file_of_an_earlier_moment_is_told(
     tmp_path: Path, stale: str, complaint: str
 ) -> None:
     before, after = stopped_twice(tmp_path)
-    assert set(before) == set(after) == {"a.sqlite", "a.sqlite-witness"}
+    assert set(before) == set(after) == {"a.sqlite", "a.sqlite-witness", "a.life"}
     (tmp_path / stale).write_bytes(before[stale])
     assert complaint in refused(tmp_path / "a.sqlite")
 

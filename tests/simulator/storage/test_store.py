@@ -41,6 +41,7 @@ from simulator.storage.files import SystemFile
 from simulator.storage.recent import joined
 from simulator.storage.store import REMOVALS
 from simulator.storage.tables import LAST_POSITION, LAYOUT
+from simulator.storage.witnesses.life import life_path
 from tests.conformance import ROOT
 from tests.memory import memory_folder
 from tests.simulator.storage.batches import (
@@ -412,7 +413,7 @@ def refused(path: Path, node: Guid = NODE) -> str:
     with pytest.raises(StoreError) as caught, Store(path, node) as store:
         store.load()
     text = str(caught.value)
-    assert str(path) in text
+    assert str(path) in text or str(life_path(path)) in text
     assert "\n" not in text
     return text
 

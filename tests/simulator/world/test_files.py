@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.turn.effects import ReadBy, ReadExpired, ReadPage, StoredState, Writes
+from mqproto.turn.effects import LIFE, ReadBy, ReadExpired, ReadPage, StoredState, Writes
 from simulator.base.randomness import chance
 from simulator.base.storeerrors import StoreError
 from simulator.storage import Store
@@ -31,7 +31,7 @@ from simulator.world.node.files import (
     DiedError,
     SimulatedFiles,
 )
-from tests.simulator.series import LIMITS, NODE, series
+from tests.simulator.series import LIMITS, NODE, life_of, series
 
 FOLDER: Final = Path("folder")
 FILE: Final = FOLDER / "log"
@@ -410,7 +410,7 @@ def test_a_store_has_what_was_committed_in_whatever_step_its_process_ends(how: s
     """As of a real disk, tests/simulator/storage/test_powerloss.py, with each step of a longer life."""
     length = 25
     model, contents = Disk(), []
-    batches = list(series(1, length))
+    batches = life_of(1, length)
     for writes in batches:
         model.commit(writes)
         contents.append(content(model))
@@ -426,6 +426,10 @@ def test_a_store_has_what_was_committed_in_whatever_step_its_process_ends(how: s
         with Store(TABLES, NODE, limits=LIMITS, files=files) as again:
             has = again.record_count
             assert has in (done, done + 1)
+            assert (again.life is None) == (has > 0), (
+                "a kill begins no life, and the first ends with no other"
+            )
+            assert not any("begins" in notice for notice in again.notices)
             assert content(again) == (contents[has - 1] if has else content(Disk()))
         ended[f"within a commit, {'kept' if has > done else 'gone'}"] += 1
     assert steps > 2 * length
@@ -433,10 +437,42 @@ def test_a_store_has_what_was_committed_in_whatever_step_its_process_ends(how: s
     assert len(ended) == 2
 
 
+@pytest.mark.parametrize("how", DEATHS)
+@pytest.mark.parametrize("what", ["put back", "moved away"])
+def test_a_life_that_is_to_begin_does_so_in_whatever_step_its_process_ends(what: str, how: str) -> None:
+    """Until it has begun each start is told of it, and no other begins after that."""
+    begun = Counter[bool]()
+    for steps in count():
+        files = new_files(steps)
+        life(files, life_of(1, 10))
+        copy = files.copied()
+        life(files, [Writes(counters={"more": number}) for number in range(5)])
+        files.put_back(copy if what == "put back" else None)
+        files.dies_by(Death(steps, how))
+        done, death = life(files, [Writes(counters={LIFE: 2}), Writes(counters={"more": 9})])
+        if not death:
+            break
+        files.crash(kept=None, power_lost=how == POWER_LOST)
+        for _ in range(2):
+            with Store(TABLES, NODE, limits=LIMITS, files=files) as again:
+                has_begun = again.load().counters.get(LIFE) == 2
+                assert has_begun or not done
+                begun[has_begun] += 1
+                if has_begun:
+                    assert again.life is None
+                    assert again.notices == []
+                else:
+                    assert again.life is not None
+                    assert (again.life.number, again.life.is_restored) == (2, what == "put back")
+                    [notice] = again.notices
+                    assert "record 15 of life 1" in notice
+    assert min(begun[True], begun[False]) > 10
+
+
 def test_the_same_dice_leave_the_same_files() -> None:
     def left(seed: int) -> tuple[dict[str, int], bytes]:
         files = new_files(seed)
-        files.dies_by(Death(60, POWER_LOST))
+        files.dies_by(Death(67, POWER_LOST))
         life(files, list(series(1, 40)))
         files.crash(kept=None, power_lost=True)
         sizes = {name: len(files.read(FOLDER / name)) for name in files.names(FOLDER)}

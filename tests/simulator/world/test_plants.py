@@ -111,6 +111,13 @@ QUICK: Final = {
     "leave-out-the-flush-of-the-witness": 15,
     "have-the-witness-ahead-of-the-log": 2,
     "take-only-an-end-for-torn": 262,
+    "go-on-with-the-sequence-that-was-found": 51,
+    "send-before-the-sequence-before-is-done": 35,
+    "reuse-the-identifiers-of-another-life": 60,
+    "take-a-store-that-was-put-back-for-the-last": 60,
+    "ignore-a-destination-that-is-ahead": 121,
+    "ignore-a-destination-that-is-behind": 492,
+    "say-nothing-of-a-sequence-of-which-nothing-is-here": 492,
 }
 """The seed whose world showed each soonest when this was written; it is tried first."""
 

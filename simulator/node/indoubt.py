@@ -1,0 +1,89 @@
+"""What may have been delivered already: all that waits in a store that was put back as it was earlier.
+
+Nothing of it is held back, for nobody can tell. Destinations drop what they remember to have had. What is listed here
+can be compared by hand with what came of it.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from mqproto.base.errors import WireFormatError
+from mqproto.transfer.outgoing import ORDER_SUFFIX
+from mqproto.turn.effects import NewLife, QueueKind, QueueRow
+from mqproto.wire import decode_message
+from mqproto.wire.glance import head_of
+from mqproto.wire.guid import guid_text
+from simulator.base.storeerrors import StoreError
+from simulator.storage import Store
+
+HEADING: Final = (
+    "# Life {number} of {name} began on a store that was put back. What waited in it stands here, a line each: its\n"
+    "# queue, its identifier, and of a transactional message TxSequenceID and TxSequenceNumber. Each of these may\n"
+    "# have been delivered already. Nothing was held back. Remove this file when you have looked.\n"
+)
+PATTERN: Final = "{name}.life-{number}-in-doubt.txt"
+
+
+class InDoubt(NamedTuple):
+    """What was listed.
+
+    messages: how many; transactional are those of them that are.
+    """
+
+    file: Path
+    messages: int
+    transactional: int
+
+
+def list_in_doubt(store: Store, life: NewLife) -> InDoubt:
+    """Write a list of what waits in a store, before anything of it leaves. One of that life that is there is replaced.
+
+    Raises:
+        StoreError: the store cannot be read, or the list not be written.
+    """
+    name = store.path.stem
+    path = store.path.with_name(PATTERN.format(name=name, number=life.number))
+    draft = path.with_suffix(".draft")
+    messages = transactional = 0
+    try:
+        with draft.open("w", encoding="utf-8") as lines:
+            lines.write(HEADING.format(number=life.number, name=name))
+            for queue, packet in store.everything():
+                if queue.kind is QueueKind.ORDER or queue.name.endswith(ORDER_SUFFIX):
+                    continue  # An acknowledgment; the message that it is for stands elsewhere.
+                line, in_sequence = _line(queue, packet)
+                lines.write(line)
+                messages += 1
+                transactional += in_sequence
+            lines.flush()
+            os.fsync(lines.fileno())
+        draft.replace(path)
+    except OSError as error:
+        raise StoreError(f"{path}: it cannot be written ({error.strerror}): make room there") from error
+    return InDoubt(path, messages, transactional)
+
+
+def lists_of(store: Path) -> list[str]:
+    """The names of the lists that lie beside a store, the oldest life first."""
+    pattern = PATTERN.format(name=glob.escape(store.stem), number="*")
+    return sorted((path.name for path in store.parent.glob(pattern)), key=lambda name: (len(name), name))
+
+
+def _line(queue: QueueRow, packet: bytes) -> tuple[str, bool]:
+    place = f"{queue.kind} {queue.name}"
+    try:
+        message = decode_message(packet)
+    except WireFormatError:
+        head = head_of(packet)
+        return f"{place}\t{guid_text(head.source_queue_manager)}\\{head.message_id}\tunreadable\n", False
+    user, transaction = message.user, message.transaction
+    known = f"{place}\t{guid_text(user.source_queue_manager)}\\{user.message_id}"
+    if transaction is None:
+        return f"{known}\n", False
+    sequence = transaction.tx_sequence_id
+    number = transaction.tx_sequence_number
+    return f"{known}\t{sequence.time_stamp}/{sequence.ordinal}\t{number}\n", True

@@ -1,0 +1,80 @@
+"""A store that was copied or moved to another place: an operator says which, and it starts again.
+
+The node refuses it, for two nodes with one GUID would each give the identifiers of the other.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+from mqproto.turn.effects import NewLife
+from mqproto.wire.guid import NULL_GUID, Guid, guid_text
+from simulator.base.storeerrors import DamageError, StoreError, explained
+from simulator.storage.care.salvage import opened
+from simulator.storage.files import Files
+from simulator.storage.store import Store
+from simulator.storage.witnesses.life import life_path
+
+
+def adopt_moved(files: Files, path: Path, node: Guid | None) -> NewLife:
+    """Nothing goes on where the store was: it begins a life here when its node starts.
+
+    Args:
+        node: whose it is to be; None for what it says itself.
+
+    Raises:
+        StoreError: there is no store, it is another node's, it is hurt, or its node runs.
+    """
+    with Store(path, node or owner_of(path), files=files, is_adopted=True) as store:
+        assert store.life is not None, "one that is adopted begins"
+        return store.life
+
+
+def set_aside_copied(files: Files, path: Path, node: Guid | None, date: str) -> Path:
+    """The store goes on where it was: set this one aside, so that its node begins with an empty one.
+
+    Args:
+        node: who the node is from now on; None if that is not known here.
+        date: for the name of what is set aside.
+
+    Returns:
+        The folder with all that was there.
+
+    Raises:
+        StoreError: there is no store, its node runs, or the node is still who the other one is.
+    """
+    path = path.resolve()
+    owner = owner_of(path)
+    if node == owner:
+        raise StoreError(
+            f"{path}: the store that goes on belongs to {guid_text(owner)}, and so does this node: give this one a GUID"
+            f' of its own, guid = "..." in [node.{path.stem}] of its topology'
+        )
+    aside = path.with_name(f"{path.name}-copied-{date}")
+    with explained(path), closing(files.lock(path)):
+        if aside.exists():
+            raise StoreError(f"{aside}: it is there already: move it away")
+        aside.mkdir(mode=0o700)
+        for each in sorted(path.parent.iterdir()):
+            is_ours = each.name.startswith(path.name) and "-lock" not in each.name
+            if each.is_file() and (is_ours or each.name.startswith(life_path(path).name)):
+                each.rename(aside / each.name)
+        files.flush_folder(path.parent)
+    return aside
+
+
+def owner_of(path: Path) -> Guid:
+    """Whose a store is.
+
+    Raises:
+        StoreError: there is none, or it does not say.
+    """
+    if not path.exists():
+        raise StoreError(f"{path}: there is no such store: name a node of the topology, or its file")
+    with explained(path):
+        with closing(opened(path)) as db:
+            rows = db.execute("SELECT guid FROM node").fetchall()
+        if len(rows) != 1 or len(rows[0][0]) != len(NULL_GUID):
+            raise DamageError("nothing says whose it is")
+        return Guid(rows[0][0])

@@ -1,0 +1,283 @@
+"""Whether a store is the one that was here last. Its life goes on, or another begins, or it does not start.
+
+    file of the life   store                                                what it is
+    none               none                                                 a first life
+    there              none                                                 moved away or lost: a new life
+    there, at home     of the same life, no earlier record, the same file   the same life goes on
+    there, at home     of an earlier life or record, or another file        put back: a new life
+    there, elsewhere   there                                                a copy: refused until it is adopted
+    none               says that it lives here                              put back, perhaps: a new life
+    none               says that it lives elsewhere                         a copy: refused
+    damaged            there, at home by its own word                       put back, perhaps: a new life
+
+A folder that gets another name is at home: machine and file are the same, and the old name leads nowhere.
+
+That a life is to begin is in its file, flushed, before anything else changes. It has begun with the first transaction
+of the queue manager, which has its number. The file learns of that after the log. So after a kill at any instant it is
+to begin still, or the store is one life ahead of the file, and the same that it was.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from mqproto.turn.effects import LIFE, NewLife
+from mqproto.wire.guid import Guid
+from simulator.base.storeerrors import StoreError
+from simulator.storage.files import DRAFT, NO_FILE, Files
+from simulator.storage.segments import DamagedFileError, explained_file
+from simulator.storage.witnesses.life import NOWHERE, Cause, Home, Known, LifeFile, home_of, life_path
+
+CIRCLE: Final = 2**32
+"""How many MessageIDs there are."""
+APART: Final = 2**30
+"""How far MessageIDs begin from the last one known, on either side."""
+FREE: Final = 2**30
+"""How many MessageIDs, from the first one on, are those of no message that waits, if that can be."""
+
+
+class Identity:
+    """What is known of a store's life. The caller has the store's lock.
+
+    Args:
+        is_adopted: an operator has said that the store was moved here.
+
+    Attributes:
+        notices: what an operator should know of it, a line each.
+        new: the life that is to begin; None if one goes on.
+
+    Raises:
+        StoreError: the store was copied or moved here, and nobody has said which; or the disk fails.
+    """
+
+    def __init__(self, files: Files, store: Path, node: Guid, *, is_adopted: bool) -> None:
+        self.notices: list[str] = []
+        self.new: NewLife | None = None
+        self._files = files
+        self._store = store
+        self._node = node
+        self._is_adopted = is_adopted
+        self._file: LifeFile | None = None
+        self._is_damaged = False
+        path = life_path(store)
+        draft = path.with_name(f"{path.name}{DRAFT}")
+        with explained_file(store.parent):
+            there = files.names(store.parent)
+            if draft.name in there:
+                files.remove(draft)
+        if path.name in there:
+            try:
+                self._file = LifeFile.open(files, store, node)
+            except DamagedFileError:
+                self._is_damaged = True
+        if self._file is not None and home_of(files, store).inode:
+            self._see_that_it_is_no_copy(self._file.known)
+
+    def close(self) -> None:
+        """Leave the file where it is. It may be closed already."""
+        if self._file is not None:
+            self._file.close()
+
+    # At the start
+
+    def compare(self, stored: Known, waiting: Callable[[], Iterable[int]], dice: random.Random) -> Home:
+        """See which life it is, when the log is in the tables.
+
+        Args:
+            stored: what the store says of itself.
+            waiting: the MessageIDs of our messages that wait in it.
+            dice: for the first MessageID of a life that begins.
+
+        Returns:
+            The home that the store has from now on.
+
+        Raises:
+            StoreError: it was copied or moved here, and nobody has said which; or the disk fails.
+        """
+        if self._file is None:
+            self._see_that_it_is_no_copy(stored)
+        here = home_of(self._files, self._store)
+        file = self._file.known if self._file is not None else None
+        cause = self._cause(stored, file, here)
+        if cause is Cause.NONE:
+            assert file is not None
+            if file.home != here or file.cause or file.life < stored.life:
+                self._write(stored._replace(home=here))
+            return here
+        if file is None or file.cause is not cause or file.home != here:
+            file = self._about_to_begin(stored, file, here, cause)
+            self._write(file)
+        last = None if cause is Cause.FIRST and not stored.record else file.message_id
+        self.new = NewLife(
+            file.life + 1,
+            first_message_id(last, waiting() if stored.record else (), dice),
+            file.sequence_ordinal,
+            is_restored=bool(stored.record) and cause is not Cause.FIRST,
+        )
+        self.notices += self._said_of(cause, stored, file)
+        return here
+
+    def _cause(self, stored: Known, file: Known | None, here: Home) -> Cause:
+        """Why a life is to begin; NONE if one goes on."""
+        if self._is_adopted:
+            return Cause.ADOPTED
+        if file is None:
+            if self._is_damaged:
+                return Cause.DAMAGED_FILE
+            return Cause.WITHOUT_FILE if stored.life else Cause.FIRST
+        if stored.life > file.life:
+            # It has begun, and the file was not told.
+            return Cause.NONE if stored.home.inode == here.inode else Cause.RESTORED
+        if not file.life:
+            return Cause.FIRST
+        if not stored.record:
+            return Cause.GONE
+        if file.cause not in (Cause.NONE, Cause.GONE):
+            return file.cause
+        is_earlier = (stored.life, stored.record) < (file.life, file.record)
+        if file.cause or is_earlier or here.inode != file.home.inode:
+            return Cause.RESTORED
+        return Cause.NONE
+
+    def _about_to_begin(self, stored: Known, file: Known | None, here: Home, cause: Cause) -> Known:
+        """What the file says from now on until the life has begun."""
+        if file is None:
+            return stored._replace(home=here, cause=cause)
+        seen_s = file.seen_s
+        if not file.cause:
+            with explained_file(life_path(self._store)):
+                seen_s = self._files.changed_s(life_path(self._store))
+        return Known(
+            max(stored.life, file.life),
+            file.record,
+            file.message_id or stored.message_id,
+            max(stored.sequence_ordinal, file.sequence_ordinal),
+            here,
+            cause,
+            seen_s,
+        )
+
+    def _write(self, known: Known) -> None:
+        """Have another file in the place of the one that is there."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._file = LifeFile.create(self._files, self._store, self._node, known)
+
+    def _see_that_it_is_no_copy(self, known: Known) -> None:
+        """It lies where it lived last, or an operator has said what it is.
+
+        Raises:
+            StoreError: neither.
+        """
+        if not known.life or known.home == NOWHERE or self._is_adopted:
+            return
+        home, here = known.home, home_of(self._files, self._store)
+        is_here = home.machine == here.machine
+        if is_here and home.path != here.path:
+            with explained_file(Path(home.path)):
+                there = self._files.identity(Path(home.path))
+                ours = self._files.identity(self._store)
+            is_here = home.inode == here.inode and there in (NO_FILE, ours)
+        if not is_here:
+            machine = "" if home.machine == here.machine else " of another machine"
+            adopt = f"`mqproto store adopt {self._store.stem}"
+            raise StoreError(
+                f"{self._store}: it was copied or moved here from {home.path}{machine}: {adopt} --moved` if nothing"
+                f" goes on there, {adopt} --copied` if that store goes on"
+            )
+
+    def _said_of(self, cause: Cause, stored: Known, last: Known) -> list[str]:
+        name, begins = self._store.name, f"life {last.life + 1} begins"
+        until = ""
+        if last.seen_s:
+            until = f", of {datetime.fromtimestamp(last.seen_s, UTC).isoformat(' ')[:19]} UTC"
+        before = f"record {last.record} of life {last.life}{until}"
+        match cause:
+            case Cause.FIRST if stored.record and stored.home == NOWHERE:
+                return [
+                    f"{begins}: from now on {life_path(self._store).name} tells whether {name} was put back"
+                ]
+            case Cause.GONE:
+                return [
+                    f"{begins}: {name}, up to {before}, was moved away or lost with all that waited in it"
+                ]
+            case Cause.RESTORED if stored.record < last.record or stored.life < last.life:
+                came = f"{name} was put back as it was at record {stored.record} of life {stored.life}"
+                return [f"{begins}: {came}; what came after that, up to {before}, is gone"]
+            case Cause.RESTORED:
+                return [
+                    f"{begins}: {name} is another file than the one of {before}: it was put back, or repaired"
+                ]
+            case Cause.WITHOUT_FILE | Cause.DAMAGED_FILE:
+                what = "missing" if cause is Cause.WITHOUT_FILE else "damaged"
+                return [
+                    f"{begins}: {life_path(self._store).name} is {what}, so nothing tells whether {name}, at record"
+                    f" {stored.record}, was put back as it was earlier"
+                ]
+            case Cause.ADOPTED:
+                return [f"{begins}: {name}, at record {stored.record}, was adopted here"]
+        return []
+
+    # While it runs
+
+    def committed(self, record: int, counters: dict[str, int]) -> None:
+        """A transaction is on disk that has this record and says this of its counters.
+
+        Raises:
+            StoreError: the disk fails.
+        """
+        file = self._file
+        assert file is not None, "the store has a file of its life from its start on"
+        if self.new is None:
+            file.committed(record, counters)
+        elif LIFE in counters:
+            self.new = None
+            file.begins(file.known._replace(cause=Cause.NONE, seen_s=0), record, counters)
+
+    def flush(self) -> None:
+        """What the file says is on disk, unless that is full.
+
+        Raises:
+            StoreError: it may not be.
+        """
+        if self._file is not None:
+            self._file.flush()
+
+
+def first_message_id(last: int | None, waiting: Iterable[int], dice: random.Random) -> int:
+    """Where the MessageIDs of a life begin.  [MS-MQQB] 3.1.1.3, [MS-MQMQ] 2.2.18.1.3
+
+    It is at least APART from the last one known, before it and behind it. The following FREE are those of no message
+    that waits; if that cannot be, fewer are.
+
+    Args:
+        last: None if none was ever given.
+        waiting: MessageIDs of messages that wait.
+    """
+    if last is None:
+        return dice.randrange(1, CIRCLE)
+    distances = sorted({(message_id - last) % CIRCLE for message_id in waiting})
+    free = FREE
+    while not (ranges := _free_ranges(distances, free)):
+        free //= 2
+    place = dice.randrange(sum(map(len, ranges)))
+    for each in ranges:
+        if place < len(each):
+            return (last + each[place]) % CIRCLE or 1
+        place -= len(each)
+    raise AssertionError("the place lies within the ranges")
+
+
+def _free_ranges(distances: list[int], free: int) -> list[range]:
+    """The distances from the last MessageID at which as many follow that are nobody's."""
+    ranges, begin, end = list[range](), APART, CIRCLE - APART + 1
+    for distance in distances:
+        ranges.append(range(begin, min(end, distance - free + 1)))
+        begin = max(begin, distance + 1)
+    ranges.append(range(begin, end))
+    return [each for each in ranges if each]

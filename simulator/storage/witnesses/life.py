@@ -1,0 +1,209 @@
+"""The file of a store's life, `a.life` beside `a.sqlite`: what was there last, whatever is put there now.
+
+It is no part of the store. A copy or a backup of `a.sqlite*` does not take it along, so it stays when the store is put
+back or moved away, and what it says can be compared with the store (identity.py). It is written after each commit and
+not flushed: after a kill it is exact, after a power loss it may be behind the log, and never ahead of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import IntEnum
+from pathlib import Path
+from struct import Struct
+from typing import Final, NamedTuple, Self
+
+from mqproto.turn.effects import LIFE, MESSAGE_ID_CEILING, SEQUENCE_ORDINAL_CEILING
+from mqproto.wire.guid import Guid
+from simulator.storage.files import Files
+from simulator.storage.segments import another_nodes, damaged, explained_file, store_of
+from simulator.storage.witnesses.sectors import Sectors, said_in
+
+MAGIC: Final = b"mqprolif"
+PATH_BYTES: Final = 320
+"""Of a longer path its digest is known, and its end."""
+HEAD: Final = Struct("<8s16sQQQQ")
+"""Magic, the node's GUID; the life, its newest record, the ceilings of MessageIDs and of Ordinals of TxSequenceIDs."""
+TAIL: Final = Struct(f"<BQQ32s{PATH_BYTES}s")
+"""The cause for which a life is to begin, when the one before was last seen; of the home: inode, machine, path."""
+SIZE_BYTES: Final = HEAD.size + TAIL.size
+
+
+class Home(NamedTuple):
+    """Where a store lives.
+
+    machine: see `Files.machine`.
+    path: of its tables.
+    inode: of their file.
+    """
+
+    machine: str
+    path: str
+    inode: int
+
+
+NOWHERE: Final = Home("", "", 0)
+"""The home of a store that says nothing of it."""
+
+
+class Cause(IntEnum):
+    """Why a life begins."""
+
+    NONE = 0
+    """It goes on."""
+    FIRST = 1
+    """Nothing was there before."""
+    GONE = 2
+    """The store of the life before was moved away, or lost."""
+    RESTORED = 3
+    """The store is of an earlier moment than the file of its life, or another file."""
+    WITHOUT_FILE = 4
+    """There is no file of its life, so it cannot be told."""
+    DAMAGED_FILE = 5
+    """The same, and there is one that nobody can read."""
+    ADOPTED = 6
+    """An operator has said that it was moved here."""
+
+
+class Known(NamedTuple):
+    """What a store, or the file of its life, says of it.
+
+    life: 0 before the first has begun.
+    record: the newest of its log.
+    message_id: no MessageID from this one on was given.
+    sequence_ordinal: no TxSequenceID with this Ordinal or a higher one was given.
+    cause: why a life is to begin that has not begun.
+    seen_s: when the one before that was last seen, UTC; 0 if nobody knows.
+    """
+
+    life: int
+    record: int
+    message_id: int
+    sequence_ordinal: int
+    home: Home
+    cause: Cause = Cause.NONE
+    seen_s: int = 0
+
+
+class LifeFile:
+    """The file of a store's life, open for writing."""
+
+    def __init__(self, node: Guid, sectors: Sectors, known: Known, turn: int) -> None:
+        self.known = known
+        self._node = node
+        self._sectors = sectors
+        self._turn = turn
+        self._tail = _tail(known)
+
+    @classmethod
+    def create(cls, files: Files, store: Path, node: Guid, known: Known) -> Self:
+        """A new one, which is on disk. One that is there is gone then.
+
+        Raises:
+            StoreError: it cannot be made.
+        """
+        path = life_path(store)
+        with explained_file(path):
+            sectors = Sectors.create(files, path, _head(node, known) + _tail(known))
+            return cls(node, sectors, known, 0)
+
+    @classmethod
+    def open(cls, files: Files, store: Path, node: Guid) -> Self:
+        """The one that is there.
+
+        Raises:
+            StoreError: it cannot be read, is damaged, or another node's.
+        """
+        path = life_path(store)
+        with explained_file(path):
+            data = files.read(path)
+            found = {turn: _known(path, said, node) for turn, said in said_in(path, data, SIZE_BYTES).items()}
+            newest = max(found, key=lambda turn: (found[turn].life, found[turn].record))
+            return cls(node, Sectors.open(files, path), found[newest], newest)
+
+    def committed(self, record: int, counters: dict[str, int]) -> None:
+        """A transaction is on disk that has this record and says this of its counters.
+
+        On a full disk the file may stay behind the log until the next, as after a power loss.
+
+        Raises:
+            StoreError: the disk fails.
+        """
+        self.known = _followed(self.known, record, counters)
+        self._turn += 1
+        self._sectors.write(self._turn, _head(self._node, self.known) + self._tail)
+
+    def begins(self, known: Known, record: int, counters: dict[str, int]) -> None:
+        """The same of the transaction with which a life begins. What the file says of it is on disk as well.
+
+        Raises:
+            StoreError: the disk fails.
+        """
+        self.known = _followed(known, record, counters)
+        self._tail = _tail(known)
+        self.flush()
+
+    def flush(self) -> None:
+        """What was written is on disk, in both sectors, unless that is full.
+
+        Raises:
+            StoreError: it may not be.
+        """
+        self._sectors.flush(_head(self._node, self.known) + self._tail)
+
+    def close(self) -> None:
+        """Leave the file where it is. It may be closed already."""
+        self._sectors.close()
+
+
+def life_path(store: Path) -> Path:
+    """The file of a store's life."""
+    return store.with_name(f"{store.name.removesuffix('.sqlite')}.life")
+
+
+def home_of(files: Files, store: Path) -> Home:
+    """Where a store lives, or is about to.
+
+    Raises:
+        StoreError: its folder cannot be read.
+    """
+    with explained_file(store):
+        path = str(store).encode("utf-8", "backslashreplace")
+        if len(path) > PATH_BYTES:
+            digest = hashlib.blake2b(path, digest_size=16).hexdigest().encode()
+            path = digest + b"..." + path[len(digest) + 3 - PATH_BYTES :]
+        return Home(files.machine(), path.decode("utf-8", "ignore"), files.identity(store).inode)
+
+
+def _followed(known: Known, record: int, counters: dict[str, int]) -> Known:
+    if counters:
+        known = known._replace(
+            life=counters.get(LIFE, known.life),
+            message_id=counters.get(MESSAGE_ID_CEILING, known.message_id),
+            sequence_ordinal=counters.get(SEQUENCE_ORDINAL_CEILING, known.sequence_ordinal),
+        )
+    return known._replace(record=record)
+
+
+def _head(node: Guid, known: Known) -> bytes:
+    return HEAD.pack(MAGIC, node, known.life, known.record, known.message_id, known.sequence_ordinal)
+
+
+def _tail(known: Known) -> bytes:
+    machine, path, inode = known.home
+    return TAIL.pack(known.cause, known.seen_s, inode, machine.encode(), path.encode())
+
+
+def _known(path: Path, said: bytes, node: Guid) -> Known:
+    magic, owner, life, record, message_id, sequence_ordinal = HEAD.unpack(said[: HEAD.size])
+    cause, seen_s, inode, machine, lives_in = TAIL.unpack(said[HEAD.size :])
+    if magic != MAGIC or cause not in set(Cause):
+        raise damaged(path, "it says nothing of a life")
+    if owner != node:
+        raise another_nodes(store_of(path), Guid(owner), node)
+    home = Home(_decoded(machine), _decoded(lives_in), inode)
+    return Known(life, record, message_id, sequence_ordinal, home, Cause(cause), seen_s)
+
+
+def _decoded(data: bytes) -> str:
+    return data.rstrip(b"\0").decode("utf-8", "replace")

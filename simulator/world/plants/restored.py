@@ -1,0 +1,82 @@
+"""Faults of what a node does with a store of an earlier moment, and of what it makes of a peer that has one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mqproto.manager.confirmations import Confirmations
+from mqproto.manager.outbound import Outbound
+from mqproto.transfer.incoming import IncomingSequence
+from mqproto.transfer.sequence import OutgoingSequence
+from mqproto.transfer.succession import Succession
+from simulator.storage.witnesses.identity import Identity
+from simulator.storage.witnesses.life import Cause
+from simulator.world.plants.planting import plant
+
+LOST = ("nothing_is_retained", "all_is_accounted_for")
+DOUBLED = ("delivered_once_and_in_order", "received_once")
+
+
+@plant(OutgoingSequence, "restore", *LOST, *DOUBLED, "order_acks_leave_no_gap", "gaps_are_bridged")
+def go_on_with_the_sequence_that_was_found(sound: Any) -> Any:
+    """What comes after a restart joins the sequence that the store has."""
+
+    def restore(self: OutgoingSequence, *arguments: Any) -> None:
+        sound(self, *arguments)
+        self.is_closed = False
+
+    return restore
+
+
+@plant(Succession, "_choose_head", *LOST, *DOUBLED)
+def send_before_the_sequence_before_is_done(sound: Any) -> Any:
+    """The newest sequence does not wait for those that were found."""
+
+    def choose_head(self: Succession) -> None:
+        sound(self)
+        self.newest.is_head = True
+
+    return choose_head
+
+
+@plant(Outbound, "_begin", *LOST, "handed_out_as_it_was_sent", "endings_have_reasons")
+def reuse_the_identifiers_of_another_life(sound: Any) -> Any:
+    """A life begins with the MessageIDs where the store has left off."""
+
+    def begin(self: Outbound, life: Any) -> None:
+        sound(self, life._replace(first_message_id=self._next_message_id))
+
+    return begin
+
+
+@plant(Identity, "_cause", *LOST, "handed_out_as_it_was_sent", "no_error_of_our_own")
+def take_a_store_that_was_put_back_for_the_last(sound: Any) -> Any:
+    """That the file of its life knows of a later moment is not looked at."""
+
+    def cause(self: Identity, *known: Any) -> Cause:
+        found: Cause = sound(self, *known)
+        return Cause.NONE if found is Cause.RESTORED else found
+
+    return cause
+
+
+@plant(Confirmations, "_destination_is_ahead", *LOST, "what_was_lost_is_sent_again")
+def ignore_a_destination_that_is_ahead(sound: Any) -> Any:
+    """An OrderAck for more than was sent is never believed."""
+    return lambda *arguments: None
+
+
+@plant(OutgoingSequence, "see_it_behind", *LOST, "what_was_lost_is_sent_again")
+def ignore_a_destination_that_is_behind(sound: Any) -> Any:
+    """An OrderAck for less than the last is always taken for a late one."""
+    return lambda *arguments: None
+
+
+@plant(IncomingSequence, "place", *LOST, "what_was_lost_is_sent_again")
+def say_nothing_of_a_sequence_of_which_nothing_is_here(sound: Any) -> Any:
+    """An OrderAck is always about what was accepted, and there is none before anything was."""
+
+    def place(self: IncomingSequence) -> Any:
+        return (self.identifier, self.number) if self.number else None
+
+    return property(place)
