@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any, Final
 
 from captures.decode.names import admin_format_name, destination_format_name, response_format_name
@@ -225,9 +226,33 @@ def _add_session(row: PacketRow, sight: Sight, header: SessionHeader) -> None:
     row.saved_packets, row.saved_count = _ends(sight.saved)
 
 
+def message_columns(message: UserMessage) -> dict[str, Any]:
+    """What a row says of a message by itself, wherever it was found, by the same keys."""
+    base = message.base
+    row = SimpleNamespace(
+        priority=base.priority, trace=base.trace, time_to_reach_queue_s=base.time_to_reach_queue_s
+    )
+    _tell(row, message)
+    return vars(row)
+
+
 def _add_message(row: PacketRow, sight: Sight, message: UserMessage) -> None:
-    user, properties, transaction = message.user, message.properties, message.transaction
     row.session_number, row.session_recoverable_number = sight.count, sight.recoverable_count
+    _tell(row, message)
+    if sight.acknowledgment is not None:
+        body = sight.acknowledgment
+        row.ack_sequence = shown(body.tx_sequence_id)
+        row.ack_sequence_number, row.ack_previous_number = (
+            body.tx_sequence_number,
+            body.tx_previous_sequence_number,
+        )
+        if isinstance(body, FinalAckBody):
+            row.ack_message = identifier_text(body.source_guid, body.message_id)
+    row.ended_packets, row.ended_count = _ends(sight.ended)
+
+
+def _tell(row: PacketRow | SimpleNamespace, message: UserMessage) -> None:
+    user, properties, transaction = message.user, message.properties, message.transaction
     row.source_manager, row.message_id = guid_text(user.source_queue_manager), user.message_id
     row.message = identifier_text(user.source_queue_manager, user.message_id)
     row.destination_manager = guid_text(user.queue_manager_address)
@@ -249,16 +274,6 @@ def _add_message(row: PacketRow, sight: Sight, message: UserMessage) -> None:
         row.previous_number = transaction.previous_tx_sequence_number
         row.first_in_transaction, row.last_in_transaction = transaction.first, transaction.last
         row.asks_final_ack = transaction.final_ack
-    if sight.acknowledgment is not None:
-        body = sight.acknowledgment
-        row.ack_sequence = shown(body.tx_sequence_id)
-        row.ack_sequence_number, row.ack_previous_number = (
-            body.tx_sequence_number,
-            body.tx_previous_sequence_number,
-        )
-        if isinstance(body, FinalAckBody):
-            row.ack_message = identifier_text(body.source_guid, body.message_id)
-    row.ended_packets, row.ended_count = _ends(sight.ended)
 
 
 def identifier_text(manager: Guid, ordinal: int) -> str:

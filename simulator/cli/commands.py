@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,6 +25,9 @@ from simulator.command.options import (
     typed_again,
 )
 
+if TYPE_CHECKING:
+    from simulator.topology.places import Place
+
 LocalArgument = Annotated[str, typer.Argument(help=r"Such as 'destination\orders', or 'sender\deadxact'.")]
 OutgoingArgument = Annotated[
     str,
@@ -36,11 +39,13 @@ OutgoingArgument = Annotated[
 
 def send(
     queue: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            help=r"Such as 'destination\orders', or any format name; several, separated by commas."
+            help=r"Such as 'destination\orders', or any format name; several, separated by commas. With --import by "
+            "default where each message was to go.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     source: Annotated[str | None, typer.Argument(help="- for stdin.", metavar="[-]")] = None,
     body: Annotated[str | None, typer.Option("--body", "-b", help="The body, as text.")] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="The body is this file.")] = None,
@@ -89,6 +94,16 @@ def send(
     trace_queue: Annotated[
         str, typer.Option("--trace-queue", help="The public queue that reports go to.", show_default=False)
     ] = "",
+    imported: Annotated[
+        Path | None,
+        typer.Option(
+            "--import",
+            metavar="FILE",
+            help="Send anew what `mqproto store export` has written; - for stdin. What cannot be sent as it was is "
+            "named, with status 1.",
+            show_default=False,
+        ),
+    ] = None,
     resume: Annotated[
         Path | None,
         typer.Option(
@@ -121,14 +136,62 @@ def send(
         response_queue=response_queue,
         trace_queue=trace_queue,
     )
-    bodies = talk.bodies(body=body, file=file, stdin=source, lines=lines)
     place = place_of(topology, directory)
+    if imported is not None:
+        if options != talk.SendOptions() or source or body or file or lines:
+            raise UsageError(
+                "--import sends messages as they were: leave all out but the queue, --node, --resume and --json"
+            )
+        return _send_imported(place, node, queue, imported, resume, as_json=as_json)
+    if queue is None:
+        raise UsageError("name the queue to send to, or a file to --import")
+    bodies = talk.bodies(body=body, file=file, stdin=source, lines=lines)
     identifiers = run_task(partial(talk.send, place, node, queue, bodies, options, resume))
     if as_json:
         print_json({"queue": queue, "sent": identifiers})
     else:
         print("\n".join(identifiers))
     return DONE
+
+
+def _send_imported(
+    place: Place, node: str | None, queue: str | None, file: Path, journal: Path | None, *, as_json: bool
+) -> int:
+    from simulator.command import talk
+
+    importing = talk.importing(place, node, queue, file, journal)
+    chosen, left_out = importing.found.chosen, importing.found.left_out
+    for one in left_out:
+        complain(str(one))
+    doubtful = [one.message for one in chosen if one.may_have_left]
+    if doubtful:
+        names = ", ".join(doubtful[:3]) + ", ..." * (len(doubtful) > 3)
+        complain(
+            f"{len(doubtful):,} of {_messages(len(chosen))} may have left before, and may arrive twice: {names}"
+        )
+    sent: list[str] = []
+
+    def show(identifiers: list[str]) -> None:
+        sent.extend(identifiers)
+        if not as_json:
+            print("\n".join(identifiers), flush=True)
+
+    if chosen:
+        run_task(partial(importing.send, show))
+    elif not left_out:
+        complain(f"{file} has no messages: nothing was sent")
+    if as_json:
+        print_json(
+            {
+                "queue": queue,
+                "sent": sent,
+                "left_out": [
+                    {"line": one.line, "message": one.message, "reason": one.reason} for one in left_out
+                ],
+                "may_arrive_twice": doubtful,
+            }
+        )
+    return FINDING if left_out else DONE
 
 
 def receive(

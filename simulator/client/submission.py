@@ -47,15 +47,22 @@ async def send_all(client: Client, destination: str, drafts: Sequence[Draft]) ->
         UsageError: one cannot be sent; or the journal is of other messages, destinations or options.
         InDoubt, NodeUnreachable: the node has gone; the same once more goes on.
     """
+    return await send_runs(client, [(destination, drafts)])
+
+
+async def send_runs(client: Client, runs: Sequence[tuple[str, Sequence[Draft]]]) -> list[MessageId]:
+    """The same of messages in runs, each with the destination of its messages."""
     journal = _journal(client)
     sent: list[MessageId] = []
+    total = sum(len(drafts) for _, drafts in runs)
     done = 0
     for each in list(journal.operated()):
         part = _part(each.tag)
         if not isinstance(part, SentPart):
             found = "something else" if part is None else "messages that were received"
             raise UsageError(f"{journal.path} is of {found}: name another file to send")
-        if part.first != done or part.digest != _digest(destination, drafts[done : done + part.count]):
+        destination, drafts = _rest_of_run(runs, done)
+        if part.first != done or part.digest != _digest(destination, drafts[: part.count]):
             raise UsageError(
                 f"{journal.path} is of other messages, from number {part.first + 1} on: send the same to the same "
                 "queue, or name another file"
@@ -67,7 +74,7 @@ async def send_all(client: Client, destination: str, drafts: Sequence[Draft]) ->
             label = f" labelled {drafts[0].label!r}" if drafts[0].label else ""
             queue = shlex.quote(destination.split(",")[0])
             raise InDoubt(
-                f"in doubt: messages {first:,} to {last:,} of {len(drafts):,}, which are not sent again: {doubt}. See "
+                f"in doubt: messages {first:,} to {last:,} of {total:,}, which are not sent again: {doubt}. See "
                 f"what{label} came there or is on its way, with `mqproto explain {queue}` and `mqproto queues`; then "
                 f"send what is missing, and those after {last:,}, with another file than {journal.path}"
             ) from None
@@ -75,15 +82,26 @@ async def send_all(client: Client, destination: str, drafts: Sequence[Draft]) ->
             journal.forget([each.tag])  # It was refused, and is asked for once more.
             break
         done += part.count
-    for drafted in as_parts(drafts[done:], destination.count(",") + 1):
-        tag = control.encode(SentPart(done, len(drafted), _digest(destination, drafted)))
-        try:
-            sent += await client.submit(destination, drafted, tag)
-        except UsageError:
-            journal.forget([tag])
-            raise
-        done += len(drafted)
+    while done < total:
+        destination, drafts = _rest_of_run(runs, done)
+        for drafted in as_parts(drafts, destination.count(",") + 1):
+            tag = control.encode(SentPart(done, len(drafted), _digest(destination, drafted)))
+            try:
+                sent += await client.submit(destination, drafted, tag)
+            except UsageError:
+                journal.forget([tag])
+                raise
+            done += len(drafted)
     return sent
+
+
+def _rest_of_run(runs: Sequence[tuple[str, Sequence[Draft]]], done: int) -> tuple[str, Sequence[Draft]]:
+    """The run that the message with this number is in, from that message on; an empty one behind the last."""
+    for destination, drafts in runs:
+        if done < len(drafts):
+            return destination, drafts[done:]
+        done -= len(drafts)
+    return "", []
 
 
 async def receive_all(

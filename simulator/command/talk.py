@@ -6,11 +6,13 @@ import base64
 import json
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from mqproto.base.errors import UsageError
+from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.messages.drafts import (
     ACKNOWLEDGE_ARRIVAL,
     ACKNOWLEDGE_RECEIPT,
@@ -21,7 +23,8 @@ from mqproto.messages.drafts import (
 from mqproto.wire import INFINITE
 from simulator.client import ReceivedMessage, Reject, connect
 from simulator.client.envelope import FailureNote
-from simulator.client.submission import receive_all, send_all
+from simulator.client.imported import Import, read_import
+from simulator.client.submission import receive_all, send_all, send_runs
 from simulator.demo.workload import BODY_LIMIT_BYTES
 from simulator.node.control import Settlement
 from simulator.topology import Topology
@@ -181,6 +184,84 @@ async def send(
         else:
             sent = await client.send_many(names_of_all, drafts)
         return [str(identifier) for identifier in sent]
+
+
+@dataclass(frozen=True, slots=True)
+class Importing:
+    """An import that is about to be sent, and the node that sends it."""
+
+    place: Place
+    node: str
+    found: Import
+    journal: Path | None
+
+    async def send(self, show: Callable[[list[str]], None]) -> None:
+        """Send all of it, and show the identifiers of what was accepted as soon as it is.
+
+        Raises:
+            UsageError: a message cannot be sent.
+            NodeUnreachable: the node is not running.
+        """
+        runs, done = self.found.runs(), 0
+        async with connect(
+            self.place.topology, self.node, self.place.directory, journal=self.journal
+        ) as client:
+            if self.journal is not None:
+                show([str(identifier) for identifier in await send_runs(client, runs)])
+                return
+            for destination, drafts in runs:
+                try:
+                    sent = await client.send_many(destination, drafts)
+                except UsageError as error:
+                    count = len(self.found.chosen)
+                    raise UsageError(
+                        f"{done:,} or more of {count:,} messages are sent, and then: {error}"
+                    ) from None
+                show([str(identifier) for identifier in sent])
+                done += len(drafts)
+
+
+def importing(
+    place: Place, node: str | None, queue: str | None, file: Path, journal: Path | None
+) -> Importing:
+    """The messages of a file that `mqproto store export` has written, - for stdin, as far as they can be sent.
+
+    Raises:
+        UsageError: it cannot be read, or is something else; or they are of several nodes' stores and nobody says where
+            to send them.
+    """
+    topology = place.topology
+    if queue is not None:
+        queue = ",".join(_whole(place, name.strip()) for name in queue.split(","))
+    try:
+        with nullcontext(sys.stdin) if str(file) == "-" else file.open(encoding="utf-8") as lines:
+            found = read_import(lines, str(file), queue, has_journal=journal is not None)
+    except (OSError, UnicodeDecodeError) as error:
+        said = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise UsageError(f"{file}: {said}; name a file of `mqproto store export`") from None
+    at = topology.node_named(node).name if node else _node_of(topology, found)
+
+    @cache
+    def refusal(destination: str, transactional: bool) -> str | None:
+        for name in [destination] if queue is None else destination.split(","):
+            try:
+                takes = _takes_transactional(topology, name, at)
+            except (UsageError, FormatNameError) as error:
+                return str(error)
+            if takes != transactional:
+                return f"{name} is {'not ' * (not takes)}transactional, and the message is{' not' * takes}"
+        return None
+
+    found.leave_out(refusal)
+    return Importing(place, at, found, journal)
+
+
+def _node_of(topology: Topology, found: Import) -> str:
+    """The node whose store they are from; one that the topology does not know gives way to the first."""
+    known = sorted(one.name for guid in found.nodes if (one := topology.node_by_guid(guid)) is not None)
+    if len(known) > 1:
+        raise UsageError(f"they are from stores of {', '.join(known)}: say with --node who is to send them")
+    return known[0] if known else next(iter(topology.nodes))
 
 
 def _whole(place: Place, queue: str) -> str:

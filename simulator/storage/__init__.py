@@ -6,12 +6,12 @@ simulator/storage/tables.py). recovery.py brings a log to the tables that a cras
 
     sqlite3 a.sqlite "select * from waiting"
 
-tells all of a node that has stopped, and of one that runs what has been there for some time. Copy a store with all its
-files, `a.sqlite*`, while the node does not run. `a.life` stays: it tells a store that was put back (witnesses/).
+tells all of a node that has stopped, and of one that runs what has been there for some time. `mqproto store backup`
+copies either. `a.life` beside it tells a store that was put back (witnesses/).
 
 While a store is open, `NAME-lock` beside it is locked: a second node is refused at once, and `sqlite3` may look on.
 The lock is the operating system's, so it goes with the process, however that ends. Every error is a `StoreError` of one
-line that says what to do. care/ repairs what is hurt, and adopts what was moved, when an operator asks for it.
+line that says what to do. care/ has what an operator asks for: what is hurt, copies, a repair, what was moved.
 """
 
 from simulator.storage.store import LIMITS, Limits, Store

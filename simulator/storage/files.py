@@ -22,6 +22,8 @@ MACHINE_ID: Final = Path("/etc/machine-id")
 """Containers mostly have none, or an empty one."""
 BUSY_S: Final = 1.0
 """How long another program's write to the file may hold us up when we open it."""
+LOOKED_AT_S: Final = 0.05
+"""How long a lock may be held by somebody who only looks whether it is."""
 
 
 class LogFile(Protocol):
@@ -226,7 +228,7 @@ class SystemFiles:
             return bool(found.fetchone() == ("wal",))
 
     def lock(self, path: Path) -> sqlite3.Connection:
-        lock = sqlite3.connect(f"{path.resolve()}-lock", timeout=0, isolation_level=None)
+        lock = sqlite3.connect(f"{path.resolve()}-lock", timeout=LOOKED_AT_S, isolation_level=None)
         try:
             lock.execute("BEGIN EXCLUSIVE")
         except sqlite3.Error as error:

@@ -18,7 +18,6 @@ import sqlite3
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple, Self
@@ -251,50 +250,22 @@ class FoundSegment:
         if not _is_zero(self._data, at, len(data)):
             if not (is_last and number > acknowledged and self._may_be_torn(at)):
                 raise damaged(self.path, f"record {number} at byte {at} is broken")
-            self.torn = (
-                f"record {number} in {self.path.name} at byte {at:,} is there by half: it was being written when the "
-                "power went, and nobody was told that it was on disk"
-            )
+            self.torn = self._half_there(number, at)
 
-    @classmethod
-    def salvaged(cls, file: SegmentName, data: bytes) -> Iterator[tuple[int, Writes | None, str]]:
-        """What is whole in a file that may be hurt anywhere.
+    def _following(self, at: int) -> int | None:
+        """Where the next whole head stands behind a place; None if there is none."""
+        if len(self._salt) != SALT_BYTES:
+            return None
+        following = self._data.find(self._salt, at + 1)
+        while following >= 0 and self._found(memoryview(self._data), following) is None:
+            following = self._data.find(self._salt, following + 1)
+        return following if following >= 0 else None
 
-        Yields:
-            The number of each record that can be read, what is whole of it, and what is to be said of what is not.
-        """
-        name, header = file.path.name, Header.decoded(data[: HEADER.size])
-        if header is None:
-            yield 0, None, f"{name}: its header does not fit its checksum"
-        elif header.size_bytes != len(data):
-            yield 0, None, f"{name}: it has {len(data):,} bytes and was made with {header.size_bytes:,}"
-        elif header.number != file.number:
-            yield 0, None, f"{name}: it is segment {header.number} under another's name"
-        segment = cls.__new__(cls)
-        segment._data = data
-        segment._salt = header.salt if header else data[HEADER.size : HEADER.size + SALT_BYTES]
-        view, at = memoryview(data), HEADER.size
-        while not _is_zero(data, at, len(data)):
-            found = segment._found(view, at)
-            if found is None:
-                following = data.find(segment._salt, at + 1) if len(segment._salt) == SALT_BYTES else -1
-                while following >= 0 and segment._found(view, following) is None:
-                    following = data.find(segment._salt, following + 1)
-                yield 0, None, f"{name}: at byte {at:,} stands no whole record"
-                if following < 0:
-                    return
-                at = following
-                continue
-            head, packets = found
-            [number] = NUMBER.unpack_from(head)
-            try:
-                writes, hurt = decoded(head[NUMBER.size :], packets)
-                gone = {row.key for row in hurt}
-                kept = replace(writes, messages=[row for row in writes.messages if row.key not in gone])
-                yield number, kept, f"{name}: record {number}: {named(hurt)}" if hurt else ""
-            except ValueError as error:
-                yield number, None, f"{name}: record {number}: {error}"
-            at += HEAD.size + len(head) + len(packets)
+    def _half_there(self, number: int, at: int) -> str:
+        return (
+            f"record {number} in {self.path.name} at byte {at:,} is there by half: it was being written when the "
+            "power went, and nobody was told that it was on disk"
+        )
 
     def _found(self, data: memoryview, at: int) -> tuple[memoryview, memoryview] | None:
         """Head and packets of a record; None if none stands there, or its head is not whole."""
@@ -332,11 +303,8 @@ class FoundSegment:
         data = self._data
         if at + HEAD.size > len(data):
             return False
-        following = data.find(self._salt, at + 1)
-        while following >= 0:
-            if self._found(memoryview(data), following) is not None:
-                return False
-            following = data.find(self._salt, following + 1)
+        if self._following(at) is not None:
+            return False
         second = _next_sector(at)
         if _is_zero(data, at, second):
             return True

@@ -1,11 +1,23 @@
-"""What an operator does with the store of a node that does not run: see what is whole in it, keep that, or adopt it.
+"""What an operator does with the store of a node: see what is whole in it, copy it, keep what is whole, adopt it.
 
-salvage.py reads all that can be read, whatever is hurt; repair.py writes a store of it and sets aside the old one.
-adopt.py is for a store that was copied or moved to another place.
+Read salvage.py first, which reads all that can be read at one moment, whatever is hurt and whether the node runs or
+not. It asks hurtsegment.py for a log, and header.py for tables that SQLite does not open. backup.py copies the moment,
+export.py has its messages as text; repair.py writes a store of it and sets aside the old one. adopt.py is for a store
+that was copied or moved to another place.
 """
 
 from simulator.storage.care.adopt import adopt_moved, set_aside_copied
+from simulator.storage.care.backup import BackUp, back_up
 from simulator.storage.care.repair import Repaired, repair
 from simulator.storage.care.salvage import Salvage, salvaged
 
-__all__ = ["Repaired", "Salvage", "adopt_moved", "repair", "salvaged", "set_aside_copied"]
+__all__ = [
+    "BackUp",
+    "Repaired",
+    "Salvage",
+    "adopt_moved",
+    "back_up",
+    "repair",
+    "salvaged",
+    "set_aside_copied",
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
@@ -46,22 +47,22 @@ def repair(files: Files, path: Path, date: str) -> Repaired:
     """
     path = path.resolve()
     with explained(path), closing(files.lock(path)):
-        found = salvaged(files, path)
-        if not found.findings:
-            return Repaired([], _named(found, found.counts), None)
-        if found.node is None:
-            raise StoreError(
-                f"{path}: neither its tables nor its witness say whose it is: put back a copy of one"
+        with closing(salvaged(files, path, is_locked=True)) as found:
+            if not found.findings:
+                return Repaired([], found.named_counts(), None)
+            if found.node is None:
+                raise StoreError(
+                    f"{path}: neither its tables nor its witness say whose it is: put back a copy of one"
+                )
+            aside, draft = (
+                path.with_name(f"{path.name}-quarantine-{date}"),
+                path.with_name(f"{path.name}-repaired"),
             )
-        aside, draft = (
-            path.with_name(f"{path.name}-quarantine-{date}"),
-            path.with_name(f"{path.name}-repaired"),
-        )
-        for folder in (aside, draft):
-            if folder.exists():
-                raise StoreError(f"{folder}: it is there already, from another repair: move it away")
-        draft.mkdir()
-        counts = _write(files, found, draft / path.name)
+            for folder in (aside, draft):
+                if folder.exists():
+                    raise StoreError(f"{folder}: it is there already, from another repair: move it away")
+            draft.mkdir()
+            counts = _write(files, found, draft / path.name)
         aside.mkdir()
         aside.joinpath(FINDINGS).write_text("".join(f"{finding}\n" for finding in found.findings), "utf-8")
         for old in sorted(path.parent.iterdir()):
@@ -73,6 +74,21 @@ def repair(files: Files, path: Path, date: str) -> Repaired:
         draft.rmdir()
         files.flush_folder(path.parent)
     return Repaired(found.findings, _named(found, counts), aside)
+
+
+def brought(tables: Tables, transactions: Iterable[Writes]) -> Recent:
+    """What a log says and these tables lack, all or part, by its transactions in order."""
+    recent = Recent()
+    for writes in transactions:
+        # What the tables have of this record already was not there when an earlier one removed what stood there.
+        for row in writes.messages:
+            recent.gone.pop(row.key, None)
+        gone: dict[int, Size] = {}
+        for first, last in writes.removals:
+            if tables.may_have(first):
+                gone |= tables.sizes(first, last)
+        recent.add(writes, gone)
+    return recent
 
 
 def _without_a_sequence(found: Salvage) -> set[int]:
@@ -114,27 +130,21 @@ def _named(found: Salvage, counts: Counter[int]) -> dict[str, int]:
 def _write(files: Files, found: Salvage, path: Path) -> Counter[int]:
     """A new store of what is whole, settled into its tables."""
     assert found.node is not None
-    recent = Recent()
     known = 0
     with closing(Tables(files, path, found.node)) as tables:
         with tables.transaction(flushed=False):
             tables.put_queues(found.queues.values())
         lost = _without_a_sequence(found)
-        messages = (row for row in found.messages([]) if row.key >> POSITION_BITS not in lost)
+        messages = (row for row in found.stored_messages([]) if row.key >> POSITION_BITS not in lost)
         while rows := list(islice(messages, BATCH)):
             known = max(known, *(row.message_id for row in rows))
             with tables.transaction(flushed=False):
                 tables.insert(rows)
-        for number in sorted(found.records):
-            writes = _possible(found, found.records[number], number, lost)
-            for row in writes.messages:
-                recent.gone.pop(row.key, None)
-                known = max(known, row.message_id)
-            gone: dict[int, Size] = {}
-            for first, last in writes.removals:
-                if tables.may_have(first):
-                    gone |= tables.sizes(first, last)
-            recent.add(writes, gone)
+        transactions = [
+            _possible(found, found.records[number], number, lost) for number in sorted(found.records)
+        ]
+        known = max([known, *(row.message_id for writes in transactions for row in writes.messages)])
+        recent = brought(tables, transactions)
         base = Recent()
         base.states.add(
             Writes(
@@ -146,7 +156,7 @@ def _write(files: Files, found: Salvage, path: Path) -> Counter[int]:
             )
         )
         segment = max(found.last_segment, found.mark.segment if found.mark else 0) + 1
-        mark = Mark(segment, found.next_record, is_begun=False)
+        mark = Mark(segment, found.record + 1, is_begun=False)
         tables.take_over(base, mark)
         if COUNTER not in found.counters | recent.states.counters and known:
             recent.states.counters[COUNTER] = (known + APART) % 2**32
@@ -155,5 +165,5 @@ def _write(files: Files, found: Salvage, path: Path) -> Counter[int]:
         counts = Counter({queue.queue: 0 for queue in tables.queues()})
         for kind in QueueKind:
             counts.update(tables.counts(kind))
-    Witness.create(files, path, found.node, found.next_record - 1).close()
+    Witness.create(files, path, found.node, found.record).close()
     return counts

@@ -1,12 +1,19 @@
-"""All that can be read of a store, whatever is hurt in it. Nothing is changed."""
+"""All that can be read of a store at one moment, whatever is hurt in it. Nothing is changed.
+
+Its node may run. Tables are read in one transaction of SQLite, which begins first; then the witness, then the log. So
+the log has at least what the tables have, and whatever it has beyond what the witness says came in between. What the
+log has of its newest records, and what the tables have, is one moment: that after the newest whole record. If the node
+moves a segment to the tables meanwhile, the transaction is too old, and all begins anew.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from heapq import merge
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -21,38 +28,75 @@ from mqproto.turn.effects import (
     Writes,
 )
 from mqproto.wire.guid import Guid
-from simulator.base.storeerrors import DamageError, StoreError
+from simulator.base.storeerrors import ADVICE, DamageError, StoreError, explained, primary_code
 from simulator.storage.base import Mark, made_counter, made_mark, made_queue
+from simulator.storage.care.header import mended
+from simulator.storage.care.hurtsegment import HurtSegment
+from simulator.storage.care.logged import Logged
 from simulator.storage.checksums import MESSAGE_COLUMNS, whole_message, whole_rows
 from simulator.storage.complete import see_that_all_is_there
 from simulator.storage.files import Files
 from simulator.storage.loading import made_outcome
-from simulator.storage.segments import FoundSegment, explained_file, segment_path, segments_of
+from simulator.storage.segments import explained_file, segment_path, segments_of
 from simulator.storage.tables import APPLICATION_ID, LAYOUT, keys_of
 from simulator.storage.witnesses.witness import found_record, witness_path
 
+ATTEMPTS: Final = 20
+"""So often the moment is chosen anew because the node has moved a segment to its tables meanwhile."""
 FAILURES: Final = 20_000
 """After so many reads that fail, what is left of a table is given up."""
+NO_DAMAGE: Final = frozenset(
+    {
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_NOMEM,
+    }
+)
+"""After these the tables cannot be looked at, and nothing is known of them."""
+NO_SHARED_MEMORY: Final = frozenset(
+    {
+        sqlite3.SQLITE_IOERR_SHMOPEN,
+        sqlite3.SQLITE_IOERR_SHMSIZE,
+        sqlite3.SQLITE_IOERR_SHMMAP,
+        sqlite3.SQLITE_IOERR_SHMLOCK,
+    }
+)
+"""The same: what programs that read one file share is a file beside it, which cannot be made."""
+_NO_LOOK: Final = (
+    "SQLite cannot look at it: is there room on its disk, and may this user write to its folder?"
+)
+ADVICE_FOR_LOOKING: Final = {**ADVICE, **dict.fromkeys([*NO_DAMAGE, sqlite3.SQLITE_IOERR], _NO_LOOK)}
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class Salvage:
-    """What is whole in a store.
+    """What is whole in a store. Close it.
 
     Attributes:
-        findings: what is not, with its place, a line each.
-        counts: how many messages of each queue the tables have, by number; `records` bring more and take some.
+        db: the tables, as they were at the beginning.
+        is_running: whether its node runs, or another program has its lock.
+        findings: what is not whole, with its place, a line each.
+        notices: what else somebody should know of it, a line each.
+        stored: how many messages of each queue the tables have, by number.
+        counts: how many of them the queues have, with those that the log brings and without those that it takes.
         records: of the log, by number, without the messages that are hurt.
     """
 
     path: Path
+    db: sqlite3.Connection
+    undo: ExitStack = field(default_factory=ExitStack)
+    is_running: bool = False
     node: Guid | None = None
     mark: Mark | None = None
     witness: int | None = None
     last_segment: int = 0
     queues: dict[int, QueueRow] = field(default_factory=dict)
+    stored: Counter[int] = field(default_factory=Counter)
     counts: Counter[int] = field(default_factory=Counter)
     outgoing: list[OutgoingRow] = field(default_factory=list)
     incoming: list[IncomingRow] = field(default_factory=list)
@@ -61,12 +105,17 @@ class Salvage:
     outcomes: list[OutcomeRow] = field(default_factory=list)
     records: dict[int, Writes] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+
+    def close(self) -> None:
+        """Give the file free."""
+        self.db.close()
+        self.undo.close()
 
     @property
-    def next_record(self) -> int:
-        """The number after that of the newest record that is known to have been."""
-        known = [self.mark.record - 1 if self.mark else 0, self.witness or 0, *self.records]
-        return max(known) + 1
+    def record(self) -> int:
+        """The number of the newest record that is known to have been: the moment of which all this is."""
+        return max([self.mark.record - 1 if self.mark else 0, self.witness or 0, *self.records])
 
     def name_of(self, queue: int) -> str:
         """What people call a queue."""
@@ -74,22 +123,26 @@ class Salvage:
         return f"{row.kind} {row.name}" if row else f"queue {queue}"
 
     def named_counts(self) -> dict[str, int]:
-        """How many messages the tables have, by what people call their queues."""
+        """How many messages there are, by what people call their queues."""
         named = Counter[str]()
         for queue, count in self.counts.items():
             named[self.name_of(queue)] += count
         return dict(named)
 
-    def messages(self, findings: list[str]) -> Iterator[MessageRow]:
+    def stored_messages(self, findings: list[str]) -> Iterator[MessageRow]:
         """The messages of the tables that are whole, of queues that are; the others become findings."""
-        with closing(opened(self.path)) as db:
-            failures = [FAILURES]
-            for number in sorted(self.queues):
-                for columns in _readable(db, *keys_of(number), failures):
-                    try:
-                        yield whole_message(*columns)
-                    except DamageError as error:
-                        findings.append(f"{self.name_of(number)}: {error}")
+        failures = [FAILURES]
+        for number in sorted(self.queues):
+            for columns in _readable(self.db, *keys_of(number), failures):
+                try:
+                    yield whole_message(*columns)
+                except DamageError as error:
+                    findings.append(f"{self.name_of(number)}: {error}")
+
+    def messages(self, findings: list[str]) -> Iterator[MessageRow]:
+        """All messages that are whole, in the order of their keys, as tables and log have them together."""
+        logged, gone = Logged.of(self.records), self.stored_messages(findings)
+        yield from merge((row for row in gone if not logged.replaces(row.key)), logged.messages)
 
 
 def opened(path: Path) -> sqlite3.Connection:
@@ -97,93 +150,187 @@ def opened(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
 
 
-def salvaged(files: Files, path: Path, *, with_log: bool = True) -> Salvage:
-    """Read all that can be read. Messages are counted and read again when they are asked for.
+def salvaged(files: Files, path: Path, *, is_locked: bool = False) -> Salvage:
+    """Read all that can be read. Messages are counted, and read again when they are asked for.
 
     Args:
-        with_log: not while the node runs, for its log changes.
+        is_locked: whether the caller has the store's lock.
 
     Raises:
         StoreError: there is no store.
     """
-    found = Salvage(path)
-    if not path.exists():
+    has_file = path.exists()
+    is_known = path.parent.is_dir() and (segments_of(files, path) or witness_path(path).exists())
+    if not has_file and not is_known:
         raise StoreError(f"{path}: there is no such store: name a node of the topology, or its file")
+    for attempt in range(1, ATTEMPTS + 1):
+        db = opened(path) if has_file else sqlite3.connect(":memory:", isolation_level=None)
+        found = Salvage(path, db, is_running=not is_locked and _is_held(files, path))
+        try:
+            with explained(path, ADVICE_FOR_LOOKING):
+                log = _chosen(files, found, has_file=has_file)
+            has_begun = not is_locked and not found.is_running and _is_held(files, path)
+            if not has_begun and not (found.is_running and log.missing):
+                break
+        except BaseException:
+            found.close()
+            raise
+        if attempt < ATTEMPTS:
+            found.close()
     try:
-        with closing(opened(path)) as db:
-            _read_tables(db, found)
-    except sqlite3.Error as error:
-        found.findings.append(f"{path.name}: {error}")
-    if with_log:
-        _read_witness(files, found)
-        _read_log(files, found)
-        _compare_moments(files, found)
+        if log.has_tables:
+            _read_tables(found)
+        found.findings += log.findings
+        _compare_moments(found, log)
+        _count(found)
+    except BaseException:
+        found.close()
+        raise
     return found
 
 
-def _compare_moments(files: Files, found: Salvage) -> None:
-    """Whether tables, log and witness are of one moment."""
-    mark = found.mark
-    if mark is None:
-        return
-    if found.witness is not None and mark.record > found.witness + 1:
-        found.findings.append(
-            f"{witness_path(found.path).name}: it is of an earlier moment, when record {found.witness} was the newest"
+def _is_held(files: Files, path: Path) -> bool:
+    """Whether a node runs on the store. It is asked for its lock, and not kept from it for longer than that takes."""
+    try:
+        files.lock(path).close()
+    except (StoreError, sqlite3.Error):
+        return True
+    return False
+
+
+@dataclass(slots=True)
+class _Log:
+    """What was found when the moment was chosen.
+
+    has_tables: whether the tables can be read at all.
+    missing: segments that should be there, by number.
+    findings: what is not whole of the log.
+    """
+
+    has_tables: bool = True
+    missing: list[int] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+
+
+def _chosen(files: Files, found: Salvage, *, has_file: bool) -> _Log:
+    """Choose the moment, and read the log of it."""
+    log = _Log()
+    try:
+        if not has_file:
+            raise sqlite3.DatabaseError("it is missing")
+        found.db.execute("BEGIN")
+        _see_that_it_is_a_store(found)
+        _see_whose_it_is(found)
+    except sqlite3.Error as error:
+        if _is_the_disks(error):
+            raise
+        found.findings.append(f"{found.path.name}: {error}")
+        log.has_tables = has_file and not found.is_running and _are_mended(found)
+    _read_witness(files, found, log)
+    _read_log(files, found, log)
+    if not log.has_tables and found.node is None and not found.records:
+        raise StoreError(
+            f"{found.path}: it is no store of a node, or nothing of it can be read: name another, or put back a copy"
         )
-    there = {name.number for name in segments_of(files, found.path)}
-    for number in range(mark.segment, max(found.last_segment, mark.segment - (not mark.is_begun)) + 1):
-        if number not in there:
-            found.findings.append(f"{segment_path(found.path, number).name} is missing")
+    return log
 
 
-def _read_tables(db: sqlite3.Connection, found: Salvage) -> None:
-    [(application_id,)] = db.execute("PRAGMA application_id").fetchall()
-    [(layout,)] = db.execute("PRAGMA user_version").fetchall()
+def _are_mended(found: Salvage) -> bool:
+    """Whether a copy of the tables can be read, of which SQLite does not open the original."""
+    db = mended(found.path, found.undo)
+    if db is None:
+        return False
+    found.db.close()
+    found.db = db
+    found.findings.append(
+        f"{found.path.name}: its first bytes or its end are hurt; what follows is of a copy without"
+    )
+    with suppress(sqlite3.Error):
+        _see_whose_it_is(found)
+    return True
+
+
+def _see_whose_it_is(found: Salvage) -> None:
+    for mark in _rows(found, "log", "*", made_mark):
+        found.mark = mark
+    for node in _rows(found, "node", "*", lambda *columns: columns):
+        found.node = Guid(node[0])
+
+
+def _is_the_disks(error: sqlite3.Error) -> bool:
+    """Whether the store may be whole: there is no room for SQLite to look at it, say, or we may not."""
+    extended: int = getattr(error, "sqlite_errorcode", 0)
+    return primary_code(error) in NO_DAMAGE or extended in NO_SHARED_MEMORY
+
+
+def _see_that_it_is_a_store(found: Salvage) -> None:
+    [(application_id,)] = found.db.execute("PRAGMA application_id").fetchall()
+    [(layout,)] = found.db.execute("PRAGMA user_version").fetchall()
     if application_id == APPLICATION_ID and layout != LAYOUT:
         raise StoreError(
             f"{found.path}: it has layout {layout}, and this reads {LAYOUT}: start its node once, which upgrades those"
             " of version 0.5"
         )
+
+
+def _compare_moments(found: Salvage, log: _Log) -> None:
+    """Whether tables, log and witness are of one moment."""
+    mark = found.mark
+    if mark is not None and found.witness is not None and mark.record > found.witness + 1:
+        found.findings.append(
+            f"{witness_path(found.path).name}: it is of an earlier moment, when record {found.witness} was the newest"
+        )
+    found.findings += [f"{segment_path(found.path, number).name} is missing" for number in log.missing]
+
+
+def _rows(found: Salvage, table: str, columns: str, make: Callable[..., T]) -> list[T]:
+    """The rows of a table that are whole; the others become findings."""
+    whole: list[T] = []
     try:
-        see_that_all_is_there(db)
+        for row in found.db.execute(f"SELECT {columns} FROM {table}"):
+            try:
+                whole += whole_rows(table, [row], make)
+            except DamageError as error:
+                found.findings.append(f"{found.path.name}: {error}")
+    except sqlite3.Error as error:
+        found.findings.append(f"{found.path.name}: table {table} can be read in part: {error}")
+    return whole
+
+
+def _read_tables(found: Salvage) -> None:
+    try:
+        see_that_all_is_there(found.db)
     except (DamageError, sqlite3.Error) as error:
         found.findings.append(f"{found.path.name}: {' '.join(str(error).split())}")
-
-    def rows(table: str, columns: str, make: Callable[..., T]) -> list[T]:
-        whole: list[T] = []
-        try:
-            for row in db.execute(f"SELECT {columns} FROM {table}"):
-                try:
-                    whole += whole_rows(table, [row], make)
-                except DamageError as error:
-                    found.findings.append(f"{found.path.name}: {error}")
-        except sqlite3.Error as error:
-            found.findings.append(f"{found.path.name}: table {table} can be read in part: {error}")
-        return whole
-
-    for node in rows("node", "*", lambda *columns: columns):
-        found.node = Guid(node[0])
-    for mark in rows("log", "*", made_mark):
-        found.mark = mark
-    queues = rows("queue", "queue, kind, name, priority, on_hold, checksum", made_queue)
+    queues = _rows(found, "queue", "queue, kind, name, priority, on_hold, checksum", made_queue)
     found.queues = {queue.queue: queue for queue in queues}
-    found.outgoing = rows("outgoing_sequence", "*", OutgoingRow)
-    found.incoming = rows("incoming_sequence", "*", IncomingRow)
-    found.identifiers = rows("message_id", "source, ordinal, time_stamp_s, checksum", IdentifierRow)
-    found.counters = dict(rows("counter", "*", made_counter))
-    found.outcomes = rows("outcome", "*", made_outcome)
-    for row in found.messages(found.findings):
-        found.counts[row.key >> POSITION_BITS] += 1
+    found.outgoing = _rows(found, "outgoing_sequence", "*", OutgoingRow)
+    found.incoming = _rows(found, "incoming_sequence", "*", IncomingRow)
+    found.identifiers = _rows(found, "message_id", "source, ordinal, time_stamp_s, checksum", IdentifierRow)
+    found.counters = dict(_rows(found, "counter", "*", made_counter))
+    found.outcomes = _rows(found, "outcome", "*", made_outcome)
+
+
+def _count(found: Salvage) -> None:
+    """Read all messages, and see that as many are whole as were counted."""
+    logged = Logged.of(found.records)
+    for row in found.stored_messages(found.findings):
+        found.stored[row.key >> POSITION_BITS] += 1
+        if not logged.replaces(row.key):
+            found.counts[row.key >> POSITION_BITS] += 1
+    found.counts.update(row.key >> POSITION_BITS for row in logged.messages)
     try:
-        counted = db.execute("SELECT queue, message_count FROM queue").fetchall()
+        counted = found.db.execute("SELECT queue, message_count FROM queue").fetchall()
     except sqlite3.Error:
-        return  # It was said already.
+        counted = []  # It was said already.
     for queue, count in counted:
-        if queue in found.queues and isinstance(count, int) and count > found.counts[queue]:
-            missing = count - found.counts[queue]
+        if queue in found.queues and isinstance(count, int) and count > found.stored[queue]:
+            missing = count - found.stored[queue]
             found.findings.append(
                 f"{found.name_of(queue)}: {missing} of {count} messages are not whole or not there"
             )
+    for number in sorted(found.records):
+        found.queues |= {queue.queue: queue for queue in found.records[number].queues}
 
 
 def _readable(
@@ -209,32 +356,51 @@ def _readable(
                 ranges += [(middle + 1, last), (first, middle)]
 
 
-def _read_witness(files: Files, found: Salvage) -> None:
+def _read_witness(files: Files, found: Salvage, log: _Log) -> None:
     path = witness_path(found.path)
     try:
+        if not path.exists():
+            raise StoreError(f"{path.name} is missing")
         with explained_file(path):
             data = files.read(path)
         found.witness = found_record(path, data, found.node or Guid(data[8:24].ljust(16, b"\0")))
         found.node = found.node or Guid(data[8:24])
     except StoreError as error:
-        found.findings.append(str(error).partition(": `")[0])
+        log.findings.append(str(error).partition(": `")[0].removesuffix(": name another file"))
 
 
-def _read_log(files: Files, found: Salvage) -> None:
-    for name in segments_of(files, found.path):
-        found.last_segment = name.number
-        if found.mark is not None and name.number < found.mark.segment:
-            continue
-        with explained_file(name.path):
+def _read_log(files: Files, found: Salvage, log: _Log) -> None:
+    mark = found.mark
+    names = segments_of(files, found.path)
+    found.last_segment = names[-1].number if names else 0
+    if mark is not None:
+        names = [name for name in names if name.number >= mark.segment]
+        first, last = mark.segment, max(found.last_segment, mark.segment - (not mark.is_begun))
+        log.missing = sorted({*range(first, last + 1)}.difference(name.number for name in names))
+    for name in names:
+        try:
             data = files.read(name.path)
-        for number, writes, finding in FoundSegment.salvaged(name, data):
-            if finding:
-                found.findings.append(finding)
-            if writes is not None and (found.mark is None or number >= found.mark.record):
+        except FileNotFoundError:
+            log.missing.append(name.number)
+            continue
+        except OSError as error:
+            log.findings.append(f"{name.path.name}: {error.strerror}")
+            continue
+        segment = HurtSegment(
+            name,
+            data,
+            is_last=name == names[-1],
+            acknowledged=found.witness,
+            is_written=found.is_running,
+        )
+        for number, writes, finding, notice in segment.salvaged():
+            log.findings += [finding] * bool(finding)
+            found.notices += [notice] * bool(notice)
+            if writes is not None and (mark is None or number >= mark.record):
                 found.records[number] = writes
-    first = found.mark.record if found.mark else min(found.records, default=1)
-    missing = [number for number in range(first, found.next_record) if number not in found.records]
+    first = mark.record if mark else min(found.records, default=found.record + 1)
+    missing = [number for number in range(first, found.record + 1) if number not in found.records]
     for each in missing[:10]:
-        found.findings.append(f"the log: record {each} cannot be read, or is not there")
+        log.findings.append(f"the log: record {each} cannot be read, or is not there")
     if len(missing) > 10:
-        found.findings.append(f"the log: nor can {len(missing) - 10} more, up to record {missing[-1]}")
+        log.findings.append(f"the log: nor can {len(missing) - 10} more, up to record {missing[-1]}")

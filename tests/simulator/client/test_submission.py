@@ -20,7 +20,7 @@ from mqproto.messages.drafts import Draft
 from mqproto.turn.effects import Writes
 from simulator.cli.cli import DONE, FINDING
 from simulator.client import Client, connect, connect_to
-from simulator.client.submission import SentPart, _digest, receive_all, send_all
+from simulator.client.submission import SentPart, _digest, receive_all, send_all, send_runs
 from simulator.command import talk
 from simulator.faults.supervisor import supervised
 from simulator.node import control
@@ -73,6 +73,10 @@ def live(what: str, socket: Path, folder: Path, steps: int, delay_s: float) -> i
         async with connect_to(socket, journal=folder / f"{what}.journal") as client:
             if what == "send":
                 await send_all(client, ORDERS, drafts(MESSAGES))
+            elif what == "import":
+                await send_runs(
+                    client, [(ORDERS, drafts(MESSAGES)[at : at + 7]) for at in range(0, MESSAGES, 7)]
+                )
             else:
                 taken = [
                     message.body async for message in receive_all(client, "orders", MESSAGES, 0, limit=1)
@@ -130,7 +134,7 @@ def lives(socket: Path, folder: Path) -> Iterator[Lives]:
         process.stdin.close()
 
 
-@pytest.mark.parametrize("what", ["send", "receive"])
+@pytest.mark.parametrize("what", ["send", "import", "receive"])
 async def test_a_client_that_is_killed_again_and_again_neither_loses_nor_doubles(
     what: str, topology: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,7 +159,7 @@ async def test_a_client_that_is_killed_again_and_again_neither_loses_nor_doubles
                 steps, delay_s = dice.randint(1, 80), dice.uniform(1e-6, 2e-3)
                 await trio.to_thread.run_sync(application.live, what, steps, delay_s)
             assert await trio.to_thread.run_sync(application.live, what)
-        if what == "send":
+        if what != "receive":
             assert await numbers_in(client) == list(range(MESSAGES))
         else:
             assert (tmp_path / "taken").read_bytes().split(b"\n") == [
@@ -177,6 +181,29 @@ async def test_the_same_journal_again_sends_what_is_new_and_says_all_identifiers
         assert said[0] == said[1] == said[2][:3]
         async with connect(topology, "destination", tmp_path) as client:
             assert await numbers_in(client) == list(range(5))
+
+
+async def test_runs_go_on_where_the_journal_is_whatever_is_behind_that(
+    topology: Topology, tmp_path: Path
+) -> None:
+    path, notes = tmp_path / "a.journal", r"destination\notes"
+    others = [Draft(body=b"%d" % number, recoverable=True) for number in range(10, 14)]
+    runs = [(ORDERS, drafts(3)), (notes, others[:2]), (ORDERS, drafts(5)[3:]), (notes, others[2:])]
+    async with running(topology, "destination", tmp_path):
+        said = []
+        for count in (2, 3, 4, 4):
+            async with connect(topology, "destination", tmp_path, journal=path) as client:
+                said.append(await send_runs(client, runs[:count]))
+        assert [len(each) for each in said] == [5, 7, 9, 9]
+        assert said[3] == said[2]
+        assert said[2][:5] == said[0]
+        async with connect(topology, "destination", tmp_path, journal=path) as client:
+            with pytest.raises(UsageError, match="of other messages, from number 4 on"):
+                await send_runs(client, [(ORDERS, drafts(4)), *runs[1:]])
+        async with connect(topology, "destination", tmp_path) as client:
+            assert await numbers_in(client) == list(range(5))
+            found = await client.receive("notes", limit=9)
+            assert [int(message.body) for message in found] == [10, 11, 12, 13]
 
 
 async def test_a_journal_of_other_work_is_refused_and_names_where_it_differs(

@@ -7,8 +7,10 @@ everything. Here that is some hundred trials; MQPROTO_HURTS says how many for lo
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
@@ -20,6 +22,8 @@ from simulator.base.randomness import chance
 from simulator.base.storeerrors import StoreError
 from simulator.storage import Store
 from simulator.storage.disk import Disk
+from simulator.storage.witnesses.sectors import CHECKSUM
+from simulator.storage.witnesses.witness import SAID, found_record
 from tests.memory import memory_folder
 from tests.simulator.series import LIMITS, NODE, series
 from tests.simulator.storage.batches import in_order, messages_in
@@ -175,3 +179,83 @@ def test_a_store_that_was_hurt_has_what_was_committed_or_says_that_it_is_damaged
 def test_nothing_that_was_left_whole_is_called_damaged(all_left: list[Left]) -> None:
     for left in all_left:
         assert found_in(left.files) == (left.content, [])
+
+
+# A clean stop closes the log: all of it is in the tables, and the witness says so
+
+PAGE_BYTES: Final = 8_192
+
+
+@pytest.fixture(scope="module")
+def stopped(all_left: list[Left]) -> Left:
+    return next(left for left in all_left if left.kind.startswith("stopped"))
+
+
+def refused(files: dict[str, bytes], left: Left) -> bool:
+    """Whether the damage is told of; if not, nothing may be other than it was."""
+    try:
+        found, notices = found_in(files)
+    except StoreError:
+        return True
+    assert (found, notices) == (left.content, [])
+    return False
+
+
+def test_a_clean_stop_leaves_tables_and_a_witness_of_one_moment_and_no_log(stopped: Left) -> None:
+    assert sorted(stopped.files) == ["a.life", "a.sqlite", "a.sqlite-witness"]
+    with memory_folder() as folder:
+        for name, data in stopped.files.items():
+            Path(folder, name).write_bytes(data)
+        with closing(sqlite3.connect(Path(folder, "a.sqlite"))) as db:
+            [(record, is_begun)] = db.execute("SELECT record, is_begun FROM log").fetchall()
+    witness = stopped.files["a.sqlite-witness"]
+    assert (record, is_begun) == (LENGTHS[-1] + 1, 0)
+    assert found_record(Path("a.sqlite-witness"), witness, NODE) == LENGTHS[-1]
+    for slot in (witness[:512], witness[512:]):
+        assert found_record(Path("a.sqlite-witness"), slot.ljust(1_024, b"\0"), NODE) == LENGTHS[-1]
+
+
+def test_after_a_clean_stop_each_page_that_is_lost_or_stale_or_elsewhere_is_told_of(stopped: Left) -> None:
+    data, earlier = stopped.files["a.sqlite"], stopped.earlier["a.sqlite"]
+    starts = range(0, len(data), PAGE_BYTES)
+    pages = [data[start : start + PAGE_BYTES] for start in starts]
+    told = {"lost": 0, "stale": 0, "elsewhere": 0}
+    for number, start in enumerate(starts):
+        for how, page in (
+            ("lost", bytes(PAGE_BYTES)),
+            ("stale", earlier[start : start + PAGE_BYTES]),
+            ("elsewhere", pages[number - 1]),
+        ):
+            if len(page) == PAGE_BYTES and page != pages[number]:
+                changed = data[:start] + page + data[start + PAGE_BYTES :]
+                told[how] += refused({**stopped.files, "a.sqlite": changed}, stopped)
+    # Those that are told of nowhere hold nothing: pages that SQLite has free.
+    assert min(told["lost"], told["elsewhere"]) > len(starts) * 2 // 3, told
+    assert told["stale"] > 3, told
+
+
+def test_after_a_clean_stop_a_cut_a_missing_and_a_stale_file_are_told_of(stopped: Left) -> None:
+    data = stopped.files["a.sqlite"]
+    # Of a last page that is short SQLite reads the rest as zeros, which they may have been.
+    refused({**stopped.files, "a.sqlite": data[:-1]}, stopped)
+    for end in (0, 1, 99, 100, *range(PAGE_BYTES, len(data), PAGE_BYTES)):
+        assert refused({**stopped.files, "a.sqlite": data[:end]}, stopped), f"cut at {end} of {len(data)}"
+    for name in ("a.sqlite", "a.sqlite-witness"):
+        others = {other: data for other, data in stopped.files.items() if other != name}
+        assert refused(others, stopped), f"{name} is missing"
+        assert refused({**stopped.files, name: stopped.earlier[name]}, stopped), f"{name} is stale"
+    assert stopped.files["a.sqlite-witness"] != stopped.earlier["a.sqlite-witness"]
+
+
+def test_after_a_clean_stop_no_bit_of_the_witness_changes_what_is_found(stopped: Left) -> None:
+    witness = stopped.files["a.sqlite-witness"]
+    for at in (*range(40), *range(500, 560), 1_023):
+        flipped = bytearray(witness)
+        flipped[at] ^= 1 << at % 8
+        refused({**stopped.files, "a.sqlite-witness": bytes(flipped)}, stopped)
+        both = bytearray(flipped)
+        both[(at + 512) % 1_024] ^= 1 << at % 8
+        is_used = at % 512 < SAID.size + CHECKSUM.size
+        assert refused({**stopped.files, "a.sqlite-witness": bytes(both)}, stopped) == is_used
+    for end in (0, 512, 1_023):
+        assert refused({**stopped.files, "a.sqlite-witness": witness[:end]}, stopped)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -23,7 +24,7 @@ from tests.simulator.series import LIMITS, NODE
 from tests.simulator.storage.batches import QUEUES, messages_in, numbers, one
 from tests.simulator.storage.test_hurt import Left, files_in, found_in, hurt, left_by
 
-TRIALS: Final = 60
+TRIALS: Final = int(os.environ.get("MQPROTO_HURTS", "60"))
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +92,14 @@ def test_of_any_store_that_was_hurt_repair_makes_one_that_opens_and_has_nothing_
             if not found.findings:
                 assert found_in(files)[0] == left.content, what
             whole = {packet for page in left.content[1] for _, packet, _ in page}
-            assert all(packet in whole or found.findings for page in pages for _, packet, _ in page), what
-    assert all("start its node once" in refusal or "put back" in refusal for refusal in refusals)
+            packets = {packet for page in pages for _, packet, _ in page}
+            assert packets <= whole or found.findings, what
+            # What was removed is in pages that are free, and comes back from none of them.
+            assert packets <= whole or not what.endswith("of a.sqlite"), what
+    odd = [
+        refusal for refusal in refusals if "start its node once" not in refusal and "put back" not in refusal
+    ]
+    assert odd == []
 
 
 def test_check_says_of_a_whole_store_that_it_is_and_changes_nothing(
@@ -127,7 +134,8 @@ def test_the_command_checks_and_repairs(tmp_path: Path, capsys: pytest.CaptureFi
     with Store(path, NODE) as store:
         assert numbers(store) == [1, 2, 4, 5]
         capsys.readouterr()
-        assert run_command(["store", "check", str(path)]) == 0, "of a node that runs the tables are read"
+        assert run_command(["store", "check", str(path)]) == 0, "a node that runs is read as well"
+        assert "its node runs: this is the store after record 1;" in capsys.readouterr().out
         assert run_command(["store", "repair", str(path)]) != 0
 
 

@@ -1,0 +1,214 @@
+"""What `mqproto store export` has written, as messages to send anew: `mqproto send --import FILE`.
+
+Each becomes a new message, as an application would send it. What cannot be sent as it was is named, with the reason:
+nothing is left out without a word, and nothing is sent that somebody else sends, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from mqproto.base.errors import FormatNameError, UsageError, WireFormatError
+from mqproto.formatname.wire import destination_from_wire
+from mqproto.manager.deadletters import draft_of
+from mqproto.messages.drafts import Draft
+from mqproto.queues.localqueue import JOURNAL_SUFFIX, SystemQueue
+from mqproto.turn.effects import QueueKind
+from mqproto.wire import MessageClass, UserMessage, decode_message
+from mqproto.wire.guid import Guid, guid_text
+from simulator.node.received import MessageId
+from simulator.storage.care.export import Exported, message_in
+
+DEAD_LETTERS: Final = (SystemQueue.DEADLETTER, SystemQueue.DEADXACT)
+ONLY_IF_NAMED: Final = "name a QUEUE to have it sent there"
+
+
+class LeftOut(NamedTuple):
+    """A message that is not sent.
+
+    line: where it stands, counted from 1.
+    message: its identifier; empty if it cannot be read.
+    """
+
+    line: int
+    message: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {f'{self.message} ' * bool(self.message)}is left out: {self.reason}"
+
+
+class Run(NamedTuple):
+    """Messages in a row that one request may carry, as far as they fit: for one queue and of one kind."""
+
+    destination: str
+    drafts: list[Draft]
+
+
+class Chosen(NamedTuple):
+    """A message to send.
+
+    may_have_left: whether it was sent before, or may have been, so that it may arrive a second time.
+    """
+
+    line: int
+    message: str
+    destination: str
+    draft: Draft
+    may_have_left: bool
+
+    @property
+    def kind(self) -> tuple[str, bool, bool]:
+        """What those of one request have in common."""
+        return self.destination, self.draft.transactional, self.draft.recoverable
+
+
+@dataclass(slots=True)
+class Import:
+    """What is to be sent, in the order of the file, and what is not.
+
+    nodes: whose stores all of it is from.
+    """
+
+    chosen: list[Chosen] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    nodes: set[Guid] = field(default_factory=set)
+
+    def leave_out(self, why: Callable[[str, bool], str | None]) -> None:
+        """Leave out more.
+
+        Args:
+            why: by its destination and whether it is transactional, why a message cannot be sent; None if it can.
+        """
+        kept = []
+        for one in self.chosen:
+            reason = why(one.destination, one.draft.transactional)
+            if reason is None:
+                kept.append(one)
+            else:
+                self.left_out.append(LeftOut(one.line, one.message, reason))
+        self.chosen = kept
+        self.left_out.sort()
+
+    def runs(self) -> list[Run]:
+        """What is to be sent, together what one request may carry."""
+        return [
+            Run(destination, [one.draft for one in run])
+            for (destination, *_), run in groupby(self.chosen, lambda one: one.kind)
+        ]
+
+
+class _LeaveOutError(Exception):
+    """The message cannot be sent; the text says why."""
+
+
+def read_import(lines: Iterable[str], where: str, queue: str | None, *, has_journal: bool) -> Import:
+    """The messages of an export.
+
+    Args:
+        where: what the file is called.
+        queue: where all of them are to go; None for where each was to go.
+        has_journal: whether what is sent is kept in one, which express messages do not outlive.
+
+    Raises:
+        UsageError: a line is none of an export, or was changed by hand.
+    """
+    found = Import()
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            exported = message_in(line)
+        except UsageError as error:
+            raise UsageError(f"{where}, line {number}: {error}") from None
+        if exported.node is not None:
+            found.nodes.add(exported.node)
+        name = ""
+        try:
+            message = _readable(exported)
+            name = str(MessageId(message.user.source_queue_manager, message.user.message_id))
+            _see_that_it_is_ours_to_send(exported, message, named=queue is not None)
+            destination, draft = queue or _destination(message), _draft(message, named=queue is not None)
+            if has_journal and not (draft.recoverable or draft.transactional):
+                raise _LeaveOutError(
+                    "it is express, and --resume keeps what outlives a node: import it without"
+                )
+        except _LeaveOutError as reason:
+            found.left_out.append(LeftOut(number, name, str(reason)))
+        else:
+            found.chosen.append(Chosen(number, name, destination, draft, exported.may_have_left))
+    return found
+
+
+def _readable(exported: Exported) -> UserMessage:
+    try:
+        return decode_message(exported.packet)
+    except WireFormatError as error:
+        raise _LeaveOutError(f"its packet makes no sense: {error}") from None
+
+
+def _see_that_it_is_ours_to_send(exported: Exported, message: UserMessage, *, named: bool) -> None:
+    """See that nobody else sends it or has it.
+
+    Raises:
+        _LeaveOutError: somebody does.
+    """
+    source = message.user.source_queue_manager
+    is_ours = exported.node in (None, source)
+    is_dead = exported.kind is QueueKind.LOCAL and exported.queue in DEAD_LETTERS
+    message_class = message.properties.message_class
+    if message_class != MessageClass.NORMAL and not is_dead:
+        known = message_class in MessageClass._value2member_map_
+        called = MessageClass(message_class).name if known else f"of class {message_class:#06x}"
+        raise _LeaveOutError(f"it is {called}, which no application sends")
+    match exported.kind:
+        case None if not named:
+            raise _LeaveOutError(f"nothing says in which queue it lay: {ONLY_IF_NAMED}")
+        case QueueKind.HELD:
+            raise _LeaveOutError(f"it came early, and {guid_text(source)} keeps it and sends it again")
+        case QueueKind.FINAL:
+            raise _LeaveOutError("it has arrived, and only its FinalAck was waited for")
+        case QueueKind.ORDER:
+            raise _LeaveOutError("it is between queue managers")
+        case QueueKind.OUTGOING | QueueKind.SEQUENCE if not is_ours and message.transaction is not None:
+            raise _LeaveOutError(
+                f"it was passing through, and {guid_text(source)} keeps it and sends it again"
+            )
+        case QueueKind.OUTGOING if not is_ours and not named:
+            raise _LeaveOutError(f"it was passing through from {guid_text(source)}: {ONLY_IF_NAMED}")
+        case QueueKind.LOCAL if is_dead and not named:
+            raise _LeaveOutError(f"it is a dead letter: {ONLY_IF_NAMED}")
+        case QueueKind.LOCAL if exported.queue.endswith(JOURNAL_SUFFIX) and not named:
+            raise _LeaveOutError(f"it is a journal's copy: {ONLY_IF_NAMED}")
+    if message.security is not None:
+        raise _LeaveOutError("it has a signature or is encrypted, which its sender alone can make again")
+    if message.soap is not None:
+        raise _LeaveOutError("it has a SOAP header, and such messages are not sent from here")
+
+
+def _destination(message: UserMessage) -> str:
+    user = message.user
+    try:
+        name = destination_from_wire(
+            user.destination_type, user.destination_queue, user.queue_manager_address
+        )
+    except FormatNameError as error:
+        raise _LeaveOutError(f"it is for no queue that has a name here ({error})") from None
+    if name is None:
+        raise _LeaveOutError("it is for no queue")
+    return str(name)
+
+
+def _draft(message: UserMessage, *, named: bool) -> Draft:
+    """The same for an application; for a queue that was named without the list of those that it was for."""
+    try:
+        draft = draft_of(message)
+        if named and draft.destinations:
+            draft = replace(draft, destinations=())
+        draft.check()
+    except (FormatNameError, UsageError) as error:
+        raise _LeaveOutError(f"such a message is not sent from here ({error})") from None
+    return draft

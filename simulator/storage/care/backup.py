@@ -1,0 +1,97 @@
+"""A copy of a store as it was at one moment, whether its node runs or not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from contextlib import closing
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from simulator.base.storeerrors import ADVICE, StoreError, explained, repair_advice
+from simulator.storage.base import Mark, Tables
+from simulator.storage.care.repair import brought
+from simulator.storage.care.salvage import Salvage, salvaged
+from simulator.storage.complete import see_that_all_is_there
+from simulator.storage.files import Files
+from simulator.storage.witnesses.witness import Witness, witness_path
+
+ADVICE_FOR_BACKUPS: Final = {
+    **ADVICE,
+    sqlite3.SQLITE_FULL: "the disk is full: make room, or name another folder for the backup",
+    sqlite3.SQLITE_IOERR: "the disk fails: look to it, or name another folder for the backup",
+}
+
+
+class BackUp(NamedTuple):
+    """What was copied.
+
+    path: its tables; the witness lies beside them.
+    record: the newest of its records, that of the moment.
+    counts: how many messages it has, by what people call their queues.
+    """
+
+    path: Path
+    record: int
+    counts: dict[str, int]
+
+
+def back_up(files: Files, path: Path, target: Path) -> BackUp:
+    """Copy a store, all of which is in the tables of the copy: it has no log.
+
+    The whole store is read first, so that no backup is one of damage. It is there wholly or not at all.
+
+    Args:
+        target: the .sqlite file of the copy, or a folder, which is made, for one of the same name.
+
+    Raises:
+        StoreError: there is no store, or it is hurt; the copy is there already, or cannot be written.
+    """
+    if target.suffix != ".sqlite":
+        target /= path.name
+    for there in (target, witness_path(target)):
+        if there.exists():
+            raise StoreError(f"{there}: it is there already: name another file or folder for the backup")
+    with closing(salvaged(files, path)) as found:
+        if found.findings or found.node is None:
+            others = f" and {len(found.findings) - 1} more" if len(found.findings) > 1 else ""
+            raise StoreError(
+                f"{path}: it is hurt, so there is no backup of it ({found.findings[0]}{others}): `mqproto store export`"
+                f" takes what is whole; {repair_advice(path)}"
+            )
+        draft: Path | None = None
+        try:
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+            with explained(target, ADVICE_FOR_BACKUPS):
+                _copy(files, found, draft / target.name)
+            # The tables come last: where they are, the rest is.
+            for name in (witness_path(target).name, target.name):
+                (draft / name).rename(target.parent / name)
+            files.flush_folder(target.parent)
+        except StoreError as error:
+            raise StoreError(str(error).replace(str(draft), str(target.parent))) from error
+        except OSError as error:
+            raise StoreError(
+                f"{target}: it cannot be written ({error.strerror}): make room, or name another folder"
+            ) from error
+        finally:
+            if draft is not None:
+                shutil.rmtree(draft, ignore_errors=True)
+        return BackUp(target, found.record, found.named_counts())
+
+
+def _copy(files: Files, found: Salvage, path: Path) -> None:
+    """Tables and log of a moment become the tables of a store of their own."""
+    assert found.node is not None
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    with closing(sqlite3.connect(path)) as copy:
+        found.db.backup(copy)
+    with closing(Tables(files, path, found.node)) as tables:
+        transactions = (found.records[number] for number in sorted(found.records))
+        segment = max(found.last_segment, tables.mark().segment) + 1
+        tables.take_over(brought(tables, transactions), Mark(segment, found.record + 1, is_begun=False))
+        see_that_all_is_there(tables.db)
+    Witness.create(files, path, found.node, found.record).close()

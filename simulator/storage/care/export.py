@@ -1,0 +1,149 @@
+"""The messages of a store as text, one a line, and back: `mqproto store export`, `mqproto send --import`.
+
+A line is a JSON object. `packet`, in hex, is the message; `stored` says where it lay. All else is for people: what
+`mqproto decode --json` says of the same packet, by the same names, and its body and extension, as text where they are
+UTF-8. Whoever reads lines may find fields missing; one that is there has to say what the packet says.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from captures.decode.row import message_columns
+from mqproto.base.errors import UsageError, WireFormatError
+from mqproto.turn.effects import POSITION_BITS, OutgoingRow, QueueKind
+from mqproto.wire import UserMessage, decode_message
+from mqproto.wire.guid import Guid, guid_from_text, guid_text
+from simulator.storage.care.salvage import Salvage
+from simulator.storage.tables import LAST_POSITION
+
+VERSION: Final = 1
+NO_LINE: Final = "it is no line of `mqproto store export`"
+CONTENTS: Final = frozenset({"body", "body_base64", "extension", "extension_base64", "fault"})
+"""Of these a line has those that fit."""
+SHOWN: Final = 60
+"""So many characters of a field are said when it is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A message of a store.
+
+    node: whose store it is; None if that was not to be read.
+    kind, queue: the queue that it lay in; None and a number if the tables, which know it, cannot be read.
+    may_have_left: whether it was sent, or may have been, so that its destination may have it.
+    """
+
+    node: Guid | None
+    kind: QueueKind | None
+    queue: str
+    position: int
+    may_have_left: bool
+    packet: bytes
+
+
+def exported(found: Salvage, queues: Collection[int] | None = None) -> Iterator[Exported]:
+    """The messages of these queues, or of all, that are whole, in order; the others were found already."""
+    sequences = {row.queue: row for row in found.outgoing}
+    for number in sorted(found.records):
+        sequences |= found.records[number].outgoing
+    for row in found.messages([]):
+        number, position = row.key >> POSITION_BITS, row.key & LAST_POSITION
+        if queues is None or number in queues:
+            queue = found.queues.get(number)
+            kind, name = (queue.kind, queue.name) if queue else (None, str(number))
+            may_have_left = _may_have_left(kind, position, sequences.get(number))
+            yield Exported(found.node, kind, name, position, may_have_left, row.packet)
+
+
+def _may_have_left(kind: QueueKind | None, position: int, sequence: OutgoingRow | None) -> bool:
+    match kind:
+        case QueueKind.SEQUENCE:
+            return sequence is None or position <= sequence.sent_ceiling
+        case QueueKind.OUTGOING | QueueKind.FINAL | None:
+            return True
+    return False
+
+
+def line_of(message: Exported) -> str:
+    """One line, without its end."""
+    stored = {
+        "kind": message.kind and str(message.kind),
+        "queue": message.queue,
+        "position": message.position,
+        "may_have_left": message.may_have_left,
+    }
+    line = {
+        "export": VERSION,
+        "node": None if message.node is None else guid_text(message.node),
+        "stored": stored,
+        **_fields(message.packet),
+        "packet": message.packet.hex(),
+    }
+    return json.dumps(line, ensure_ascii=False)
+
+
+def _fields(packet: bytes) -> dict[str, Any]:
+    """What people read of a packet."""
+    try:
+        message = decode_message(packet)
+    except WireFormatError as error:
+        return {"fault": " ".join(str(error).split())}
+    return {**message_columns(message), **_contents(message)}
+
+
+def _contents(message: UserMessage) -> dict[str, str]:
+    contents = {}
+    properties = message.properties
+    for name, data in (("extension", properties.extension_data), ("body", properties.message_body)):
+        try:
+            contents[name] = data.decode("utf-8")
+        except UnicodeDecodeError:
+            contents[f"{name}_base64"] = base64.b64encode(data).decode("ascii")
+    return contents
+
+
+def message_in(line: str) -> Exported:
+    """The message that a line is.
+
+    Raises:
+        UsageError: it is none, or a field does not say what the packet says.
+    """
+    try:
+        found = json.loads(line)
+        if not isinstance(found, dict) or "export" not in found:
+            raise UsageError(NO_LINE)
+        if found["export"] != VERSION:
+            raise UsageError(f"it has version {found['export']!a}, and this mqproto knows {VERSION}")
+        stored = found["stored"]
+        message = Exported(
+            None if found["node"] is None else guid_from_text(found["node"]),
+            None if stored["kind"] is None else QueueKind(stored["kind"]),
+            str(stored["queue"]),
+            int(stored["position"]),
+            bool(stored["may_have_left"]),
+            bytes.fromhex(found["packet"]),
+        )
+    except UsageError:
+        raise
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        said = " ".join(str(error).split())[:SHOWN]
+        raise UsageError(f"{NO_LINE} ({type(error).__name__}: {said})") from None
+    fields = _fields(message.packet)
+    for name in found.keys() & (fields.keys() | CONTENTS):
+        if found[name] != fields.get(name):
+            there = _short(fields.get(name))
+            raise UsageError(
+                f"its {name} is {_short(found[name])}, and its packet says {there}: the packet is what is sent, so"
+                " put back what was there, or take the field out"
+            )
+    return message
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."

@@ -1,0 +1,123 @@
+"""Tables whose file SQLite does not open, since its first page is hurt or its end is gone: a copy that it opens.
+
+Of a file like that all rows may be whole. SQLite looks at the first hundred bytes, and at how many pages they promise,
+before it reads any. In the copy these bytes say what is there, and pages that are gone are empty. Which were free is
+forgotten, so it is for reading. If that does not help, the pages that name the tables are hurt: every store has the
+same ones, but for those that began as stores of 0.5, whose rows do not fit their checksums then.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from contextlib import ExitStack, closing
+from pathlib import Path
+from struct import pack_into, unpack_from
+from typing import Final
+
+from simulator.storage.tables import APPLICATION_ID, LAYOUT, SCHEMA
+
+MAGIC: Final = b"SQLite format 3\0"
+HEADER_BYTES: Final = 100
+PAGE_BYTES: Final = 8_192
+INTERIOR: Final = 5
+"""The kind of a page that has other pages of its table below it."""
+PAGES_LIMIT: Final = 2**23
+"""64 GiB: more than any store has."""
+PAGE_SIZE, VERSIONS, FRACTIONS, CHANGES, PAGES, FREE, COOKIE, FORMAT = 16, 18, 21, 24, 28, 32, 40, 44
+ENCODING, USER_VERSION, APPLICATION, VALID_FOR = 56, 60, 68, 92
+"""Where the fields of the header stand."""
+
+
+def mended(path: Path, undo: ExitStack) -> sqlite3.Connection | None:
+    """A copy of the tables that SQLite opens, until `undo` ends; None if there is no such copy, or no room for one."""
+    try:
+        folder = Path(
+            undo.enter_context(tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent))
+        )
+        copy = folder / path.name
+        shutil.copyfile(path, copy)
+        log = path.with_name(f"{path.name}-wal")
+        if log.exists():
+            shutil.copyfile(log, folder / log.name)
+        with copy.open("r+b") as file:
+            size_bytes = file.seek(0, 2)
+            file.seek(0)
+            found = file.read(HEADER_BYTES)
+            fewest, naming = _new_store(folder / "new")
+            page_count = max(-(-size_bytes // PAGE_BYTES), _promised(found), fewest)
+            # Pages that are gone are empty ones, which take no room on the disk.
+            file.truncate(page_count * PAGE_BYTES)
+            for pages in ({}, naming):
+                for number, page in pages.items():
+                    file.seek((number - 1) * PAGE_BYTES)
+                    file.write(page)
+                file.seek(0)
+                file.write(_header(found, page_count))
+                file.flush()
+                if (db := _opened(copy)) is not None:
+                    return undo.enter_context(closing(db))
+    except OSError:
+        pass
+    return None
+
+
+def _opened(copy: Path) -> sqlite3.Connection | None:
+    db = sqlite3.connect(copy, isolation_level=None)
+    try:
+        db.execute("SELECT count(*) FROM sqlite_master").fetchall()
+        db.execute("SELECT count(*) FROM node").fetchall()
+    except sqlite3.Error:
+        db.close()
+        return None
+    return db
+
+
+def _new_store(path: Path) -> tuple[int, dict[int, bytes]]:
+    """How many pages a new store has; and by number those in which SQLite has what its tables are called and where each
+    begins."""
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"PRAGMA page_size = {PAGE_BYTES}").close()
+        db.executescript(SCHEMA)
+    data = path.read_bytes()
+    first = data[:PAGE_BYTES]
+    numbers = [1]
+    kind = first[HEADER_BYTES]
+    [cell_count] = unpack_from(">H", first, HEADER_BYTES + 3)
+    if kind == INTERIOR:
+        cells = unpack_from(f">{cell_count}H", first, HEADER_BYTES + 12)
+        numbers += [
+            *unpack_from(">I", first, HEADER_BYTES + 8),
+            *(unpack_from(">I", first, cell)[0] for cell in cells),
+        ]
+    pages = {number: data[(number - 1) * PAGE_BYTES : number * PAGE_BYTES] for number in numbers}
+    return len(data) // PAGE_BYTES, pages
+
+
+def _promised(header: bytes) -> int:
+    """How many pages a header says that there are, if that can be."""
+    if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
+        return 0
+    [pages] = unpack_from(">I", header, PAGES)
+    return int(pages) if pages <= PAGES_LIMIT else 0
+
+
+def _header(found: bytes, page_count: int) -> bytes:
+    """A header of so many pages, none of them free; what the one that was found says stays if it makes sense."""
+    header = bytearray(found.ljust(HEADER_BYTES, b"\0"))
+    if not found.startswith(MAGIC):
+        header = bytearray(HEADER_BYTES)
+        pack_into("16sH", header, 0, MAGIC, 0)
+        pack_into(">BB", header, VERSIONS, 2, 2)
+        pack_into(">I", header, COOKIE, 1)
+        pack_into(">I", header, USER_VERSION, LAYOUT)
+        pack_into(">I", header, APPLICATION, APPLICATION_ID)
+    pack_into(">H", header, PAGE_SIZE, PAGE_BYTES)
+    pack_into(">BBB", header, FRACTIONS, 64, 32, 32)
+    pack_into(">II", header, CHANGES, 1, page_count)
+    pack_into(">II", header, FREE, 0, 0)
+    pack_into(">I", header, FORMAT, 4)
+    pack_into(">I", header, ENCODING, 1)
+    pack_into(">I", header, VALID_FOR, 1)
+    return bytes(header)

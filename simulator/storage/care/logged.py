@@ -1,0 +1,51 @@
+"""What the records of a log make of the messages that the tables have."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from operator import itemgetter
+from typing import NamedTuple, Self
+
+from mqproto.turn.effects import MessageRow, Writes
+from simulator.storage.recent import Recent
+
+
+class Logged(NamedTuple):
+    """What the log makes of the messages that the tables have.
+
+    messages: those that it brings and leaves, in order.
+    keys: theirs.
+    removed: ranges of keys that it takes, in order.
+    """
+
+    messages: list[MessageRow]
+    keys: frozenset[int]
+    removed: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, records: Mapping[int, Writes]) -> Self:
+        """What these records make of them."""
+        recent = Recent()
+        removed: list[tuple[int, int]] = []
+        for number in sorted(records):
+            recent.add(records[number], {})
+            removed += records[number].removals
+        rows = recent.messages.rows
+        return cls([rows[key] for key in sorted(rows)], frozenset(rows), _joined(removed))
+
+    def replaces(self, key: int) -> bool:
+        """Whether what the tables have under a key is gone, or is here."""
+        at = bisect_right(self.removed, key, key=itemgetter(0))
+        return key in self.keys or (at > 0 and key <= self.removed[at - 1][1])
+
+
+def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same keys in ranges that rise and do not overlap."""
+    result: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if result and first <= result[-1][1] + 1:
+            result[-1] = (result[-1][0], max(last, result[-1][1]))
+        else:
+            result.append((first, last))
+    return result
