@@ -470,9 +470,16 @@ def refusals_are_explained(node: WatchedNode, note: Note) -> str | None:
     return None
 
 
-def class_named(name: str) -> int:
-    """The class that a note names."""
-    return MessageClass[name].value
+def refused_for_a_reason(ledger: Ledger, node: WatchedNode, message: Message, name: str) -> str | None:
+    """A message without a transaction is refused for a reason that it or its world has; its source hears of none.
+
+    name: of the class that the note tells.
+    """
+    message_class = MessageClass[name].value
+    message.refusals.append(message_class)
+    if message_class in ledger.endings_of(message):
+        return None
+    return f"{node.name} refuses {message} with class {message_class:#06x}, for which there is no reason"
 
 
 # Now and then

@@ -357,7 +357,8 @@ class Oracle:
                 source = guid_from_text(str(facts["source"]))
                 message = self.ledger.messages.get(identity(source, int(facts["message_id"])))
                 if message is not None and not message.kind.transactional:
-                    message.refusals.append(invariants.class_named(str(facts["reason"])))
+                    reason = invariants.refused_for_a_reason(self.ledger, node, message, str(facts["reason"]))
+                    self.check("refused_for_a_reason", reason)
             elif note.name == "session-closed":
                 reason = intime.sessions_in_use_stay(node, note)
                 self.check("sessions_in_use_stay", reason)
