@@ -142,6 +142,8 @@ def _pass_the_time(world: World, step_ms: int, calm_ms: int) -> None:
     world.events.run_until(world.events.now_ms + step_ms)
     reason = intime.what_was_lost_is_sent_again(world.machines.values(), calm_ms)
     world.oracle.check("what_was_lost_is_sent_again", reason)
+    reason = intime.unused_sessions_are_closed(world.machines.values(), calm_ms)
+    world.oracle.check("unused_sessions_are_closed", reason)
 
 
 def _send_once_more(world: World) -> None:

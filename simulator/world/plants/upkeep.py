@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from mqproto.base.moment import Moment
+from mqproto.base.timers import Timer
 from mqproto.manager import identifiers, status, whereabouts
 from mqproto.manager.arrivals import Arrivals
 from mqproto.manager.identifiers import SenderHistory
@@ -114,6 +116,17 @@ def clean_up_what_only_sends(sound: Any) -> Any:
         self.data.session_active = active
 
     return send
+
+
+@plant(Session, "expired", "unused_sessions_are_closed")
+def take_every_session_for_used(sound: Any) -> Any:
+    """A session over which nothing goes any more stays open."""
+
+    def expired(self: Session, timer: Timer, now: Moment) -> None:
+        self.data.session_active |= timer is Timer.SESSION_CLEANUP
+        sound(self, timer, now)
+
+    return expired
 
 
 @plant(LocalQueues, "delete", "refused_for_a_reason", "endings_have_reasons")

@@ -75,6 +75,7 @@ QUICK: Final = {
     "know-only-of-what-is-in-memory": 4,
     "know-one-sender-too-many": 32,
     "clean-up-what-only-sends": 0,
+    "take-every-session-for-used": 22,
     "delete-the-names-of-all-queues-with-one": 263,
     "let-everybody-ask": 0,
     "say-late-that-a-queue-is-paused": 11,
