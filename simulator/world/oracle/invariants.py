@@ -347,6 +347,17 @@ def windows_are_told_as_they_are(node: WatchedNode, end: End, header: SessionGli
     return None
 
 
+def higher_priorities_leave_first(node: WatchedNode, message: Message) -> str | None:
+    """A message without a transaction leaves when none with a higher priority waits there for the same queue."""
+    for other in message.stream.unsent:
+        if other.burst.priority > message.burst.priority and not (other.deleted or other.is_unsure):
+            return (
+                f"{message}, priority {message.burst.priority}, leaves {node.name} before {other}, "
+                f"{other.burst.priority}"
+            )
+    return None
+
+
 def forwarded_as_it_came(node: WatchedNode, glimpses: Iterable[Glimpse]) -> str | None:
     """An intermediate passes a packet on as it came, one hop further.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.2"""
     for glimpse in glimpses:

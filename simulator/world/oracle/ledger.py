@@ -145,6 +145,9 @@ class Ledger:
         stream.accepted += 1
         message.accepted_ms = node.now_ms
         self.accepted.append(message)
+        kind, burst = message.kind, message.burst
+        if kind.promise is Promise.ONCE and not kind.endings and burst.source != burst.target:
+            stream.unsent[message] = None
         self.tally[f"accepted {message.burst.kind}"] += 1
 
     def retains(self, name: bytes, packet: bytes) -> None:

@@ -321,9 +321,13 @@ class Oracle:
     def _goes_out(self, node: WatchedNode, glimpse: Glimpse) -> None:
         """A message of an application leaves its source, for the first time or again."""
         place = place_in_sequence(glimpse.packet)
-        if place is None:
-            return
         message = self.ledger.messages.get(glimpse.identity)
+        if place is None:
+            if message is not None:
+                message.stream.unsent.pop(message, None)
+                reason = invariants.higher_priorities_leave_first(node, message)
+                self.check("higher_priorities_leave_first", reason)
+            return
         if message is not None and message.place != place and self.ledger.has_gone_back:
             self.ledger.tally["numbered anew"] += 1
             self.ledger.retains(glimpse.identity, glimpse.packet)

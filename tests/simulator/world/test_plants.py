@@ -45,6 +45,7 @@ QUICK: Final = {
     "never-connect-again": 4,
     "lose-what-was-rolled-back": 0,
     "ignore-priorities": 6,
+    "send-the-lowest-priority-first": 5,
     "ignore-the-quota": 11,
     "final-ack-on-arrival": 0,
     "refuse-without-a-word": 11,
