@@ -80,6 +80,8 @@ COPIED: Final = (
 LIMIT_S: Final = 300
 SLOWER: Final = 5
 """A fault makes an endless loop if worlds, or tests, take so much longer than without it, and some minutes more."""
+TEST_S: Final = 120
+"""The same of one test."""
 WORLD_S: Final = 0.2
 """About what a world takes."""
 
@@ -316,7 +318,10 @@ class Copy:
     def _tests(self, files: Sequence[str], seconds: Mapping[str, float]) -> str:
         """The first test that fails; nothing if none does. The first file, the module's own, is often enough."""
         for part in (files[:1], files[1:]):
-            command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *part]
+            command = [
+                *(sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider"),
+                *("-o", f"timeout={TEST_S}", *part),
+            ]
             if part and (failed := self._run(command, sum(seconds.get(file, 0) for file in part))):
                 return failed
         return ""
