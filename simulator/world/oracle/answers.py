@@ -73,6 +73,8 @@ def _miscounted(ledger: Ledger, node: WatchedNode, local: LocalStatus, unstored:
     count = sum(map(node.disk.count, numbers)) + unstored.counts[name]
     if local.waiting != count:
         return f"{local.waiting} messages in {name}, and there are {count}"
+    if local.purging and not local.waiting:
+        return f"messages of {name} are still to be deleted, and there are none"
     size_bytes = node.disk.size_of(QueueKind.LOCAL, name) + unstored.sizes_bytes[name]
     if local.size_bytes != size_bytes:
         return f"{local.size_bytes:,} bytes in {name}, and there are {size_bytes:,}"
