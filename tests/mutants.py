@@ -2,7 +2,7 @@
 
 First it is measured who executes each line (`reach.py`), which takes some twenty minutes. Then each fault is put into a
 copy of the checkout, and shown to those worlds and tests that execute its line, until one of them notices. What
-survives is listed: nothing looks for it, or it is no fault at all. EXPLAINED has those of the second kind that are
+survives is listed: nothing looks for it, or it is no fault at all. `harmless.py` has those of the second kind that are
 known. The dice are of the run, and printed: `--seed` repeats it.
 
 What was mended is shown by `--again FILE`: of what an earlier run has printed, those that survived.
@@ -30,6 +30,7 @@ from queue import SimpleQueue
 from typing import Final, NamedTuple
 
 from tests.conformance import ROOT
+from tests.harmless import EXPLAINED
 from tests.reach import Reach, kept, measured, statement_around
 
 ROOMS: Final[dict[str, tuple[str, ...]]] = {
@@ -97,29 +98,6 @@ with seldom_collected():
 """
 REACH: Final = ROOT / "build" / "mutants" / "reach.json"
 """Where a run keeps what it has measured."""
-EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
-    (
-        "mqproto/edge/operations.py",
-        "steps = 0 if before is None else behind(before, newest)",
-        "steps = 1 if before is None else behind(before, newest)",
-    ): "the first outcome has none before it that could be forgotten",
-    (
-        "mqproto/session/acknowledgment.py",
-        "before = ahead(base, first) if ahead(base, first) < 0x8000 else 0",
-        "before = ahead(base, first) if (ahead(base, first) <= 32768) else 0",
-    ): "half of all numbers apart, the function has returned above",
-    (
-        "mqproto/manager/identifiers.py",
-        "left, share = self._settings.remove_duplicate_size, 0",
-        "left, share = self._settings.remove_duplicate_size, 1",
-    ): "the loop sets it for each group, and without a group nobody asks for it",
-    (
-        "mqproto/base/timers.py",
-        "if heaped is None or deadline_ms < heaped:",
-        "if heaped is None or (deadline_ms <= heaped):",
-    ): "a second entry for the same deadline is passed over when the first is gone",
-}
-"""By the path of the file, the line as it was and as it became: why that change is no fault."""
 
 
 class Fault(NamedTuple):

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.conformance import ROOT
+from tests.harmless import EXPLAINED
 from tests.mutants import (
-    EXPLAINED,
     NOT_LOOKED_AT,
     Copy,
     Fault,
