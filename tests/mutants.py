@@ -1,15 +1,20 @@
 """Faults of one line, drawn at random: are they found by the worlds, and by the tests?  `make mutants`
 
-Each fault is put into a copy of the checkout, and shown to the worlds, seed after seed, and to the tests, until one of
-them notices. What survives is listed: nothing looks for it, or it is no fault at all. EXPLAINED has those of the second
-kind that are known, by the line that was changed. The dice are of the run, and printed: `--seed` repeats it.
+First it is measured who executes each line (`reach.py`), which takes some twenty minutes. Then each fault is put into a
+copy of the checkout, and shown to those worlds and tests that execute its line, until one of them notices. What
+survives is listed: nothing looks for it, or it is no fault at all. `harmless.py` has those of the second kind that are
+known. The dice are of the run, and printed: `--seed` repeats it.
+
+What was mended is shown by `--again FILE`: of what an earlier run has printed, those that survived.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import os
 import random
+import re
 import secrets
 import shutil
 import subprocess
@@ -17,13 +22,16 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, NamedTuple
 
 from tests.conformance import ROOT
+from tests.harmless import EXPLAINED
+from tests.reach import Reach, kept, measured, statement_around
 
 ROOMS: Final[dict[str, tuple[str, ...]]] = {
     "core": (
@@ -43,12 +51,6 @@ ROOMS: Final[dict[str, tuple[str, ...]]] = {
     "store": ("simulator/storage",),
 }
 """Where faults are put."""
-NOT_IN_WORLDS: Final = (
-    "simulator/node/",
-    "mqproto/edge/",
-)
-"""What these worlds have other hands for: sockets, and clients with their operations, which have worlds of their own in
-tests/simulator/world/test_operations_world.py. The order of the hands, `carry.py`, is in the core, and looked at."""
 OTHERS: Final = frozenset({"mqproto/turn/waypoints.py", "simulator/storage/disk.py"})
 """Notes for people, and the oracle that worlds hold the store to."""
 TESTS: Final = (
@@ -76,28 +78,26 @@ COPIED: Final = (
     "Makefile",
     ".ci",
 )
-WORLDS_S: Final = 900
-TESTS_S: Final = 900
-"""After how many seconds a fault that makes an endless loop is found."""
+LIMIT_S: Final = 300
+SLOWER: Final = 5
+"""A fault makes an endless loop if worlds, or tests, take so much longer than without it, and some minutes more."""
+TEST_S: Final = 120
+"""The same of one test."""
+WORLD_S: Final = 0.2
+"""About what a world takes."""
 
 WORLDS: Final = """
 import sys
+from simulator.base.collector import seldom_collected
 from simulator.world import draw, simulate
-for seed in range(int(sys.argv[1])):
-    breach = simulate(draw(seed)).breach
-    if breach is not None:
-        sys.exit(f"seed {seed}: {breach.invariant}")
+with seldom_collected():
+    for seed in map(int, sys.argv[1].split()):
+        breach = simulate(draw(seed)).breach
+        if breach is not None:
+            sys.exit(f"seed {seed}: {breach.invariant}")
 """
-EXPLAINED: Final[dict[tuple[str, str], str]] = {
-    ("mqproto/edge/operations.py", "steps = 0 if before is None else behind(before, newest)"): (
-        "the first outcome has none before it that could be forgotten"
-    ),
-    (
-        "mqproto/session/acknowledgment.py",
-        "before = ahead(base, first) if ahead(base, first) < 0x8000 else 0",
-    ): "half of all numbers apart, the function has returned above",
-}
-"""By the path of the file and the line as it was: why a change there is no fault."""
+REACH: Final = ROOT / "build" / "mutants" / "reach.json"
+"""Where a run keeps what it has measured."""
 
 
 class Fault(NamedTuple):
@@ -117,7 +117,10 @@ class Fault(NamedTuple):
         return f"{self.path}:{self.line} {self.place}: {self.old.strip()}  ->  {self.new.strip()}"
 
 
-NOT_LOOKED_AT: Final = "not in the worlds"
+NOT_LOOKED_AT: Final = "no world executes it"
+BROKEN: Final = re.compile(r"FAILED|ERROR|seed \d+: ")
+"""What tests and worlds print when they fail."""
+SURVIVES: Final = "SURVIVES"
 
 
 class Found(NamedTuple):
@@ -226,20 +229,40 @@ def drawn(count: int, dice: random.Random) -> list[Fault]:
     """`count` different faults: half of them in the core, a quarter each in the shell and in the store."""
     pools = all_faults()
     shares = {"core": count - count // 4 * 2, "shell": count // 4, "store": count // 4}
-    return [fault for room, share in shares.items() for fault in dice.sample(pools[room], share)]
+    faults = [fault for room, share in shares.items() for fault in dice.sample(pools[room], share)]
+    dice.shuffle(faults)
+    return faults
 
 
-def nearest_first(path: str, tests: Sequence[str]) -> list[str]:
-    """The tests, those of a module's own folder before all others."""
-    folder = path.rpartition("/")[0].removeprefix("mqproto/")
-    return sorted(tests, key=lambda name: name != f"tests/{folder}")
+TOLD: Final = re.compile(r"^ *\d+ (\S+):(\d+) (\S+): (.*)  ->  (.*)$")
+"""What `run` prints of a fault."""
+
+
+def survivors_in(text: str) -> list[Fault]:
+    """The faults that survived worlds or tests in a run that printed this, where they can be made today."""
+    there: dict[tuple[str, ...], list[Fault]] = {}
+    for fault in chain(*all_faults().values()):
+        there.setdefault((fault.path, fault.place, fault.old.strip(), fault.new.strip()), []).append(fault)
+    found = []
+    lines = text.splitlines()
+    for line, worlds, tests in zip(lines, lines[1:], lines[2:], strict=False):
+        told = TOLD.match(line)
+        if told is None or SURVIVES not in worlds + tests:
+            continue
+        path, number, *others = told.groups()
+        alike = there.get((path, *others))
+        if alike:
+            found.append(min(alike, key=lambda fault: abs(fault.line - int(number))))
+        else:
+            print(f"gone: {line.strip()}")
+    return found
 
 
 class Copy:
     """A copy of the checkout, to put one fault after the other in."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         for name in COPIED:
             source = ROOT / name
             if source.is_dir():
@@ -249,34 +272,49 @@ class Copy:
             else:
                 shutil.copy(source, folder / name)
 
-    def look(self, fault: Fault, seeds: int, tests: Sequence[str] = TESTS) -> Found:
+    def look(self, fault: Fault, seeds: int, reach: Reach) -> Found:
         """Who notices a fault."""
-        path = self._folder / fault.path
+        path = self.folder / fault.path
         source = path.read_text("utf-8")
         lines = source.splitlines(keepends=True)
         assert lines[fault.line - 1].rstrip("\n") == fault.old, f"{fault.path} has changed since it was read"
+        statement = statement_around(source, fault.line)
         lines[fault.line - 1] = f"{fault.new}\n"
         path.write_text("".join(lines), "utf-8")
         try:
-            worlds = NOT_LOOKED_AT if fault.path.startswith(NOT_IN_WORLDS) else self.worlds(seeds)
-            return Found(fault, worlds, self.tests(nearest_first(fault.path, tests)))
+            worlds = self._worlds(reach.seeds(fault.path, statement, seeds))
+            return Found(fault, worlds, self._tests(reach.files(fault.path, statement), reach.seconds))
         finally:
             path.write_text(source, "utf-8")
 
-    def worlds(self, seeds: int) -> str:
+    def _worlds(self, seeds: Sequence[int]) -> str:
         """What the first world says that breaks; nothing if none does."""
-        return self._run([sys.executable, "-c", WORLDS, str(seeds)], WORLDS_S)
+        if not seeds:
+            return NOT_LOOKED_AT
+        return self._run([sys.executable, "-c", WORLDS, " ".join(map(str, seeds))], WORLD_S * len(seeds))
 
-    def tests(self, tests: Sequence[str]) -> str:
-        """The first test that fails; nothing if none does."""
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]
-        return self._run(command, TESTS_S)
+    def _tests(self, files: Sequence[str], seconds: Mapping[str, float]) -> str:
+        """The first test that fails; nothing if none does. The first file, the module's own, is often enough."""
+        for part in (files[:1], files[1:]):
+            command = [
+                *(sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider"),
+                *("-o", f"timeout={TEST_S}", *part),
+            ]
+            if part and (failed := self._run(command, sum(seconds.get(file, 0) for file in part))):
+                return failed
+        return ""
 
-    def _run(self, command: Sequence[str], limit_s: float) -> str:
-        """How a command failed, in a few words; nothing if it did not."""
+    def _run(self, command: Sequence[str], usual_s: float) -> str:
+        """How a command failed that usually takes so long, in a few words; nothing if it did not."""
+        limit_s = LIMIT_S + SLOWER * usual_s
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
             process = subprocess.Popen(
-                command, cwd=self._folder, stdout=output, stderr=output, start_new_session=True
+                command,
+                cwd=self.folder,
+                env=os.environ | {"PYTHONPATH": str(self.folder)},
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
             )
             try:
                 status = process.wait(limit_s)
@@ -290,7 +328,7 @@ class Copy:
             told = [line.strip() for line in output if line.strip()]
         if status == 0:
             return ""
-        failed = [line for line in told if line.startswith(("FAILED", "ERROR", "seed "))]
+        failed = [line for line in told if BROKEN.match(line)]
         return (
             (failed or told or ["it ended"])[-1 if not failed else 0]
             .removeprefix("FAILED ")
@@ -298,51 +336,71 @@ class Copy:
         )
 
 
-def run(faults: Sequence[Fault], seeds: int, jobs: int) -> list[Found]:
-    """Look at all faults, several at once, and tell each as it comes."""
+def run(faults: Sequence[Fault], seeds: int, jobs: int, reach: Path | None) -> list[Found]:
+    """Look at all faults, several at once, and tell each as it comes.
+
+    reach: where an earlier run has kept what it measured.
+    """
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mqproto-mutants-") as folder, ThreadPoolExecutor(jobs) as pool:
         copies: SimpleQueue[Copy] = SimpleQueue()
         for number in range(jobs):
             copies.put(Copy(Path(folder, str(number))))
-        copy = copies.get()
-        if sound := copy.worlds(10) or copy.tests(TESTS):
-            raise SystemExit(f"without any fault something fails: {sound}; mend it first")
-        copies.put(copy)
+        known = _measured(Path(folder), seeds) if reach is None else kept(reach)
+        print(f"it is known who executes each line   ({time.monotonic() - began:,.0f} s)", flush=True)
 
         def look(numbered: tuple[int, Fault]) -> Found:
             number, fault = numbered
             copy = copies.get()
             try:
-                found = copy.look(fault, seeds)
+                found = copy.look(fault, seeds, known)
             finally:
                 copies.put(copy)
-            print(f"{number:3} {fault}")
-            print(f"      worlds: {found.worlds or 'SURVIVES'}")
-            print(
-                f"      tests: {found.tests or 'SURVIVES'}   ({time.monotonic() - began:,.0f} s)", flush=True
-            )
+            print_found(number, found, time.monotonic() - began)
             return found
 
         return list(pool.map(look, enumerate(faults, 1)))
+
+
+def print_found(number: int, found: Found, seconds: float) -> None:
+    """Tell what became of a fault, in three lines that `survivors_in` reads."""
+    print(f"{number:3} {found.fault}")
+    print(f"      worlds: {found.worlds or SURVIVES}")
+    print(f"      tests: {found.tests or SURVIVES}   ({seconds:,.0f} s)", flush=True)
+
+
+def _measured(folder: Path, seeds: int) -> Reach:
+    """Who executes each line, measured in a copy of its own."""
+    copy, place = Copy(folder / "measured"), folder / "coverage"
+    place.mkdir()
+    reach = measured(copy.folder, place, seeds, TESTS)
+    reach.keep(REACH)
+    return reach
+
+
+def explanation(fault: Fault) -> str | None:
+    """Why it is no fault, if that is known."""
+    return EXPLAINED.get((fault.path, fault.old.strip(), fault.new.strip()))
 
 
 def tell(found: Sequence[Found]) -> None:
     """The table at the end."""
     for who in ("worlds", "tests"):
         seen = [one for one in found if getattr(one, who) != NOT_LOOKED_AT]
-        survivors = [one for one in seen if not getattr(one, who)]
-        known = [one for one in survivors if (one.fault.path, one.fault.old.strip()) in EXPLAINED]
-        faults = len(seen) - len(known)
+        survivors = [one.fault for one in seen if not getattr(one, who)]
+        faults = len(seen) - sum(explanation(fault) is not None for fault in survivors)
         caught = len(seen) - len(survivors)
         print(
             f"\n{who} noticed {caught} of {faults} faults, {100 * caught / max(faults, 1):.0f} %; survivors:"
         )
-        for room, count in Counter(one.fault.room for one in survivors).items():
+        for room, count in Counter(fault.room for fault in survivors).items():
             print(f"  {count} in the {room}")
-        for one in survivors:
-            reason = EXPLAINED.get((one.fault.path, one.fault.old.strip()))
-            print(f"  {one.fault}{f'  (no fault: {reason})' if reason else ''}")
+        for fault in survivors:
+            reason = explanation(fault)
+            print(f"  {fault}{f'  (no fault: {reason})' if reason else ''}")
+    not_looked_at = Counter(one.fault.room for one in found if one.worlds == NOT_LOOKED_AT)
+    rooms = ", ".join(f"{count} in the {room}" for room, count in not_looked_at.items())
+    print(f"\nno world executes {sum(not_looked_at.values())} of all {len(found)}: {rooms}")
 
 
 def main() -> None:
@@ -355,15 +413,23 @@ def main() -> None:
     parser.add_argument(
         "--rooms", nargs="+", choices=ROOMS, default=[*ROOMS], help="only the faults of these"
     )
+    parser.add_argument("--again", type=Path, help="the survivors in this output of an earlier run")
+    parser.add_argument(
+        "--reach", type=Path, help=f"who executes each line, from an earlier run: {REACH.relative_to(ROOT)}"
+    )
     parser.add_argument("--list", action="store_true", help="only say which they are")
     options = parser.parse_args()
     seed = secrets.randbelow(1_000_000) if options.seed is None else options.seed
-    print(f"{options.faults} faults with the seed {seed}")
-    faults = [fault for fault in drawn(options.faults, random.Random(seed)) if fault.room in options.rooms]
+    if options.again is None:
+        print(f"{options.faults} faults with the seed {seed}")
+        faults = drawn(options.faults, random.Random(seed))
+    else:
+        faults = survivors_in(options.again.read_text("utf-8"))
+    faults = [fault for fault in faults if fault.room in options.rooms]
     if options.list:
         print(*faults, sep="\n")
     else:
-        tell(run(faults, options.seeds, options.jobs))
+        tell(run(faults, options.seeds, options.jobs, options.reach))
 
 
 if __name__ == "__main__":

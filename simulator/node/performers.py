@@ -157,7 +157,6 @@ class Performers:
                 self._store_is_new = False
         self._connected[invoker] = Connected(lasting, birth_s)
         if known is not None:
-            known.last_s = now_s
             if rows := self._seen([known], now_s):
                 self._core.remember(rows, needed=True)
             if following is not None:

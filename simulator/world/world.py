@@ -204,8 +204,6 @@ def _common_endings(scenario: Scenario) -> frozenset[int]:
         endings.add(MessageClass.NACK_RECEIVE_REJECTED)
     if any(fault.kind == "purge" for fault in scenario.faults):
         endings.add(MessageClass.NACK_Q_PURGED)
-    if any(fault.kind == "delete" for fault in scenario.faults):
-        endings |= {MessageClass.NACK_Q_DELETED, MessageClass.NACK_BAD_DST_Q}
     if any(fault.kind == "purge outgoing" for fault in scenario.faults):
         endings.add(MessageClass.NACK_DELETED)
     return frozenset(endings)

@@ -82,8 +82,9 @@ def test_a_queue_that_is_deleted_has_no_name_any_more_and_is_gone_with_its_last_
     orders, notes = queues.named("orders"), queues.named("notes")
     orders.insert(Joining(a_packet("x"), 5, True), writes, priority=0)
     queues.take_stirred()
-    for queue in (orders, notes):
-        queues.delete(queue)
+    queues.delete(orders)
+    assert queues.addressed(17) is queues.addressed(r"OS:host\notes") is notes, "only one is deleted"
+    queues.delete(notes)
     assert queues.take_stirred() == [orders, notes]
     for name in (16, PUBLIC, r"OS:host\ORDERS", 17):
         assert queues.addressed(name) is None

@@ -144,13 +144,14 @@ def positions(messages: list[Received]) -> list[int]:
     return [message.key % 2**POSITION_BITS for message in messages]
 
 
-def test_a_delivery_comes_as_soon_as_there_is_a_message() -> None:
+@pytest.mark.parametrize("source", ["a", "c"])
+def test_a_delivery_comes_as_soon_as_there_is_a_message_from_another_or_from_here(source: str) -> None:
     net = a_chain()
     core = net.nodes["c"].up
     core.consume(5, "Orders", 10, transactional=True)
     net.run()
     assert net.nodes["c"].received == []
-    net.send("a", at("c"), "x", transactional=True)
+    net.send(source, at("c"), "x", transactional=True)
     net.run()
     assert [message.properties.message_body for message in net.nodes["c"].received] == [b"x"]
     assert [q.unsettled for q in core.status().local if q.name == "orders"] == [1]

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mqproto.base.configuration import Settings
@@ -253,6 +253,7 @@ def test_a_sequence_and_what_it_holds_survive_a_restart() -> None:
 @pytest.mark.spec("[MS-MQQB] 3.1.2.7")
 @pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
 @given(gaps_ms=st.lists(st.integers(0, 700), min_size=1, max_size=200))
+@example(gaps_ms=[400] * 6)  # One message comes when the delay is just over.
 def test_an_order_ack_leaves_half_a_second_after_the_last_message_or_once_the_delay_is_reached(
     gaps_ms: list[int],
 ) -> None:

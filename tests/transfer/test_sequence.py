@@ -80,6 +80,19 @@ def test_when_all_is_acknowledged_the_next_message_begins_a_new_sequence() -> No
     assert [header_of(entry.packet).previous_tx_sequence_number for entry in sender.take()] == [0]
 
 
+def test_of_a_new_sequence_only_what_has_no_order_ack_is_kept() -> None:
+    sender = Sender()
+    for _ in range(2):
+        sender.put()
+    sender.take_numbers()
+    sender.order_ack(2)
+    for _ in range(3):
+        sender.put()
+    sender.take_numbers()
+    sender.order_ack(1)
+    assert [sender.sequence.is_kept(position) for position in (1, 2, 3, 4, 5)] == [False] * 3 + [True] * 2
+
+
 # OrderAck
 
 

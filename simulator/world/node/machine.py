@@ -455,6 +455,7 @@ class Machine(WatchedNode):
         assert self.core is not None
         if queue not in self.deleted:
             self.deleted.add(queue)
+            self.ledger.deleted(self, queue)
             for application in self.applications.values():
                 if application.consumer.queue == queue:
                     application.leave()

@@ -5,6 +5,7 @@ Asked between two turns, when all that was decided is on disk; what a node only 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -14,7 +15,7 @@ from mqproto.manager.whereabouts import Found, Spot, Whereabouts
 from mqproto.transfer.incoming import key_of_held
 from mqproto.turn.effects import QueueKind, QueueRow
 from mqproto.wire.glance import is_recoverable
-from simulator.world.network.glimpse import identity_of
+from simulator.world.network.glimpse import identity_of, place_in_sequence
 from simulator.world.oracle.invariants import is_systems
 from simulator.world.oracle.ledger import Ledger
 from simulator.world.oracle.watched import WatchedNode
@@ -30,19 +31,31 @@ NAMED: Final = OUT | {QueueKind.LOCAL}
 def status_tells_the_truth(ledger: Ledger, node: WatchedNode) -> str | None:
     """A status counts what is there.  [MS-MQDMPR] 3.1.1.2 to 3.1.1.5"""
     core = _core_of(node)
-    status, unstored = core.status(), [found.queue for found in core.whereabouts().unstored()]
+    status, unstored = core.status(), Unstored(core.whereabouts())
     held = dict.fromkeys((local.name for local in status.local), 0)
     for incoming in status.incoming:
         held[incoming.queue] = held.get(incoming.queue, 0) + incoming.held
     for local in status.local:
         if local.held != held[local.name]:
             return f"{node.name}: {local.held} held for {local.name}, and {held[local.name]} in its sequences"
-        if reason := _miscounted(ledger, node, local, unstored.count(local.name)):
+        if reason := _miscounted(ledger, node, local, unstored):
             return f"{node.name}: {reason}"
     for outgoing in status.outgoing:
-        if reason := _miscounted_on_its_way(ledger, node, outgoing, unstored.count(outgoing.name)):
+        reason = _miscounted_on_its_way(ledger, node, outgoing, unstored.counts[outgoing.name])
+        if reason := reason or _misnumbered(node, outgoing):
             return f"{node.name}: {reason}"
     return None
+
+
+class Unstored:
+    """What is in memory alone: by queue, how many messages, and how many bytes."""
+
+    def __init__(self, where: Whereabouts) -> None:
+        self.counts: Counter[str] = Counter()
+        self.sizes_bytes: Counter[str] = Counter()
+        for found in where.unstored():
+            self.counts[found.queue] += 1
+            self.sizes_bytes[found.queue] += len(found.packet)
 
 
 def _core_of(node: WatchedNode) -> QueueManager:
@@ -54,12 +67,17 @@ def _rows_of(node: WatchedNode, name: str, *kinds: QueueKind) -> Iterator[QueueR
     return (queue for queue in node.disk.queues.values() if queue.kind in kinds and queue.name == name)
 
 
-def _miscounted(ledger: Ledger, node: WatchedNode, local: LocalStatus, unstored: int) -> str | None:
-    numbers = [queue.queue for queue in _rows_of(node, local.name, QueueKind.LOCAL)]
-    count = sum(map(node.disk.count, numbers)) + unstored
-    leaving = _core_of(node).leaving().get(local.name, 0)
-    if not count - leaving <= local.waiting <= count:
-        return f"{local.waiting} messages in {local.name}, and there are {count}"
+def _miscounted(ledger: Ledger, node: WatchedNode, local: LocalStatus, unstored: Unstored) -> str | None:
+    name = local.name
+    numbers = [queue.queue for queue in _rows_of(node, name, QueueKind.LOCAL)]
+    count = sum(map(node.disk.count, numbers)) + unstored.counts[name]
+    if not count - _core_of(node).leaving().get(name, 0) <= local.waiting <= count:
+        return f"{local.waiting} messages in {name}, and there are {count}"
+    if local.purging and not local.waiting:
+        return f"messages of {name} are still to be deleted, and there are none"
+    size_bytes = node.disk.size_of(QueueKind.LOCAL, name) + unstored.sizes_bytes[name]
+    if local.waiting == count and local.size_bytes != size_bytes:
+        return f"{local.size_bytes:,} bytes in {name}, and there are {size_bytes:,}"
     held = sum(node.disk.count(number) for number in _held_for(node, numbers))
     if local.held > held:
         return f"{local.held} messages held for {local.name}, and there are {held}"
@@ -97,6 +115,25 @@ def _miscounted_on_its_way(
     if not least <= waiting <= len(rows) + unstored:
         return f"{waiting} messages wait in {name}, and there are {least} to {len(rows) + unstored}"
     return None
+
+
+def _misnumbered(node: WatchedNode, outgoing: OutgoingStatus) -> str | None:
+    """What is wrong with the numbers of the messages that were sent and have no OrderAck."""
+    first, last, unacked = outgoing.first_unacked, outgoing.last_unacked, outgoing.unacked
+    told = f"{outgoing.name} has no OrderAck for {unacked} messages, {first} to {last}"
+    if not unacked:
+        return f"{told}: there is no such number" if first or last else None
+    if not outgoing.last_ack < first <= last < outgoing.next_number or unacked > last - first + 1:
+        return (
+            f"{told}, the last OrderAck being {outgoing.last_ack} and the next number {outgoing.next_number}"
+        )
+    rows = [
+        row
+        for queue in _rows_of(node, outgoing.name, QueueKind.SEQUENCE)
+        for row in node.disk.rows(queue.queue)
+    ]
+    numbers = {place[1] for row in rows if (place := place_in_sequence(row.packet)) is not None}
+    return None if {first, last} <= numbers else f"{told}: the store does not have these"
 
 
 def whereabouts_tell_the_truth(ledger: Ledger, node: WatchedNode) -> str | None:

@@ -28,6 +28,10 @@ SLACK_MS: Final = 10_000
 """For what one waits on the way: a flush, a window, a try to connect."""
 
 
+CLOSING_MS: Final = 1_000
+"""How long a turn may take in which a session is closed."""
+
+
 def what_is_over_leaves_in_time(ledger: Ledger, node: WatchedNode) -> str | None:
     """No message lies long after its time was over where it has to end: in its queue, or on its way unsent.
 
@@ -117,6 +121,20 @@ def what_was_lost_is_sent_again(nodes: Iterable[WatchedNode], calm_ms: int) -> s
             )
             if idle_ms > limit_ms:
                 return f"{node.name} has sent nothing of {queue.name} for {idle_ms:,} ms, and it is not acknowledged"
+    return None
+
+
+def unused_sessions_are_closed(nodes: Iterable[WatchedNode], calm_ms: int) -> str | None:
+    """A session over which nothing goes is cleaned up at the second look: the first finds it used.  [MS-MQQB] 3.1.6.2
+
+    calm_ms: since when nothing is in the way.
+    """
+    for node in nodes:
+        limit_ms = 2 * node.settings.session_cleanup_timeout_ms + CLOSING_MS
+        for end in node.ends.values() if node.core is not None else ():
+            unused_ms = node.now_ms - max(end.used_ms, calm_ms, node.up_since_ms)
+            if end.used_ms >= 0 and end.sent == end.acked and unused_ms > limit_ms:
+                return f"{node.name} keeps its session with {end.peer.host.name}, unused for {unused_ms:,} ms"
     return None
 
 

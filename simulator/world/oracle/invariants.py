@@ -350,6 +350,17 @@ def windows_are_told_as_they_are(node: WatchedNode, end: End, header: SessionGli
     return None
 
 
+def higher_priorities_leave_first(node: WatchedNode, message: Message) -> str | None:
+    """A message without a transaction leaves when none with a higher priority waits there for the same queue."""
+    for other in message.stream.unsent:
+        if other.burst.priority > message.burst.priority and not (other.deleted or other.is_unsure):
+            return (
+                f"{message}, priority {message.burst.priority}, leaves {node.name} before {other}, "
+                f"{other.burst.priority}"
+            )
+    return None
+
+
 def forwarded_as_it_came(node: WatchedNode, glimpses: Iterable[Glimpse]) -> str | None:
     """An intermediate passes a packet on as it came, one hop further.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.2"""
     for glimpse in glimpses:
@@ -473,9 +484,16 @@ def refusals_are_explained(node: WatchedNode, note: Note) -> str | None:
     return None
 
 
-def class_named(name: str) -> int:
-    """The class that a note names."""
-    return MessageClass[name].value
+def refused_for_a_reason(ledger: Ledger, node: WatchedNode, message: Message, name: str) -> str | None:
+    """A message without a transaction is refused for a reason that it or its world has; its source hears of none.
+
+    name: of the class that the note tells.
+    """
+    message_class = MessageClass[name].value
+    message.refusals.append(message_class)
+    if message_class in ledger.endings_of(message):
+        return None
+    return f"{node.name} refuses {message} with class {message_class:#06x}, for which there is no reason"
 
 
 # Now and then

@@ -23,6 +23,8 @@ from simulator.world.scenarios.traffic import KINDS, Kind, Message, Promise, Str
 
 SET_ASIDE: Final = frozenset({MessageClass.NACK_DELETED, MessageClass.NACK_HOP_COUNT_EXCEEDED})
 """How a message ends that the next hop refuses, at its source and on its way."""
+NOT_THERE: Final = frozenset({MessageClass.NACK_Q_DELETED, MessageClass.NACK_BAD_DST_Q})
+"""How a message ends whose queue was deleted, before it came or after."""
 
 SequenceName: TypeAlias = tuple[bytes, int, int]
 """The source's GUID, and time stamp and ordinal of the TxSequenceID."""
@@ -63,14 +65,21 @@ class Ledger:
         self._common_endings = common_endings
         self.has_gone_back = False
         """Whether some store was ever put back as it was at an earlier moment, or moved away."""
+        self._deleted: set[tuple[str, int]] = set()
+        """The queues that operators have ever deleted, by node and identifier."""
         self.refused: set[bytes] = set()
         """The bodies of messages that some node refuses, by closing each session on which they come."""
 
     def endings_of(self, message: Message) -> frozenset[int]:
         """The classes with which a message may end unreceived."""
-        if message.body in self.refused:
-            return message.kind.endings | self._common_endings | SET_ASIDE
-        return message.kind.endings | self._common_endings
+        endings = message.kind.endings | self._common_endings
+        if (message.burst.target, message.kind.queue) in self._deleted:
+            endings |= NOT_THERE
+        return endings | SET_ASIDE if message.body in self.refused else endings
+
+    def deleted(self, node: WatchedNode, queue: str) -> None:
+        """An operator deletes a queue of a node; for a message to another that is no reason to end."""
+        self._deleted |= {(node.name, each.identifier) for each in node.queues if each.name == queue}
 
     def latest_utc_s(self, now_ms: int) -> int:
         """The latest date that any clock can have shown by now."""
@@ -136,6 +145,9 @@ class Ledger:
         stream.accepted += 1
         message.accepted_ms = node.now_ms
         self.accepted.append(message)
+        kind, burst = message.kind, message.burst
+        if kind.promise is Promise.ONCE and not kind.endings and burst.source != burst.target:
+            stream.unsent[message] = None
         self.tally[f"accepted {message.burst.kind}"] += 1
 
     def retains(self, name: bytes, packet: bytes) -> None:

@@ -321,9 +321,13 @@ class Oracle:
     def _goes_out(self, node: WatchedNode, glimpse: Glimpse) -> None:
         """A message of an application leaves its source, for the first time or again."""
         place = place_in_sequence(glimpse.packet)
-        if place is None:
-            return
         message = self.ledger.messages.get(glimpse.identity)
+        if place is None:
+            if message is not None:
+                message.stream.unsent.pop(message, None)
+                reason = invariants.higher_priorities_leave_first(node, message)
+                self.check("higher_priorities_leave_first", reason)
+            return
         if message is not None and message.place != place and self.ledger.has_gone_back:
             self.ledger.tally["numbered anew"] += 1
             self.ledger.retains(glimpse.identity, glimpse.packet)
@@ -357,7 +361,8 @@ class Oracle:
                 source = guid_from_text(str(facts["source"]))
                 message = self.ledger.messages.get(identity(source, int(facts["message_id"])))
                 if message is not None and not message.kind.transactional:
-                    message.refusals.append(invariants.class_named(str(facts["reason"])))
+                    reason = invariants.refused_for_a_reason(self.ledger, node, message, str(facts["reason"]))
+                    self.check("refused_for_a_reason", reason)
             elif note.name == "session-closed":
                 reason = intime.sessions_in_use_stay(node, note)
                 self.check("sessions_in_use_stay", reason)

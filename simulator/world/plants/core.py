@@ -13,6 +13,7 @@ from mqproto.manager.expiration import Expiration
 from mqproto.manager.identifiers import MessageIdHistory, SenderHistory
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.outcomes import Outcomes
+from mqproto.neighbours import connections
 from mqproto.neighbours.neighbours import Neighbours
 from mqproto.queues.lanes import QueueWindow
 from mqproto.queues.localqueue import LocalQueue, SystemQueue
@@ -299,6 +300,12 @@ def lose_what_was_rolled_back(sound: Any) -> Any:
 def ignore_priorities(sound: Any) -> Any:
     """The lowest priority goes first."""
     return lambda self: next((lane for lane in reversed(list(self.lanes)) if lane.window), None)
+
+
+@plant(connections, "PRIORITY", "higher_priorities_leave_first")
+def send_the_lowest_priority_first(sound: Any) -> Any:
+    """Of the queues to one destination that with the lowest priority has the first turn."""
+    return lambda queue: -sound(queue)
 
 
 @plant(LocalQueue, "has_room", "quotas_are_kept")

@@ -8,9 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from mqproto.base.moment import Moment
+from mqproto.base.timers import Timer
 from mqproto.manager import identifiers, status, whereabouts
 from mqproto.manager.arrivals import Arrivals
 from mqproto.manager.identifiers import SenderHistory
+from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.neighbours.neighbours import Neighbours
 from mqproto.queues.localqueue import LocalQueue
@@ -113,6 +116,28 @@ def clean_up_what_only_sends(sound: Any) -> Any:
         self.data.session_active = active
 
     return send
+
+
+@plant(Session, "expired", "unused_sessions_are_closed")
+def take_every_session_for_used(sound: Any) -> Any:
+    """A session over which nothing goes any more stays open."""
+
+    def expired(self: Session, timer: Timer, now: Moment) -> None:
+        self.data.session_active |= timer is Timer.SESSION_CLEANUP
+        sound(self, timer, now)
+
+    return expired
+
+
+@plant(LocalQueues, "delete", "refused_for_a_reason", "endings_have_reasons")
+def delete_the_names_of_all_queues_with_one(sound: Any) -> Any:
+    """When a queue is deleted, what comes for the others finds none."""
+
+    def delete(self: LocalQueues, queue: LocalQueue) -> None:
+        sound(self, queue)
+        self._by_wire_name.clear()
+
+    return delete
 
 
 @plant(LocalQueue, "ask", "one_request_at_a_time")

@@ -157,9 +157,11 @@ class Stream:
     """The messages from one source to one queue under one name.
 
     waiting: those that can be handed out from that queue, from any source, under any name.
+    unsent: those that have not left their source and do so in any case, if they have no transaction.
     """
 
     waiting: dict[Message, None]
+    unsent: dict[Message, None] = field(default_factory=dict)
     accepted: int = 0
     arrived: int = -1
     """The order of the last one that was put into its queue."""

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import random
+import resource
 import signal
 import socket
+import sqlite3
+import stat
+import sys
 from collections.abc import Iterable
 from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +36,9 @@ from mqproto.wire import (
 )
 from simulator.base.storeerrors import StoreError
 from simulator.client import Client, InDoubt, connect
-from simulator.node.node import run_node
+from simulator.node.node import DESCRIPTORS, run_node
 from simulator.storage import Store
+from simulator.storage.store import REMOVALS, Limits
 from simulator.topology import Topology, load, places
 from tests.examples import EVERY_PACKET, a_user_message
 from tests.simulator.running import DESTINATION, Log, NodeProcess, processes, running
@@ -391,6 +397,57 @@ async def test_the_store_of_another_node_is_refused(chain: Topology, tmp_path: P
     places.store_path(tmp_path, "sender").rename(places.store_path(tmp_path, "intermediate"))
     with pytest.raises(StoreError, match="it belongs to"):
         await run_node(chain, "intermediate", tmp_path, log=Log())
+
+
+async def test_the_files_of_a_node_are_its_owner_s_alone_even_if_it_then_does_not_start(
+    chain: Topology, tmp_path: Path
+) -> None:
+    async with running(chain, "sender", tmp_path):
+        pass
+    path = places.store_path(tmp_path, "sender").rename(places.store_path(tmp_path, "intermediate"))
+    path.chmod(0o644)
+    with pytest.raises(StoreError, match="it belongs to"):
+        await run_node(chain, "intermediate", tmp_path, log=Log())
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what another process may do")
+async def test_a_node_may_open_more_files_than_a_shell_lets_its_programs(
+    chain: Topology, tmp_path: Path
+) -> None:
+    """Each neighbour and each client takes one."""
+    few, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    node = NodeProcess(chain, "sender", tmp_path)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, most))
+    try:
+        await node.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (few, most))
+    assert node.process is not None
+    allowed, _ = resource.prlimit(node.process.pid, resource.RLIMIT_NOFILE)
+    await node.end(signal.SIGTERM)
+    assert allowed == min(DESCRIPTORS, most if most != resource.RLIM_INFINITY else DESCRIPTORS)
+
+
+async def test_what_left_with_one_commit_leaves_the_tables_in_turns_that_commit_nothing(
+    chain: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = Limits(segment_bytes=10_000, segments=2, memory_bytes=20_000, slice_messages=8)
+    monkeypatch.setattr("simulator.node.node.Store", partial(Store, limits=small))
+    path = places.store_path(tmp_path, "destination")
+    async with (
+        running(chain, "destination", tmp_path),
+        connect(chain, "destination", tmp_path) as client,
+    ):
+        for _ in range(20):
+            await client.send_many(ORDERS, [Draft(body=bytes(100), transactional=True)] * 20)
+        await client.purge("orders")
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as shell:
+            counts = []
+            for _ in range(20):
+                await client.queues()
+                counts += shell.execute("SELECT count(*) FROM message").fetchone()
+    assert counts[0] > counts[-1] <= REMOVALS * small.slice_messages, "as many may wait for the next commit"
 
 
 async def test_a_node_that_is_cancelled_leaves_neither_socket_nor_lock(

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import socket
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
-from simulator.node.transport import dial
+from mqproto.turn.effects import CloseTransport, OpenTransport
+from simulator.node.clock import Clock
+from simulator.node.connection import read_buffer
+from simulator.node.transport import EXHAUSTED_PAUSE_S, Transports, accept, dial
+from simulator.node.turns import Turns
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.2.1")
@@ -30,3 +37,63 @@ async def test_a_host_with_several_addresses_is_called_at_the_first_that_answers
             assert connected.getpeername() == ("127.0.0.1", port)
     with pytest.raises(ConnectionRefusedError):
         await dial("server-b", port, "127.0.0.1")
+
+
+class Troubled(socket.socket):
+    """A listener whose next calls of `accept` fail like this."""
+
+    def __init__(self, *troubles: int) -> None:
+        super().__init__()
+        self._troubles = [*troubles]
+        self.setblocking(False)
+        self.bind(("127.0.0.1", 0))
+        self.listen()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if self._troubles:
+            raise OSError(self._troubles.pop(0), "in trouble")
+        return super().accept()
+
+
+@pytest.mark.parametrize(("trouble", "pause_s"), [(errno.ECONNABORTED, 0), (errno.EMFILE, EXHAUSTED_PAUSE_S)])
+async def test_who_calls_in_a_moment_of_trouble_is_accepted_after_it(
+    trouble: int, pause_s: float, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Where there is no descriptor to spare, the node is not kept busy until there is."""
+    with Troubled(trouble, trouble) as listener, socket.create_connection(listener.getsockname()) as caller:
+        accepted, host = await accept(listener)
+        with accepted:
+            assert (accepted.getpeername(), host) == (caller.getsockname(), "127.0.0.1")
+    assert trio.current_time() == pytest.approx(2 * pause_s)
+
+
+async def test_a_listener_that_cannot_be_used_any_more_says_so() -> None:
+    with (
+        Troubled(errno.EBADF) as listener,
+        socket.create_connection(listener.getsockname()),
+        pytest.raises(OSError, match="in trouble"),
+    ):
+        await accept(listener)
+
+
+async def test_a_connection_that_comes_when_the_core_has_given_up_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The core is told nothing of it: this one would have no `opened`."""
+    core: Any = SimpleNamespace()
+    transports = Transports(core, Turns(), Clock(), "127.0.0.1", 1, read_buffer())
+    connected: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as neighbour, Troubled() as listener:
+
+        async def connect_late(*_: object) -> socket.socket:
+            connected.append(socket.create_connection(neighbour.getsockname()))
+            transports.close(CloseTransport(1, "3.1.6.6", "no answer"))
+            return connected[0]
+
+        monkeypatch.setattr("simulator.node.transport.dial", connect_late)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(transports.run, listener)
+            transports.open(OpenTransport(1, *neighbour.getsockname()))
+            await wait_all_tasks_blocked()
+            assert [each.fileno() for each in connected] == [-1]
+            transports.stop()

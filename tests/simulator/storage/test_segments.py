@@ -16,7 +16,15 @@ from mqproto.turn.effects import Writes
 from simulator.base.storeerrors import StoreError
 from simulator.storage import Store
 from simulator.storage.files import SYSTEM_FILES
-from simulator.storage.segments import HEADER, SECTOR_BYTES, Header, segment_path
+from simulator.storage.segments import (
+    HEAD,
+    HEADER,
+    SECTOR_BYTES,
+    FoundSegment,
+    Header,
+    SegmentName,
+    segment_path,
+)
 from simulator.storage.witnesses.sectors import SIZE_BYTES
 from simulator.storage.witnesses.witness import Witness, witness_path
 from tests.memory import memory_folder
@@ -352,3 +360,31 @@ def left_after_in(folder: Path) -> bytes:
     with Store(folder / "a.sqlite", NODE) as store:
         store.commit(Writes(queues=QUEUES))
         return segment_path(folder / "a.sqlite", 1).read_bytes()
+
+
+def salvaged(left: Left, data: bytes) -> tuple[list[int], list[str]]:
+    """The numbers of the records that can be read from the last segment if it were this, and what is said."""
+    found = [*FoundSegment.salvaged(SegmentName(3, Path(left.last)), data)]
+    return [number for number, writes, _ in found if writes is not None], [
+        told for _, _, told in found if told
+    ]
+
+
+@pytest.mark.parametrize("hurt", [{0}, {1}, {0, 1}, {0, 2}])
+def test_behind_records_that_are_hurt_the_next_whole_one_is_found(left: Left, hurt: set[int]) -> None:
+    data, first = bytearray(left.files[left.last]), left.commits + 3 - len(left.ends)
+    for record in hurt:
+        data[left.ends[record] + HEAD.size] ^= 1
+    numbers, told = salvaged(left, bytes(data))
+    assert numbers == [first + record for record in range(len(left.ends) - 1) if record not in hurt]
+    places = [left.ends[record] for record in sorted(hurt) if record - 1 not in hurt]
+    assert told == [f"{left.last}: at byte {at:,} stands no whole record" for at in places]
+
+
+def test_without_a_header_that_is_whole_the_first_record_says_how_the_others_begin(left: Left) -> None:
+    data, first = bytearray(left.files[left.last]), left.commits + 3 - len(left.ends)
+    data[HEADER.size - 1] ^= 1
+    data[left.ends[0] + HEAD.size] ^= 1
+    numbers, told = salvaged(left, bytes(data))
+    assert numbers == [*range(first + 1, left.commits + 2)]
+    assert told[0] == f"{left.last}: its header does not fit its checksum"

@@ -1,0 +1,74 @@
+"""Random faults that survive because they are none, as far as `make mutants` has come to them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
+    (
+        "mqproto/edge/operations.py",
+        "steps = 0 if before is None else behind(before, newest)",
+        "steps = 1 if before is None else behind(before, newest)",
+    ): "the first outcome has none before it that could be forgotten",
+    (
+        "mqproto/session/acknowledgment.py",
+        "before = ahead(base, first) if ahead(base, first) < 0x8000 else 0",
+        "before = ahead(base, first) if (ahead(base, first) <= 32768) else 0",
+    ): "half of all numbers apart, the function has returned above",
+    (
+        "mqproto/manager/identifiers.py",
+        "left, share = self._settings.remove_duplicate_size, 0",
+        "left, share = self._settings.remove_duplicate_size, 1",
+    ): "the loop sets it for each group, and without a group nobody asks for it",
+    (
+        "mqproto/base/timers.py",
+        "if heaped is None or deadline_ms < heaped:",
+        "if heaped is None or (deadline_ms <= heaped):",
+    ): "a second entry for the same deadline is passed over when the first is gone",
+    (
+        "mqproto/manager/outbound.py",
+        "sequence.register(self._writes)",
+        "pass",
+    ): "the first message that joins the queue tells the store of it as well",
+    (
+        "mqproto/manager/confirmations.py",
+        "MessageRow(key, without_session_header(packet), message.user.message_id, final_ack=False),",
+        "MessageRow(key, without_session_header(packet), message.user.message_id, final_ack=True),",
+    ): "only a sequence asks its messages whether they want a FinalAck",
+    (
+        "mqproto/manager/sending.py",
+        "message_id=0,",
+        "message_id=1,",
+    ): "the stamp puts another into each packet",
+    (
+        "mqproto/queues/lanes.py",
+        "if back and self._ready and back[-1].position > self._ready[0].position:",
+        "if back and self._ready and (back[-1].position >= self._ready[0].position):",
+    ): "a window has each position once",
+    (
+        "simulator/storage/complete.py",
+        "_see_that_none_lies_between(db, before + 1, first - 1)",
+        "_see_that_none_lies_between(db, before + 2, first - 1)",
+    ): "positions begin at 1, so nothing was ever put there",
+    (
+        "mqproto/base/ranges.py",
+        "return self._last[at] + 1 if at >= 0 and self._last[at] > number else number + 1",
+        "return self._last[at] + 1 if at >= 0 and (self._last[at] >= number) else number + 1",
+    ): "a range that ends with the number has the next one behind it, too",
+    (
+        "simulator/storage/segments.py",
+        "following = data.find(segment._salt, following + 1)",
+        "following = data.find(segment._salt, following + 2)",
+    ): "a salt stands at two places in a row only if all its bytes are alike",
+    (
+        "simulator/storage/earlier.py",
+        "while following >= 0 and self._body(data, following) is None:",
+        "while following >= 1 and self._body(data, following) is None:",
+    ): "the search begins behind the header",
+    (
+        "simulator/storage/segments.py",
+        "if following < 0:",
+        "if following < 1:",
+    ): "the search begins behind the header",
+}
+"""By the path of the file, the line as it was and as it became: why that change is no fault."""
