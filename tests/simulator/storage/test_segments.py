@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from mqproto.turn.effects import Writes
 from simulator.base.storeerrors import StoreError
 from simulator.storage import Store
+from simulator.storage.care.hurtsegment import HurtSegment
 from simulator.storage.files import SYSTEM_FILES
 from simulator.storage.segments import (
     HEAD,
     HEADER,
     SECTOR_BYTES,
-    FoundSegment,
     Header,
     SegmentName,
     segment_path,
@@ -364,9 +364,10 @@ def left_after_in(folder: Path) -> bytes:
 
 def salvaged(left: Left, data: bytes) -> tuple[list[int], list[str]]:
     """The numbers of the records that can be read from the last segment if it were this, and what is said."""
-    found = [*FoundSegment.salvaged(SegmentName(3, Path(left.last)), data)]
-    return [number for number, writes, _ in found if writes is not None], [
-        told for _, _, told in found if told
+    name = SegmentName(3, Path(left.last))
+    found = [*HurtSegment(name, data, is_last=True, acknowledged=None, is_written=False).salvaged()]
+    return [one.number for one in found if one.writes is not None], [
+        one.finding for one in found if one.finding
     ]
 
 
