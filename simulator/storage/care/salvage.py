@@ -24,6 +24,7 @@ from mqproto.turn.effects import (
     MessageRow,
     OutcomeRow,
     OutgoingRow,
+    QueueKind,
     QueueRow,
     Writes,
 )
@@ -121,6 +122,12 @@ class Salvage:
         """What people call a queue."""
         row = self.queues.get(queue)
         return f"{row.kind} {row.name}" if row else f"queue {queue}"
+
+    def is_kept(self, row: OutgoingRow | IncomingRow) -> bool:
+        """Whether the queue of a sequence is known, and is one for it."""
+        queue = self.queues.get(row.queue)
+        kind = QueueKind.SEQUENCE if isinstance(row, OutgoingRow) else QueueKind.HELD
+        return queue is not None and queue.kind is kind
 
     def named_counts(self) -> dict[str, int]:
         """How many messages there are, by what people call their queues."""
