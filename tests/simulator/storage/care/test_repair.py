@@ -140,6 +140,21 @@ def test_the_command_checks_and_repairs(tmp_path: Path, capsys: pytest.CaptureFi
         assert run_command(["store", "repair", str(path)]) != 0
 
 
+def test_of_tables_whose_own_statements_are_no_text_any_more_the_log_is_kept(tmp_path: Path) -> None:
+    path = killed_after(tmp_path, Writes(queues=QUEUES, messages=[one(1)]))
+    for name in ("a.sqlite", "a.sqlite-wal"):
+        (tmp_path / name).unlink(missing_ok=True)
+    with Store(path.with_name("b.sqlite"), NODE):
+        pass
+    data = path.with_name("b.sqlite").read_bytes()
+    path.write_bytes(data.replace(b"CREATE TABLE counter (name", b"CREATE TABLE counter (n\xe9me"))
+    with pytest.raises(StoreError, match="store repair"):
+        Store(path, NODE)
+    assert repair(SYSTEM_FILES, path, "today").findings
+    with Store(path, NODE) as store:
+        assert numbers(store) == [1]
+
+
 def damage_record(segment: Path, number: int) -> None:
     """Flip a bit in the head of a record."""
     data = bytearray(segment.read_bytes())
