@@ -16,7 +16,7 @@ TESTS := $(VENV)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reo
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo crash kills lives producers validate backlogs powerloss mutants test core wheel plants truth rotation coverage lint format bench samples lock clean
+.PHONY: help demo crash kills lives producers validate backlogs powerloss hurt mutants test core wheel plants truth rotation coverage lint format bench samples lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +44,9 @@ backlogs: $(DEV)  ## 600 messages of mixed sizes wait, in 20 ways of each kind, 
 
 powerloss: $(DEV)  ## the store after a power loss at every one of its writes; some minutes, needs strace
 	@MQPROTO_POWERLOSS_PERCENT=100 $(VENV)/bin/python -m pytest -rP tests/simulator/storage/test_powerloss.py $(ARGS)
+
+hurt: $(DEV)  ## 1,000 stores of real traffic, each hurt in one way, and 1,000 kills; half an hour; ARGS="--seed 7 --trial 3"
+	@$(VENV)/bin/python -m tests.simulator.hurt $(ARGS)
 
 mutants: $(DEV)  ## 200 random faults of one line: do worlds notice them, and tests? hours; ARGS="--faults 20"
 	@$(VENV)/bin/python -m tests.mutants $(ARGS)

@@ -309,6 +309,8 @@ class Outbound:
                 gaps = [(first - low, last - low) for first, last in state.gaps if low <= first < high]
                 sequence.restore(row, gaps, stored.first)
                 self._add_sequence(sequence, host_of(stored.name))
+                if sequence.final_asked:
+                    self.final_queue_of(sequence)  # A hurt store may have lost it.
 
     def _restore_queue(self, stored: StoredQueue) -> None:
         queue = OutgoingQueue(stored.queue, stored.name, self._settings, stored, priority=stored.priority)

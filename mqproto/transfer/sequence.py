@@ -473,8 +473,10 @@ class OutgoingSequence(OutgoingQueue):
         self.cursors.restore(
             row.base, row.base + row.last_ack, row.saved_through, row.sent_ceiling, self._last
         )
-        ends = [(row.base + row.last_ack + 1, first - 1), (last_kept + 1, self._last)]
-        for low, high in [ends[0], *gaps, ends[1]] if self.count else []:
+        acknowledged = row.base + row.last_ack
+        missing = [(acknowledged + 1, first - 1), *gaps, (last_kept + 1, self._last)]
+        # All of it may be gone, if the store was hurt; an OrderAck for it may still come.
+        for low, high in missing if self.count else [(acknowledged + 1, self._last)]:
             if low <= high:
                 self._holes.add(low - row.base, high - row.base)
         on_disk = (

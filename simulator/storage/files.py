@@ -228,15 +228,30 @@ class SystemFiles:
             return bool(found.fetchone() == ("wal",))
 
     def lock(self, path: Path) -> sqlite3.Connection:
-        lock = sqlite3.connect(f"{path.resolve()}-lock", timeout=LOOKED_AT_S, isolation_level=None)
+        file = f"{path.resolve()}-lock"
         try:
-            lock.execute("BEGIN EXCLUSIVE")
-        except sqlite3.Error as error:
-            lock.close()
+            try:
+                return _locked(file)
+            except sqlite3.DatabaseError as error:
+                if primary_code(error) not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+                    raise
+                # Something has written into it. SQLite looks at that only when nobody else holds it.
+                os.truncate(file, 0)
+                return _locked(file)
+        except sqlite3.OperationalError as error:
             if primary_code(error) == sqlite3.SQLITE_BUSY:
                 raise StoreError(f"{path}: another node has it open: stop that one first") from error
             raise
-        return lock
+
+
+def _locked(file: str) -> sqlite3.Connection:
+    lock = sqlite3.connect(file, timeout=LOOKED_AT_S, isolation_level=None)
+    try:
+        lock.execute("BEGIN EXCLUSIVE")
+    except BaseException:
+        lock.close()
+        raise
+    return lock
 
 
 SYSTEM_FILES: Final = SystemFiles()

@@ -114,6 +114,25 @@ def test_an_order_ack_without_a_way_is_dropped_and_a_final_ack_waits() -> None:
     assert node.store.waiting(QueueKind.OUTGOING) == 1
 
 
+def test_a_sequence_whose_queue_for_final_acks_a_hurt_store_has_lost_gets_another() -> None:
+    net = a_pair()
+    node = net.nodes["a"]
+    net.blocked.add(frozenset("ac"))
+    net.cut("a", "c")
+    net.send("a", at("c"), "one", transactional=True, final_ack=True)
+    net.pass_ms(1_000)
+    net.kill("a")
+    node.store.queues = {
+        number: row for number, row in node.store.queues.items() if row.kind is not QueueKind.FINAL
+    }
+    net.start("a")
+    net.blocked.clear()
+    net.pass_ms(20_000)
+    assert net.receive("c", "orders") == [b"one"]
+    net.pass_ms(20_000)
+    assert node.store.messages == {}
+
+
 @pytest.mark.spec("[MS-MQQB] 3.1.3.2")
 @pytest.mark.parametrize("by_manager", [False, True])
 def test_a_direct_name_calls_its_host_also_after_a_restart(by_manager: bool) -> None:

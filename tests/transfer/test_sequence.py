@@ -13,7 +13,7 @@ from mqproto.session import InFlight
 from mqproto.transfer import cursors
 from mqproto.transfer.cursors import CEILING_BLOCK
 from mqproto.transfer.incoming import IncomingSequence, Verdict
-from mqproto.turn.effects import ReadBy, ReadExpired, ReadPage, Waiting, message_key
+from mqproto.turn.effects import ReadBy, ReadExpired, ReadPage, Waiting, Writes, message_key
 from mqproto.wire import INFINITE, TxSequenceId
 from tests.pair import guid_of
 from tests.windows import (
@@ -204,6 +204,18 @@ def test_a_gap_at_the_end_of_what_is_kept_is_bridged_after_a_restart_too() -> No
         (2, 1),
         (4, 2),
     ]
+
+
+def test_an_order_ack_for_what_a_hurt_store_has_lost_leaves_nothing_to_wait_for() -> None:
+    sender = Sender()
+    for _ in range(3):
+        sender.put()
+    sender.take_numbers()
+    sender.store.commit(Writes(removals=[(message_key(QUEUE, 1), message_key(QUEUE, 3))]))
+    sender.restart()
+    assert sender.sequence.count == 0
+    sender.order_ack(3)
+    assert (sender.sequence.count, sender.sequence.last_ack) == (0, 0)
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.9")

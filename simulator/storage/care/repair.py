@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from mqproto.turn.effects import POSITION_BITS, QueueKind, Writes
+from mqproto.turn.effects import POSITION_BITS, QueueKind, Writes, message_key
 from simulator.base.storeerrors import StoreError, explained
 from simulator.storage.base import Mark, Tables
 from simulator.storage.care.salvage import Salvage, salvaged
@@ -111,13 +111,33 @@ def _without_a_sequence(found: Salvage) -> set[int]:
 
 
 def _possible(found: Salvage, writes: Writes, number: int, lost: set[int]) -> Writes:
-    """A record without messages of queues that are not known any more."""
+    """A record without messages and sequences of queues that are not known any more."""
     found.queues |= {queue.queue: queue for queue in writes.queues}
     kept = [row for row in writes.messages if row.key >> POSITION_BITS in found.queues.keys() - lost]
     if len(kept) < len(writes.messages):
         missing = len(writes.messages) - len(kept)
         found.findings.append(f"record {number}: {missing} messages are set aside, for their queue is lost")
-    return replace(writes, messages=kept)
+    outgoing = {key: row for key, row in writes.outgoing.items() if found.is_kept(row)}
+    incoming = {key: row for key, row in writes.incoming.items() if found.is_kept(row)}
+    if missing := len(writes.outgoing) - len(outgoing) + len(writes.incoming) - len(incoming):
+        found.findings.append(f"record {number}: {missing} sequences are set aside, for their queue is lost")
+    return replace(writes, messages=kept, outgoing=outgoing, incoming=incoming)
+
+
+def _leave_out_what_was_acknowledged(found: Salvage, tables: Tables) -> None:
+    """Messages of sequences that their destination has acknowledged; the record that took them away is lost.
+
+    A sequence never looks back behind that number, so nobody would remove them.
+    """
+    numbers = tables.db.execute("SELECT queue, base + last_ack FROM outgoing_sequence").fetchall()
+    for queue, acknowledged in numbers:
+        gone = tables.sizes(message_key(queue, 0), message_key(queue, acknowledged))
+        if gone:
+            with tables.transaction(flushed=False):
+                tables.remove(gone)
+            found.findings.append(
+                f"{found.name_of(queue)}: {len(gone)} messages are left out, for their destination has them"
+            )
 
 
 def _named(found: Salvage, counts: Counter[int]) -> dict[str, int]:
@@ -148,8 +168,8 @@ def _write(files: Files, found: Salvage, path: Path) -> Counter[int]:
         base = Recent()
         base.states.add(
             Writes(
-                outgoing={row.queue: row for row in found.outgoing},
-                incoming={(row.source, row.queue): row for row in found.incoming},
+                outgoing={row.queue: row for row in found.outgoing if found.is_kept(row)},
+                incoming={(row.source, row.queue): row for row in found.incoming if found.is_kept(row)},
                 identifiers=found.identifiers,
                 counters=found.counters,
                 outcomes={(row.invoker, row.identifier): row for row in found.outcomes},
@@ -162,6 +182,7 @@ def _write(files: Files, found: Salvage, path: Path) -> Counter[int]:
             recent.states.counters[COUNTER] = (known + APART) % 2**32
             found.findings.append(f"counter {COUNTER} is lost: MessageIDs go on far behind {known}")
         tables.take_over(recent, mark)
+        _leave_out_what_was_acknowledged(found, tables)
         counts = Counter({queue.queue: 0 for queue in tables.queues()})
         for kind in QueueKind:
             counts.update(tables.counts(kind))

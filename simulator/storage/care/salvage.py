@@ -24,6 +24,7 @@ from mqproto.turn.effects import (
     MessageRow,
     OutcomeRow,
     OutgoingRow,
+    QueueKind,
     QueueRow,
     Writes,
 )
@@ -43,6 +44,8 @@ from simulator.storage.witnesses.witness import found_record, witness_path
 
 ATTEMPTS: Final = 20
 """So often the moment is chosen anew because the node has moved a segment to its tables meanwhile."""
+UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)
+"""What may come of hurt tables; the second if SQLite quotes a statement of theirs that is no text any more."""
 FAILURES: Final = 20_000
 """After so many reads that fail, what is left of a table is given up."""
 NO_DAMAGE: Final = frozenset(
@@ -122,6 +125,12 @@ class Salvage:
         row = self.queues.get(queue)
         return f"{row.kind} {row.name}" if row else f"queue {queue}"
 
+    def is_kept(self, row: OutgoingRow | IncomingRow) -> bool:
+        """Whether the queue of a sequence is known, and is one for it."""
+        queue = self.queues.get(row.queue)
+        kind = QueueKind.SEQUENCE if isinstance(row, OutgoingRow) else QueueKind.HELD
+        return queue is not None and queue.kind is kind
+
     def named_counts(self) -> dict[str, int]:
         """How many messages there are, by what people call their queues."""
         named = Counter[str]()
@@ -193,7 +202,7 @@ def _is_held(files: Files, path: Path) -> bool:
     """Whether a node runs on the store. It is asked for its lock, and not kept from it for longer than that takes."""
     try:
         files.lock(path).close()
-    except (StoreError, sqlite3.Error):
+    except (StoreError, *UNREADABLE):
         return True
     return False
 
@@ -221,7 +230,7 @@ def _chosen(files: Files, found: Salvage, *, has_file: bool) -> _Log:
         found.db.execute("BEGIN")
         _see_that_it_is_a_store(found)
         _see_whose_it_is(found)
-    except sqlite3.Error as error:
+    except UNREADABLE as error:
         if _is_the_disks(error):
             raise
         found.findings.append(f"{found.path.name}: {error}")
@@ -245,7 +254,7 @@ def _are_mended(found: Salvage) -> bool:
     found.findings.append(
         f"{found.path.name}: its first bytes or its end are hurt; what follows is of a copy without"
     )
-    with suppress(sqlite3.Error):
+    with suppress(*UNREADABLE):
         _see_whose_it_is(found)
     return True
 
@@ -257,7 +266,7 @@ def _see_whose_it_is(found: Salvage) -> None:
         found.node = Guid(node[0])
 
 
-def _is_the_disks(error: sqlite3.Error) -> bool:
+def _is_the_disks(error: Exception) -> bool:
     """Whether the store may be whole: there is no room for SQLite to look at it, say, or we may not."""
     extended: int = getattr(error, "sqlite_errorcode", 0)
     return primary_code(error) in NO_DAMAGE or extended in NO_SHARED_MEMORY
@@ -292,7 +301,7 @@ def _rows(found: Salvage, table: str, columns: str, make: Callable[..., T]) -> l
                 whole += whole_rows(table, [row], make)
             except DamageError as error:
                 found.findings.append(f"{found.path.name}: {error}")
-    except sqlite3.Error as error:
+    except UNREADABLE as error:
         found.findings.append(f"{found.path.name}: table {table} can be read in part: {error}")
     return whole
 
@@ -300,7 +309,7 @@ def _rows(found: Salvage, table: str, columns: str, make: Callable[..., T]) -> l
 def _read_tables(found: Salvage) -> None:
     try:
         see_that_all_is_there(found.db)
-    except (DamageError, sqlite3.Error) as error:
+    except (DamageError, *UNREADABLE) as error:
         found.findings.append(f"{found.path.name}: {' '.join(str(error).split())}")
     queues = _rows(found, "queue", "queue, kind, name, priority, on_hold, checksum", made_queue)
     found.queues = {queue.queue: queue for queue in queues}
@@ -321,7 +330,7 @@ def _count(found: Salvage) -> None:
     found.counts.update(row.key >> POSITION_BITS for row in logged.messages)
     try:
         counted = found.db.execute("SELECT queue, message_count FROM queue").fetchall()
-    except sqlite3.Error:
+    except UNREADABLE:
         counted = []  # It was said already.
     for queue, count in counted:
         if queue in found.queues and isinstance(count, int) and count > found.stored[queue]:
@@ -349,7 +358,7 @@ def _readable(
                     raise sqlite3.DatabaseError("it stands in a wrong place")
                 first = columns[0] + 1
                 yield columns
-        except sqlite3.Error:
+        except UNREADABLE:
             failures[0] -= 1
             if first < last:
                 middle = (first + last) // 2

@@ -404,6 +404,19 @@ def test_a_second_store_on_an_open_file_is_refused_here_and_in_another_process_b
     store.commit(Writes(messages=[one(2)]))
 
 
+@pytest.mark.parametrize("garbage", [b"garbage", b"SQLite format 3\0" + bytes(range(200)) * 9])
+def test_a_lock_file_that_something_has_written_into_locks_as_before(path: Path, garbage: bytes) -> None:
+    lock = path.with_name(f"{path.name}-lock")
+    lock.write_bytes(garbage)
+    with Store(path, NODE) as store:
+        store.commit(Writes(queues=QUEUES, messages=[one(1)]))
+        lock.write_bytes(garbage)
+        with pytest.raises(StoreError, match="another node has it open"):
+            Store(path, NODE)
+    with Store(path, NODE) as again:
+        assert numbers(again) == [1]
+
+
 def test_a_closed_store_can_be_opened_again_at_once(path: Path) -> None:
     for _ in range(3):
         Store(path, NODE).close()

@@ -12,16 +12,17 @@ from typing import Final
 
 import pytest
 
-from mqproto.turn.effects import Writes
+from mqproto.turn.effects import IncomingRow, OutgoingRow, QueueKind, QueueRow, Writes, message_key
 from simulator.base.randomness import chance
 from simulator.base.storeerrors import StoreError
 from simulator.cli.cli import run_command
 from simulator.storage import Store
 from simulator.storage.care import repair, salvaged
 from simulator.storage.files import SYSTEM_FILES
+from simulator.storage.segments import HEADER, Header, segment_path
 from tests.memory import memory_folder
 from tests.simulator.series import LIMITS, NODE
-from tests.simulator.storage.batches import QUEUES, messages_in, numbers, one
+from tests.simulator.storage.batches import HELD, QUEUES, SEQUENCE, messages_in, numbers, one
 from tests.simulator.storage.test_hurt import Left, files_in, found_in, hurt, left_by
 
 TRIALS: Final = int(os.environ.get("MQPROTO_HURTS", "60"))
@@ -137,6 +138,91 @@ def test_the_command_checks_and_repairs(tmp_path: Path, capsys: pytest.CaptureFi
         assert run_command(["store", "check", str(path)]) == 0, "a node that runs is read as well"
         assert "its node runs: this is the store after record 1;" in capsys.readouterr().out
         assert run_command(["store", "repair", str(path)]) != 0
+
+
+def test_of_tables_whose_own_statements_are_no_text_any_more_the_log_is_kept(tmp_path: Path) -> None:
+    path = killed_after(tmp_path, Writes(queues=QUEUES, messages=[one(1)]))
+    for name in ("a.sqlite", "a.sqlite-wal"):
+        (tmp_path / name).unlink(missing_ok=True)
+    with Store(path.with_name("b.sqlite"), NODE):
+        pass
+    data = path.with_name("b.sqlite").read_bytes()
+    path.write_bytes(data.replace(b"CREATE TABLE counter (name", b"CREATE TABLE counter (n\xe9me"))
+    with pytest.raises(StoreError, match="store repair"):
+        Store(path, NODE)
+    assert repair(SYSTEM_FILES, path, "today").findings
+    with Store(path, NODE) as store:
+        assert numbers(store) == [1]
+
+
+def damage_record(segment: Path, number: int) -> None:
+    """Flip a bit in the head of a record."""
+    data = bytearray(segment.read_bytes())
+    header = Header.decoded(bytes(data[: HEADER.size]))
+    assert header is not None
+    at = HEADER.size
+    for _ in range(number - 1):
+        at = data.index(header.salt, at + 1)
+    data[at + 9] ^= 1
+    segment.write_bytes(bytes(data))
+
+
+def killed_after(folder: Path, *transactions: Writes) -> Path:
+    """A store whose node was killed after these."""
+    with memory_folder() as first:
+        path = Path(first, "a.sqlite")
+        with Store(path, NODE) as store:
+            for writes in transactions:
+                store.commit(writes)
+            for name, data in files_in(Path(first)).items():
+                (folder / name).write_bytes(data)
+    return folder / "a.sqlite"
+
+
+@pytest.mark.parametrize("queues", [[], [QueueRow(HELD, QueueKind.LOCAL, "of another store")]])
+def test_sequences_whose_queues_are_lost_are_set_aside_with_them(
+    tmp_path: Path, queues: list[QueueRow]
+) -> None:
+    row = IncomingRow(NODE, HELD, 1, 2, 3, 4, 5, "there")
+    path = killed_after(
+        tmp_path,
+        Writes(queues=QUEUES),
+        Writes(queues=queues, messages=[one(1)], incoming={(NODE, HELD): row}),
+    )
+    damage_record(segment_path(path, 1), 1)
+    found = repair(SYSTEM_FILES, path, "today")
+    assert "record 2: 1 sequences are set aside, for their queue is lost" in found.findings
+    with Store(path, NODE) as store:
+        assert store.load().incoming == []
+
+
+def test_of_what_was_acknowledged_nothing_is_left_though_the_record_that_removed_it_is_lost(
+    tmp_path: Path,
+) -> None:
+    def acknowledged(number: int) -> OutgoingRow:
+        return OutgoingRow(SEQUENCE, NODE, 1, 2, 0, 10, number, 9, 9)
+
+    path = killed_after(
+        tmp_path,
+        Writes(
+            queues=QUEUES,
+            messages=[one(number, queue=SEQUENCE) for number in range(1, 10)],
+            outgoing={SEQUENCE: acknowledged(0)},
+        ),
+        Writes(
+            removals=[(message_key(SEQUENCE, 1), message_key(SEQUENCE, 3))],
+            outgoing={SEQUENCE: acknowledged(3)},
+        ),
+        Writes(
+            removals=[(message_key(SEQUENCE, 4), message_key(SEQUENCE, 5))],
+            outgoing={SEQUENCE: acknowledged(5)},
+        ),
+    )
+    damage_record(segment_path(path, 1), 2)
+    found = repair(SYSTEM_FILES, path, "today")
+    assert any(finding.startswith("sequence invoices: 3 messages are left out") for finding in found.findings)
+    with Store(path, NODE) as store:
+        assert numbers(store, SEQUENCE) == [6, 7, 8, 9]
 
 
 def test_there_must_be_a_store(tmp_path: Path) -> None:

@@ -1,0 +1,88 @@
+"""A disk that fails on cue: `disk.c`, preloaded into the processes of a trial, and its orders, which they share."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from struct import Struct
+from typing import Final, NamedTuple
+
+COMPILERS: Final = ("cc", "gcc", "clang")
+ORDERS: Final = Struct("<7i2048s")
+FIELDS: Final = Struct("<7i")
+VARIABLE: Final = "MQPROTO_HURT_DISK"
+WRITES, GROWTH, FLUSHES, NAMES = 1, 2, 4, 8
+KILL: Final = 0
+
+
+class Trouble(NamedTuple):
+    """What the disk does.
+
+    kinds: which calls are counted.
+    error: with which errno they fail; KILL kills the process at the call.
+    lasting: whether all that follow fail as well, or one alone.
+    """
+
+    kinds: int
+    error: int
+    lasting: bool
+
+
+TROUBLES: Final = {
+    "disk full": Trouble(GROWTH | NAMES, errno.ENOSPC, lasting=True),
+    "disk full, nothing is written in place": Trouble(WRITES | GROWTH | NAMES, errno.ENOSPC, lasting=True),
+    "EIO at a write": Trouble(WRITES | GROWTH | NAMES, errno.EIO, lasting=False),
+    "EIO at all writes": Trouble(WRITES | GROWTH | NAMES, errno.EIO, lasting=True),
+    "EIO at a flush": Trouble(FLUSHES, errno.EIO, lasting=False),
+    "EIO at all flushes": Trouble(FLUSHES, errno.EIO, lasting=True),
+    "read-only remount": Trouble(WRITES | GROWTH | FLUSHES | NAMES, errno.EROFS, lasting=True),
+}
+DEATH: Final = Trouble(WRITES | GROWTH | FLUSHES | NAMES, KILL, lasting=True)
+"""SIGKILL between two calls that write."""
+COUNTED: Final = 2**30
+"""So many calls pass, and are counted."""
+
+
+def compiler() -> str | None:
+    """What can compile disk.c here, if anything."""
+    return next(filter(None, map(shutil.which, COMPILERS)), None)
+
+
+def compiled(folder: Path) -> Path:
+    """The library, in this folder.
+
+    Raises:
+        subprocess.CalledProcessError: the compiler refuses.
+    """
+    library, program = folder / "disk.so", compiler()
+    assert program is not None
+    source = Path(__file__).with_name("disk.c")
+    subprocess.run([program, "-shared", "-fPIC", "-O2", "-o", library, source, "-ldl"], check=True)
+    return library
+
+
+class FailingDisk:
+    """The orders that all processes of one worker share, from the file that the environment names."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.exists():
+            path.write_bytes(bytes(mmap.PAGESIZE))
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._page = mmap.mmap(file, ORDERS.size)
+        os.close(file)
+
+    def arm(self, begins: Path, trouble: Trouble, passing: int) -> None:
+        """From now on, of the calls that write to files whose paths begin so, so many pass."""
+        self._page[: ORDERS.size] = ORDERS.pack(
+            1, trouble.kinds, passing, trouble.error, trouble.lasting, 0, 0, os.fsencode(begins)
+        )
+
+    def disarm(self) -> tuple[int, int]:
+        """The disk is well again; returns how many calls were counted, and how many of them failed."""
+        *_, calls, failures = FIELDS.unpack_from(self._page)
+        self._page[: FIELDS.size] = FIELDS.pack(0, 0, 0, 0, 0, calls, failures)
+        return calls, failures

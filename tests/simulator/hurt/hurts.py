@@ -1,0 +1,422 @@
+"""The hurts: what is done to the files of a store between the end of its node and the next start.
+
+Files are hurt in place, as a disk hurts them: path and inode stay. What an operator does (a copy put back, a folder
+moved) is done as an operator does it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Final, NamedTuple
+
+COPIED: Final = "copied to another folder, the original goes on"
+COPIED_AND_GONE: Final = "copied to another folder, the original is gone"
+ELSEWHERE: Final = "elsewhere"
+"""The other folder."""
+PAGE_BYTES: Final = 4096
+WAL_HEADER_BYTES: Final = 32
+FRAME_HEADER_BYTES: Final = 24
+HEADER_BYTES: Final = 68
+"""About how long the header of a segment of the log is."""
+PAGES: Final = {2: "interior index", 5: "interior table", 10: "leaf of an index", 13: "leaf of a table"}
+KINDS: Final = {
+    "tables": r"\.sqlite",
+    "SQLite's log": r"\.sqlite-wal",
+    "SQLite's shared memory": r"\.sqlite-shm",
+    "segment": r"\.sqlite-log-\d+",
+    "witness": r"\.sqlite-witness",
+    "life file": r"\.life",
+    "lock": r"\.sqlite-lock",
+    "room set aside": r"\.sqlite-(reserve|wal-room)",
+}
+"""Kinds of files: how their names go on behind the node's."""
+
+
+class Scene(NamedTuple):
+    """What is hurt.
+
+    earlier: the folder with all stores at an earlier moment.
+    mislaid: what is taken away or exchanged is kept there, for an operator who looks for it.
+    """
+
+    folder: Path
+    earlier: Path
+    mislaid: Path
+    names: tuple[str, ...]
+    dice: Random
+
+
+class Done(NamedTuple):
+    """What was done.
+
+    node: to whose store.
+    detail: in one line.
+    """
+
+    node: str
+    detail: str
+
+
+Hurter = Callable[[Scene], Done | None]
+
+
+class Hurt(NamedTuple):
+    """One kind of hurt.
+
+    act: does it; None if there is nothing that it could be done to.
+    kill_share: how often the nodes are killed before it, and not ended in order: that leaves other files.
+    copies: whether it needs stores of an earlier moment.
+    """
+
+    act: Hurter
+    kill_share: float = 0.6
+    copies: bool = False
+
+
+def files_of(folder: Path, node: str, kind: str) -> list[Path]:
+    """The files of one kind that a node has."""
+    pattern = re.compile(re.escape(node) + KINDS[kind])
+    return sorted(path for path in folder.iterdir() if pattern.fullmatch(path.name))
+
+
+def store_files(folder: Path, node: str) -> list[Path]:
+    """What an operator copies: NAME.sqlite*, without the lock."""
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.is_file()
+        and path.name.startswith(f"{node}.sqlite")
+        and "-lock" not in path.name
+        and not path.name.endswith("-shm")
+    )
+
+
+def _shuffled(scene: Scene) -> list[str]:
+    return scene.dice.sample(scene.names, len(scene.names))
+
+
+def _some_file(scene: Scene, kind: str, *, filled: bool = True) -> tuple[str, Path] | None:
+    """A node and one of its files of a kind."""
+    for node in _shuffled(scene):
+        found = [path for path in files_of(scene.folder, node, kind) if not filled or path.stat().st_size > 0]
+        if found:
+            return node, scene.dice.choice(found)
+    return None
+
+
+def _rewrite(path: Path, data: bytes | bytearray) -> None:
+    with path.open("r+b") as file:
+        file.write(data)
+        file.truncate()
+
+
+def _flip(scene: Scene, node: str, path: Path, at: int, what: str = "") -> Done:
+    bit = scene.dice.randrange(8)
+    with path.open("r+b") as file:
+        file.seek(at)
+        [byte] = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte ^ 1 << bit]))
+    return Done(node, f"bit {bit} of byte {at:,} of {path.name} is flipped{what}")
+
+
+def bit_in(kind: str, low: float = 0.0, high: float = 1.0) -> Hurter:
+    """A bit flipped somewhere between two parts of what is used of a file."""
+
+    def act(scene: Scene) -> Done | None:
+        found = _some_file(scene, kind)
+        if found is None:
+            return None
+        node, path = found
+        used = max(1, len(path.read_bytes().rstrip(b"\0")))
+        at = int(used * (low + (high - low) * scene.dice.random()))
+        return _flip(scene, node, path, min(at, path.stat().st_size - 1))
+
+    return act
+
+
+def bit_in_page(kind: str) -> Hurter:
+    """A bit flipped in a page of the tables of one kind."""
+
+    def act(scene: Scene) -> Done | None:
+        for node in _shuffled(scene):
+            for path in files_of(scene.folder, node, "tables"):
+                data = path.read_bytes()
+                pages = [
+                    at
+                    for at in range(0, len(data), PAGE_BYTES)
+                    if _page_kind(data, at) == kind and data[at : at + PAGE_BYTES].strip(b"\0")
+                ]
+                if pages:
+                    at = scene.dice.choice(pages) + scene.dice.randrange(PAGE_BYTES)
+                    return _flip(scene, node, path, at, f", in a page that is {kind}")
+        return None
+
+    return act
+
+
+def _page_kind(data: bytes, at: int) -> str:
+    if at == 0:
+        return "the first page"
+    return PAGES.get(data[at], "overflow or free")
+
+
+def bit_in_segment(part: str) -> Hurter:
+    """A bit flipped in the header, in a record, in the last record, or in the zeros of a segment."""
+
+    def act(scene: Scene) -> Done | None:
+        found = _some_file(scene, "segment")
+        if found is None:
+            return None
+        node, path = found
+        data = path.read_bytes()
+        used = max(HEADER_BYTES + 1, len(data.rstrip(b"\0")))
+        first, last = {
+            "header": (0, HEADER_BYTES),
+            "record": (HEADER_BYTES, used),
+            "last bytes": (max(HEADER_BYTES, used - 300), used),
+            "zeros": (used, len(data)),
+        }[part]
+        last = min(last, len(data))
+        if last <= first:
+            return None
+        return _flip(scene, node, path, scene.dice.randrange(first, last))
+
+    return act
+
+
+def bit_in_sqlites_log(part: str) -> Hurter:
+    """A bit flipped in the header, in the head of a frame, or in the page of one."""
+
+    def act(scene: Scene) -> Done | None:
+        found = _some_file(scene, "SQLite's log")
+        if found is None:
+            return None
+        node, path = found
+        size = path.stat().st_size
+        frame_bytes = FRAME_HEADER_BYTES + PAGE_BYTES
+        frames = (size - WAL_HEADER_BYTES) // frame_bytes
+        if frames < 1:
+            return None
+        start = WAL_HEADER_BYTES + scene.dice.randrange(frames) * frame_bytes
+        at = {
+            "header": scene.dice.randrange(WAL_HEADER_BYTES),
+            "frame's head": start + scene.dice.randrange(FRAME_HEADER_BYTES),
+            "page": start + FRAME_HEADER_BYTES + scene.dice.randrange(PAGE_BYTES),
+        }[part]
+        return _flip(scene, node, path, at)
+
+    return act
+
+
+def changed(kind: str, how: str) -> Hurter:
+    """A file whose end is zeroed or cut, that has a block of zeros or of garbage, or that has grown."""
+
+    def act(scene: Scene) -> Done | None:
+        found = _some_file(scene, kind, filled=kind != "lock")
+        if found is None:
+            return None
+        node, path = found
+        dice, data = scene.dice, bytearray(path.read_bytes())
+        used = len(data.rstrip(b"\0"))
+        at = dice.randrange(used) if used else 0
+        count = dice.choice((1, 20, 512, 4_096, 64 << 10))
+        if how == "tail zeroed":
+            data[at:] = bytes(len(data) - at)
+        elif how == "tail cut":
+            del data[at:]
+        elif how == "block zeroed":
+            at = at // 512 * 512
+            data[at : at + count] = bytes(len(data[at : at + count]))
+        elif how == "block of garbage":
+            data[at : at + count] = dice.randbytes(len(data[at : at + count]))
+        else:
+            data += dice.choice((bytes(count), dice.randbytes(count)))
+        if data == path.read_bytes():
+            return None
+        _rewrite(path, data)
+        return Done(node, f"{how} at byte {at:,} of {path.name}, {count:,}")
+
+    return act
+
+
+def missing(kind: str) -> Hurter:
+    """A file is not there."""
+
+    def act(scene: Scene) -> Done | None:
+        found = _some_file(scene, kind, filled=False)
+        if found is None:
+            return None
+        node, path = found
+        scene.mislaid.mkdir(exist_ok=True)
+        path.rename(scene.mislaid / path.name)
+        return Done(node, f"{path.name} is missing")
+
+    return act
+
+
+def stale(kind: str) -> Hurter:
+    """A file is of an earlier moment, as a copy of that file alone puts it back."""
+
+    def act(scene: Scene) -> Done | None:
+        for node in _shuffled(scene):
+            old = {path.name: path for path in files_of(scene.earlier, node, kind)}
+            now = {path.name: path for path in files_of(scene.folder, node, kind)}
+            chosen = [
+                name
+                for name, path in sorted(old.items())
+                if name not in now or path.read_bytes() != now[name].read_bytes()
+            ]
+            if not chosen:
+                continue
+            name = scene.dice.choice(chosen)
+            scene.mislaid.mkdir(exist_ok=True)
+            if name in now:
+                shutil.copy(now[name], scene.mislaid / name)
+                _rewrite(now[name], old[name].read_bytes())
+            else:
+                shutil.copy(old[name], scene.folder / name)
+            return Done(node, f"{name} is of an earlier moment{'' if name in now else ', and was gone'}")
+        return None
+
+    return act
+
+
+def swapped_within(scene: Scene) -> Done | None:
+    """Two files of one store are exchanged."""
+    for node in _shuffled(scene):
+        paths = store_files(scene.folder, node)
+        if len(paths) > 1:
+            return _swap(scene, node, *scene.dice.sample(paths, 2))
+    return None
+
+
+def swapped_between(kind: str) -> Hurter:
+    """A file of one node's store is exchanged with the same of another's."""
+
+    def act(scene: Scene) -> Done | None:
+        one, other, _ = _shuffled(scene)
+        mine, others = (files_of(scene.folder, node, kind) for node in (one, other))
+        if not mine or not others:
+            return None
+        return _swap(scene, one, scene.dice.choice(mine), scene.dice.choice(others))
+
+    return act
+
+
+def _swap(scene: Scene, node: str, one: Path, other: Path) -> Done:
+    scene.mislaid.mkdir(exist_ok=True)
+    first, second = one.read_bytes(), other.read_bytes()
+    for path in (one, other):
+        shutil.copy(path, scene.mislaid / path.name)
+    _rewrite(one, second)
+    _rewrite(other, first)
+    return Done(node, f"{one.name} and {other.name} are swapped")
+
+
+def restored(*, in_place: bool) -> Hurter:
+    """A whole store is put back as it was at an earlier moment: `cp` over the files, or after `rm`."""
+
+    def act(scene: Scene) -> Done | None:
+        for node in _shuffled(scene):
+            old = store_files(scene.earlier, node)
+            if [path.read_bytes() for path in old] == [
+                path.read_bytes() for path in store_files(scene.folder, node)
+            ]:
+                continue
+            now = {path.name: path for path in store_files(scene.folder, node)}
+            kept = {path.name for path in old} if in_place else set()
+            for name, path in now.items():
+                if name not in kept:
+                    path.unlink()
+            for path in files_of(scene.folder, node, "SQLite's shared memory"):
+                path.unlink()
+            for path in old:
+                if path.name in kept and path.name in now:
+                    _rewrite(now[path.name], path.read_bytes())
+                else:
+                    shutil.copy(path, scene.folder / path.name)
+            return Done(node, f"the store of {node} is put back{' in place' if in_place else ''}")
+        return None
+
+    return act
+
+
+def moved_away(scene: Scene) -> Done | None:
+    """A whole store is gone; only its life file stays, if there is one."""
+    node = next((node for node in _shuffled(scene) if store_files(scene.folder, node)), None)
+    if node is None:
+        return None
+    away = scene.folder / f"{node}-gone"
+    away.mkdir()
+    for path in [*store_files(scene.folder, node), *files_of(scene.folder, node, "SQLite's shared memory")]:
+        path.rename(away / path.name)
+    return Done(node, f"the store of {node} is moved away")
+
+
+def copied(scene: Scene) -> Done | None:
+    """A store is copied to another folder, with the file of its life or without."""
+    node = next((node for node in _shuffled(scene) if store_files(scene.folder, node)), None)
+    if node is None:
+        return None
+    (scene.folder / ELSEWHERE).mkdir(mode=0o700)
+    lives = files_of(scene.folder, node, "life file") if scene.dice.random() < 0.5 else []
+    for path in [*store_files(scene.folder, node), *lives]:
+        shutil.copy(path, scene.folder / ELSEWHERE / path.name)
+    return Done(node, f"the store of {node} is copied{' with its life file' if lives else ''}")
+
+
+def nothing(scene: Scene) -> Done | None:
+    """For those that were only killed."""
+    return Done(scene.dice.choice(scene.names), "nothing but the kill")
+
+
+LEFT_BY_KILLS: Final = frozenset({"SQLite's log", "SQLite's shared memory", "segment"})
+"""Files that an end in order removes."""
+IN_FULL: Final = 0.15
+"""After an end in order all is in the tables; after a kill much of them is still in SQLite's log."""
+
+
+def _share(kind: str) -> float:
+    return 1.0 if kind in LEFT_BY_KILLS else IN_FULL if kind == "tables" else 0.6
+
+
+HOLDING: Final = ("tables", "SQLite's log", "segment", "witness", "life file")
+FILE_HURTS: Final[dict[str, Hurt]] = {
+    **{
+        f"bit in the tables: {kind}": Hurt(bit_in_page(kind), IN_FULL)
+        for kind in ("the first page", *PAGES.values(), "overflow or free")
+    },
+    **{
+        f"bit in SQLite's log: {part}": Hurt(bit_in_sqlites_log(part), 1.0)
+        for part in ("header", "frame's head", "page")
+    },
+    **{
+        f"bit in a segment: {part}": Hurt(bit_in_segment(part), 1.0)
+        for part in ("header", "record", "last bytes", "zeros")
+    },
+    "bit in the witness": Hurt(bit_in("witness")),
+    "bit in the life file": Hurt(bit_in("life file")),
+    "bit in SQLite's shared memory": Hurt(bit_in("SQLite's shared memory"), 1.0),
+    **{
+        f"{how}: {kind}": Hurt(changed(kind, how), _share(kind))
+        for how in ("tail zeroed", "tail cut", "block zeroed", "block of garbage", "grown")
+        for kind in HOLDING
+    },
+    "grown: lock": Hurt(changed("lock", "grown")),
+    "bit in the room set aside": Hurt(bit_in("room set aside")),
+    **{f"{how}: room set aside": Hurt(changed("room set aside", how)) for how in ("tail cut", "grown")},
+    **{f"missing: {kind}": Hurt(missing(kind), _share(kind)) for kind in KINDS},
+    **{f"of an earlier moment: {kind}": Hurt(stale(kind), _share(kind), copies=True) for kind in HOLDING},
+    "swapped within a store": Hurt(swapped_within),
+    **{f"swapped between stores: {kind}": Hurt(swapped_between(kind), _share(kind)) for kind in HOLDING},
+    "restored: copied over": Hurt(restored(in_place=True), copies=True),
+    "restored: removed, then copied": Hurt(restored(in_place=False), copies=True),
+    "moved away": Hurt(moved_away),
+    COPIED: Hurt(copied),
+    COPIED_AND_GONE: Hurt(copied),
+}

@@ -1,0 +1,158 @@
+"""What producers and consumers know by themselves: what was accepted, and what was received.
+
+They write it down as it happens, a line each, into a file that no hurt touches; so it outlives a process that is
+killed. A verdict compares these lines and nothing that a store says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from typing import Final, Literal, NamedTuple
+
+SIZES: Final = (0, 1, 30, 100, 100, 100, 500, 1_000, 1_000, 3_000, 10_000, 40_000, 100_000)
+
+Event = Literal["sent", "sending", "taken", "taking", "said", "record"]
+
+
+class Flow(NamedTuple):
+    """One kind of message.
+
+    end: in which place each of its messages has to end, once.
+    copies: in which places there has to be a copy, once it has ended.
+    """
+
+    end: str
+    transactional: bool
+    copies: tuple[str, ...] = ()
+
+
+FLOWS: Final = {
+    "order": Flow("orders", transactional=True),
+    "receipt": Flow("orders", transactional=True, copies=("journal",)),
+    "note": Flow("notes", transactional=False, copies=("notes;journal",)),
+    "lostorder": Flow("deadxact", transactional=True),
+    "lostnote": Flow("deadletter", transactional=False),
+}
+"""By the first word of a message's label. The last two go to a queue that is not there, and end as dead letters."""
+
+
+def flow_of(label: str) -> Flow:
+    """The flow that a label belongs to."""
+    return FLOWS[label.partition("-")[0]]
+
+
+def body_of(seed: int, label: str) -> bytes:
+    """A message's body, which its label decides: no two are alike but the empty ones."""
+    dice = Random(f"{seed}/{label}")
+    size = dice.choice(SIZES)
+    return label.encode() if size == 30 else dice.randbytes(size)
+
+
+def digest(body: bytes) -> str:
+    """What stands for a body in the ledger."""
+    return sha256(body).hexdigest()[:24]
+
+
+class Line(NamedTuple):
+    """One thing that happened.
+
+    phase: 0 before the hurt, 1 after it, while what was accepted before finishes; 2 for what is accepted then.
+    place: for `taken`: from which queue; for all others: at which node.
+    label: of the message; for `record`, which is about a message that a commit has brought or taken, also.
+    what: the body's digest, what was said, or a `Trace` of the record.
+    """
+
+    event: Event
+    phase: int
+    place: str
+    label: str
+    what: str
+
+
+class Trace(NamedTuple):
+    """A message in a commit, as the harness saw it go to the store.
+
+    first, last: the number of the commit; two numbers if it is one of these, and nobody saw which.
+    queue, queue_name: where the message is, by number and as people call it.
+    """
+
+    first: int
+    last: int
+    queue: int
+    queue_name: str
+    message_id: int
+
+
+class Ledger:
+    """The lines of one trial, open for writing."""
+
+    def __init__(self, path: Path) -> None:
+        self.phase = 0
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+    def write(self, event: Event, place: str, label: str = "", what: str = "") -> None:
+        """Something has happened. One call of the system's, so a killed process leaves whole lines."""
+        os.write(self._file, json.dumps([event, self.phase, place, label, what]).encode() + b"\n")
+
+    def close(self) -> None:
+        """Leave the file."""
+        os.close(self._file)
+
+
+def read(path: Path) -> Iterator[Line]:
+    """The lines of a ledger."""
+    for line in path.read_text().splitlines():
+        yield Line(*json.loads(line))
+
+
+@dataclass
+class Account:
+    """What the lines of a ledger come to.
+
+    Attributes:
+        accepted: what producers were told is accepted: the phase, by label, in their order.
+        uncertain: what they had handed in when the node died: it may come once or not at all.
+        received: by label: from which place, the digest, and in which phase; in the order of the consumers.
+        unanswered: what a consumer had committed to when the node died, by label and place: it may come again.
+        order: from which place messages were received, in that order.
+        said: what nodes and commands printed: in which phase, of which node.
+        traces: by node: the messages of its commits before the hurt.
+    """
+
+    accepted: dict[str, int] = field(default_factory=dict)
+    uncertain: set[str] = field(default_factory=set)
+    received: dict[str, list[tuple[str, str, int]]] = field(default_factory=dict)
+    order: list[tuple[str, str]] = field(default_factory=list)
+    unanswered: set[tuple[str, str]] = field(default_factory=set)
+    said: list[tuple[int, str, str]] = field(default_factory=list)
+    traces: dict[str, list[tuple[str, Trace]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, lines: Iterable[Line]) -> Account:
+        """Add the lines up."""
+        account = cls()
+        for line in lines:
+            if line.event == "sending":
+                account.uncertain.add(line.label)
+            elif line.event == "sent":
+                account.uncertain.discard(line.label)
+                account.accepted[line.label] = line.phase
+            elif line.event == "taking":
+                account.unanswered.add((line.label, line.place))
+            elif line.event == "taken":
+                account.unanswered.discard((line.label, line.place))
+                account.received.setdefault(line.label, []).append((line.place, line.what, line.phase))
+                account.order.append((line.place, line.label))
+            elif line.event == "record":
+                if line.phase == 0:
+                    trace = Trace(*json.loads(line.what))
+                    account.traces.setdefault(line.place, []).append((line.label, trace))
+            elif line.event == "said":
+                account.said.append((line.phase, line.place, line.what))
+        return account

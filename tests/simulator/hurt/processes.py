@@ -1,0 +1,404 @@
+"""The same three nodes as processes of `mqproto node`, with sockets; what operators do goes through the command.
+
+Messages are left waiting by ending the nodes that they would go to.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+import trio
+
+from mqproto.base.errors import MqprotoError
+from mqproto.messages.drafts import Draft
+from mqproto.turn.effects import POSITION_BITS
+from simulator.base.logfile import written
+from simulator.client import Client, connect
+from simulator.faults.supervisor import last_error
+from simulator.storage.care import Salvage, salvaged
+from simulator.storage.files import SYSTEM_FILES
+from simulator.topology import load, places
+from simulator.topology.views import as_toml, seen_by
+from tests.simulator.hurt.ledger import Ledger, Trace, body_of, digest, flow_of
+from tests.simulator.hurt.named import label_of
+from tests.simulator.hurt.operator import Repaired
+from tests.simulator.hurt.system import DESTINATION, NAMES, PLACES, SENDER
+
+TOPOLOGY: Final = """
+[node.sender]
+[node.intermediate]
+[node.destination]
+[node.destination.queue.orders]
+transactional = true
+[node.destination.queue.notes]
+journal = true
+[node.destination.queue.gone-orders]
+transactional = true
+[node.destination.queue.gone-notes]
+[[link]]
+between = ["sender", "intermediate"]
+[[link]]
+between = ["intermediate", "destination"]
+[settings]
+try_connect_interval_ms = 100
+order_ack_timeout_ms = 50
+maximum_order_ack_delay_s = 0.3
+resend_timeouts_short_s = 1
+resend_timeouts_medium_s = 2
+resend_timeouts_long_s = 5
+resend_timeouts_final_s = 10
+"""
+GONE: Final = ("gone-orders", "gone-notes")
+"""Queues of which the destination itself knows nothing."""
+QUEUES: Final = {"orders": "orders", "notes": "notes", "deadxact": "gone-orders", "deadletter": "gone-notes"}
+"""To which queue a message is sent, by where it ends."""
+MODULE: Final = "simulator.cli.cli"
+BUGS: Final = ("Traceback", "a bug in mqproto")
+"""What a program says that has broken off."""
+PATIENCE_S: Final = 10.0
+"""How long a client waits for a node that ends meanwhile."""
+LOOK_S: Final = 0.05
+EMPTY_S: Final = 0.15
+"""So long after nothing waits for anybody any more, nothing more comes."""
+QUIET_S: Final = 3.0
+"""The same where something does wait: longer than a resend takes."""
+LONGEST_S: Final = 20.0
+
+T = TypeVar("T")
+
+
+class Processes:
+    """Three nodes in one folder.
+
+    Args:
+        folder: for stores and logs.
+    """
+
+    def __init__(self, folder: Path, ledger: Ledger, seed: int) -> None:
+        self.folder = folder
+        self.ledger = ledger
+        self.errors: dict[str, str] = {}
+        self.elsewhere: dict[str, Path] = {}
+        file = folder / "hurt.toml"
+        if not file.exists():
+            file.write_text(TOPOLOGY)
+            self.topology = load(str(file)).with_free_ports()
+            nodes = dict(self.topology.nodes)
+            host = nodes[DESTINATION]
+            nodes[DESTINATION] = replace(
+                host, queues={name: queue for name, queue in host.queues.items() if name not in GONE}
+            )
+            for name in NAMES:
+                known = replace(self.topology, nodes=nodes) if name == DESTINATION else self.topology
+                written(folder / f"{name}.toml", as_toml(seen_by(known, name, {})))
+        else:
+            self.topology = load(str(folder / f"{SENDER}.toml"))
+        self._seed = seed
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._spawned: dict[str, subprocess.Popen[bytes]] = {}
+        self._log_from = dict.fromkeys(NAMES, 0)
+        self._output_from = dict.fromkeys(NAMES, 0)
+
+    def path(self, name: str) -> Path:
+        """The store of a node."""
+        return places.store_path(self._home(name), name)
+
+    def _home(self, name: str) -> Path:
+        return self.elsewhere.get(name, self.folder)
+
+    def is_up(self, name: str) -> bool:
+        """Whether a node runs. One that has ended by itself has said why."""
+        process = self._running.get(name)
+        if process is None:
+            return False
+        if process.poll() is None:
+            return True
+        self._ended(name)
+        return False
+
+    def spawn(self, *names: str) -> None:
+        """Have processes begin to start, all at once; `open` waits for each."""
+        for name in names:
+            if name in self._running or name in self._spawned:
+                continue
+            log, output = self._log(name), self._output(name)
+            self._log_from[name] = log.stat().st_size if log.exists() else 0
+            self._output_from[name] = output.stat().st_size if output.exists() else 0
+            command = [sys.executable, "-m", MODULE, "node", str(self.folder / f"{name}.toml"), name]
+            command += ["--directory", str(self._home(name)), "--log", str(log), "--supervised"]
+            with output.open("ab") as errors:
+                self._spawned[name] = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    start_new_session=True,
+                )
+
+    def open(self, name: str) -> str | None:
+        """Start a node; why it does not start, or None."""
+        self.spawn(name)
+        process = self._spawned.pop(name)
+        assert process.stdout is not None
+        self.errors.pop(name, None)
+        while line := process.stdout.readline():
+            if line.startswith(b"ready"):
+                self._running[name] = process
+                for notice in _notices(self._log(name), self._log_from[name]):
+                    self.ledger.write("said", name, what=notice)
+                return None
+        process.wait()
+        _closed(process)
+        failure = self._failure(name, process)
+        if process.returncode != -signal.SIGKILL:
+            self.ledger.write("said", name, what=failure)
+        return failure
+
+    def _failure(self, name: str, process: subprocess.Popen[bytes]) -> str:
+        """The line with which a process has ended.
+
+        Raises:
+            AssertionError: it has ended with a traceback.
+        """
+        output, start = self._output(name), self._output_from[name]
+        text = output.read_text()[start:]
+        if any(sign in text for sign in BUGS):
+            raise AssertionError(f"{name} broke off: {text}")
+        return last_error(output, start) or f"exit status {process.returncode}"
+
+    def end(self, number: signal.Signals, *names: str) -> None:
+        """Send nodes a signal, and wait until they have ended."""
+        for name in names:
+            if name in self._running:
+                self._running[name].send_signal(number)
+        for name in names:
+            if (process := self._running.pop(name, None)) is not None:
+                process.wait()
+                _closed(process)
+
+    def stop(self, *names: str) -> None:
+        """Nodes end in order, all of them by default."""
+        self.end(signal.SIGTERM, *(names or NAMES))
+
+    def repair(self, name: str) -> Repaired:
+        """`mqproto store repair` as it is typed."""
+        return self._typed("repair", str(self.path(name)))
+
+    def adopt(self, name: str, how: str) -> Repaired:
+        """`mqproto store adopt` as it is typed."""
+        return self._typed("adopt", str(self.path(name)), f"--{how}")
+
+    def _typed(self, *words: str) -> Repaired:
+        command = [sys.executable, "-m", MODULE, "store", *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if any(sign in done.stderr for sign in BUGS):
+            raise AssertionError(f"mqproto store {' '.join(words)}: {done.stderr}")
+        lines = [line.removeprefix("mqproto: ") for line in done.stderr.splitlines()]
+        return Repaired([*done.stdout.splitlines(), *lines], is_done=not lines)
+
+    # Applications
+
+    def produce(self, labels: list[str]) -> None:
+        """An application at the sender sends messages, those with one destination in one request."""
+        groups: dict[tuple[str, bool], list[str]] = {}
+        for label in labels:
+            groups.setdefault((flow_of(label).end, flow_of(label).transactional), []).append(label)
+        for (end, transactional), group in groups.items():
+            queue = f"{DESTINATION}\\{QUEUES[end]}"
+            drafts = [
+                Draft(
+                    body=body_of(self._seed, label),
+                    label=label,
+                    transactional=transactional,
+                    recoverable=True,
+                    journal_negative=True,
+                    journal_positive="journal" in flow_of(label).copies,
+                    final_ack=transactional,
+                )
+                for label in group
+            ]
+            for label in group:
+                self.ledger.write("sending", SENDER, label)
+
+            async def send(client: Client, queue: str = queue, drafts: list[Draft] = drafts) -> int:
+                return len(await client.send_many(queue, drafts))
+
+            if self._asked(SENDER, send):
+                for label in group:
+                    self.ledger.write("sent", SENDER, label)
+
+    def consume(self, place: str, limit: int) -> int:
+        """An application takes messages in one transaction; how many there were."""
+        name, queue = PLACES[place]
+
+        async def take(client: Client) -> int:
+            async with client.transaction(queue, limit, timeout_s=0) as messages:
+                taken = [(message.label, digest(message.body)) for message in messages]
+                for label, what in taken:
+                    self.ledger.write("taking", place, label, what)
+            for label, what in taken:
+                self.ledger.write("taken", place, label, what)
+            return len(taken)
+
+        return self._asked(name, take) or 0
+
+    def consume_all(self) -> None:
+        """Applications take all that is to be had, wherever it has ended."""
+        for place in PLACES:
+            while self.consume(place, 50):
+                pass
+
+    def calm(self) -> None:
+        """Wait until nothing more comes."""
+
+        async def calm() -> None:
+            before, since_s = "", trio.current_time()
+            with trio.move_on_after(LONGEST_S):
+                while True:
+                    now, is_empty = await self._look()
+                    if now != before:
+                        before, since_s = now, trio.current_time()
+                    elif trio.current_time() - since_s > (EMPTY_S if is_empty else QUIET_S):
+                        return
+                    await trio.sleep(LOOK_S)
+
+        trio.run(calm)
+
+    async def _look(self) -> tuple[str, bool]:
+        """What waits where, and whether nobody waits for anything."""
+        seen, waits = [], False
+        for name in NAMES:
+            if not self.is_up(name):
+                waits = waits or name in self.errors
+                continue
+            try:
+                async with connect(self.topology, name, self._home(name), patience_s=1) as client:
+                    status = await client.queues()
+            except MqprotoError:
+                continue
+            counts = [(one.name, one.waiting, one.held) for one in status.local]
+            leaving = [(one.name, one.waiting, one.unread) for one in status.outgoing]
+            waits = (
+                waits or any(one.held for one in status.local) or any(one.waiting for one in status.outgoing)
+            )
+            seen.append((name, counts, leaving))
+        return repr(seen), not waits
+
+    def _asked(self, name: str, act: Callable[[Client], Awaitable[T]]) -> T | None:
+        """What a client comes to; None if its node ends meanwhile, or says that it cannot."""
+        if not self.is_up(name):
+            return None
+
+        async def ask() -> T | None:
+            result: T | None = None
+            with suppress(MqprotoError):
+                async with (
+                    connect(self.topology, name, self._home(name), patience_s=PATIENCE_S) as client,
+                    trio.open_nursery() as nursery,
+                ):
+                    nursery.start_soon(self._until_it_ends, name, nursery.cancel_scope)
+                    with suppress(MqprotoError):
+                        result = await act(client)
+                    nursery.cancel_scope.cancel()
+            return result
+
+        return trio.run(ask)
+
+    async def _until_it_ends(self, name: str, scope: trio.CancelScope) -> None:
+        # Nobody tells us of the end of a process.
+        while self.is_up(name):  # noqa: ASYNC110
+            await trio.sleep(LOOK_S)
+        scope.cancel()
+
+    def _ended(self, name: str) -> None:
+        process = self._running.pop(name)
+        _closed(process)
+        self.errors[name] = self._failure(name, process)
+        if process.returncode != -signal.SIGKILL:
+            self.ledger.write("said", name, what=self.errors[name])
+
+    def _log(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
+
+    def _output(self, name: str) -> Path:
+        """Where its standard error output goes: no disk that fails has that."""
+        return self.folder / f"output-of-{name}"
+
+
+def _closed(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
+        pipe.close()
+
+
+def _notices(log: Path, start: int) -> Iterator[str]:
+    """What a node says of its store when it starts."""
+    with log.open("rb") as file:
+        file.seek(start)
+        for line in file.read().decode("utf-8", "replace").splitlines():
+            with suppress(json.JSONDecodeError):
+                fields = json.loads(line)
+                if fields.get("event") == "store":
+                    yield fields["notice"]
+                elif fields.get("event") == "in-doubt":
+                    yield from Path(fields["file"]).read_text().splitlines()
+
+
+class Seen(NamedTuple):
+    """What a store had at a moment: the keys of its messages, and its newest record."""
+
+    keys: frozenset[int]
+    record: int
+
+
+NOTHING: Final = Seen(frozenset(), 0)
+
+
+def trace_store(ledger: Ledger, name: str, path: Path, before: Seen = NOTHING) -> Seen:
+    """Write down which messages a store has, and in which records of its log; it is whole, and its node has ended.
+
+    Args:
+        before: what it had earlier; what it has beyond that came later.
+    """
+    with closing(salvaged(SYSTEM_FILES, path)) as found:
+        return _traced(ledger, name, found, before)
+
+
+def _traced(ledger: Ledger, name: str, found: Salvage, before: Seen) -> Seen:
+    labels: dict[int, tuple[str, int]] = {}
+    keys = set[int]()
+    queues = {number: found.name_of(number) for number in found.queues}
+    settled = (found.mark.record if found.mark else 1) - 1
+
+    def write(first: int, last: int, key: int) -> None:
+        label, message_id = labels[key]
+        queue = key >> POSITION_BITS
+        trace = Trace(first, last, queue, queues.get(queue, ""), message_id)
+        ledger.write("record", name, label, json.dumps(trace))
+
+    for row in found.stored_messages([]):
+        keys.add(row.key)
+        if (label := label_of(row.packet)) is not None:
+            labels[row.key] = label, row.message_id
+            # Any record may have brought it that the tables have, and did not have when it was not there.
+            write(1 if row.key in before.keys else before.record + 1, settled, row.key)
+    for number in sorted(found.records):
+        writes = found.records[number]
+        queues |= {row.queue: f"{row.kind} {row.name}" for row in writes.queues}
+        for row in writes.messages:
+            keys.add(row.key)
+            if (label := label_of(row.packet)) is not None:
+                labels[row.key] = label, row.message_id
+                write(number, number, row.key)
+        for first, last in writes.removals:
+            for key in [key for key in labels if first <= key <= last]:
+                write(number, number, key)
+    return Seen(frozenset(keys), found.record)

@@ -1,0 +1,135 @@
+"""What a trial has shown: the lists of producers and consumers compared, and what of the difference was named."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from tests.simulator.hurt.ledger import FLOWS, Account, body_of, digest, flow_of
+from tests.simulator.hurt.operator import GIVEN_UP
+
+AT_START: Final = 1
+"""The phase in which nodes start on what was hurt."""
+LETTERS: Final = ("deadxact", "deadletter")
+
+
+class Outcome(StrEnum):
+    """How a trial ends. The last five are failures: STUCK is a trial where messages still wait that nobody named."""
+
+    AT_START = "told at start"
+    AT_READ = "told at read"
+    HARMLESS = "harmless"
+    NOTHING = "not hurt"
+    SILENT = "SILENT"
+    STUCK = "STUCK"
+    REFUSED = "REFUSED FOR GOOD"
+    BROKE = "BROKE"
+    ALARM = "FALSE ALARM"
+
+
+FAILURES: Final = frozenset({Outcome.SILENT, Outcome.STUCK, Outcome.REFUSED, Outcome.BROKE, Outcome.ALARM})
+
+
+class Difference(NamedTuple):
+    """One message that is not once, unaltered and in order where it has to be.
+
+    how: lost, doubled, altered, out of order, unknown.
+    """
+
+    label: str
+    how: str
+    place: str
+
+    def __str__(self) -> str:
+        return f"{self.label} is {self.how} in {self.place}"
+
+
+def differences(account: Account, seed: int) -> Iterator[Difference]:
+    """Compare what was accepted with what was received."""
+    for label, received in account.received.items():
+        if label.partition("-")[0] not in FLOWS or label not in account.accepted.keys() | account.uncertain:
+            yield Difference(label, "unknown", received[0][0])
+            continue
+        for place, what, _ in received:
+            if what != digest(body_of(seed, label)):
+                yield Difference(label, "altered", place)
+    for label in account.accepted.keys() | account.uncertain:
+        flow = flow_of(label)
+        found = Counter(place for place, *_ in account.received.get(label, ()))
+        ended = found[flow.end]
+        for place in (flow.end, *flow.copies):
+            # What was committed to when a node died was received then, or is received now; so with its copies.
+            is_open = (label, place) in account.unanswered or (label, flow.end) in account.unanswered
+            least = 0 if is_open or label in account.uncertain or (place != flow.end and not ended) else 1
+            if found[place] < least:
+                letter = next((where for where in LETTERS if found[where] and where != place), None)
+                if letter is None:
+                    yield Difference(label, "lost", place)
+            elif found[place] > 1:
+                yield Difference(label, "doubled", place)
+    yield from _out_of_order(account)
+
+
+def _out_of_order(account: Account) -> Iterator[Difference]:
+    """Orders that overtook others. One that came again is a double, and counts where it came first."""
+    places = {label: place for place, label in enumerate(account.accepted)}
+    newest, seen = -1, set[str]()
+    for queue, label in account.order:
+        if queue == "orders" and label in places and label not in seen:
+            seen.add(label)
+            if places[label] < newest:
+                yield Difference(label, "out of order", queue)
+            newest = max(newest, places[label])
+
+
+class Verdict(NamedTuple):
+    """What is to be said of a trial.
+
+    told: the differences that somebody was told of, by message.
+    silent: the others, the lost ones first; those that still wait somewhere are stuck.
+    """
+
+    outcome: Outcome
+    told: list[Difference]
+    silent: list[Difference]
+
+
+def judged(
+    account: Account,
+    seed: int,
+    names: Callable[[Account], set[str]],
+    waiting: Callable[[], set[str]],
+    *,
+    is_kill: bool,
+    is_done: bool,
+) -> Verdict:
+    """Judge a trial whose processes came to its end.
+
+    Args:
+        names: the labels that were named; asked only if anything differs.
+        waiting: the labels that still wait in a store at the end; asked only if anything differs.
+        is_done: whether anything was hurt: there may be no such file or page, and a disk may fail too late.
+        is_kill: whether nothing was hurt, so that each line that is printed is an alarm.
+    """
+    found = list(differences(account, seed))
+    whose = names(account) if found else set()
+    told = [difference for difference in found if difference.label in whose]
+    silent = [difference for difference in found if difference.label not in whose]
+    still = waiting() if silent else set()
+    stuck = [one._replace(how="stuck") for one in silent if one.how == "lost" and one.label in still]
+    silent = [one for one in silent if not (one.how == "lost" and one.label in still)]
+    if silent or stuck:
+        outcome = Outcome.SILENT if silent else Outcome.STUCK
+    elif any(what.startswith(GIVEN_UP) for *_, what in account.said):
+        outcome = Outcome.REFUSED
+    elif is_kill and account.said:
+        outcome = Outcome.ALARM
+    elif any(phase == AT_START for phase, *_ in account.said):
+        outcome = Outcome.AT_START
+    elif account.said:
+        outcome = Outcome.AT_READ
+    else:
+        outcome = Outcome.HARMLESS if is_done else Outcome.NOTHING
+    return Verdict(outcome, told, silent + stuck)
