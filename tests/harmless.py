@@ -57,18 +57,18 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
     ): "a range that ends with the number has the next one behind it, too",
     (
         "simulator/storage/segments.py",
-        "following = data.find(segment._salt, following + 1)",
-        "following = data.find(segment._salt, following + 2)",
+        "following = self._data.find(self._salt, following + 1)",
+        "following = self._data.find(self._salt, following + 2)",
     ): "a salt stands at two places in a row only if all its bytes are alike",
+    (
+        "simulator/storage/segments.py",
+        "while following >= 0 and self._found(memoryview(self._data), following) is None:",
+        "while following >= 1 and self._found(memoryview(self._data), following) is None:",
+    ): "the search begins behind the header",
     (
         "simulator/storage/earlier.py",
         "while following >= 0 and self._body(data, following) is None:",
         "while following >= 1 and self._body(data, following) is None:",
-    ): "the search begins behind the header",
-    (
-        "simulator/storage/segments.py",
-        "if following < 0:",
-        "if following < 1:",
     ): "the search begins behind the header",
 }
 """By the path of the file, the line as it was and as it became: why that change is no fault."""

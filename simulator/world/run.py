@@ -58,7 +58,8 @@ def run(world: World) -> Result:
     try:
         _storm(world)
         _calm(world)
-        _ask_all(world)
+        for machine in world.machines.values():
+            machine.answer_at_rest()
         for invariant in invariants.AT_REST:
             world.oracle.check(invariant.__name__, invariant(world.ledger))
     except BreachFoundError:
@@ -145,14 +146,6 @@ def _pass_the_time(world: World, step_ms: int, calm_ms: int) -> None:
     world.oracle.check("what_was_lost_is_sent_again", reason)
     reason = intime.unused_sessions_are_closed(world.machines.values(), calm_ms)
     world.oracle.check("unused_sessions_are_closed", reason)
-
-
-def _ask_all(world: World) -> None:
-    """At rest operators ask each node what waits where."""
-    for machine in world.machines.values():
-        if machine.core is not None:
-            machine.hear(machine.life, machine.ask)
-    world.events.run_until(world.events.now_ms + CALM_STEP_MS)
 
 
 def _send_once_more(world: World) -> None:

@@ -442,6 +442,11 @@ class Machine(WatchedNode):
         """An operator asks what waits where; the answer comes after the turn."""
         self._is_asked = True
 
+    def answer_at_rest(self) -> None:
+        """An operator asks when nothing happens any more."""
+        if self.core is not None and self._flushing is None:
+            self._answer()
+
     def _answer(self) -> None:
         self._is_asked = False
         self.ledger.tally["an operator was answered"] += 1
