@@ -14,9 +14,10 @@ from struct import Struct
 from typing import Final, NamedTuple, Self
 
 from mqproto.turn.effects import LIFE, MESSAGE_ID_CEILING, SEQUENCE_ORDINAL_CEILING
-from mqproto.wire.guid import Guid
+from mqproto.wire.guid import Guid, guid_text
+from simulator.base.storeerrors import StoreError
 from simulator.storage.files import Files
-from simulator.storage.segments import another_nodes, damaged, explained_file, store_of
+from simulator.storage.segments import damaged, explained_file, store_of
 from simulator.storage.witnesses.sectors import Sectors, said_in
 
 MAGIC: Final = b"mqprolif"
@@ -200,7 +201,10 @@ def _known(path: Path, said: bytes, node: Guid) -> Known:
     if magic != MAGIC or cause not in set(Cause):
         raise damaged(path, "it says nothing of a life")
     if owner != node:
-        raise another_nodes(store_of(path), Guid(owner), node)
+        raise StoreError(
+            f"{path}: it belongs to {guid_text(Guid(owner))}, not to {guid_text(node)}: name another store, or remove"
+            f" this file if {store_of(path).name} is the right one"
+        )
     home = Home(_decoded(machine), _decoded(lives_in), inode)
     return Known(life, record, message_id, sequence_ordinal, home, Cause(cause), seen_s)
 

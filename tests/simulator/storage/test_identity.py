@@ -358,3 +358,19 @@ def test_messages_of_ours_that_wait_are_passed_over(path: Path) -> None:
             assert [*store._tables.own_message_ids()] == [ours.message_id]
             assert store.life is not None
             assert (ours.message_id - store.life.first_message_id) % CIRCLE >= FREE // 2
+
+
+def test_the_file_of_another_nodes_life_is_named_and_without_it_the_store_starts(path: Path) -> None:
+    lived(path, 1)
+    (other := path.parent.parent / "other").mkdir()
+    with Store(other / path.name, NEIGHBOUR) as store:
+        begin(store)
+    shutil.copy(life_path(other / path.name), life_path(path))
+    with pytest.raises(
+        StoreError, match=rf"a\.life: it belongs to .*remove this file if {path.name} is the right one"
+    ):
+        Store(path, NODE)
+    life_path(path).unlink()
+    with Store(path, NODE) as store:
+        assert numbers(store) == [1]
+        assert begin(store) is not None
