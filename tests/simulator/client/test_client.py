@@ -182,6 +182,11 @@ async def test_a_receive_waits_until_a_message_comes(client: Client) -> None:
     assert [message.body for message in received] == [b"at last"]
 
 
+async def test_receives_that_came_to_nothing_are_no_open_transactions(client: Client) -> None:
+    for _ in range(control.OUTSTANDING_LIMIT + 1):
+        assert await client.receive("notes", timeout_s=0) == []
+
+
 async def test_a_receive_that_times_out_has_nothing_and_takes_nothing_later(client: Client) -> None:
     assert await client.receive("notes", timeout_s=0.01) == []
     assert await client.receive("notes", timeout_s=0) == []

@@ -31,10 +31,10 @@ def test_it_is_said_at_the_start_and_once_until_it_changes() -> None:
 def test_of_a_store_that_grows_it_says_how_long_the_room_lasts() -> None:
     free = 10**6
     room = Room(10_000, lambda: free)
-    assert room.look(0, 0) is None
-    assert room.look(1_200, GROWTH_S) is None
+    assert room.look(400, LOOK_S) is None
+    assert room.look(1_600, LOOK_S + GROWTH_S) is None
     free = 6_000
-    assert (said := room.look(1_200, GROWTH_S + LOOK_S)) is not None
+    assert (said := room.look(1_600, 2 * LOOK_S + GROWTH_S)) is not None
     assert said[1]["lasts_s"] == 3_000
 
 

@@ -582,6 +582,17 @@ def test_what_leaves_with_one_commit_leaves_the_tables_in_turns_without_one(path
         assert counts[-1] <= REMOVALS * TINY.slice_messages, "as many may wait for the next commit"
 
 
+def test_a_message_that_is_lost_under_an_open_store_is_missed_when_its_queue_is_read(path: Path) -> None:
+    with Store(path, NODE) as store:
+        store.commit(Writes(queues=QUEUES, messages=[one(number) for number in range(1, 4)]))
+        store.load()  # It leaves all in the tables.
+        with closing(sqlite3.connect(path)) as shell:
+            shell.execute("DELETE FROM message WHERE key = ?", (message_key(1, 2),))
+            shell.commit()
+        with pytest.raises(StoreError, match="queue 1 has 2 messages, and had 3"):
+            numbers(store)
+
+
 def test_what_is_gone_and_expires_no_more_is_counted_out_as_it_was(path: Path) -> None:
     """It leaves the tables in slices, and its row has another checksum once it expires no more."""
     rows = [one(number, b"old", expires_s=number) for number in range(1, 41)]
