@@ -188,7 +188,7 @@ def lose_on_withdraw(sound: Any) -> Any:
     return withdraw
 
 
-@plant(IncomingSequence, "schedule_order_ack", "nothing_is_retained")
+@plant(IncomingSequence, "schedule_order_ack", "nothing_is_retained", "what_was_lost_is_sent_again")
 def never_send_an_order_ack(sound: Any) -> Any:
     """The destination accepts and says nothing."""
     return lambda self, now: None
@@ -410,7 +410,13 @@ def give_back_in_front_of_all(sound: Any) -> Any:
     return give_back
 
 
-@plant(OutgoingSequence, "_take_resends", "gaps_are_bridged", "nothing_is_retained")
+@plant(
+    OutgoingSequence,
+    "_take_resends",
+    "gaps_are_bridged",
+    "nothing_is_retained",
+    "what_was_lost_is_sent_again",
+)
 def resend_as_if_there_were_no_gap(sound: Any) -> Any:
     """What is sent again names the message that was before it when it was accepted."""
 
@@ -424,7 +430,7 @@ def resend_as_if_there_were_no_gap(sound: Any) -> Any:
     return take_resends
 
 
-@plant(LocalQueue, "_left", "turned_away_only_when_full")
+@plant(LocalQueue, "_left", "turned_away_only_when_full", "status_tells_the_truth")
 def never_make_room_again(sound: Any) -> Any:
     """What has left a queue counts towards its quota for ever."""
 
