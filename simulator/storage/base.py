@@ -31,9 +31,9 @@ from simulator.storage.checksums import (
     whole_message,
     whole_rows,
 )
-from simulator.storage.complete import see_that_all_is_there, see_that_all_messages_are_there
-from simulator.storage.earlier import EARLIER_LAYOUT, upgrade
 from simulator.storage.files import Files
+from simulator.storage.opening.complete import see_that_all_is_there, see_that_all_messages_are_there
+from simulator.storage.opening.earlier import EARLIER_LAYOUT, upgrade
 from simulator.storage.recent import Recent, RecentStates, Size, runs
 from simulator.storage.segments import explained_file
 from simulator.storage.tables import (

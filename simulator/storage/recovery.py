@@ -8,8 +8,8 @@ from typing import NamedTuple
 from mqproto.wire.guid import Guid
 from simulator.base.storeerrors import StoreError, repair_advice
 from simulator.storage.base import BEGINNING, Mark, Tables
-from simulator.storage.earlier import found_segment
 from simulator.storage.files import DRAFT, Files
+from simulator.storage.opening.earlier import found_segment
 from simulator.storage.recent import Recent, Size
 from simulator.storage.segments import (
     SegmentName,

@@ -14,8 +14,8 @@ from simulator.base.storeerrors import ADVICE, StoreError, explained, repair_adv
 from simulator.storage.base import Mark, Tables
 from simulator.storage.care.repair import brought
 from simulator.storage.care.salvage import Salvage, salvaged
-from simulator.storage.complete import see_that_all_is_there
 from simulator.storage.files import Files
+from simulator.storage.opening.complete import see_that_all_is_there
 from simulator.storage.witnesses.witness import Witness, witness_path
 
 ADVICE_FOR_BACKUPS: Final = {

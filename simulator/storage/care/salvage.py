@@ -35,9 +35,9 @@ from simulator.storage.care.header import mended
 from simulator.storage.care.hurtsegment import HurtSegment
 from simulator.storage.care.logged import Logged
 from simulator.storage.checksums import MESSAGE_COLUMNS, whole_message, whole_rows
-from simulator.storage.complete import see_that_all_is_there
 from simulator.storage.files import Files
 from simulator.storage.loading import made_outcome
+from simulator.storage.opening.complete import see_that_all_is_there
 from simulator.storage.segments import explained_file, segment_path, segments_of
 from simulator.storage.tables import APPLICATION_ID, LAYOUT, keys_of
 from simulator.storage.witnesses.witness import found_record, witness_path

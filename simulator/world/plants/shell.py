@@ -12,7 +12,7 @@ from simulator.base.storeerrors import StoreError
 from simulator.storage import Store, contents, segments, store
 from simulator.storage.base import Tables
 from simulator.storage.contents import Contents, Row
-from simulator.storage.earlier import found_segment
+from simulator.storage.opening.earlier import found_segment
 from simulator.storage.recent import Recent
 from simulator.storage.segments import HEAD, LENGTHS, FoundSegment, Segment
 from simulator.storage.witnesses.witness import Witness
