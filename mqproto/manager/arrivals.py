@@ -111,6 +111,8 @@ class Arrivals:
         self.refused_count = 0
         self.stored_bytes = 0
         """What the store held when the last batch was committed, and what was put into it since."""
+        self.limit_bytes: int | None = None
+        """What the store may hold after the next commit, as the disk has no room for more; None if it has."""
 
     def arrived(self, message: UserMessage | None, packet: bytes, peer: str, now: Moment) -> None:
         """A UserMessage came from a neighbour at address `peer`.  3.1.5.8
@@ -119,22 +121,26 @@ class Arrivals:
             message: None if it was checked and not decoded; an intermediate need not know more of it.
 
         Raises:
-            NoRoomError: it would take the store beyond QueueManagerQuota, or begin one sequence too many.
+            NoRoomError: it would take the store beyond QueueManagerQuota or what the disk has room for, or begin one
+                sequence too many.
         """
         head = head_of(packet)
         known_by = head.source_queue_manager, head.message_id
         is_ours = head.queue_manager_address in (self._identity, NULL_GUID)
         hop_count = None if is_ours else head.flags & HOP_COUNT
         transactional, recoverable = head.flags & TRANSACTIONAL, bool(head.flags & RECOVERABLE)
-        full = self.stored_bytes + len(packet) > self._settings.quota_bytes
+        would_be_bytes = self.stored_bytes + len(packet)
+        disk_is_full = recoverable and self.limit_bytes is not None and would_be_bytes > self.limit_bytes
         if (
-            full
+            (disk_is_full or would_be_bytes > self._settings.quota_bytes)
             and not is_acknowledgment(message, packet)
             # A duplicate, which came before and was never acknowledged, takes no room; acknowledgments make some.
             and (
                 transactional or not self._history.came_before(*known_by, hop_count, recoverable=recoverable)
             )
         ):
+            if disk_is_full:
+                raise NoRoomError("the disk is full: make room, or receive or purge")
             raise NoRoomError(
                 f"the store holds as much as quota_bytes = {self._settings.quota_bytes:,} allows: receive or purge"
             )

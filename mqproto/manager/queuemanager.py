@@ -10,6 +10,7 @@ It decides; it never waits. The shell feeds it all that has happened, takes one 
     core.receive(session, data, now)       bytes arrived
     core.tick(now)                         a deadline passed
     core.stored(size_bytes)                a batch was committed
+    core.has_room(room_bytes)              what a batch may add, as the disk is nearly full
     core.loaded(page, rows, now)           a page of a queue was read
     core.enqueue(messages, now)            an application sends
     core.consume / settle / abandon        an application receives, commits or rolls back, goes away
@@ -121,6 +122,8 @@ class QueueManager:
         )
         self._arrivals.restore(state, now)
         self._sending = Sending(desk, self._outbound, self._queues, self._expiration)
+        self._stored_bytes = 0
+        self._room_bytes: int | None = None
         self._purges = Purges(desk)
         self._dead_letters = DeadLetters(desk, routes, self._queues, self._sending)
         self._parts = Parts(
@@ -208,7 +211,24 @@ class QueueManager:
 
     def stored(self, size_bytes: int) -> None:
         """A batch was committed, or the store opened: what the messages in it take now."""
+        self._stored_bytes = size_bytes
         self._arrivals.stored_bytes = self._sending.stored_bytes = size_bytes
+        self.has_room(self._room_bytes)
+
+    @property
+    def added_bytes(self) -> int:
+        """What applications have handed in since the last commit, about."""
+        return self._sending.stored_bytes - self._stored_bytes
+
+    def has_room(self, room_bytes: int | None) -> None:
+        """What a batch may add to the store, from applications and from neighbours; None if quota_bytes alone counts.
+
+        Beyond it applications are refused, and neighbours keep what they send. What makes the store smaller is carried
+        out whatever it is. It holds until something else is said.
+        """
+        self._room_bytes = room_bytes
+        limit_bytes = None if room_bytes is None else self._stored_bytes + room_bytes
+        self._arrivals.limit_bytes = self._sending.limit_bytes = limit_bytes
 
     def loaded(self, page: ReadPage | ReadExpired, rows: list[tuple[int, bytes, bool]], now: Moment) -> None:
         """The answer to one of a batch's reads; rows as it says."""

@@ -83,6 +83,8 @@ class Sending:
         self._stamps: dict[tuple[object, ...], Stamp] = {}
         self.stored_bytes = 0
         """What the store held when the last batch was committed, and what was handed in since."""
+        self.limit_bytes: int | None = None
+        """What the store may hold after the next commit, as the disk has no room for more; None if it has."""
 
     def enqueue(
         self, messages: Sequence[tuple[Destination, Draft]], now: Moment, *, together: bool = True
@@ -110,6 +112,7 @@ class Sending:
     def _check(self, runs: Iterable[Run]) -> None:
         """See that all can be sent, and that there is room for them."""
         stored_bytes = express_bytes = 0
+        needs_disk = False
         here_bytes: dict[LocalQueue, int] = {}
         for run in runs:
             example = max(run.drafts, key=_body_bytes)
@@ -120,12 +123,20 @@ class Sending:
             self._check_destination(run, here_bytes)
             if run.example.recoverable or run.example.transactional:
                 stored_bytes += run.size_bytes
+                needs_disk = True
             else:
                 express_bytes += run.size_bytes
         if self.stored_bytes + stored_bytes + express_bytes > self._settings.quota_bytes:
             raise QuotaExceeded(
                 f"the store would hold more than quota_bytes = {self._settings.quota_bytes:,}: receive or purge "
                 "something first"
+            )
+        # An empty message takes room as well.
+        would_be_bytes = self.stored_bytes + max(stored_bytes, 1)
+        if needs_disk and self.limit_bytes is not None and would_be_bytes > self.limit_bytes:
+            raise QuotaExceeded(
+                "the disk is full: make room there, or receive or purge something; until then the node takes no "
+                "message that has to be on disk"
             )
         self.stored_bytes += stored_bytes
 

@@ -154,6 +154,8 @@ class NodeStatus:
     stored_bytes, quota_bytes: what is on disk, and what may be.
     flushes: how often the store had the disk flush for a commit; the caller fills this in.
     in_doubt: the names of lists of what may have been delivered before; the caller fills this in.
+    disk_is_full: whether nothing is taken in that has to be on disk, as there is no room for it; as well.
+    room_lasts_s: for how long the store may go on to grow as it has of late, if it grows; as well.
     duplicates_of: by sender, those with the most first, which are DUPLICATES_SHOWN at most; `duplicates` are all.
     """
 
@@ -165,6 +167,8 @@ class NodeStatus:
     stored_bytes: int = 0
     quota_bytes: int = 0
     flushes: int = 0
+    disk_is_full: bool = False
+    room_lasts_s: int | None = None
     sessions_open: int = 0
     forwarded: int = 0
     refused: int = 0
@@ -200,6 +204,7 @@ def describe(parts: Parts) -> NodeStatus:
         sessions_open=sum(session.is_open for session in neighbours.sessions.values()),
         duplicates_of=_duplicates(parts),
         in_doubt=[],
+        disk_is_full=False,
         **counts(parts),
     )
 

@@ -246,6 +246,30 @@ def test_a_store_that_is_full_takes_nothing_but_duplicates_and_acknowledgments()
     assert net.receive("c", "orders") == [b"m1"]
 
 
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.8")
+def test_what_the_disk_has_no_room_for_stays_with_the_neighbour_and_what_needs_none_is_taken() -> None:
+    net = chain("a", "c", queues=[NOTES])
+    core = net.nodes["c"].up
+
+    def note(message_id: int) -> UserMessage:
+        return a_message(message_id=message_id, body=bytes(300), recoverable=True)
+
+    arrive(net, "c", note(1))
+    net.pass_ms(2_000)
+    core.has_room(500)
+    arrive(net, "c", note(2))
+    core.has_room(100)
+    with pytest.raises(NoRoomError, match="the disk is full: make room, or receive or purge"):
+        arrive(net, "c", note(3))
+    core.has_room(0)
+    arrive(net, "c", note(1), a_message(message_id=4))
+    assert core.status().duplicates == 1
+    assert [len(each) for each in net.receive("c", "notes")] == [300, 300, 2]
+    core.has_room(None)
+    arrive(net, "c", note(3))
+    assert [len(each) for each in net.receive("c", "notes")] == [300]
+
+
 def test_beyond_the_limit_of_sequences_a_new_sender_is_turned_away_and_the_known_ones_go_on() -> None:
     net = chain("a", "c", queues=[ORDERS], settings=Settings(maximum_sequences=2))
     for name in "ab":

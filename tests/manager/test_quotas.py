@@ -222,3 +222,24 @@ def test_one_sender_too_many_is_turned_away_with_the_reason_and_the_others_go_on
     reasons = {note.facts["reason"] for note in net.nodes["c"].notes if note.name == "session-closed"}
     assert reasons == {"2 senders are known, which is maximum_sequences"}
     assert net.nodes["d"].store.waiting(QueueKind.SEQUENCE) == 1
+
+
+# A full disk
+
+
+def test_an_application_hears_that_the_disk_is_full_and_how_much_was_handed_in_is_known() -> None:
+    net = chain("a", "c", queues=[ORDERS], settings=QUICK)
+    core = net.nodes["a"].up
+    core.has_room(5_000)
+    net.send("a", at("c"), body(1), transactional=True)
+    assert 1_000 < core.added_bytes < 2_000
+    core.has_room(0)
+    with pytest.raises(
+        QuotaExceeded, match="the disk is full: make room there, or receive or purge something"
+    ):
+        net.send("a", at("c"), b"", transactional=True)
+    net.send("a", at("c", 17), b"express")
+    core.has_room(None)
+    net.send("a", at("c"), body(3), transactional=True)
+    net.pass_ms(2_000)
+    assert numbers(net.receive("c", "orders")) == [1, 3]
