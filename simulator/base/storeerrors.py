@@ -15,6 +15,20 @@ class StoreError(MqprotoError):
     """The store cannot be opened or written; the text is one line and says what to do."""
 
 
+class DiskFullError(StoreError):
+    """The disk has no room for something. Nothing of it is there, and it may be tried again."""
+
+
+class LifeFullError(DiskFullError):
+    """A life of the store must begin, or it has another home, and the disk has no room for saying so."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path}: another life of the store must begin, or it was moved, and the disk is full: make room, then"
+            " start the node again; nothing acknowledged is lost"
+        )
+
+
 class DamageError(Exception):
     """What was read is not what was written; the text says what, without the store and what to do."""
 
@@ -48,6 +62,11 @@ POSTPONED_AFTER: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY})
 """A transaction that broke off with one of these is known to be undone, and may succeed later."""
 
 
+def finds_no_room(error: BaseException) -> bool:
+    """Whether a full disk is what went wrong."""
+    return isinstance(error, DiskFullError) or primary_code(error) == sqlite3.SQLITE_FULL
+
+
 def primary_code(error: BaseException) -> int | None:
     """SQLite's primary result code, without the detail in the higher bits; None if the error did not come from it."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
@@ -75,7 +94,8 @@ def explained(path: Path, advice: Mapping[int, str] = ADVICE) -> Iterator[None]:
         if code == sqlite3.SQLITE_CORRUPT and code not in advice:
             raise damaged_store(path, error) from error
         trouble = f"the disk fails ({error}): look to it, then start the node again"
-        raise StoreError(f"{path}: {advice.get(code, trouble)}") from error
+        kind = DiskFullError if code == sqlite3.SQLITE_FULL else StoreError
+        raise kind(f"{path}: {advice.get(code, trouble)}") from error
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Container, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -21,7 +21,7 @@ from mqproto.turn.effects import (
     QueueRow,
 )
 from mqproto.wire.guid import Guid, guid_text
-from simulator.base.storeerrors import ADVICE, DamageError, StoreError
+from simulator.base.storeerrors import ADVICE, DamageError, StoreError, finds_no_room
 from simulator.storage.checksums import (
     MESSAGE_COLUMNS,
     hurt_message,
@@ -52,18 +52,22 @@ from simulator.storage.tables import (
 from simulator.storage.witnesses.life import NOWHERE, Home
 from simulator.storage.witnesses.witness import found_record, witness_path
 
+CHECKPOINT_PAGES: Final = 500
+MOST_PAGES: Final = 2**30
 PRAGMAS: Final = (
     "page_size = 8192",
     # macOS flushes to the disk itself only if that is asked for by name.
     "fullfsync = ON",
     "checkpoint_fullfsync = ON",
     # 4 MiB of SQLite's own log, then its pages move to their places in the file: often, so that it never takes long.
-    "wal_autocheckpoint = 500",
+    f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
     "cache_size = -16384",
     # Some builds wipe what is deleted, with zeros; that costs a tenth, and the log has the bytes anyway.
     "secure_delete = OFF",
     # What a REPLACE removes is counted as well.
     "recursive_triggers = ON",
+    # What a statement may have to undo is kept in memory: other disks may be full, too.
+    "temp_store = MEMORY",
 )
 SOURCE_BYTE: Final = 17
 """Where in a packet stands whose it is: SourceQueueManager, behind the BaseHeader.  [MS-MQMQ] 2.2.19.2"""
@@ -135,6 +139,7 @@ class Tables:
         """Whether they were of version 0.5, and got their checksums now."""
         self._read_through: dict[int, int | None] = {}
         """Of a queue that was read to its end, the highest key that it had then; what lies before is all there."""
+        self._may_grow = True
         self.db = files.connect(path)
         try:
             self._set_up(node)
@@ -148,6 +153,41 @@ class Tables:
     def close(self) -> None:
         """Give the file free."""
         self.db.close()
+
+    # Room
+
+    def set_room_aside(self, size_bytes: int) -> None:
+        """Have so much in free pages of the file, if the disk has room: what goes to the tables when it has none."""
+        [(page_bytes,)], [(free_count,)] = self._rows("PRAGMA page_size"), self._rows("PRAGMA freelist_count")
+        if free_count * page_bytes >= size_bytes:
+            return
+        try:
+            self.db.execute("DROP TABLE IF EXISTS set_aside").close()
+            with self.transaction(flushed=False):
+                self.db.execute("CREATE TABLE set_aside (pages BLOB)").close()
+                self.db.execute("INSERT INTO set_aside VALUES (zeroblob(?))", (size_bytes,)).close()
+            # Only then they are in the file; what is given free is not written there.
+            self._rows("PRAGMA wal_checkpoint(PASSIVE)")
+            with self.transaction(flushed=False):
+                self.db.execute("DROP TABLE set_aside").close()
+        except sqlite3.Error as error:
+            if not finds_no_room(error):
+                raise
+
+    def let_grow(self, may_grow: bool) -> None:
+        """Whether the file may become longer. If not, a transaction that needs more pages than there are is undone.
+
+        What SQLite has in its log must fit into the file, or that log would never end.
+        """
+        if may_grow == self._may_grow:
+            return
+        self._may_grow = may_grow
+        if not may_grow:
+            with suppress(sqlite3.Error):
+                self._rows("PRAGMA wal_checkpoint(PASSIVE)")
+        [(page_count,)] = self._rows("PRAGMA page_count")
+        self._rows(f"PRAGMA max_page_count = {MOST_PAGES if may_grow else page_count}")
+        self._rows(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES if may_grow else CHECKPOINT_PAGES // 8}")
 
     # Writing
 
@@ -179,23 +219,49 @@ class Tables:
         Raises:
             sqlite3.Error: nothing has changed.
         """
-        rows = recent.messages.rows
-        there = {
-            key
-            for first, last in runs(sorted(key for key in rows if self.may_have(key)))
-            for key in self.sizes(first, last)
-        }
         with self.transaction(flushed=True):
-            self.put_queues(recent.states.queues.values())
-            self.insert([rows[key] for key in sorted(rows.keys() - there)])
-            self.remove(recent.gone)
-            self.make_lasting(recent.lasting)
-            self.make_lasting(key for key in there if rows[key].expires_s is None)
-            self.put_identifiers(
-                list(recent.states.identifiers.values()), recent.states.forgotten_identifiers
-            )
-            self.put_states(recent.states)
+            self._put_all(recent)
             self.put_mark(mark)
+
+    @contextmanager
+    def seen_with(self, recent: Recent) -> Iterator[None]:
+        """Within, all of it is here for this connection alone, in memory: nothing goes to the disk, which may be full.
+
+        Raises:
+            sqlite3.Error: they cannot be read.
+        """
+        last_keys, may_grow = dict(self._last_keys), self._may_grow
+        self.let_grow(True)
+        self.db.execute("PRAGMA cache_spill = OFF").close()
+        self.db.execute("BEGIN IMMEDIATE")
+        try:
+            self._put_all(recent)
+            yield
+        finally:
+            self._last_keys = last_keys
+            if self.db.in_transaction:
+                self.db.execute("ROLLBACK")
+            self.db.execute("PRAGMA cache_spill = ON").close()
+            self.let_grow(may_grow)
+
+    def _put_all(self, recent: Recent) -> None:
+        rows = recent.messages.rows
+        there = self.those_there(rows)
+        self.put_queues(recent.states.queues.values())
+        self.insert([rows[key] for key in sorted(rows.keys() - set(there))])
+        self.remove(recent.gone)
+        self.make_lasting(recent.lasting)
+        self.make_lasting(key for key in there if rows[key].expires_s is None)
+        self.put_identifiers(list(recent.states.identifiers.values()), recent.states.forgotten_identifiers)
+        self.put_states(recent.states)
+
+    def those_there(self, keys: Iterable[int]) -> list[int]:
+        """Of these keys those of messages that are here, in order."""
+        return [
+            key
+            for first, last in runs(sorted(key for key in keys if self.may_have(key)))
+            for key in self.sizes(first, last)
+        ]
 
     def insert(self, rows: list[MessageRow]) -> None:
         """Add messages, which are not there."""

@@ -37,7 +37,7 @@ class Contents:
     def __init__(self, tables: Tables, recent: Recent) -> None:
         self._tables = tables
         self._recent = recent
-        self._queues = {queue.queue: queue for queue in tables.queues()}
+        self._queues = {queue.queue: queue for queue in tables.queues()} | recent.states.queues
         self._numbers = {queue[1:4]: queue.queue for queue in self._queues.values()}
         """By kind, name and priority; of several sequences to one destination the one declared last."""
 

@@ -10,7 +10,7 @@ import fcntl
 import hashlib
 import os
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -24,6 +24,10 @@ BUSY_S: Final = 1.0
 """How long another program's write to the file may hold us up when we open it."""
 LOOKED_AT_S: Final = 0.05
 """How long a lock may be held by somebody who only looks whether it is."""
+
+
+LOG_ROOM_BYTES: Final = 2 << 20
+"""What SQLite's own log has from the start."""
 
 
 class LogFile(Protocol):
@@ -132,6 +136,9 @@ class Files(Protocol):
     def keep_log(self, db: sqlite3.Connection) -> bool:
         """Have SQLite write a log of its own, so that a transaction is there wholly or not; whether it can."""
 
+    def keep_room(self, path: Path) -> None:
+        """SQLite's log gets room, or, if the tables are closed, room is set aside for the next one."""
+
     def lock(self, path: Path) -> Lock:
         """Hold the lock of a store; the file beside it stays empty.
 
@@ -221,11 +228,40 @@ class SystemFiles:
             os.close(file)
 
     def connect(self, path: Path) -> sqlite3.Connection:
-        return sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+        log, room = _log_and_room(path)
+        if room.exists() and not log.exists():
+            with suppress(OSError):
+                room.rename(log)
+                self.flush_folder(path.parent)
+        db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+        try:
+            db.execute("SELECT 1 FROM sqlite_master").fetchone()
+        except sqlite3.Error as error:
+            # Other errors come again, where they are explained.
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHMSIZE:
+                # There is no room for what connections share. One alone needs no file for it.
+                db.close()
+                db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+                db.execute("PRAGMA locking_mode = EXCLUSIVE").close()
+        return db
 
     def keep_log(self, db: sqlite3.Connection) -> bool:
         with closing(db.execute("PRAGMA journal_mode = WAL")) as found:
             return bool(found.fetchone() == ("wal",))
+
+    def keep_room(self, path: Path) -> None:
+        log, room = _log_and_room(path)
+        # It is not to be had on each file system, and the tables can do without.
+        with suppress(OSError, AttributeError):
+            if not log.exists():
+                if not room.exists():
+                    made(self, room, LOG_ROOM_BYTES, b"").close()
+                return
+            file = os.open(log, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                os.posix_fallocate(file, 0, LOG_ROOM_BYTES)
+            finally:
+                os.close(file)
 
     def lock(self, path: Path) -> sqlite3.Connection:
         file = f"{path.resolve()}-lock"
@@ -247,11 +283,18 @@ class SystemFiles:
 def _locked(file: str) -> sqlite3.Connection:
     lock = sqlite3.connect(file, timeout=LOOKED_AT_S, isolation_level=None)
     try:
+        # Nothing is written, so there is nothing to undo: a file for that would find no room on a full disk.
+        lock.execute("PRAGMA journal_mode = MEMORY").close()
         lock.execute("BEGIN EXCLUSIVE")
     except BaseException:
         lock.close()
         raise
     return lock
+
+
+def _log_and_room(path: Path) -> tuple[Path, Path]:
+    """SQLite's own log, and what is put in its place where there is none."""
+    return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-wal-room")
 
 
 SYSTEM_FILES: Final = SystemFiles()

@@ -50,6 +50,11 @@ class Recent:
         self.states = RecentStates()
 
     @property
+    def size_bytes(self) -> int:
+        """By how much the messages in the tables grow when they have all of it; mostly they shrink by more."""
+        return self.messages.size_bytes - sum([size[0] for size in self.gone.values()])
+
+    @property
     def removal_count(self) -> int:
         """How many rows of the tables are to go, or to change."""
         return len(self.gone) + len(self.lasting) + len(self.states.forgotten_identifiers)

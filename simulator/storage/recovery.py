@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import NamedTuple
 
 from mqproto.wire.guid import Guid
-from simulator.base.storeerrors import StoreError, repair_advice
+from simulator.base.storeerrors import StoreError, finds_no_room, repair_advice
 from simulator.storage.base import BEGINNING, Mark, Tables
 from simulator.storage.files import DRAFT, Files
 from simulator.storage.opening.earlier import found_segment
 from simulator.storage.recent import Recent, Size
 from simulator.storage.segments import (
+    FoundSegment,
+    Segment,
     SegmentName,
     damaged,
     explained_file,
@@ -24,12 +27,18 @@ from simulator.storage.witnesses.witness import Witness, witness_path
 class Recovered(NamedTuple):
     """What a start has found.
 
-    mark: where the next log begins; no segment is left.
+    mark: where the log begins.
     notices: what an operator should know of it, a line each.
+    record: the number of the next one.
+    recent: what the tables lack; nothing, if they had room for it.
+    segments: which have that; none then. The last is written to.
     """
 
     mark: Mark
     notices: list[str]
+    record: int
+    recent: Recent
+    segments: list[Segment]
 
 
 def witness_of(files: Files, tables: Tables, path: Path, node: Guid) -> Witness:
@@ -52,7 +61,7 @@ def witness_of(files: Files, tables: Tables, path: Path, node: Guid) -> Witness:
 
 
 def recover(files: Files, tables: Tables, witness: Witness, path: Path, node: Guid) -> Recovered:
-    """Bring the log to the tables. Then no segment is left.
+    """Bring the log to the tables. Then no segment is left, but on a disk that has no room for that.
 
     Nothing is changed before all of it was read. If the process dies meanwhile, the next does it again.
 
@@ -66,8 +75,9 @@ def recover(files: Files, tables: Tables, witness: Witness, path: Path, node: Gu
     recent = Recent()
     record = mark.record
     notices = []
+    found: list[tuple[FoundSegment, list[int]]] = []
     for name in names:
-        segment = found_segment(files, name, node)
+        segment, keys = found_segment(files, name, node), list[int]()
         if segment.first_record != record:
             # Nothing within the one before was broken, so it was cut between two records.
             cut = names[max(0, names.index(name) - 1)]
@@ -83,19 +93,43 @@ def recover(files: Files, tables: Tables, witness: Witness, path: Path, node: Gu
                 if tables.may_have(first):
                     gone |= tables.sizes(first, last)
             recent.add(writes, gone)
+            keys += [row.key for row in writes.messages]
             record += 1
         if segment.torn:
             notices.append(segment.torn)
+        segment.forget()
+        found.append((segment, keys))
     _see_that_the_witness_agrees(path, mark, names, witness, record)
     witness.record = record - 1
-    witness.flush()
-    if names or mark.is_begun:
-        mark = Mark(names[-1].number + 1, record, is_begun=False)
-        tables.take_over(recent, mark)
-    for name in there:
+    for name in set(there).difference(names):
         with explained_file(name.path):
             files.remove(name.path)
-    return Recovered(mark, notices)
+    try:
+        witness.flush()
+        if names or mark.is_begun:
+            following = Mark(names[-1].number + 1, record, is_begun=False)
+            tables.take_over(recent, following)
+            mark = following
+    except (StoreError, sqlite3.Error) as error:
+        if not finds_no_room(error) or any(segment.header is None for segment, _ in found):
+            raise
+        notices.append(
+            f"the disk is full, and the log stays as it is: {path.name} has no room for what it says"
+        )
+        _leave_out_what_the_tables_have(tables, recent)
+        return Recovered(mark, notices, record, recent, [Segment.gone_on(files, *each) for each in found])
+    for name in names:
+        with explained_file(name.path):
+            files.remove(name.path)
+    return Recovered(mark, notices, record, Recent(), [])
+
+
+def _leave_out_what_the_tables_have(tables: Tables, recent: Recent) -> None:
+    """An earlier process has brought a part of it there."""
+    rows = recent.messages.rows
+    there = tables.those_there(rows)
+    recent.lasting |= {key for key in there if rows[key].expires_s is None}
+    recent.messages.take_keys(there)
 
 
 def _see_that_none_is_missing(path: Path, mark: Mark, names: list[SegmentName]) -> None:

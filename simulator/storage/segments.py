@@ -24,7 +24,7 @@ from typing import Final, NamedTuple, Self
 
 from mqproto.turn.effects import POSITION_BITS, MessageRow, Writes
 from mqproto.wire.guid import Guid, guid_text
-from simulator.base.storeerrors import ADVICE, StoreError, repair_advice
+from simulator.base.storeerrors import ADVICE, DiskFullError, StoreError, repair_advice
 from simulator.storage.files import Files, LogFile, made
 from simulator.storage.records import decoded, encoded
 from simulator.storage.tables import LAST_POSITION
@@ -150,9 +150,30 @@ class Segment:
         with explained_file(path):
             return cls(files, path, header, made(files, path, size_bytes, header.encoded()))
 
+    @classmethod
+    def gone_on(cls, files: Files, found: FoundSegment, keys: list[int]) -> Self:
+        """One that was found, to write to behind its last whole record. What stood there by half is gone.
+
+        Raises:
+            StoreError: it cannot be opened or written.
+        """
+        assert found.header is not None, "a segment of an earlier version is not written to"
+        with explained_file(found.path):
+            segment = cls(files, found.path, found.header, files.open(found.path))
+            segment.used_bytes, segment.keys = found.used_bytes, keys
+            if found.torn:
+                segment._file.write(found.used_bytes, [bytes(segment.size_bytes - found.used_bytes)])
+                segment._file.flush()
+        return segment
+
+    @property
+    def free_bytes(self) -> int:
+        """What is left for records."""
+        return self.size_bytes - self.used_bytes
+
     def has_room_for(self, record: Record) -> bool:
         """Whether the record fits into what is left."""
-        return self.used_bytes + record.size_bytes <= self.size_bytes
+        return record.size_bytes <= self.free_bytes
 
     def append(self, record: Record) -> None:
         """Put a record on disk, for which there is room, with one write and one flush.
@@ -193,14 +214,19 @@ class FoundSegment:
 
     Attributes:
         torn: what is to be said of a last record that was dropped; empty if none was.
+        used_bytes: header and whole records, when all of these were read.
 
     Raises:
         StoreError: it cannot be read, is damaged, or is another node's.
     """
 
+    header: Header | None = None
+    """None if an earlier version wrote it."""
+
     def __init__(self, name: SegmentName, node: Guid, data: bytes) -> None:
         self.path = name.path
         self.torn = ""
+        self.used_bytes = HEADER.size
         self._data = data
         header = Header.decoded(self._data[: HEADER.size])
         if header is None:
@@ -218,8 +244,13 @@ class FoundSegment:
             raise damaged(
                 self.path, f"it has {len(self._data):,} bytes and was made with {header.size_bytes:,}"
             )
+        self.header = header
         self.first_record = header.first_record
         self._salt = header.salt
+
+    def forget(self) -> None:
+        """What was read of it is not needed any more."""
+        self._data = b""
 
     def records(self, *, is_last: bool, acknowledged: int) -> Iterator[Writes]:
         """Its transactions, in order; of the last segment without one that was being written when the end came.
@@ -247,6 +278,7 @@ class FoundSegment:
             yield writes
             number += 1
             at += HEAD.size + len(head) + len(packets)
+            self.used_bytes = at
         if not _is_zero(self._data, at, len(data)):
             if not (is_last and number > acknowledged and self._may_be_torn(at)):
                 raise damaged(self.path, f"record {number} at byte {at} is broken")
@@ -382,7 +414,7 @@ def explained_file(path: Path) -> Iterator[None]:
     except OSError as error:
         advice = f"the disk fails ({error.strerror}): look to it, then start the node again"
         if error.errno in FULL:
-            advice = ADVICE[sqlite3.SQLITE_FULL]
-        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise DiskFullError(f"{path}: {ADVICE[sqlite3.SQLITE_FULL]}") from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             advice = ADVICE[sqlite3.SQLITE_READONLY]
         raise StoreError(f"{path}: {advice}") from error

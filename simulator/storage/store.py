@@ -8,8 +8,9 @@ then goes to the tables, some of it with each further commit, and the segment is
 from __future__ import annotations
 
 import random
+import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -17,6 +18,7 @@ from threading import Lock
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
+from mqproto.base.errors import UsageError
 from mqproto.turn.effects import (
     COUNTERS_OF_LIFE,
     MessageRow,
@@ -29,14 +31,23 @@ from mqproto.turn.effects import (
     Writes,
 )
 from mqproto.wire.guid import Guid
-from simulator.base.storeerrors import POSTPONED_AFTER, StoreError, explained, primary_code, sound
+from simulator.base.storeerrors import (
+    POSTPONED_AFTER,
+    DiskFullError,
+    LifeFullError,
+    StoreError,
+    explained,
+    finds_no_room,
+    primary_code,
+    sound,
+)
 from simulator.storage.base import BUSY_RUNNING_MS, Mark, Tables, messages_of
 from simulator.storage.checksums import whole_message
 from simulator.storage.contents import Contents
 from simulator.storage.files import SYSTEM_FILES, Files
 from simulator.storage.loading import load
-from simulator.storage.recent import Recent
 from simulator.storage.recovery import recover, witness_of
+from simulator.storage.reserve import SHARES, Reserve
 from simulator.storage.segments import HEADER, NO_ROOM, Record, Segment
 from simulator.storage.tables import LAST_POSITION, keys_of
 from simulator.storage.witnesses.identity import Identity
@@ -51,6 +62,7 @@ class Limits(NamedTuple):
     segments: with one more, the oldest goes to the tables.
     memory_bytes: about what messages may take that are in the log alone; with more, the oldest segment goes.
     slice_messages, slice_bytes: what goes to the tables with a commit, or twice what the commit has, if that is more.
+    reserve_bytes: what is set aside for a full disk, for the log; 0 for nothing.
     """
 
     segment_bytes: int = 8 << 20
@@ -58,6 +70,7 @@ class Limits(NamedTuple):
     memory_bytes: int = 48 << 20
     slice_messages: int = 128
     slice_bytes: int = 256 << 10
+    reserve_bytes: int = 12 << 20
 
 
 LIMITS: Final = Limits()
@@ -68,6 +81,8 @@ SCANNED_MESSAGES: Final = 5_000
 """How many messages of a segment are looked at with a commit, to see which are still there."""
 SMALLEST_BYTES: Final = 512
 """Of a segment on a disk that has no room for more."""
+TABLES_PART: Final = 12
+"""One part in so many of the reserve is set aside in the tables as well."""
 OVERDRAFT: Final = 4
 """How many times as much as `Limits` say the log may have if the tables cannot be written just now."""
 
@@ -125,12 +140,16 @@ class Store:
         """Full segments, the oldest first."""
         self._segment: Segment | None = None
         """The one that is written to."""
+        self._is_overdrawn = False
+        """Whether the log has more than it should, as the tables have no room."""
         self._due: _Due | None = None
         """What of the oldest segment is still to go to the tables; None if there is no need yet."""
         self._together = Lock()
         """Held while log and tables change, for another thread that looks at both."""
         with explained(path), ExitStack() as undo:
             self._lock = undo.enter_context(closing(files.lock(path)))
+            if limits.reserve_bytes and files.identity(self._place).inode:
+                undo.callback(files.keep_room, self._place)  # One that does not start loses no room by that.
             self._identity = undo.enter_context(
                 closing(Identity(files, self._place, node, is_adopted=is_adopted))
             )
@@ -139,29 +158,47 @@ class Store:
                 self._witness = undo.enter_context(
                     closing(witness_of(files, self._tables, self._place, node))
                 )
-                self._mark, self.notices = recover(files, self._tables, self._witness, self._place, node)
+                found = recover(files, self._tables, self._witness, self._place, node)
+                self._mark, self.notices, self._next_record, self._recent, self._older = found
+                if self._older:
+                    self._segment = self._older.pop()
+                for segment in self._segments():
+                    undo.callback(segment.close)
                 if self._tables.is_upgraded:
                     self.notices.append(f"{path.name} was of version 0.5 and has got its checksums")
                 """What an operator should know of how the store was found, a line each."""
                 self._see_which_life_it_is(dice)
-                self._recent = Recent()
                 self._contents = Contents(self._tables, self._recent)
-            self._next_record = self._mark.record
-            self.size_bytes = self._tables.size_bytes()
+            self._reserve = Reserve(files, self._place, limits.reserve_bytes)
+            if limits.reserve_bytes and not self._reserve.is_missing:
+                self._tables.set_room_aside(limits.reserve_bytes // TABLES_PART)
+                files.keep_room(self._place)
+            self.size_bytes = self._tables.size_bytes() + self._recent.size_bytes
             """What all messages take, without what the disk needs for them."""
             self._tables.db.execute(f"PRAGMA busy_timeout = {BUSY_RUNNING_MS}").close()
             undo.pop_all()
 
     def _see_which_life_it_is(self, dice: random.Random) -> None:
-        tables, counters = self._tables, self._tables.counters()
-        figures = (counters.get(name, 0) for name in COUNTERS_OF_LIFE)
-        life, message_id, sequence_ordinal = figures
-        stored = Known(life, self._mark.record - 1, message_id, sequence_ordinal, tables.home)
-        home = self._identity.compare(stored, tables.own_message_ids, dice)
+        tables = self._tables
+        with self._all_seen():
+            counters = tables.counters()
+            figures = (counters.get(name, 0) for name in COUNTERS_OF_LIFE)
+            life, message_id, sequence_ordinal = figures
+            stored = Known(life, self._next_record - 1, message_id, sequence_ordinal, tables.home)
+            home = self._identity.compare(stored, tables.own_message_ids, dice)
         self.notices += self._identity.notices
         if home != tables.home:
-            with tables.transaction(flushed=True):
-                tables.put_home(home)
+            try:
+                with tables.transaction(flushed=True):
+                    tables.put_home(home)
+            except sqlite3.Error as error:
+                if finds_no_room(error):
+                    raise LifeFullError(self.path) from error
+                raise
+
+    def _all_seen(self) -> AbstractContextManager[None]:
+        """Within, the tables have what a start found in the log and could not bring there, as well."""
+        return self._tables.seen_with(self._recent) if self._segments() else nullcontext()
 
     @property
     def life(self) -> NewLife | None:
@@ -172,6 +209,24 @@ class Store:
     def record_count(self) -> int:
         """How many transactions were committed since there was a store."""
         return self._next_record - 1
+
+    @property
+    def room_bytes(self) -> int | None:
+        """What a batch may bring of new messages, and as much for those of neighbours; None for any amount.
+
+        It is 0 if the reserve is in use, or the tables have had no room for long: what makes the store smaller goes on.
+        """
+        return 0 if self._is_overdrawn else self._reserve.share_bytes
+
+    @property
+    def lacks_room(self) -> bool:
+        """Whether its reserve is not what it should be: `make_room` may mend that."""
+        return self._reserve.is_short
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it goes on: after a commit that found no room, say."""
+        return self._usable
 
     def __enter__(self) -> Self:
         return self
@@ -197,6 +252,8 @@ class Store:
             self._witness.close()
             self._identity.close()
             self._tables.close()
+            if self._limits.reserve_bytes:
+                self._files.keep_room(self._place)
             self._lock.close()
 
     # Reading
@@ -208,8 +265,13 @@ class Store:
             StoreError: the file cannot be read, or what is in it does not fit together.
         """
         with explained(self.path), sound(self.path):
-            self._settle()
-            return load(self._tables, self._identity.new)
+            try:
+                self._settle()
+            except (StoreError, sqlite3.Error) as error:
+                if not finds_no_room(error):
+                    raise
+            with self._all_seen():
+                return load(self._tables, self._identity.new)
 
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
         """The messages that are asked for, as (position, packet, final_ack), or with their key for those that expire.
@@ -235,13 +297,13 @@ class Store:
             return self._contents.counts(kind)
 
     def everything(self) -> Iterator[tuple[QueueRow, bytes]]:
-        """All messages with their queues, of a store that was just opened, so that its log is empty.
+        """All messages with their queues, of a store that was just opened.
 
         Raises:
             StoreError: the file cannot be read, or a message is not what was written.
         """
-        assert self._segment is None, "the log has what the tables lack"
-        with explained(self.path):
+        assert not self.flush_count, "the log has what the tables lack"
+        with explained(self.path), self._all_seen():
             for queue in self._tables.queues():
                 with closing(self._tables.waiting(*keys_of(queue.queue), ())) as found:
                     for _, packet, _ in found:
@@ -254,10 +316,19 @@ class Store:
 
         Raises:
             StoreError: the file cannot be read.
+            UsageError: only one connection may read it just now.
         """
         with explained(self.path):
             with self._together:
-                db, in_tables = messages_of(self._files, self.path, message_id)
+                try:
+                    db, in_tables = messages_of(self._files, self.path, message_id)
+                except sqlite3.OperationalError as error:
+                    if primary_code(error) != sqlite3.SQLITE_BUSY:
+                        raise
+                    raise UsageError(
+                        "messages cannot be looked for by their identifiers just now: the node was started on a full"
+                        " disk, or another program has its store open: ask for the queue"
+                    ) from error
                 recent, gone = list(self._recent.messages.rows.values()), set(self._recent.gone)
             with closing(db):
                 whole = (whole_message(*columns) for columns in in_tables)
@@ -283,7 +354,9 @@ class Store:
             writes, gone = self._contents.resolved(writes)
             record = Record.of(self._next_record, writes)
             if not segment.has_room_for(record):
-                segment = self._segment = self._next_segment(segment, HEADER.size + record.size_bytes)
+                segment, is_settled = self._segment_behind(segment, HEADER.size + record.size_bytes)
+                if is_settled:
+                    writes, gone = self._contents.resolved(writes)
             self._usable = False  # until the log and what we know of it are in step
             try:
                 segment.append(record)
@@ -296,6 +369,33 @@ class Store:
             self.flush_count += 1
             self.size_bytes += self._contents.add(writes, gone)
             self._usable = True
+
+    def make_room(self, size_bytes: int = 0) -> bool:
+        """Find room for a batch with so much of new messages, or with 0 make the reserve again, if it is missing.
+
+        Returns:
+            Whether there is room for the batch.
+
+        Raises:
+            StoreError: the disk fails.
+        """
+        if not self._usable:
+            return False
+        with self._together, explained(self.path):
+            self._reserve.make()
+            share_bytes = self.room_bytes
+            if share_bytes is None or size_bytes <= share_bytes:
+                return True
+            if not share_bytes:
+                return False
+            needed_bytes = size_bytes + SHARES * share_bytes
+            if self._segment is not None and self._segment.free_bytes >= needed_bytes:
+                return True
+            try:
+                self._segment = self._longer_segment(needed_bytes)
+            except DiskFullError:
+                return False
+            return True
 
     def tidy(self) -> None:
         """Bring a slice of what is due to the tables, if anything is: for turns of a node that commit nothing.
@@ -320,6 +420,7 @@ class Store:
         return (
             self._due is not None
             or bool(self._older)
+            or self._reserve.is_missing
             or recent.messages.memory_bytes > limits.memory_bytes
             or recent.removal_count > REMOVALS * limits.slice_messages
         )
@@ -333,8 +434,14 @@ class Store:
         limits, memory_bytes = self._limits, self._recent.messages.memory_bytes
         if self._due is None:
             if memory_bytes > limits.memory_bytes and not self._older:
-                self._segment = self._next_segment(self._segment)
-            if len(self._older) >= limits.segments or (self._older and memory_bytes > limits.memory_bytes):
+                with suppress(DiskFullError):
+                    self._segment = self._next_segment(self._segment)
+            # Each segment that is done with is a reserve again, so with none the log is kept as short as can be.
+            if self._older and (
+                len(self._older) >= limits.segments
+                or memory_bytes > limits.memory_bytes
+                or self._reserve.is_missing
+            ):
                 recent = self._recent
                 self._due = _Due(self._older[0].keys, 0, len(recent.gone), len(recent.states.identifiers))
         if self._due is not None or self._recent.removal_count > REMOVALS * limits.slice_messages:
@@ -350,8 +457,11 @@ class Store:
             with self._tables.transaction(flushed=True):
                 self._tables.put_mark(mark)
         except BaseException as error:
+            if finds_no_room(error):  # The witness knows of it as well, with its first record.
+                self._segment = segment
+                return segment
             if primary_code(error) in POSTPONED_AFTER:
-                segment.remove()
+                self._reserve.take(segment)
             else:  # The tables may know of it after all.
                 self._usable = False
                 segment.close()
@@ -370,14 +480,54 @@ class Store:
             try:
                 return Segment.create(self._files, self._place, self._node, number, record, size_bytes)
             except StoreError as error:
-                if size_bytes <= needed_bytes or getattr(error.__cause__, "errno", None) not in NO_ROOM:
+                if getattr(error.__cause__, "errno", None) not in NO_ROOM:
                     raise
+                if needed_bytes <= self._reserve.size_bytes:
+                    return self._reserve.become(self._place, self._node, number, record)
+                if size_bytes <= needed_bytes:
+                    raise DiskFullError(str(error)) from error
                 size_bytes = max(needed_bytes, size_bytes // 8)
 
     def _next_segment(self, full: Segment, needed_bytes: int = 0) -> Segment:
         segment = self._new_segment(full.number + 1, self._next_record, max(needed_bytes, SMALLEST_BYTES))
         self._older.append(full)
         return segment
+
+    def _longer_segment(self, needed_bytes: int) -> Segment:
+        """One that is made for a large batch alone. The reserve stays what it is.
+
+        Raises:
+            DiskFullError: there is no room for it.
+        """
+        full = self._segment or self._begun()
+        number = full.number + 1
+        try:
+            segment = Segment.create(
+                self._files, self._place, self._node, number, self._next_record, needed_bytes
+            )
+        except StoreError as error:
+            if getattr(error.__cause__, "errno", None) in NO_ROOM:
+                raise DiskFullError(str(error)) from error
+            raise
+        self._older.append(full)
+        return segment
+
+    def _segment_behind(self, full: Segment, needed_bytes: int) -> tuple[Segment, bool]:
+        """Where a record goes that has no room in the last segment, and whether all before it is in the tables now.
+
+        Raises:
+            DiskFullError: there is no room for it anywhere.
+        """
+        try:
+            self._segment = self._next_segment(full, needed_bytes)
+        except DiskFullError:
+            # Most of what the log has is gone again, perhaps, and the tables have room for the rest.
+            self._take_over()
+            segment = self._begun()
+            if segment.free_bytes < needed_bytes:
+                self._segment = self._next_segment(segment, needed_bytes)
+            return self._segment or segment, True
+        return self._segment, False
 
     def _try_to_spill(self, writes: Writes) -> None:
         """Bring some of what is due to the tables. If that is not possible now, it is tried with each commit.
@@ -387,6 +537,7 @@ class Store:
         """
         limits = self._limits
         try:
+            self._tables.let_grow(not self._reserve.is_missing)
             self._spill(
                 max(limits.slice_messages, 2 * len(writes.messages)),
                 max(limits.slice_bytes, 2 * sum([len(row.packet) for row in writes.messages])),
@@ -396,11 +547,15 @@ class Store:
                 self._usable = False
                 raise
             size_bytes = sum(segment.used_bytes for segment in self._segments())
-            if (
+            self._is_overdrawn = (
                 size_bytes > OVERDRAFT * limits.segments * limits.segment_bytes
                 or self._recent.messages.memory_bytes > OVERDRAFT * limits.memory_bytes
-            ):
+            )
+            # With a reserve, what makes the store larger is refused instead, until the tables have room.
+            if self._is_overdrawn and not (limits.reserve_bytes and finds_no_room(error)):
                 raise
+        else:
+            self._is_overdrawn = False
 
     def _spill(self, limit: int, limit_bytes: int) -> None:
         """Bring at most `limit` messages from the oldest segment to the tables; of all else as many rows.
@@ -451,19 +606,22 @@ class Store:
             due.identifiers -= len(identifiers)
         if is_done:
             self._due = None
-            self._older.pop(0).remove()
+            self._reserve.take(self._older.pop(0))
 
     def _settle(self) -> None:
         """Bring all to the tables, and remove the log."""
+        if self._segments():
+            with self._together:
+                self._take_over()
+
+    def _take_over(self) -> None:
         segments = self._segments()
-        if not segments:
-            return
         mark = Mark(segments[-1].number + 1, self._next_record, is_begun=False)
         self._witness.flush()
         self._identity.flush()
-        with self._together:
-            self._tables.take_over(self._recent, mark)
-            self._recent.clear()
-            self._mark, self._older, self._segment, self._due = mark, [], None, None
+        self._tables.let_grow(not self._reserve.is_missing)
+        self._tables.take_over(self._recent, mark)
+        self._recent.clear()
+        self._mark, self._older, self._segment, self._due = mark, [], None, None
         for segment in segments:
-            segment.remove()
+            self._reserve.take(segment)

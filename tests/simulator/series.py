@@ -60,7 +60,12 @@ LENGTH_OF_LIFE: Final = 12
 CHECKPOINT_PAGES: Final = 40
 """How long SQLite's own log gets before its pages move to the file. A node's limit takes 4 MiB to reach."""
 LIMITS: Final = Limits(
-    segment_bytes=12_000, segments=2, memory_bytes=60_000, slice_messages=5, slice_bytes=8_000
+    segment_bytes=12_000,
+    segments=2,
+    memory_bytes=60_000,
+    slice_messages=5,
+    slice_bytes=8_000,
+    reserve_bytes=0,
 )
 LEFT_OUT: Final = ("log", "names", "tables")
 """What a store can leave out that does not flush all it should: its log, the folder, SQLite's log."""

@@ -27,7 +27,7 @@ from typing import Final
 
 from mqproto.turn.effects import LIFE, NewLife
 from mqproto.wire.guid import Guid
-from simulator.base.storeerrors import StoreError
+from simulator.base.storeerrors import DiskFullError, LifeFullError, StoreError
 from simulator.storage.files import DRAFT, NO_FILE, Files
 from simulator.storage.segments import DamagedFileError, explained_file
 from simulator.storage.witnesses.life import NOWHERE, Cause, Home, Known, LifeFile, home_of, life_path
@@ -162,11 +162,23 @@ class Identity:
         )
 
     def _write(self, known: Known) -> None:
-        """Have another file in the place of the one that is there."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-        self._file = LifeFile.create(self._files, self._store, self._node, known)
+        """Have another file in the place of the one that is there.
+
+        Where a life goes on, one that is there says the same on a disk that has no room for another.
+
+        Raises:
+            LifeFullError: a life is to begin, and the disk has no room for saying so.
+        """
+        before = self._file
+        try:
+            self._file = LifeFile.create(self._files, self._store, self._node, known)
+        except DiskFullError as error:
+            if before is None or known.cause:
+                raise LifeFullError(life_path(self._store)) from error
+            before.goes_on(known)
+        else:
+            if before is not None:
+                before.close()
 
     def _see_that_it_is_no_copy(self, known: Known) -> None:
         """It lies where it lived last, or an operator has said what it is.

@@ -8,6 +8,7 @@ not flushed: after a kill it is exact, after a power loss it may be behind the l
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 from enum import IntEnum
 from pathlib import Path
 from struct import Struct
@@ -15,7 +16,7 @@ from typing import Final, NamedTuple, Self
 
 from mqproto.turn.effects import LIFE, MESSAGE_ID_CEILING, SEQUENCE_ORDINAL_CEILING
 from mqproto.wire.guid import Guid, guid_text
-from simulator.base.storeerrors import StoreError
+from simulator.base.storeerrors import ADVICE, DiskFullError, StoreError
 from simulator.storage.files import Files
 from simulator.storage.segments import damaged, explained_file, store_of
 from simulator.storage.witnesses.sectors import Sectors, said_in
@@ -133,6 +134,18 @@ class LifeFile:
         self.known = _followed(self.known, record, counters)
         self._turn += 1
         self._sectors.write(self._turn, _head(self._node, self.known) + self._tail)
+
+    def goes_on(self, known: Known) -> None:
+        """It says this from now on, in its place, which needs no room. After a power loss it says this or what it said.
+
+        Raises:
+            DiskFullError: its file system has no room even for that.
+            StoreError: the disk fails.
+        """
+        tail = _tail(known)
+        if not self._sectors.flush(_head(self._node, known) + tail):
+            raise DiskFullError(f"{self._sectors.path}: {ADVICE[sqlite3.SQLITE_FULL]}")
+        self.known, self._tail = known, tail
 
     def begins(self, known: Known, record: int, counters: dict[str, int]) -> None:
         """The same of the transaction with which a life begins. What the file says of it is on disk as well.

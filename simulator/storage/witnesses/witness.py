@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Final, Self
 
 from mqproto.wire.guid import Guid
-from simulator.base.storeerrors import ADVICE, StoreError
+from simulator.base.storeerrors import ADVICE, DiskFullError
 from simulator.storage.files import Files
 from simulator.storage.segments import another_nodes, damaged, explained_file
 from simulator.storage.witnesses.sectors import Sectors, said_in
@@ -24,7 +24,7 @@ SAID: Final = Struct("<8s16sQ")
 """Magic, the node's GUID, the record."""
 
 
-class WitnessFullError(StoreError):
+class WitnessFullError(DiskFullError):
     """The disk has no room for a witness as it is now."""
 
 

@@ -384,6 +384,9 @@ class SimulatedFiles:
     def keep_log(self, db: sqlite3.Connection) -> bool:
         return True  # A transaction of SQLite's in memory is undone wholly as well.
 
+    def keep_room(self, path: Path) -> None:
+        """SQLite's log is in memory."""
+
     def lock(self, path: Path) -> Lock:
         assert not self._is_locked, "a node runs twice"
         self._is_locked = True

@@ -26,7 +26,9 @@ from mqproto.wire.guid import Guid
 from simulator.storage import Limits, Store
 from simulator.storage.disk import Disk
 
-TINY: Final = Limits(segment_bytes=600, segments=2, memory_bytes=4_000, slice_messages=3, slice_bytes=100)
+TINY: Final = Limits(
+    segment_bytes=600, segments=2, memory_bytes=4_000, slice_messages=3, slice_bytes=100, reserve_bytes=0
+)
 """Of a store that begins new segments and brings them to the tables all the time."""
 NODE = Guid(bytes(range(16)))
 NEIGHBOUR = Guid(bytes(range(16, 32)))
@@ -117,3 +119,12 @@ def messages_in(store: Store | Disk) -> list[list[tuple[int, bytes, bool]]]:
     """What is in each queue, and what expires."""
     pages = [ReadPage(queue.queue, 0, 10_000, 2**30, ReadBy.WINDOW) for queue in QUEUES]
     return [*map(store.read, pages), store.read(EVERYTHING)]
+
+
+def has(store: Store, model: Disk) -> bool:
+    """Whether the store has what the model has, without and with its log brought to the tables."""
+    return (
+        messages_in(store) == messages_in(model)
+        and store.size_bytes == model.size_bytes
+        and in_order(store.load()) == in_order(model.load())
+    )

@@ -34,6 +34,7 @@ from tests.simulator.storage.batches import (
     SEQUENCE,
     TINY,
     batches,
+    has,
     in_order,
     messages_in,
     numbers,
@@ -298,13 +299,13 @@ def test_after_any_failure_of_the_disk_a_batch_is_wholly_there_or_not_and_a_full
 
 
 def test_of_a_record_that_found_no_room_nothing_is_left_behind_those_that_did(tmp_path: Path) -> None:
-    path = tmp_path / "a.sqlite"
-    with failing_system() as system, Store(path, NODE, limits=TINY._replace(segments=9)) as store:
+    path, limits = tmp_path / "a.sqlite", TINY._replace(segment_bytes=8_000, segments=9)
+    with failing_system() as system, Store(path, NODE, limits=limits) as store:
         store.commit(Writes(queues=QUEUES))
         system.failing_count, system.number, system.written_share = 1, errno.ENOSPC, 0.9
         assert "the disk is full" in outcome(store, Writes(messages=[one(1, bytes(5_000))]))
         for number in range(2, 12):
-            store.commit(Writes(messages=[one(number, bytes(100))]))
+            store.commit(Writes(messages=[one(number, bytes(1_000))]))
         assert len(list(tmp_path.glob("*-log-*"))) > 1
         shutil.copytree(tmp_path, tmp_path / "copy")
     with Store(tmp_path / "copy" / "a.sqlite", NODE) as left:
@@ -354,12 +355,3 @@ def test_a_disk_that_fails_while_the_log_goes_to_the_tables_is_said_in_one_line_
             Store(tmp_path / "left" / "a.sqlite", NODE)
     with Store(tmp_path / "left" / "a.sqlite", NODE) as again:
         assert numbers(again) == [1]
-
-
-def has(store: Store, model: Disk) -> bool:
-    """Whether the store has what the model has, without and with its log brought to the tables."""
-    return (
-        messages_in(store) == messages_in(model)
-        and store.size_bytes == model.size_bytes
-        and in_order(store.load()) == in_order(model.load())
-    )

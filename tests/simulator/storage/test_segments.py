@@ -246,7 +246,7 @@ def stopped_twice(folder: Path) -> tuple[dict[str, bytes], dict[str, bytes]]:
     """What is there after a clean stop, and after the next."""
     stops = []
     for number in (1, 2):
-        with Store(folder / "a.sqlite", NODE) as store:
+        with Store(folder / "a.sqlite", NODE, limits=TINY) as store:
             store.commit(Writes(queues=QUEUES, messages=[one(number)]))
         stops.append({path.name: path.read_bytes() for path in folder.iterdir() if path.name[-5:] != "-lock"})
     return stops[0], stops[1]

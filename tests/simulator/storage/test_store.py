@@ -35,7 +35,7 @@ from mqproto.turn.effects import (
 )
 from mqproto.wire.guid import NULL_GUID, Guid, guid_text
 from simulator.base.storeerrors import StoreError
-from simulator.storage import Limits, Store
+from simulator.storage import LIMITS, Limits, Store
 from simulator.storage.disk import Disk
 from simulator.storage.files import SystemFile
 from simulator.storage.recent import joined
@@ -358,7 +358,7 @@ def test_a_full_disk_is_no_trouble_while_the_log_has_room_and_told_when_that_end
 
 
 def test_what_the_tables_cannot_take_when_the_store_is_closed_stays_in_the_log(path: Path) -> None:
-    with Store(path, NODE) as store:
+    with Store(path, NODE, limits=LIMITS._replace(reserve_bytes=0)) as store:
         store.commit(Writes(queues=QUEUES, messages=[one(1, bytes(50_000))]))
         store._tables.db.execute("PRAGMA max_page_count = 1").fetchall()
     assert Path(f"{path}-log-000001").stat().st_size > 50_000

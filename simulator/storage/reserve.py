@@ -1,0 +1,159 @@
+"""A file set aside for the day on which the disk is full, `a.sqlite-reserve`.
+
+It has zeros in it, and so its room. When the log finds no room for its next segment, the reserve becomes that, which
+takes no room at all: its header is written in place, and it gets the segment's name. From then on the node takes in
+nothing that makes the store larger, and what makes it smaller has the reserve to be written to. A segment whose records
+are all in the tables is not removed then, but wiped and set aside again: another program would take what is given free.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from mqproto.wire.guid import Guid
+from simulator.storage.files import Files, made
+from simulator.storage.segments import (
+    HEADER,
+    NO_ROOM,
+    SALT_BYTES,
+    Header,
+    Segment,
+    explained_file,
+    segment_path,
+)
+
+SHARES: Final = 3
+"""Applications and neighbours may each fill one share of it with a batch; one is for what makes room."""
+SMALLEST_SHARE: Final = 8
+"""A disk with little room has a reserve of down to one part in so many."""
+
+
+class Reserve:
+    """The reserve of one store.
+
+    Args:
+        store: the file of the tables.
+        wanted_bytes: how much is to be set aside; with 0 nothing is, and nothing is missed.
+
+    Attributes:
+        size_bytes: how much is; 0 if nothing.
+
+    Raises:
+        StoreError: the disk fails, for another reason than that it is full.
+    """
+
+    def __init__(self, files: Files, store: Path, wanted_bytes: int) -> None:
+        self.path = reserve_path(store)
+        self.size_bytes = 0
+        self._files = files
+        self._wanted_bytes = wanted_bytes
+        self.make()
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether there is none, though there should be: it was used, or could not be made."""
+        return self.size_bytes == 0 and self._wanted_bytes > 0
+
+    @property
+    def share_bytes(self) -> int | None:
+        """What a batch may bring of new messages, so that its record fits into the reserve; None for any amount."""
+        return self.size_bytes // SHARES if self._wanted_bytes else None
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it is smaller than was wanted, or missing."""
+        return self.size_bytes < self._wanted_bytes
+
+    def make(self) -> None:
+        """Set it aside, as far as there is room; a short one is replaced when there is room for all of it."""
+        if not self.is_short:
+            return
+        with explained_file(self.path):
+            names, larger = (
+                self._files.names(self.path.parent),
+                self.path.with_name(f"{self.path.name}-larger"),
+            )
+            if larger.name in names:
+                self._files.remove(larger)
+            if self.is_missing and self.path.name in names:
+                self._wipe()
+            if self.size_bytes:
+                if self.is_short and self._is_made(larger, self._wanted_bytes):
+                    self._files.remove(self.path)
+                    self._files.rename(larger, self.path)
+                    self._files.flush_folder(self.path.parent)
+                    self.size_bytes = self._wanted_bytes
+                return
+            size_bytes = self._wanted_bytes
+            while size_bytes >= self._wanted_bytes // SMALLEST_SHARE:
+                if self._is_made(self.path, size_bytes):
+                    self.size_bytes = size_bytes
+                    return
+                size_bytes //= 2
+
+    def _is_made(self, path: Path, size_bytes: int) -> bool:
+        try:
+            made(self._files, path, size_bytes, b"").close()
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            return False
+        return True
+
+    def become(self, store: Path, node: Guid, number: int, first_record: int) -> Segment:
+        """It is a segment of the log from now on.
+
+        Raises:
+            StoreError: the disk fails.
+        """
+        path = segment_path(store, number)
+        header = Header(node, number, first_record, self.size_bytes, os.urandom(SALT_BYTES))
+        with explained_file(path):
+            file = self._files.open(self.path)
+            try:
+                file.write(0, [header.encoded()])
+                file.flush()
+                self._files.rename(self.path, path)
+                self._files.flush_folder(path.parent)
+            except BaseException:
+                file.close()
+                raise
+        self.size_bytes = 0
+        return Segment(self._files, path, header, file)
+
+    def take(self, segment: Segment) -> None:
+        """The log is done with a segment: set it aside if the reserve is missing, or remove it.
+
+        Raises:
+            StoreError: the disk fails.
+        """
+        if not self.is_missing or segment.size_bytes < self._wanted_bytes // SMALLEST_SHARE:
+            segment.remove()
+            return
+        segment.close()
+        with explained_file(self.path):
+            self._files.rename(segment.path, self.path)
+            self._files.flush_folder(self.path.parent)
+            self._wipe()
+
+    def _wipe(self) -> None:
+        """What is in the file is of no use any more: it holds zeros, on disk, and nothing else."""
+        data = self._files.read(self.path)
+        if data != bytes(len(data)):
+            file = self._files.open(self.path)
+            try:
+                file.write(0, [bytes(len(data))])
+                file.flush()
+            finally:
+                file.close()
+        if len(data) < HEADER.size:
+            self._files.remove(self.path)
+        else:
+            self.size_bytes = len(data)
+
+
+def reserve_path(store: Path) -> Path:
+    """The file that a store has set aside."""
+    return store.with_name(f"{store.name}-reserve")

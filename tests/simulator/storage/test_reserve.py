@@ -1,0 +1,379 @@
+"""A disk that is full: the log goes on in what was set aside, and a start leaves the log as it is.
+
+The files are those of a world, whose disk has as much room as a test says.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqproto.base.errors import UsageError
+from mqproto.turn.effects import LIFE, MESSAGE_ID_CEILING, SEQUENCE_ORDINAL_CEILING, Writes, message_key
+from simulator.base.randomness import chance
+from simulator.base.storeerrors import DiskFullError, StoreError
+from simulator.storage import Limits, Store
+from simulator.storage.disk import Disk
+from simulator.storage.files import SYSTEM_FILES, SystemFiles
+from simulator.storage.reserve import SHARES, reserve_path
+from simulator.storage.witnesses.life import LifeFile
+from simulator.world.node.files import SimulatedFiles
+from tests.simulator.storage.batches import LOCAL, NODE, QUEUES, TINY, batches, has, messages_in, numbers, one
+
+PATH: Final = Path("a.sqlite")
+RESERVE: Final = Path("a.sqlite-reserve")
+RESERVE_BYTES: Final = 12_000
+LIMITS: Final = Limits(segment_bytes=4_000, segments=9, reserve_bytes=RESERVE_BYTES)
+BODY: Final = bytes(500)
+DECLARED: Final = Writes(queues=QUEUES)
+BEGINS: Final = Writes(
+    queues=QUEUES, counters={LIFE: 1, MESSAGE_ID_CEILING: 1_000, SEQUENCE_ORDINAL_CEILING: 0}
+)
+"""With this a life begins."""
+LIFE_FILE: Final = Path("a.life")
+MADE: Final[list[SimulatedFiles]] = []
+
+
+@pytest.fixture(autouse=True)
+def _leave() -> Iterator[None]:
+    """No test leaves SQLite's memory to the collector."""
+    yield
+    for files in MADE:
+        files.leave()
+    MADE.clear()
+
+
+def new_files(seed: int = 0) -> SimulatedFiles:
+    MADE.append(SimulatedFiles(chance(seed, "files"), loses_power=False))
+    return MADE[-1]
+
+
+def opened(files: SimulatedFiles, limits: Limits = LIMITS) -> Store:
+    return Store(PATH, NODE, limits=limits, files=files)
+
+
+def filled(files: SimulatedFiles, room_bytes: int = 0, *, first: Writes = DECLARED) -> tuple[Store, int]:
+    """A store on a disk that has so much room, which has taken messages until it takes none; and how many."""
+    store = opened(files)
+    store.commit(first)
+    files.room_bytes = files.size_bytes + room_bytes
+    for number in count(1):
+        if not store.room_bytes:
+            return store, number - 1
+        assert number < 100, "it takes as much as it likes"
+        store.commit(Writes(messages=[one(number, BODY)]))
+    raise AssertionError
+
+
+def remove(store: Store, number: int) -> None:
+    key = message_key(LOCAL, number)
+    store.commit(Writes(removals=[(key, key)]))
+
+
+def killed(files: SimulatedFiles) -> Store:
+    """The process is killed, and the next one starts on what is there."""
+    files.crash(kept=None, power_lost=False)
+    return opened(files)
+
+
+def test_on_a_full_disk_the_log_goes_on_in_the_reserve_for_what_makes_room_and_for_nothing_else() -> None:
+    files = new_files()
+    store, taken = filled(files)
+    assert taken > 5
+    assert RESERVE.name not in files.names(PATH.parent)
+    for number in range(1, taken + 1):
+        remove(store, number)
+    assert (numbers(store), store.size_bytes, store.room_bytes) == ([], 0, 0)
+
+
+def test_it_starts_on_a_full_disk_after_any_number_of_kills_and_goes_on_where_it_was() -> None:
+    files = new_files()
+    store, taken = filled(files)
+    state = store.load()
+    for number in range(1, taken):
+        store = killed(files)
+        assert "the disk is full, and the log stays as it is" in store.notices[0]
+        assert numbers(store) == [*range(number, taken + 1)]
+        assert store.load().identifiers == state.identifiers
+        remove(store, number)
+    assert store.size_bytes == len(BODY)
+    store.close()
+    files.room_bytes = None
+    with opened(files) as again:
+        assert numbers(again) == [taken]
+        assert again.notices == []
+        assert not [name for name in files.names(PATH.parent) if "-log-" in name]
+
+
+def test_a_segment_that_is_in_the_tables_is_the_reserve_again_so_that_others_cannot_take_its_room() -> None:
+    files = new_files()
+    store, taken = filled(files, room_bytes=100)
+    before_bytes = files.size_bytes
+    for number in range(1, taken + 1):
+        remove(store, number)
+    for _ in range(10):
+        store.tidy()
+    assert files.size_bytes == before_bytes
+    assert store.room_bytes
+    assert set(files.read(RESERVE)) == {0}
+
+
+def test_with_room_again_the_reserve_is_made_again_and_is_no_shorter_than_it_should_be() -> None:
+    files = new_files()
+    store, taken = filled(files)
+    store.make_room()
+    assert store.room_bytes == 0
+    assert not store.make_room(1)
+    files.room_bytes = files.size_bytes + RESERVE_BYTES // 2
+    store.make_room()
+    assert store.room_bytes == RESERVE_BYTES // 2 // SHARES
+    assert store.lacks_room
+    files.room_bytes = None
+    store.make_room()
+    assert store.room_bytes == RESERVE_BYTES // SHARES
+    assert not store.lacks_room
+    assert len(files.read(RESERVE)) == RESERVE_BYTES
+    assert numbers(store) == [*range(1, taken + 1)]
+
+
+def test_for_a_large_batch_room_is_made_beforehand_if_the_disk_has_it() -> None:
+    files = new_files()
+    store = opened(files)
+    store.commit(Writes(queues=QUEUES))
+    assert store.make_room(3_000)
+    assert store.make_room(50_000)
+    files.room_bytes = files.size_bytes
+    store.commit(Writes(messages=[one(1, bytes(50_000))]))
+    assert not store.make_room(50_000)
+    assert numbers(store) == [1]
+
+
+def test_what_a_reserve_held_when_its_process_died_is_gone_when_it_is_used() -> None:
+    files = new_files()
+    opened(files).close()
+    file = files.open(RESERVE)
+    file.write(0, [b"the header of a segment, say"])
+    assert opened(files).room_bytes
+    assert set(files.read(RESERVE)) == {0}
+
+
+def test_without_any_room_left_a_commit_is_refused_wholly_and_may_be_tried_again() -> None:
+    files = new_files()
+    store, taken = filled(files)
+    with pytest.raises(DiskFullError, match="the disk is full: make room"):
+        store.commit(Writes(messages=[one(taken + 1, bytes(RESERVE_BYTES))]))
+    assert store.is_usable
+    there = numbers(store)
+    files.room_bytes = None
+    store.commit(Writes(messages=[one(1_000, BODY)]))
+    assert numbers(killed(files)) == [*there, 1_000]
+
+
+@given(data=st.data())
+def test_whatever_is_committed_on_a_disk_that_is_full_now_and_then_a_store_has_it_also_after_kills(
+    data: st.DataObject,
+) -> None:
+    """A batch is wholly there or not, and the tables have any part of the log; a start leaves it or brings it there."""
+    files, model, fresh = new_files(), Disk(), count(1)
+    limits = TINY._replace(reserve_bytes=data.draw(st.sampled_from([3_000, 9_000])))
+    store = opened(files, limits)
+    store.commit(Writes(queues=QUEUES))
+    model.commit(Writes(queues=QUEUES))
+    for _ in range(data.draw(st.integers(1, 12), label="steps")):
+        event = data.draw(
+            st.sampled_from(["commit", "commit", "commit", "kill", "stop", "full", "room", "tidy"])
+        )
+        if event == "commit":
+            writes = data.draw(batches(set(model.messages), fresh))
+            try:
+                store.commit(writes)
+            except DiskFullError:
+                assert store.is_usable
+            else:
+                model.commit(writes)
+        elif event in ("kill", "stop"):
+            if event == "stop":
+                store.close()
+            files.crash(kept=None, power_lost=False)
+            store = opened(files, limits)
+            assert has(store, model)
+        elif event == "tidy":
+            store.make_room()
+            store.tidy()
+        else:
+            free_bytes = data.draw(st.sampled_from([0, 0, 100, 2_000]))
+            files.room_bytes = None if event == "room" else files.size_bytes + free_bytes
+        assert messages_in(store) == messages_in(model)
+        assert store.size_bytes == model.size_bytes
+    files.room_bytes = None
+    files.crash(kept=None, power_lost=False)
+    assert has(opened(files, limits), model)
+    files.leave()
+
+
+def test_where_one_connection_alone_has_the_tables_a_question_is_refused_and_not_the_nodes_end(
+    tmp_path: Path,
+) -> None:
+    class Alone(SystemFiles):
+        connection_count = 0
+
+        def connect(self, path: Path) -> sqlite3.Connection:
+            db = super().connect(path)
+            self.connection_count += 1
+            if self.connection_count == 1:  # As where there is no room for what connections share.
+                db.close()
+                db = sqlite3.connect(path, isolation_level=None)
+                db.execute("PRAGMA locking_mode = EXCLUSIVE").close()
+            return db
+
+    with Store(tmp_path / "a.sqlite", NODE, limits=TINY, files=Alone()) as store:
+        store.commit(Writes(queues=QUEUES, messages=[one(1)]))
+        with pytest.raises(UsageError, match="was started on a full disk"):
+            store.find(1)
+        store.commit(Writes(messages=[one(2)]))
+        assert numbers(store) == [1, 2]
+
+
+# The life of a store
+
+
+def test_a_life_goes_on_over_starts_on_a_full_disk_that_leave_the_log_as_it_is() -> None:
+    files = new_files()
+    store, taken = filled(files, first=BEGINS)
+    for number in range(1, taken):
+        store = killed(files)
+        assert (store.life, len(store.notices)) == (None, 1)
+        assert store.load().life is None
+        remove(store, number)
+    store.close()
+    files.room_bytes = None
+    with opened(files) as again:
+        assert (again.life, again.notices, numbers(again)) == (None, [], [taken])
+
+
+def test_the_file_of_a_life_needs_no_room_to_be_told_that_the_life_has_begun() -> None:
+    files = new_files()
+    opened(files).close()
+    untold = files.read(LIFE_FILE)
+    _, taken = filled(files, first=BEGINS)
+    told = files.read(LIFE_FILE)
+    files.crash(kept=None, power_lost=False)
+    file = files.open(LIFE_FILE)
+    file.write(0, [untold])
+    file.flush()
+    file.close()
+    store = opened(files)
+    assert (store.life, numbers(store)) == (None, [*range(1, taken + 1)])
+    assert LifeFile.open(files, PATH, NODE).known.life == 1
+    assert len(files.read(LIFE_FILE)) == len(told)
+
+
+def test_where_another_life_must_begin_a_full_disk_is_refused_in_one_line_until_there_is_room() -> None:
+    files = new_files()
+    _, taken = filled(files, first=BEGINS)
+    files.crash(kept=None, power_lost=False)
+    files.remove(LIFE_FILE)
+    files.room_bytes = files.size_bytes
+    for _ in range(2):
+        with pytest.raises(
+            DiskFullError,
+            match=r"/a\.life: another life of the store must begin, [^\n]* disk is full: make room, [^\n]*$",
+        ):
+            opened(files)
+        assert LIFE_FILE.name not in files.names(PATH.parent)
+    files.room_bytes = None
+    store = opened(files)
+    assert store.life is not None
+    assert (store.life.number, store.life.is_restored) == (2, True)
+    assert [packet for _, packet in store.everything()] == [BODY] * taken
+
+
+# The tables, and SQLite's own files
+
+
+def test_the_tables_have_free_pages_and_sqlites_log_its_room_also_for_the_next_start(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    log, room = tmp_path / "a.sqlite-wal", tmp_path / "a.sqlite-wal-room"
+    limits = LIMITS._replace(reserve_bytes=1_200_000)
+    with Store(path, NODE, limits=limits) as store:
+        store.commit(Writes(queues=QUEUES, messages=[one(1)]))
+        assert log.stat().st_size >= 2**21
+        inode = log.stat().st_ino
+        assert reserve_path(path).stat().st_blocks * 512 >= 1_200_000
+    assert room.stat().st_blocks * 512 >= 2**21
+    assert not log.exists()
+    db = sqlite3.connect(path)
+    assert db.execute("PRAGMA freelist_count").fetchone()[0] * 8_192 >= 100_000
+    db.close()
+    assert inode
+    inode = room.stat().st_ino
+    with Store(path, NODE, limits=limits) as store:
+        assert log.stat().st_ino == inode
+        assert numbers(store) == [1]
+
+
+def test_tables_that_may_not_grow_take_what_has_room_in_their_pages_and_undo_what_has_not(
+    tmp_path: Path,
+) -> None:
+    path, limits = tmp_path / "a.sqlite", LIMITS._replace(reserve_bytes=1_200_000)
+    with Store(path, NODE, limits=limits) as store:
+        store.commit(Writes(queues=QUEUES))
+        store.load()
+        tables = store._tables
+        tables.let_grow(False)
+        size_bytes = path.stat().st_size
+        with tables.transaction(flushed=True):
+            tables.insert([one(1, bytes(50_000))])
+        with pytest.raises(sqlite3.Error, match="full"), tables.transaction(flushed=True):
+            tables.insert([one(2, bytes(500_000))])
+        assert tables.sizes(message_key(LOCAL, 0), message_key(LOCAL, 9)).keys() == {message_key(LOCAL, 1)}
+        tables._rows("PRAGMA wal_checkpoint(TRUNCATE)")
+        assert path.stat().st_size == size_bytes
+        tables.let_grow(True)
+        with tables.transaction(flushed=True):
+            tables.insert([one(2, bytes(500_000))])
+
+
+def test_where_connections_cannot_share_memory_one_alone_opens_the_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk SQLite finds no room for the file by which connections know of each other."""
+    path = tmp_path / "a.sqlite"
+    with Store(path, NODE, limits=TINY) as store:
+        store.commit(Writes(queues=QUEUES, messages=[one(1)]))
+    real, asked = sqlite3.connect, list[str]()
+
+    class Shareless(sqlite3.Connection):
+        def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+            asked.append(statement)
+            if len(asked) == 1:
+                error = sqlite3.OperationalError("disk I/O error")
+                error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE
+                raise error
+            return super().execute(statement, *values)
+
+    def connect(path: Path, timeout: float, isolation_level: None) -> sqlite3.Connection:
+        return real(path, timeout=timeout, isolation_level=isolation_level, factory=Shareless)
+
+    monkeypatch.setattr("simulator.storage.files.sqlite3.connect", connect)
+    db = SYSTEM_FILES.connect(path)
+    monkeypatch.undo()
+    assert asked == ["SELECT 1 FROM sqlite_master", "PRAGMA locking_mode = EXCLUSIVE"]
+    assert db.execute("SELECT count(*) FROM message").fetchone() == (1,)
+    assert not os.path.exists(f"{path}-shm")
+    db.close()
+
+
+def test_a_lock_writes_nothing_so_that_it_is_had_on_a_full_disk(tmp_path: Path) -> None:
+    with Store(tmp_path / "a.sqlite", NODE, limits=TINY):
+        assert not (tmp_path / "a.sqlite-lock-journal").exists()
+        with pytest.raises(StoreError, match="another node has it open"):
+            Store(tmp_path / "a.sqlite", NODE, limits=TINY)
