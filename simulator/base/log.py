@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from typing import Protocol, TextIO, cast
 
 import structlog
@@ -18,12 +20,37 @@ class Lines(Protocol):
     def isatty(self) -> bool: ...
 
 
+class _Forgiving:
+    """Lines that cannot be written, as on a full disk, end nobody: they are counted, and told of with the next one."""
+
+    def __init__(self, file: Lines) -> None:
+        self._file = file
+        self._lost = 0
+
+    def write(self, text: str, /) -> int:
+        lost = self._lost
+        told = (
+            "" if not lost else json.dumps({"event": "lines-lost", "level": "warning", "count": lost}) + "\n"
+        )
+        try:
+            self._file.write(told + text)
+        except OSError:
+            self._lost += 1
+        else:
+            self._lost -= lost
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._file.flush()
+
+
 def node_log(file: Lines, node: str) -> FilteringBoundLogger:
     """A log that writes JSON, one object a line; for people if the file is a terminal."""
     renderer: Processor
     renderer = structlog.dev.ConsoleRenderer() if file.isatty() else structlog.processors.JSONRenderer()
     log = structlog.wrap_logger(
-        structlog.WriteLogger(cast(TextIO, file)),
+        structlog.WriteLogger(cast(TextIO, _Forgiving(file))),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),

@@ -21,6 +21,8 @@ from simulator.topology.directory import known_as
 
 NEARLY_FULL: Final = 0.75
 """From this part of a quota on, it is worth a word."""
+SOON_S: Final = 86_400
+"""If the room of a store is used up within this time, it is worth a word as well."""
 
 
 class Explainer:
@@ -72,6 +74,16 @@ class Explainer:
             yield (
                 f"{name} began a life on a store that was put back, and what waited then may have been delivered"
                 f" before: {file} lists it; remove that file when you have looked"
+            )
+        if status.disk_is_full:
+            yield (
+                f"the disk of {name} is full: it takes no message that has to be on disk, and delivers and sends what "
+                "it has; make room there, or receive or purge"
+            )
+        elif status.room_lasts_s is not None and status.room_lasts_s < SOON_S:
+            yield (
+                f"{name} has room for another {duration(status.room_lasts_s)} if it goes on to grow as it does: see to "
+                "what waits there, or make room"
             )
         if _part(status.stored_bytes, status.quota_bytes) >= NEARLY_FULL:
             yield (

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -41,13 +41,13 @@ from simulator.base.collector import seldom_collected
 from simulator.base.log import Lines, node_log
 from simulator.base.logfile import open_log
 from simulator.base.repeats import Repeats
-from simulator.base.storeerrors import StoreError
+from simulator.base.storeerrors import DiskFullError, StoreError
 from simulator.base.tap import Recording
 from simulator.node.clock import Clock
 from simulator.node.connection import read_buffer
 from simulator.node.indoubt import list_in_doubt
 from simulator.node.pings import Pings
-from simulator.node.room import Room, free_bytes
+from simulator.node.room import TRY_S, Fullness, Room, free_bytes
 from simulator.node.service import Service
 from simulator.node.transport import BACKLOG, Transports, listen
 from simulator.node.turns import Turns
@@ -57,6 +57,11 @@ from simulator.topology.directory import Directory
 
 DESCRIPTORS: Final = 4_096
 """How many files and sockets a node's process may have open, if the system lets it."""
+
+
+MAKE_ROOM: Final = (
+    "the reserve is used up as well: nothing is done until there is room; nothing acknowledged is lost"
+)
 
 
 class Node:
@@ -84,6 +89,7 @@ class Node:
         self._recording = recording
         self._repeats = Repeats()
         self._room = Room(node.settings.quota_bytes, partial(free_bytes, store.path.parent))
+        self._fullness = Fullness(store)
         self._turns = Turns()
         self._stopping = False
         state = store.load()
@@ -92,11 +98,12 @@ class Node:
             node.guid, directory.queues, directory.routes, node.settings, state, clock.now()
         )
         self.core.stored(store.size_bytes)
+        self.core.has_room(store.room_bytes)
         buffer = read_buffer()
         self._transports = Transports(
             self.core, self._turns, clock, node.host, node.settings.maximum_sessions, buffer, recording
         )
-        self._service = Service(self.core, directory, store, state, self._turns, clock, buffer)
+        self._service = Service(self.core, directory, store, state, self._turns, clock, buffer, self._room)
         self._pings = Pings(self.core, self._turns, clock, node.host, directory.ping_ports, recording)
 
     def stop(self) -> None:
@@ -137,7 +144,7 @@ class Node:
         """Feed, commit, send, until the node stops."""
         while not self._stopping:
             self._turns.begin()
-            batch = self._turn()
+            batch = await self._turn()
             self._turns.end()
             if batch.reads:
                 await trio.lowlevel.checkpoint()  # Others feed; what was read is the next batch's.
@@ -147,23 +154,39 @@ class Node:
                     await self._turns.work()
             self.core.tick(self._clock.now())
         self.core.stop()
-        self._turn()
+        await self._turn()
         for name, facts in self._repeats.rest():
             self._log.info(name, **facts)
 
-    def _turn(self) -> Batch:
-        """Take one batch and carry it out.
+    async def _turn(self) -> Batch:
+        """Take one batch and carry it out. If the disk has no room for it, not even a reserve, wait until it has.
 
         Raises:
-            StoreError: the disk failed; nothing of the batch was said to anybody.
+            StoreError: the disk failed, or is still full when the node stops; nothing of the batch was said to anybody.
         """
         now = self._clock.now()
         batch = self.core.take(now)
-        carry_out(self.core, batch, now, self)
+        waits = False
+        while True:
+            try:
+                carry_out(self.core, batch, now, self)
+                break
+            except DiskFullError as error:
+                if self._stopping or not self._store.is_usable:
+                    raise
+                if not waits:
+                    self._log.error("disk-full-waits", reason=str(error), advice=MAKE_ROOM)
+                waits = True
+                await trio.sleep(TRY_S)
+                self._store.make_room()
         if batch.writes is None:
-            self._store.tidy()
-        if (line := self._room.look(self._store.size_bytes, now.uptime_ms / 1_000)) is not None:
-            self._log.warning(line[0], **line[1])
+            with suppress(DiskFullError):  # What has no room to be tidied away stays where it is.
+                self._store.tidy()
+        now_s = now.uptime_ms / 1_000
+        for line in (self._fullness.look(now_s), self._room.look(self._store.size_bytes, now_s)):
+            if line is not None:
+                self._log.warning(line[0], **line[1])
+        self.core.has_room(self._store.room_bytes)
         if self._recording is not None:
             self._recording.flush()
         return batch
@@ -173,6 +196,7 @@ class Node:
     def commit(self, writes: Writes) -> int:
         """Put it into the store."""
         self._store.commit(writes)
+        self.core.has_room(self._store.room_bytes)
         return self._store.size_bytes
 
     def note(self, notes: Sequence[Note]) -> None:

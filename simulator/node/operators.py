@@ -19,6 +19,7 @@ from simulator.node.clock import Clock
 from simulator.node.control import Explanation
 from simulator.node.indoubt import lists_of
 from simulator.node.received import MessageId, received
+from simulator.node.room import Room
 from simulator.storage import Store
 from simulator.topology.directory import Directory, known_as
 
@@ -36,8 +37,11 @@ class Operators:
     Every method may raise FormatNameError or UsageError: there is no such queue.
     """
 
-    def __init__(self, core: QueueManager, directory: Directory, store: Store, clock: Clock) -> None:
+    def __init__(
+        self, core: QueueManager, directory: Directory, store: Store, clock: Clock, room: Room
+    ) -> None:
         self._core = core
+        self._room = room
         self._directory = directory
         self._store = store
         self._clock = clock
@@ -63,6 +67,8 @@ class Operators:
             uptime_ms=now.uptime_ms,
             utc_s=now.utc_s,
             flushes=self._store.flush_count,
+            disk_is_full=self._store.room_bytes == 0,
+            room_lasts_s=self._room.lasts_s,
         )
 
     async def explain(self, subject: str, limit: int) -> Explanation:

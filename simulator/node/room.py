@@ -1,4 +1,7 @@
-"""Whether the disk has the room that the quota of a store promises, at the start and while the node runs."""
+"""Whether the disk has the room that the quota of a store promises, at the start and while the node runs.
+
+And what a node does when it has none: simulator/storage/reserve.py says how it goes on.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from mqproto.manager.queuemanager import QueueManager
+from simulator.storage import Store
+
 LOOK_S: Final = 60.0
 """How often the file system is asked."""
+TRY_S: Final = 1.0
+"""How often it is tried to make a reserve that is missing."""
 GROWTH_S: Final = 600.0
 """Over how long growth is measured, at least."""
 
@@ -18,14 +26,64 @@ def free_bytes(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
+Line = tuple[str, dict[str, Any]]
+"""The name of a line for the log, and what it says."""
+
+
+def found_for(size_bytes: int, core: QueueManager, store: Store) -> bool:
+    """Find room for what an application hands in beside what the next batch has already; whether there is some."""
+    needed_bytes = core.added_bytes + size_bytes
+    found = store.make_room(needed_bytes)
+    room_bytes = store.room_bytes
+    core.has_room(None if room_bytes is None else max(room_bytes, needed_bytes if found else 0))
+    return found
+
+
+class Fullness:
+    """Has the reserve of a store made again as soon as there is room, and says when it is used and when it is back."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._tried_s = 0.0
+        self._is_full = False
+
+    def look(self, now_s: float) -> Line | None:
+        """A line for the log, if there is something new; tries to make the reserve again once a second.
+
+        Raises:
+            StoreError: the disk fails.
+        """
+        store = self._store
+        if store.lacks_room and now_s - self._tried_s >= TRY_S:
+            self._tried_s = now_s
+            store.make_room()
+        is_full = store.room_bytes == 0
+        if is_full == self._is_full:
+            return None
+        self._is_full = is_full
+        facts = {"stored_bytes": store.size_bytes}
+        if not is_full:
+            return "disk-has-room", facts
+        advice = (
+            "nothing is taken in that has to be on disk, what waits is delivered and sent from a reserve: make room, "
+            "or receive or purge"
+        )
+        return "disk-full", {**facts, "advice": advice}
+
+
 class Room:
     """Compares what a store may still grow by with what is free; says so when the answer changes.
 
     Args:
         free: how many bytes the file system has left.
+
+    Attributes:
+        lasts_s: for how long the store may go on to grow as it does, until the disk or the quota is full; None if it
+            does not grow, or has not been looked at for long enough.
     """
 
     def __init__(self, quota_bytes: int, free: Callable[[], int]) -> None:
+        self.lasts_s: int | None = None
         self._quota_bytes = quota_bytes
         self._free = free
         self._looked_s = -LOOK_S
@@ -34,7 +92,7 @@ class Room:
         """A time, and the size of the store then."""
         self._bytes_per_s = 0.0
 
-    def look(self, stored_bytes: int, now_s: float) -> tuple[str, dict[str, Any]] | None:
+    def look(self, stored_bytes: int, now_s: float) -> Line | None:
         """A line for the log, if there is something new; asks the file system once a minute."""
         if now_s - self._looked_s < LOOK_S:
             return None
@@ -48,7 +106,9 @@ class Room:
             free = self._free()
         except OSError:
             return None  # A file system that cannot tell is no reason to end.
-        is_short = self._quota_bytes - stored_bytes > free
+        left = min(free, self._quota_bytes - stored_bytes)
+        self.lasts_s = round(max(0, left) / self._bytes_per_s) if self._bytes_per_s > 0 else None
+        is_short = left == free
         if is_short == self._is_short:
             return None
         self._is_short = is_short
@@ -59,7 +119,7 @@ class Room:
         }
         if not is_short:
             return "room-enough", facts
-        if self._bytes_per_s > 0:
-            facts["lasts_s"] = round(free / self._bytes_per_s)
+        if self.lasts_s is not None:
+            facts["lasts_s"] = self.lasts_s
         advice = "the disk is full before the quota is: make room, or set quota_bytes to what is free"
         return "room-short", {**facts, "advice": advice}

@@ -16,7 +16,7 @@ from typing import Final
 
 import trio
 
-from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
+from mqproto.base.errors import FormatNameError, MqprotoError, QuotaExceeded, UsageError
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import Draft, copies
@@ -27,6 +27,7 @@ from simulator.node.connection import Connection
 from simulator.node.control import ControlError, Frame, FrameBuffer, Operation, Settlement
 from simulator.node.operators import Operators
 from simulator.node.performers import IDENTITY_BYTES, Performers
+from simulator.node.room import Room, found_for
 from simulator.node.transport import accept
 from simulator.node.turns import Turns
 from simulator.storage import Store
@@ -69,6 +70,7 @@ class Service:
         store: where most messages are, for those who ask after them.
         state: what the store has of those who invoke numbered operations.
         buffer: to read into.
+        room: what the disk has.
     """
 
     def __init__(
@@ -80,10 +82,12 @@ class Service:
         turns: Turns,
         clock: Clock,
         buffer: memoryview,
+        room: Room,
     ) -> None:
         self.core = core
+        self.store = store
         self.directory = directory
-        self.operators = Operators(core, directory, store, clock)
+        self.operators = Operators(core, directory, store, clock, room)
         self.turns = turns
         self.clock = clock
         self.consumers: dict[int, Consumer] = {}
@@ -401,7 +405,14 @@ class Client:
         found: list[tuple[Destination, Draft]] = []
         for queues, (_, drafts) in zip(destinations, parts, strict=True):
             found += copies(queues, map(directory.with_format_names, drafts))
-        ordinals = service.core.enqueue(found, service.clock.now(), together=together)
+        now = service.clock.now()
+        try:
+            ordinals = service.core.enqueue(found, now, together=together)
+        except QuotaExceeded:
+            # A large batch may find room that was not looked for yet, and after a while a full disk has room again.
+            if not found_for(sum(draft.size_bytes for _, draft in found), service.core, service.store):
+                raise
+            ordinals = service.core.enqueue(found, now, together=together)
         service.turns.count(messages=len(found))
         return control.Sent.of(ordinals)
 

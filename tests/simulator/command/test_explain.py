@@ -247,6 +247,14 @@ def test_a_sender_of_which_most_is_dropped_is_said() -> None:
     assert words(duplicates_of=[DuplicatesStatus(source, 9_000)]) == []
 
 
+def test_a_disk_that_is_full_or_soon_will_be_is_said() -> None:
+    [line] = words(disk_is_full=True, room_lasts_s=5)
+    assert line.startswith("the disk of sender is full: it takes no message that has to be on disk")
+    [line] = words(room_lasts_s=7_500)
+    assert line.startswith("sender has room for another 2 h 5 min if it goes on to grow as it does")
+    assert words(room_lasts_s=100_000) == []
+
+
 def test_a_node_that_does_not_run_is_a_reason_too() -> None:
     explainer = Explainer(THREE, "mqproto node three-node")
     assert list(explainer.lines({"destination": None})) == [

@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from simulator.node.room import GROWTH_S, LOOK_S, Room
+from mqproto.turn.effects import Writes
+from simulator.base.storeerrors import DiskFullError
+from simulator.client import connect
+from simulator.node.room import GROWTH_S, LOOK_S, TRY_S, Fullness, Room
+from simulator.storage import LIMITS, Store
 from simulator.topology import load
 from tests.simulator.running import Log, running
 
@@ -47,3 +51,46 @@ async def test_a_node_with_a_quota_that_the_disk_does_not_have_warns_in_its_log(
         line = await log.line("room-short")
     assert line["level"] == "warning"
     assert "quota_bytes" in line["advice"]
+
+
+def test_a_reserve_that_is_used_is_said_and_is_tried_to_be_made_once_a_second(tmp_path: Path) -> None:
+    with Store(tmp_path / "a.sqlite", bytes(range(16)), LIMITS._replace(reserve_bytes=12_000)) as store:  # type: ignore[arg-type]
+        fullness, tried = Fullness(store), list[float]()
+        assert fullness.look(1) is None
+        reserve = store._reserve
+        reserve.size_bytes = 0
+        make, reserve.make = reserve.make, lambda: tried.append(0)  # type: ignore[method-assign]
+        said = [fullness.look(1 + part * TRY_S / 10) for part in range(20)]
+        assert [line[0] for line in said if line is not None] == ["disk-full"]
+        assert len(tried) == 2
+        reserve.make = make  # type: ignore[method-assign]
+        assert (line := fullness.look(10)) is not None
+        assert line[0] == "disk-has-room"
+        assert store.room_bytes == 4_000
+
+
+async def test_a_node_without_any_room_waits_with_its_batch_and_goes_on_when_there_is_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sound, refused = Store.commit, 0
+
+    def commit(self: Store, writes: Writes) -> None:
+        nonlocal refused
+        if writes.messages and refused < 2:
+            refused += 1
+            raise DiskFullError("a.sqlite: the disk is full: make room")
+        sound(self, writes)
+
+    monkeypatch.setattr(Store, "commit", commit)
+    monkeypatch.setattr("simulator.node.node.TRY_S", 0.01)
+    log, topology = Log(), load("pair").with_free_ports()
+    async with (
+        running(topology, "destination", tmp_path, log),
+        connect(topology, "destination", tmp_path) as client,
+    ):
+        await client.send("orders", b"an order", transactional=True)
+        async with client.transaction("orders", timeout_s=0) as [message]:
+            assert message.body == b"an order"
+    assert refused == 2
+    [line] = log.lines("disk-full-waits")
+    assert "the disk is full: make room" in line["reason"]

@@ -30,6 +30,7 @@ from simulator.node.clock import Clock
 from simulator.node.connection import Connection
 from simulator.node.control import FrameBuffer, Operation
 from simulator.node.performers import KEPT_S, LASTING_KEPT_S, LOOK_S, Performers
+from simulator.node.room import Room
 from simulator.node.service import Client, Service
 from simulator.node.turns import Turns
 from simulator.storage import Store
@@ -111,6 +112,7 @@ class Node:
             Turns(),
             self.clock,
             memoryview(bytearray()),
+            Room(0, lambda: 0),
         )
         self.service.performers = Counted(core, state, self.clock.now())
         self.service.life = self.dice.getrandbits(31) + 1

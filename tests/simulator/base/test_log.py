@@ -1,0 +1,41 @@
+"""The log of a node, and a stream that cannot be written."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+
+from simulator.base.log import node_log
+
+
+class Stream(io.StringIO):
+    """A stream on a disk that is full as long as it is said."""
+
+    is_full = False
+
+    def write(self, text: str, /) -> int:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(text)
+
+    def flush(self) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_lines_that_find_no_room_end_nobody_and_are_counted() -> None:
+    stream = Stream()
+    log = node_log(stream, "sender")
+    stream.is_full = True
+    for number in range(3):
+        log.info("lost", number=number)
+    stream.is_full = False
+    log.info("written")
+    log.info("again")
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [(line["event"], line.get("count")) for line in lines] == [
+        ("lines-lost", 3),
+        ("written", None),
+        ("again", None),
+    ]
