@@ -51,6 +51,7 @@ EVENTS: Final[dict[str, str]] = {
     "crash within a commit, gone": "commits that a crash cut, and that did not",
     "crash at its start": "starts that a crash cut",
     "full disk": "commits and starts that a full disk refused",
+    "batch that waited for room": "commits that waited for room on a full disk",
     "disk fails": "commits and starts that a failing disk refused",
 }
 """What a tally counts, and how it is called in the table."""

@@ -9,6 +9,7 @@ the two are compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -36,7 +37,8 @@ from mqproto.turn.effects import (
     Writes,
 )
 from simulator.base.randomness import chance
-from simulator.base.storeerrors import StoreError
+from simulator.base.storeerrors import DiskFullError, LifeFullError, StoreError
+from simulator.node.room import Fullness, found_for
 from simulator.storage import Store
 from simulator.storage.contents import Row
 from simulator.storage.disk import Disk
@@ -60,6 +62,8 @@ BACK_AFTER_MS: Final = 1_000
 LETTERS: Final = 1_000
 """How many dead letters an operator sends once more at a time."""
 STORE: Final = Path("node.sqlite")
+ROOM_TRIED_MS: Final = 1_000
+"""How often a batch is tried again for which the disk has no room."""
 STEPWISE: Final = frozenset({"die in commit", "die at start"})
 
 
@@ -173,6 +177,9 @@ class Machine(WatchedNode):
         self._handed: list[list[Message]] = []
         """By delivery of that batch, what applications are given."""
         self._turn_entered = False
+        self._stuck: Batch | None = None
+        """A batch for which the disk has no room, not even a reserve. It waits for room, and all else behind it."""
+        self._behind: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._tick_ms: int | None = None
         self._turns = 0
         self._is_asked = False
@@ -191,7 +198,9 @@ class Machine(WatchedNode):
         """Something happens in one of its lives: at once, or when the flush that it is waiting for is done."""
         if life != self.life or self.core is None:
             return
-        if self._flushing is not None:
+        if self._stuck is not None:
+            self._behind.append((act, arguments))
+        elif self._flushing is not None:
             self._inbox.append((act, arguments))
         else:
             act(*arguments)
@@ -264,8 +273,15 @@ class Machine(WatchedNode):
         options = kind.draft_at(self.guid)
         bodies = [body_of(burst, number, index) for index in range(burst.count)]
         drafts = [Draft(body=body, label=burst.label, priority=burst.priority, **options) for body in bodies]
+        messages = copies(goals, drafts)
         try:
-            message_ids = self.core.enqueue(copies(goals, drafts), self.moment(), together=burst.together)
+            try:
+                message_ids = self.core.enqueue(messages, self.moment(), together=burst.together)
+            except QuotaExceeded:
+                size_bytes = sum(draft.size_bytes for _, draft in messages)
+                if not found_for(size_bytes, self.core, self._open_store):
+                    raise
+                message_ids = self.core.enqueue(messages, self.moment(), together=burst.together)
         except UsageError as error:
             # For want of room, or as the queue that was meant is one of its own that it does not have.
             is_nowhere = self.name in targets and (kind.undeliverable or bool(self.deleted))
@@ -273,6 +289,11 @@ class Machine(WatchedNode):
                 raise
             self.ledger.tally["refused at once"] += burst.count * len(goals)
             return
+        needs_disk = any(draft.recoverable or draft.transactional for _, draft in messages)
+        reason = invariants.full_disks_take_nothing_new(
+            self, self._open_store.room_bytes, needs_disk=needs_disk
+        )
+        self.oracle.check("full_disks_take_nothing_new", reason)
         # A copy is a message of its own, as if its target were the only one.
         alone = [replace(burst, target=target) for target in targets] if burst.also else [burst]
         for place, message_id in enumerate(message_ids):
@@ -325,6 +346,8 @@ class Machine(WatchedNode):
         if counters is not None:
             begin_late(self.core, counters)
         self.core.stored(self.store.size_bytes)
+        self.core.has_room(self.store.room_bytes)
+        self._fullness = Fullness(self.store)
         self.up_since_ms = self.now_ms
         self.deleted.clear()
         self.paused = {queue.name for queue in self.disk.queues.values() if queue.on_hold}
@@ -351,6 +374,8 @@ class Machine(WatchedNode):
             return error.power_lost
         if not self.files.trouble:
             raise error
+        if self.files.trouble == FULL and not isinstance(error, LifeFullError):
+            self.oracle.check("full_disks_end_no_node", invariants.full_disks_end_no_node(self, error))
         self.ledger.tally[self.files.trouble] += 1
         return False
 
@@ -399,6 +424,8 @@ class Machine(WatchedNode):
         self._restarts_at_ms = None
         self._is_asked = False
         self._inbox.clear()
+        self._stuck = None
+        self._behind.clear()
         self.ledger.forgotten(self._submissions)
         self._submissions.clear()
         self.receipts.clear()
@@ -520,7 +547,7 @@ class Machine(WatchedNode):
         """Take one batch and carry it out."""
         self._turn_entered = False
         core = self.core
-        if core is None or self._flushing is not None:
+        if core is None or self._flushing is not None or self._stuck is not None:
             return
         self.files.trouble = ""
         now = self.moment()
@@ -534,16 +561,43 @@ class Machine(WatchedNode):
                 self.receipts += self._handed[-1]
         if batch.writes is None and (self._submissions or self.receipts):
             self.oracle.flushing(self, None, *self._take_applications())
+        self._carry_out(core, batch)
+
+    def _carry_out(self, core: QueueManager, batch: Batch) -> None:
         try:
-            carry_out(core, batch, now, self)
+            try:
+                carry_out(core, batch, self.moment(), self)
+            except DiskFullError as error:
+                if not self._open_store.is_usable:
+                    raise
+                self.oracle.check("reserves_last", invariants.reserves_last(self, error))
+                self._stuck = batch
+                self.ledger.tally["batch that waited for room"] += 1
+                self.events.at(self.now_ms + ROOM_TRIED_MS, self._try_again, self.life)
+                return
             if batch.writes is None:
-                self._open_store.tidy()
+                with suppress(DiskFullError):
+                    self._open_store.tidy()
+            self._fullness.look(self.now_ms / 1_000)
+            core.has_room(self._open_store.room_bytes)
         except (DiedError, StoreError) as error:
             power_lost = self._is_end(error)
             self.crash(kept=None, told=not power_lost)
             self._world.restart_later(self)
         else:
             self._then(self._after_turn, batch)
+
+    def _try_again(self, life: int) -> None:
+        """There may be room now for the batch that waits for it."""
+        if life != self.life or self.core is None or self._stuck is None:
+            return
+        batch, self._stuck = self._stuck, None
+        self._open_store.make_room()
+        self._carry_out(self.core, batch)
+        if self._stuck is None and life == self.life:
+            behind, self._behind = self._behind, []
+            for act, arguments in behind:
+                self.hear(life, act, *arguments)
 
     def _take_applications(self) -> tuple[list[Message], list[Message]]:
         """What applications have sent and received for good since the last batch."""
@@ -594,10 +648,12 @@ class Machine(WatchedNode):
             if files.trouble == FULL:  # Then nothing of it is there.
                 self.disk.crash(kept=False)
                 self._flushing = None
-                self._submissions = submissions
+                self._submissions, self.receipts = submissions, receipts
             raise
         finally:
             files.holds_flush = False
+        assert self.core is not None
+        self.core.has_room(store.room_bytes)
         if self.flush_ms:
             self.events.at(self.now_ms + self.flush_ms, self._flushed, self.life)
         else:

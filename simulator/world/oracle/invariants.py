@@ -531,6 +531,23 @@ def memory_is_bounded(node: WatchedNode) -> str | None:
     return None
 
 
+def full_disks_end_no_node(node: WatchedNode, error: Exception) -> str:
+    """A node on a full disk starts and goes on, but where another life of its store must begin."""
+    return f"{node.name} ends: {error}"
+
+
+def reserves_last(node: WatchedNode, error: Exception) -> str:
+    """What is set aside is enough for all that makes room, for as long as disks are full here."""
+    return f"{node.name} waits for room: {error}"
+
+
+def full_disks_take_nothing_new(node: WatchedNode, room_bytes: int | None, *, needs_disk: bool) -> str | None:
+    """What an application sends that has to be on disk is refused while the reserve is in use."""
+    if room_bytes == 0 and needs_disk:
+        return f"{node.name} takes messages though its store has no room for them"
+    return None
+
+
 def quotas_are_kept(node: WatchedNode) -> str | None:
     """No queue has more on disk than its quota."""
     for queue in node.queues:

@@ -8,12 +8,14 @@ from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
-from simulator.base.storeerrors import StoreError
-from simulator.storage import Store, contents, segments, store
+from mqproto.manager.queuemanager import QueueManager
+from simulator.base.storeerrors import DiskFullError, StoreError
+from simulator.storage import Store, contents, recovery, segments, store
 from simulator.storage.base import Tables
 from simulator.storage.contents import Contents, Row
 from simulator.storage.opening.earlier import found_segment
 from simulator.storage.recent import Recent
+from simulator.storage.reserve import Reserve
 from simulator.storage.segments import HEAD, LENGTHS, FoundSegment, Segment
 from simulator.storage.witnesses.witness import Witness
 from simulator.world.node import machine
@@ -397,3 +399,25 @@ def read_the_log_before_the_tables(sound: Any) -> Any:
 def forget_to_count_what_is_gone(sound: Any) -> Any:
     """A store says that it only grows."""
     return lambda self, writes, gone: max(0, sound(self, writes, gone))
+
+
+@plant(QueueManager, "has_room", "full_disks_take_nothing_new", "reserves_last")
+def take_messages_on_a_full_disk(sound: Any) -> Any:
+    """Nobody tells the core that the reserve is in use, and new messages use it up."""
+    return lambda self, room_bytes: None
+
+
+@plant(Reserve, "become", "reserves_last", LOUD)
+def have_no_reserve_when_it_is_needed(sound: Any) -> Any:
+    """What was set aside is not used."""
+
+    def become(self: Reserve, *place: Any) -> Any:
+        raise DiskFullError(f"{self.path}: the disk is full")
+
+    return become
+
+
+@plant(recovery, "finds_no_room", "full_disks_end_no_node")
+def start_where_there_is_room_alone(sound: Any) -> Any:
+    """A log that the tables have no room for stops the start."""
+    return lambda error: False

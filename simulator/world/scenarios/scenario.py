@@ -17,7 +17,10 @@ from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
 from mqproto.wire.guid import Guid
 from simulator.storage import LIMITS, Limits
+from simulator.storage.reserve import SHARES
 
+RESERVE_BYTES: Final = 12 << 10
+"""What a share of the reserve has beside room for the largest message."""
 SEGMENT_BYTES: Final = 32 << 10
 """Of a log that is as long as a node's; a node makes longer segments, whose zeros would only take memory here."""
 LOG_BYTES: Final = LIMITS.segments * LIMITS.segment_bytes
@@ -161,9 +164,19 @@ class Scenario:
     @property
     def limits(self) -> Limits:
         """Those of each node's store."""
+        reserve_bytes = 0
+        if any(fault.kind == "full disk" for fault in self.faults):
+            # Each share has room for the largest message.
+            largest_bytes = max(max(burst.size_bytes, *burst.sizes_bytes, 0) for burst in self.bursts)
+            reserve_bytes = SHARES * (largest_bytes + RESERVE_BYTES)
         if not self.log_bytes:
-            return LIMITS._replace(segment_bytes=SEGMENT_BYTES, segments=LOG_BYTES // SEGMENT_BYTES)
+            return LIMITS._replace(
+                segment_bytes=SEGMENT_BYTES,
+                segments=LOG_BYTES // SEGMENT_BYTES,
+                reserve_bytes=reserve_bytes,
+            )
         return Limits(
+            reserve_bytes=reserve_bytes,
             segment_bytes=self.log_bytes,
             segments=2,
             memory_bytes=4 * self.log_bytes,
