@@ -43,7 +43,13 @@ def nothing(*arguments: Any) -> None:
 # The order of the loop
 
 
-@plant(machine, "carry_out", "acknowledged_is_on_disk", "order_acks_leave_no_gap")
+@plant(
+    machine,
+    "carry_out",
+    "acknowledged_is_on_disk",
+    "order_acks_leave_no_gap",
+    "higher_priorities_leave_first",
+)
 def send_before_commit(sound: Any) -> Any:
     """Neighbours hear of what is not on disk yet."""
 
