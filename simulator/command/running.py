@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +36,7 @@ async def run_topology(place: Place, *, free_ports: bool, capture: Path | None =
     """
     topology = place.topology.with_free_ports() if free_ports else place.topology
     console = wide_console(markup=False)
+    tell = partial(console.print, soft_wrap=True)  # A path may be longer than any line.
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with stopped_at_the_end(Supervisor(topology, place.directory, capture=capture)) as supervisor:
             failures = await supervisor.start_all()
@@ -42,17 +44,15 @@ async def run_topology(place: Place, *, free_ports: bool, capture: Path | None =
                 raise next(iter(failures.values()))
             for node in topology.nodes.values():
                 if (failure := failures.get(node.name)) is not None:
-                    console.print(f"{failure}; it is tried again")
+                    tell(f"{failure}; it is tried again")
                     continue
-                console.print(
-                    f"{node.name} listens on {node.host}:{node.port}, its store is in {place.directory}"
-                )
+                tell(f"{node.name} listens on {node.host}:{node.port}, its store is in {place.directory}")
                 if capture is not None:
-                    console.print(f"{node.name} records in {capture_of(capture, node.name)}")
+                    tell(f"{node.name} records in {capture_of(capture, node.name)}")
             console.print("Ctrl-C stops them all")
             async with trio.open_nursery() as nursery:
                 for name in topology.nodes:
-                    nursery.start_soon(supervisor.keep, name, console.print)
+                    nursery.start_soon(supervisor.keep, name, tell)
                 nursery.start_soon(_show, place, console)
                 async for _ in signals:
                     break
