@@ -115,6 +115,7 @@ def close_before_send(sound: Any) -> Any:
     "accepted_is_on_disk",
     "handed_out_is_on_disk",
     "nothing_is_retained",
+    "unused_sessions_are_closed",
 )
 def go_on_after_a_commit_that_failed(sound: Any) -> Any:
     """The disk was full, and the rest of the batch is carried out."""

@@ -24,8 +24,9 @@ def test_worlds_with_and_without_faults_are_measured_in_turns() -> None:
 def test_the_faults_are_those_that_are_drawn_and_belong_to_the_seed() -> None:
     scenarios = [with_faults(a_chain(seed)) for seed in range(200)]
     kinds = {fault.kind for scenario in scenarios for fault in scenario.faults}
-    # A chain has no second way: no node can choose, and without one of its links it would be in two.
-    assert kinds == {*FAULTS} - {"reroute", "detour", "cut"}
+    # A chain has no second way: no node can choose, and without one of its links it would be in two. What is accepted
+    # before a store goes back need not arrive, and a benchmark counts what does.
+    assert kinds == {*FAULTS} - {"reroute", "detour", "cut", "put back"}
     assert scenarios[:20] == [with_faults(a_chain(seed)) for seed in range(20)]
 
 

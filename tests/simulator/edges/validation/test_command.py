@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -36,10 +37,15 @@ def test_what_the_readme_shows_of_the_gateway_is_what_it_says(tmp_path: Path) ->
                 said, _, port = process.stdout.readline().decode().rpartition(":")
                 assert f"{said}:8080" == start.output
                 for request in requests:
-                    assert curl(request, int(port)) == request.output
+                    assert without_ordinals(curl(request, int(port))) == without_ordinals(request.output)
             finally:
                 process.terminate()
         assert process.returncode == 0
+
+
+def without_ordinals(answer: str | None) -> str:
+    """MessageIDs begin anywhere."""
+    return re.sub(r"(?<=\\\\)\d+", "N", answer or "")
 
 
 def test_a_gateway_says_what_it_waits_for_and_ends_when_it_is_told_to(tmp_path: Path) -> None:
