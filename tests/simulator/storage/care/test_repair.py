@@ -109,8 +109,8 @@ def test_check_says_of_a_whole_store_that_it_is_and_changes_nothing(
     for left in all_left:
         for name, data in left.files.items():
             (tmp_path / name).write_bytes(data)
-        found = salvaged(SYSTEM_FILES, tmp_path / "a.sqlite")
-        assert found.findings == []
+        with closing(salvaged(SYSTEM_FILES, tmp_path / "a.sqlite")) as found:
+            assert found.findings == []
         assert {name: (tmp_path / name).read_bytes() for name in left.files} == left.files
         for name in left.files:
             (tmp_path / name).unlink()
