@@ -158,7 +158,7 @@ class IncomingSequence:
             self.reject_count = 0
             return Verdict.ACCEPT
         self.reject_count += 1
-        if key <= (self.identifier, self.number) or key in self._held:
+        if self.has_had(header) or key in self._held:
             self.duplicate_count += 1
             return Verdict.DUPLICATE
         if len(self._held) >= self._settings.held_messages_limit or (

@@ -320,7 +320,7 @@ class OutgoingSequence(OutgoingQueue):
         for first, last in self._holes:
             holes.add(first - gone, last - gone)
         self._holes = holes
-        self.cursors.base += gone
+        self.cursors.base = self.cursors.acknowledged
         self.identifier = identifier
         self.renumbered_through = self._last
         self.behind = None

@@ -119,8 +119,8 @@ def test_of_an_earlier_store_the_destination_tells_what_had_arrived_and_the_log_
     assert note.facts == {"queue": at("c").name, "arrived": 3, "renumbered": 0}
 
 
-def test_messages_are_numbered_anew_if_the_clock_was_wrong_and_their_identifier_is_older(net: Net) -> None:
-    """The destination drops them as duplicates, and says of what."""
+def put_back_when_the_clock_was_ahead(net: Net) -> None:
+    """The destination has "0" and "lost"; the store has the first alone, and the clock is right again."""
     send(net, "0")
     store = copied(net, "a")
     net.set_clock(3_600)
@@ -130,6 +130,11 @@ def test_messages_are_numbered_anew_if_the_clock_was_wrong_and_their_identifier_
     net.pass_ms(2_000)
     net.set_clock(-3_600)
     put_back(net, "a", store)
+
+
+def test_messages_are_numbered_anew_if_the_clock_was_wrong_and_their_identifier_is_older(net: Net) -> None:
+    """The destination drops them as duplicates, and says of what."""
+    put_back_when_the_clock_was_ahead(net)
     send(net, "x", "y")
     net.pass_ms(500)
     before = sequences(net)[-1][0]
@@ -142,15 +147,7 @@ def test_messages_are_numbered_anew_if_the_clock_was_wrong_and_their_identifier_
 
 
 def test_what_is_numbered_anew_is_sent_so_after_a_restart_as_well(net: Net) -> None:
-    send(net, "0")
-    store = copied(net, "a")
-    net.set_clock(3_600)
-    net.kill("a")
-    net.start("a")
-    send(net, "lost")
-    net.pass_ms(2_000)
-    net.set_clock(-3_600)
-    put_back(net, "a", store)
+    put_back_when_the_clock_was_ahead(net)
     send(net, *"wxyz")
     while "destination-ahead-of-store" not in net.nodes["a"].note_names():
         net.pass_ms(10)
