@@ -11,7 +11,6 @@ import errno
 import ipaddress
 import os
 import socket
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -22,13 +21,11 @@ from captures.net.conversation import Side
 from captures.net.tcp import Endpoint
 from mqproto.base.errors import UsageError
 from simulator.base.recorder import RecordedConnection, Recorder
+from simulator.base.sockets import RESET_ON_CLOSE, refuse_itself
 
 READ_BYTES: Final = 256 * 1024
 BACKLOG: Final = 128
 CONNECTION_LIMIT: Final = 256
-
-# With SO_LINGER on and zero seconds, close() sends RST and drops what was not sent.
-RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
 # Errors of accept() that pass: the client has gone again, or the process has no descriptor or memory to
 # spare.
@@ -330,6 +327,7 @@ class _Connection:
             await trio.lowlevel.wait_writable(server)
             if failure := server.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
                 raise OSError(failure, os.strerror(failure)) from None
+        refuse_itself(server)
         for end in self.sockets.values():
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 

@@ -14,6 +14,7 @@ import trio
 from mqproto.base.errors import UsageError
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.turn.effects import CloseTransport, OpenTransport, SendBytes
+from simulator.base.sockets import refuse_itself
 from simulator.base.tap import Recording, Tap
 from simulator.node.clock import Clock
 from simulator.node.connection import READ_BYTES, Connection, end_of
@@ -263,6 +264,7 @@ async def _dial(connecting: socket.socket, address: tuple[Any, ...], source: str
             await trio.lowlevel.wait_writable(connecting)
             if failure := connecting.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
                 raise OSError(failure, os.strerror(failure)) from None
+        refuse_itself(connecting)
     except BaseException:
         connecting.close()
         raise

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ import trio
 
 from mqproto.base.errors import WireFormatError
 from mqproto.wire import Guid, decode_ping
+from simulator.base.sockets import RESET_ON_CLOSE
 from simulator.fuzz.peer.conduct import Conduct, Fault, Oracle
 
 READ_BYTES: Final = 65_536
@@ -22,8 +22,6 @@ DATAGRAM_BYTES: Final = 2_048
 OURS: Final = {errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 """Errors of connecting that say nothing about the peer: we have run out of something."""
 PAUSE_S: Final = 0.05
-_RESETS: Final = struct.pack("ii", 1, 0)
-"""SO_LINGER: closing breaks the connection off."""
 
 
 @dataclass(slots=True)
@@ -112,7 +110,7 @@ class Line:
         self.conduct.finish()
         if reset:
             with suppress(OSError):
-                self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESETS)
+                self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
         self._stream.socket.close()
 
 

@@ -24,6 +24,7 @@ from captures.net.direction import Ending
 from captures.net.tcp import Endpoint
 from mqproto.base.errors import UsageError
 from simulator.base.recorder import Recorder
+from simulator.base.sockets import RESET_ON_CLOSE
 from simulator.faults import network
 from simulator.faults.network import LinkProxy
 from tests.captures.whole import reassemble
@@ -321,7 +322,7 @@ async def test_a_reset_of_one_end_reaches_the_other(resets: str) -> None:
     async with running_link() as ends:
         pair = await ends.pair()
         broken, other = pair if resets == "client" else pair[::-1]
-        broken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, network.RESET_ON_CLOSE)
+        broken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
         broken.close()
         with other:
             assert await is_reset(other)
@@ -332,7 +333,7 @@ async def test_a_reset_is_passed_on_while_the_link_waits_to_write() -> None:
     async with running_link() as ends:
         client, server = await ends.pair()
         await fill(client)
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, network.RESET_ON_CLOSE)
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
         server.close()
         with client:
             assert await is_reset(client)
@@ -541,7 +542,7 @@ async def test_the_recording_shows_who_broke_the_connection_off() -> None:
     file = io.BytesIO()
     async with running_link(Recorder(file)) as ends:
         client, server = await ends.pair()
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, network.RESET_ON_CLOSE)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
         client.close()
         with server:
             assert await is_reset(server)

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from simulator.faults.network import RESET_ON_CLOSE
+from simulator.base.sockets import RESET_ON_CLOSE
 from simulator.node import connection
 from simulator.node.connection import Connection, end_of, read_buffer
 

@@ -1,0 +1,79 @@
+"""A call that meets itself."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+
+from captures.net.tcp import Endpoint
+from simulator.base.sockets import refuse_itself
+from simulator.faults.network import _Connection
+from simulator.node.transport import dial
+
+HOST = "127.0.0.1"
+
+
+def free_port() -> int:
+    """A port at which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Unlucky(socket.socket):
+    """A socket to which the system gives the very port that it calls, as it does once in some 28,000 calls."""
+
+    def connect(self, address: Any) -> None:
+        self.bind(address)
+        super().connect(address)
+
+
+class UnluckyWithSource(socket.socket):
+    """The same where the caller names the address that it calls from."""
+
+    port = 0
+
+    def bind(self, address: Any) -> None:
+        super().bind((address[0], self.port))
+
+
+def test_a_call_can_meet_itself_and_is_told_from_others() -> None:
+    port = free_port()
+    with Unlucky() as caller:
+        caller.connect((HOST, port))
+        caller.sendall(b"echo")
+        assert caller.recv(4) == b"echo"
+        with pytest.raises(ConnectionRefusedError):
+            refuse_itself(caller)
+    with socket.create_server((HOST, port)) as listener, socket.create_connection((HOST, port)) as caller:
+        refuse_itself(caller)
+        assert listener.getsockname() == caller.getpeername()
+
+
+async def test_a_node_that_meets_itself_where_nobody_listens_has_been_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    UnluckyWithSource.port = port = free_port()
+    monkeypatch.setattr("simulator.node.transport.socket.socket", UnluckyWithSource)
+    with pytest.raises(ConnectionRefusedError):
+        await dial(HOST, port, HOST)
+    monkeypatch.undo()
+    socket.create_server((HOST, port)).close()  # The port is free for whom it belongs to.
+
+
+async def test_a_link_that_meets_itself_where_nobody_listens_has_been_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    port = free_port()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        connection = _Connection(ours, Endpoint(HOST, 1))
+        monkeypatch.setattr("simulator.faults.network.socket.socket", Unlucky)
+        with pytest.raises(ConnectionRefusedError):
+            await connection.connect(Endpoint(HOST, port))
+        monkeypatch.undo()
+        connection.reset()
+    socket.create_server((HOST, port)).close()
