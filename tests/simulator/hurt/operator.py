@@ -13,6 +13,7 @@ REMEDIES: Final = 4
 GIVEN_UP: Final = "the operator gives up"
 EMPTIED: Final = "the operator moves the store away, and the node begins anew"
 UNDONE: Final = "the operator puts back what was there"
+REMOVED: Final = "the operator removes the file that is another node's"
 
 
 class Repaired(NamedTuple):
@@ -123,7 +124,9 @@ class Operator:
             return self._adopts(nodes, name)
         if "store repair" in line:
             return self._repairs(nodes, name)
-        if "put it back" in line or "put back" in line or "name another file" in line:
+        if "or remove this file" in line and self._dice.random() < 0.5:
+            return self._removes(nodes, name, Path(line.partition(": ")[0]))
+        if "put it back" in line or "put back" in line or "name another" in line:
             return self._puts_back(nodes, name)
         if "start the node again" in line:
             return True
@@ -144,6 +147,13 @@ class Operator:
             self._say(name, line)
         # With a GUID of its own the copy's node is another one, and none of ours.
         return not is_copied and (adopted.is_done or self._heeds(nodes, name, adopted.lines[-1]))
+
+    def _removes(self, nodes: Nodes, name: str, path: Path) -> bool:
+        away = nodes.folder / f"{name}-removed-{self._remedies[name]}"
+        away.mkdir()
+        path.rename(away / path.name)
+        self._say(name, REMOVED)
+        return True
 
     def _puts_back(self, nodes: Nodes, name: str) -> bool:
         """What was mislaid is found again, or the node begins with an empty store."""
