@@ -87,6 +87,12 @@ class Neighbours:
         """The neighbour that a queue's way leads over, or None where there is no way."""
         return self._by_queue.get(queue.queue)
 
+    @property
+    def has_suspects(self) -> bool:
+        """Whether messages go one at a time to some neighbour, to find one that it refuses: in whatever order."""
+        trials = (neighbour.trial for neighbour in self._by_hops.values())
+        return any(trial is not None and trial.one_at_a_time for trial in trials)
+
     def retry_at_ms(self, neighbour: Neighbour) -> int | None:
         """When the first next hop is tried again, on the uptime clock, or None if that is not planned."""
         return self._timers.deadline_ms(Timer.SESSION_RETRY_CONNECT, neighbour)

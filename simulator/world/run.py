@@ -14,6 +14,7 @@ from typing import BinaryIO, Final
 from captures.net.tcp import MAX_SEGMENT_BYTES
 from simulator.world.faults.table import EVENTS
 from simulator.world.network.trace import Trace
+from simulator.world.node.files import DiedError
 from simulator.world.oracle import intime, invariants
 from simulator.world.scenarios.scenario import Burst, Fault, Scenario
 from simulator.world.scenarios.traffic import KINDS, Message, body_of
@@ -64,7 +65,7 @@ def run(world: World) -> Result:
             world.oracle.check(invariant.__name__, invariant(world.ledger))
     except BreachFoundError:
         pass
-    except Exception as error:
+    except (Exception, DiedError) as error:
         *_, last = traceback.extract_tb(error.__traceback__)
         where = f"{last.filename.rpartition('/')[2]}:{last.lineno}"
         world.breach = Breach(

@@ -282,6 +282,9 @@ class Machine(WatchedNode):
                 if not found_for(size_bytes, self.core, self._open_store):
                     raise
                 message_ids = self.core.enqueue(messages, self.moment(), together=burst.together)
+        except (DiedError, StoreError) as error:
+            self._ends_by(error)  # Nobody has heard that anything was accepted.
+            return
         except UsageError as error:
             # For want of room, or as the queue that was meant is one of its own that it does not have.
             is_nowhere = self.name in targets and (kind.undeliverable or bool(self.deleted))
@@ -355,7 +358,7 @@ class Machine(WatchedNode):
             application.restarted()
         waiting, self._waiting = self._waiting, []
         for burst, number in waiting:
-            self._submit(burst, number)
+            self.submit(burst, number)
         self._enter_turn()
 
     def _cannot_start(self, error: DiedError | StoreError) -> None:
@@ -581,18 +584,26 @@ class Machine(WatchedNode):
             self._fullness.look(self.now_ms / 1_000)
             core.has_room(self._open_store.room_bytes)
         except (DiedError, StoreError) as error:
-            power_lost = self._is_end(error)
-            self.crash(kept=None, told=not power_lost)
-            self._world.restart_later(self)
+            self._ends_by(error)
         else:
             self._then(self._after_turn, batch)
+
+    def _ends_by(self, error: DiedError | StoreError) -> None:
+        """Its process ends by its disk while it runs, and is started again."""
+        power_lost = self._is_end(error)
+        self.crash(kept=None, told=not power_lost)
+        self._world.restart_later(self)
 
     def _try_again(self, life: int) -> None:
         """There may be room now for the batch that waits for it."""
         if life != self.life or self.core is None or self._stuck is None:
             return
         batch, self._stuck = self._stuck, None
-        self._open_store.make_room()
+        try:
+            self._open_store.make_room()
+        except (DiedError, StoreError) as error:
+            self._ends_by(error)
+            return
         self._carry_out(self.core, batch)
         if self._stuck is None and life == self.life:
             behind, self._behind = self._behind, []
@@ -608,7 +619,7 @@ class Machine(WatchedNode):
     def _after_turn(self, batch: Batch) -> None:
         if batch.reads:
             self._enter_turn()
-        if self._is_asked:
+        if self._is_asked and not self.receipts:  # What was received meanwhile is the next batch's.
             self._answer()
         self.may_say_one = bool(self.paused)
         self._turns += 1

@@ -353,9 +353,15 @@ def windows_are_told_as_they_are(node: WatchedNode, end: End, header: SessionGli
 
 
 def higher_priorities_leave_first(node: WatchedNode, message: Message) -> str | None:
-    """A message without a transaction leaves when none with a higher priority waits there for the same queue."""
+    """A message without a transaction leaves when none with a higher priority waits there for the same queue.
+
+    While one is looked for that a neighbour refuses, each goes when its turn to be tried has come.
+    """
+    assert node.core is not None, "it sends"
     for other in message.stream.unsent:
         if other.burst.priority > message.burst.priority and not (other.deleted or other.is_unsure):
+            if node.core.inspect().neighbours.has_suspects:
+                return None
             return (
                 f"{message}, priority {message.burst.priority}, leaves {node.name} before {other}, "
                 f"{other.burst.priority}"
