@@ -6,6 +6,7 @@ that came after it. The log has what matters of it as long as that can happen.
 
 from __future__ import annotations
 
+import random
 import sqlite3
 from collections.abc import Container, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -31,7 +32,7 @@ from simulator.storage.checksums import (
     whole_message,
     whole_rows,
 )
-from simulator.storage.files import Files
+from simulator.storage.files import LOG_HEADER_BYTES, PAGE_BYTES, Files
 from simulator.storage.opening.complete import see_that_all_is_there, see_that_all_messages_are_there
 from simulator.storage.opening.earlier import EARLIER_LAYOUT, upgrade
 from simulator.storage.recent import Recent, RecentStates, Size, runs
@@ -50,12 +51,14 @@ from simulator.storage.tables import (
     keys_of,
 )
 from simulator.storage.witnesses.life import NOWHERE, Home
-from simulator.storage.witnesses.witness import found_record, witness_path
+from simulator.storage.witnesses.sqlitelog import Salts, found_salts, header_of, log_path, see_that_it_belongs
+from simulator.storage.witnesses.witness import Said, said_by_witness, witness_path
 
+DICE: Final = random.SystemRandom()
 CHECKPOINT_PAGES: Final = 500
 MOST_PAGES: Final = 2**30
 PRAGMAS: Final = (
-    "page_size = 8192",
+    f"page_size = {PAGE_BYTES}",
     # macOS flushes to the disk itself only if that is asked for by name.
     "fullfsync = ON",
     "checkpoint_fullfsync = ON",
@@ -126,6 +129,7 @@ class Tables:
 
     Attributes:
         home: where they say that they live.
+        log_salts: those of SQLite's log, as it was seen last.
 
     Raises:
         StoreError, sqlite3.Error: the file cannot be had, or is not this node's.
@@ -140,19 +144,34 @@ class Tables:
         self._read_through: dict[int, int | None] = {}
         """Of a queue that was read to its end, the highest key that it had then; what lies before is all there."""
         self._may_grow = True
-        self.db = files.connect(path)
+        witness = self._found_witness()
+        self.log_salts = witness.salts if witness is not None else Salts.some(DICE)
+        self._log_path = log_path(path)
+        with explained_file(self._log_path):
+            self._log_header = files.head(self._log_path, LOG_HEADER_BYTES)
+            see_that_it_belongs(path, self._log_header, witness and witness.salts)
+            self._had_log = any(self._log_header)
+            self.db = files.connect(path, header_of(self.log_salts.next(DICE), PAGE_BYTES))
         try:
-            self._set_up(node)
+            self._set_up(node, witness)
             self._last_keys = {
                 queue: self._last_key(queue) for (queue,) in self._rows("SELECT queue FROM queue")
             }
+            self._look_at_log()
         except BaseException:
-            self.db.close()
+            self.leave()
             raise
 
     def close(self) -> None:
         """Give the file free."""
         self.db.close()
+
+    def leave(self) -> None:
+        """The same when the store does not start. A log that was there may be hurt, so it stays out of the tables."""
+        if self._had_log:
+            self._files.let_go(self.db, self.path)
+        else:
+            self.db.close()
 
     # Room
 
@@ -200,6 +219,7 @@ class Tables:
 
         Raises:
             sqlite3.Error: nothing of it is there.
+            StoreError: SQLite's log cannot be looked at; all of it is there.
         """
         # With NORMAL, SQLite flushes its log only before a checkpoint. With FULL, also after a commit: all of that
         # log, so what earlier commits have put there too.
@@ -212,6 +232,7 @@ class Tables:
             if self.db.in_transaction:
                 self.db.execute("ROLLBACK")
             raise
+        self._look_at_log()
 
     def take_over(self, recent: Recent, mark: Mark) -> None:
         """Have all of it on disk here, so that the log can begin anew. It may be here already, all or part.
@@ -424,7 +445,7 @@ class Tables:
 
     # Opening
 
-    def _set_up(self, node: Guid) -> None:
+    def _set_up(self, node: Guid, witness: Said | None) -> None:
         """Make the tables in a new file, or see that the file is this node's; then choose how it is written."""
         [(application_id,)] = self._rows("PRAGMA application_id")
         [(layout,)] = self._rows("PRAGMA user_version")
@@ -432,14 +453,18 @@ class Tables:
         if not is_new and application_id != APPLICATION_ID:
             raise StoreError(f"{self.path}: {ADVICE[sqlite3.SQLITE_NOTADB]}")
         if not is_new and layout == EARLIER_LAYOUT:
-            upgrade(self._files, self.path.resolve(), self.db)
+            self._look_at_log()
+            upgrade(self._files, self.path.resolve(), self.db, self.log_salts)
             self.is_upgraded = True
         elif not is_new and layout != LAYOUT:
             raise StoreError(
                 f"{self.path}: it has layout {layout}, and this mqproto knows {LAYOUT}: use the mqproto that wrote it"
             )
-        if is_new:
-            self._see_that_it_is_not_missed(node)
+        if is_new and witness is not None and witness.record:
+            raise StoreError(
+                f"{self.path}: it is missing, and {witness_path(self.path).name} knows of {witness.record} records: put"
+                " it back beside that"
+            )
         for pragma in PRAGMAS:
             self.db.execute(f"PRAGMA {pragma}").close()
         if not self._files.keep_log(self.db):
@@ -461,15 +486,19 @@ class Tables:
                 f"{self.path}: it belongs to {guid_text(owner)}, not to {guid_text(node)}: name another file"
             )
 
-    def _see_that_it_is_not_missed(self, node: Guid) -> None:
-        """A log's witness beside tables that are not there knows better."""
+    def _found_witness(self) -> Said | None:
+        """What the witness of the log says, if it lies beside the tables."""
         path = witness_path(self.path)
         with explained_file(path):
-            data = self._files.read(path) if path.name in self._files.names(path.parent) else None
-        if data is not None and (count := found_record(path, data, node)):
-            raise StoreError(
-                f"{self.path}: it is missing, and {path.name} knows of {count} records: put it back beside that"
-            )
+            there = path.name in self._files.names(path.parent)
+            return said_by_witness(path, self._files.read(path), self._node) if there else None
+
+    def _look_at_log(self) -> None:
+        """Which of SQLite's logs it is now."""
+        with explained_file(self._log_path):
+            header = self._files.head(self._log_path, LOG_HEADER_BYTES)
+        if header != self._log_header:
+            self._log_header, self.log_salts = header, found_salts(header) or self.log_salts
 
     def _rows(self, statement: str, values: tuple[int | str, ...] = ()) -> list[Any]:
         return self.db.execute(statement, values).fetchall()

@@ -26,8 +26,12 @@ LOOKED_AT_S: Final = 0.05
 """How long a lock may be held by somebody who only looks whether it is."""
 
 
+PAGE_BYTES: Final = 8_192
+"""How long a page of the tables is."""
 LOG_ROOM_BYTES: Final = 2 << 20
 """What SQLite's own log has from the start."""
+LOG_HEADER_BYTES: Final = 32
+"""How long the header of SQLite's own log is. It reads one only if something follows."""
 
 
 class LogFile(Protocol):
@@ -130,8 +134,18 @@ class Files(Protocol):
     def flush_folder(self, folder: Path) -> None:
         """The names in a folder are on disk when this returns."""
 
-    def connect(self, path: Path) -> sqlite3.Connection:
-        """Open the file of the tables; it is made if it is not there."""
+    def head(self, path: Path, size_bytes: int) -> bytes:
+        """The first bytes of a file; none if it is not there."""
+
+    def connect(self, path: Path, begins: bytes = b"") -> sqlite3.Connection:
+        """Open the file of the tables; it is made if it is not there.
+
+        Args:
+            begins: the header of SQLite's own log, if there are tables and no such log. Without it SQLite writes one.
+        """
+
+    def let_go(self, db: sqlite3.Connection, path: Path) -> None:
+        """Close the tables without what SQLite does at the end, which is to bring its log to them."""
 
     def keep_log(self, db: sqlite3.Connection) -> bool:
         """Have SQLite write a log of its own, so that a transaction is there wholly or not; whether it can."""
@@ -227,12 +241,23 @@ class SystemFiles:
         finally:
             os.close(file)
 
-    def connect(self, path: Path) -> sqlite3.Connection:
+    def head(self, path: Path, size_bytes: int) -> bytes:
+        try:
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return b""
+        try:
+            return os.pread(file, size_bytes, 0)
+        finally:
+            os.close(file)
+
+    def connect(self, path: Path, begins: bytes = b"") -> sqlite3.Connection:
         log, room = _log_and_room(path)
         if room.exists() and not log.exists():
             with suppress(OSError):
                 room.rename(log)
                 self.flush_folder(path.parent)
+        self._begin_log(path, begins)
         db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
         try:
             db.execute("SELECT 1 FROM sqlite_master").fetchone()
@@ -241,9 +266,32 @@ class SystemFiles:
             if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHMSIZE:
                 # There is no room for what connections share. One alone needs no file for it.
                 db.close()
+                self._begin_log(path, begins)
                 db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
                 db.execute("PRAGMA locking_mode = EXCLUSIVE").close()
         return db
+
+    def _begin_log(self, path: Path, header: bytes) -> None:
+        """SQLite's log begins so, if there is none. On a full disk without room set aside it may not."""
+        log, _ = _log_and_room(path)
+        if not header or not path.exists() or any(self.head(log, LOG_HEADER_BYTES)):
+            return
+        try:
+            file = os.open(log, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.pwrite(file, header.ljust(2 * LOG_HEADER_BYTES, b"\0"), 0)
+            finally:
+                os.close(file)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+
+    def let_go(self, db: sqlite3.Connection, path: Path) -> None:
+        # Who only reads and closes the tables last does nothing to them.
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as last:
+            with suppress(sqlite3.Error, UnicodeDecodeError):
+                last.execute("SELECT 1 FROM sqlite_master").fetchone()
+            db.close()
 
     def keep_log(self, db: sqlite3.Connection) -> bool:
         with closing(db.execute("PRAGMA journal_mode = WAL")) as found:

@@ -21,7 +21,7 @@ from simulator.storage.segments import (
     segment_path,
     segments_of,
 )
-from simulator.storage.witnesses.witness import Witness, witness_path
+from simulator.storage.witnesses.witness import Said, Witness, witness_path
 
 
 class Recovered(NamedTuple):
@@ -57,7 +57,7 @@ def witness_of(files: Files, tables: Tables, path: Path, node: Guid) -> Witness:
         return Witness.open(files, path, node)
     if mark != BEGINNING:
         raise StoreError(f"{path}: {witness_path(path).name} is missing, {repair_advice(path)}")
-    return Witness.create(files, path, node, mark.record - 1)
+    return Witness.create(files, path, node, Said(mark.record - 1, tables.log_salts))
 
 
 def recover(files: Files, tables: Tables, witness: Witness, path: Path, node: Guid) -> Recovered:

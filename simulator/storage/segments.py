@@ -377,8 +377,8 @@ def segment_path(store: Path, number: int) -> Path:
 
 
 def store_of(path: Path) -> Path:
-    """The store that a file of its log, its witness, or the file of its life lies beside."""
-    return path.with_name(re.sub(r"\.life$", ".sqlite", re.sub(r"-(log-\d+|witness)$", "", path.name)))
+    """The store that a file of its log or of SQLite's, its witness, or the file of its life lies beside."""
+    return path.with_name(re.sub(r"\.life$", ".sqlite", re.sub(r"-(log-\d+|witness|wal)$", "", path.name)))
 
 
 def segments_of(files: Files, store: Path) -> list[SegmentName]:

@@ -154,7 +154,8 @@ class Store:
                 closing(Identity(files, self._place, node, is_adopted=is_adopted))
             )
             with sound(path):
-                self._tables = undo.enter_context(closing(Tables(files, path, node)))
+                self._tables = Tables(files, path, node)
+                undo.callback(self._tables.leave)
                 self._witness = undo.enter_context(
                     closing(witness_of(files, self._tables, self._place, node))
                 )
@@ -176,6 +177,7 @@ class Store:
             self.size_bytes = self._tables.size_bytes() + self._recent.size_bytes
             """What all messages take, without what the disk needs for them."""
             self._tables.db.execute(f"PRAGMA busy_timeout = {BUSY_RUNNING_MS}").close()
+            self._remember_log()
             undo.pop_all()
 
     def _see_which_life_it_is(self, dice: random.Random) -> None:
@@ -195,6 +197,13 @@ class Store:
                 if finds_no_room(error):
                     raise LifeFullError(self.path) from error
                 raise
+
+    def _remember_log(self) -> None:
+        """The witness knows which of SQLite's logs it is now; on a full disk it learns that with the next record."""
+        if self._witness.salts != self._tables.log_salts:
+            self._witness.salts = self._tables.log_salts
+            with suppress(WitnessFullError):
+                self._witness.flush()
 
     def _all_seen(self) -> AbstractContextManager[None]:
         """Within, the tables have what a start found in the log and could not bring there, as well."""
@@ -363,7 +372,7 @@ class Store:
             except BaseException:
                 self._usable = segment.is_sound
                 raise
-            self._witness.write(self._next_record)
+            self._witness.write(self._next_record, self._tables.log_salts)
             self._identity.committed(self._next_record, writes.counters)
             self._next_record += 1
             self.flush_count += 1

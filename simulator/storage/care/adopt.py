@@ -11,7 +11,7 @@ from pathlib import Path
 from mqproto.turn.effects import NewLife
 from mqproto.wire.guid import NULL_GUID, Guid, guid_text
 from simulator.base.storeerrors import DamageError, StoreError, explained
-from simulator.storage.care.salvage import opened
+from simulator.storage.care.reading import finding_of_log, opened
 from simulator.storage.files import Files
 from simulator.storage.store import Store
 from simulator.storage.witnesses.life import life_path
@@ -26,7 +26,7 @@ def adopt_moved(files: Files, path: Path, node: Guid | None) -> NewLife:
     Raises:
         StoreError: there is no store, it is another node's, it is hurt, or its node runs.
     """
-    with Store(path, node or owner_of(path), files=files, is_adopted=True) as store:
+    with Store(path, node or owner_of(files, path), files=files, is_adopted=True) as store:
         assert store.life is not None, "one that is adopted begins"
         return store.life
 
@@ -45,7 +45,7 @@ def set_aside_copied(files: Files, path: Path, node: Guid | None, date: str) -> 
         StoreError: there is no store, its node runs, or the node is still who the other one is.
     """
     path = path.resolve()
-    owner = owner_of(path)
+    owner = owner_of(files, path)
     if node == owner:
         raise StoreError(
             f"{path}: the store that goes on belongs to {guid_text(owner)}, and so does this node: give this one a GUID"
@@ -64,7 +64,7 @@ def set_aside_copied(files: Files, path: Path, node: Guid | None, date: str) -> 
     return aside
 
 
-def owner_of(path: Path) -> Guid:
+def owner_of(files: Files, path: Path) -> Guid:
     """Whose a store is.
 
     Raises:
@@ -73,7 +73,7 @@ def owner_of(path: Path) -> Guid:
     if not path.exists():
         raise StoreError(f"{path}: there is no such store: name a node of the topology, or its file")
     with explained(path):
-        with closing(opened(path)) as db:
+        with closing(opened(path, with_log=not finding_of_log(files, path))) as db:
             rows = db.execute("SELECT guid FROM node").fetchall()
         if len(rows) != 1 or len(rows[0][0]) != len(NULL_GUID):
             raise DamageError("nothing says whose it is")

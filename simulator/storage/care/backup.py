@@ -16,7 +16,7 @@ from simulator.storage.care.repair import brought
 from simulator.storage.care.salvage import Salvage, salvaged
 from simulator.storage.files import Files
 from simulator.storage.opening.complete import see_that_all_is_there
-from simulator.storage.witnesses.witness import Witness, witness_path
+from simulator.storage.witnesses.witness import Said, Witness, witness_path
 
 ADVICE_FOR_BACKUPS: Final = {
     **ADVICE,
@@ -94,4 +94,5 @@ def _copy(files: Files, found: Salvage, path: Path) -> None:
         segment = max(found.last_segment, tables.mark().segment) + 1
         tables.take_over(brought(tables, transactions), Mark(segment, found.record + 1, is_begun=False))
         see_that_all_is_there(tables.db)
-    Witness.create(files, path, found.node, found.record).close()
+        salts = tables.log_salts
+    Witness.create(files, path, found.node, Said(found.record, salts)).close()

@@ -16,11 +16,11 @@ from pathlib import Path
 from struct import pack_into, unpack_from
 from typing import Final
 
+from simulator.storage.files import PAGE_BYTES
 from simulator.storage.tables import APPLICATION_ID, LAYOUT, SCHEMA
 
 MAGIC: Final = b"SQLite format 3\0"
 HEADER_BYTES: Final = 100
-PAGE_BYTES: Final = 8_192
 INTERIOR: Final = 5
 """The kind of a page that has other pages of its table below it."""
 PAGES_LIMIT: Final = 2**23
@@ -30,8 +30,12 @@ ENCODING, USER_VERSION, APPLICATION, VALID_FOR = 56, 60, 68, 92
 """Where the fields of the header stand."""
 
 
-def mended(path: Path, undo: ExitStack) -> sqlite3.Connection | None:
-    """A copy of the tables that SQLite opens, until `undo` ends; None if there is no such copy, or no room for one."""
+def mended(path: Path, undo: ExitStack, *, with_log: bool) -> sqlite3.Connection | None:
+    """A copy of the tables that SQLite opens, until `undo` ends; None if there is no such copy, or no room for one.
+
+    Args:
+        with_log: whether SQLite's log belongs to them.
+    """
     try:
         folder = Path(
             undo.enter_context(tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent))
@@ -39,7 +43,7 @@ def mended(path: Path, undo: ExitStack) -> sqlite3.Connection | None:
         copy = folder / path.name
         shutil.copyfile(path, copy)
         log = path.with_name(f"{path.name}-wal")
-        if log.exists():
+        if with_log and log.exists():
             shutil.copyfile(log, folder / log.name)
         with copy.open("r+b") as file:
             size_bytes = file.seek(0, 2)

@@ -16,7 +16,7 @@ from simulator.storage.base import Mark, Tables
 from simulator.storage.care.salvage import Salvage, salvaged
 from simulator.storage.files import Files
 from simulator.storage.recent import Recent, Size
-from simulator.storage.witnesses.witness import Witness
+from simulator.storage.witnesses.witness import Said, Witness
 
 BATCH: Final = 1_000
 FINDINGS: Final = "findings.txt"
@@ -183,8 +183,9 @@ def _write(files: Files, found: Salvage, path: Path) -> Counter[int]:
             found.findings.append(f"counter {COUNTER} is lost: MessageIDs go on far behind {known}")
         tables.take_over(recent, mark)
         _leave_out_what_was_acknowledged(found, tables)
+        salts = tables.log_salts
         counts = Counter({queue.queue: 0 for queue in tables.queues()})
         for kind in QueueKind:
             counts.update(tables.counts(kind))
-    Witness.create(files, path, found.node, found.record).close()
+    Witness.create(files, path, found.node, Said(found.record, salts)).close()
     return counts

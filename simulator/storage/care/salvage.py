@@ -34,18 +34,18 @@ from simulator.storage.base import Mark, made_counter, made_mark, made_queue
 from simulator.storage.care.header import mended
 from simulator.storage.care.hurtsegment import HurtSegment
 from simulator.storage.care.logged import Logged
+from simulator.storage.care.reading import UNREADABLE, finding_of_log, opened
 from simulator.storage.checksums import MESSAGE_COLUMNS, whole_message, whole_rows
 from simulator.storage.files import Files
 from simulator.storage.loading import made_outcome
 from simulator.storage.opening.complete import see_that_all_is_there
 from simulator.storage.segments import explained_file, segment_path, segments_of
 from simulator.storage.tables import APPLICATION_ID, LAYOUT, keys_of
-from simulator.storage.witnesses.witness import found_record, witness_path
+from simulator.storage.witnesses.sqlitelog import log_path
+from simulator.storage.witnesses.witness import said_by_witness, witness_path
 
 ATTEMPTS: Final = 20
 """So often the moment is chosen anew because the node has moved a segment to its tables meanwhile."""
-UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)
-"""What may come of hurt tables; the second if SQLite quotes a statement of theirs that is no text any more."""
 FAILURES: Final = 20_000
 """After so many reads that fail, what is left of a table is given up."""
 NO_DAMAGE: Final = frozenset(
@@ -82,6 +82,8 @@ class Salvage:
 
     Attributes:
         db: the tables, as they were at the beginning.
+        with_log: whether what SQLite's log has is in them.
+        lacks: whether something of the tables, but for single messages, and how many records cannot be read.
         is_running: whether its node runs, or another program has its lock.
         findings: what is not whole, with its place, a line each.
         notices: what else somebody should know of it, a line each.
@@ -92,7 +94,9 @@ class Salvage:
 
     path: Path
     db: sqlite3.Connection
+    with_log: bool = True
     undo: ExitStack = field(default_factory=ExitStack)
+    lacks: tuple[bool, int] = (True, 0)
     is_running: bool = False
     node: Guid | None = None
     mark: Mark | None = None
@@ -154,11 +158,6 @@ class Salvage:
         yield from merge((row for row in gone if not logged.replaces(row.key)), logged.messages)
 
 
-def opened(path: Path) -> sqlite3.Connection:
-    """The tables, for reading alone."""
-    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
-
-
 def salvaged(files: Files, path: Path, *, is_locked: bool = False) -> Salvage:
     """Read all that can be read. Messages are counted, and read again when they are asked for.
 
@@ -168,13 +167,31 @@ def salvaged(files: Files, path: Path, *, is_locked: bool = False) -> Salvage:
     Raises:
         StoreError: there is no store.
     """
-    has_file = path.exists()
     is_known = path.parent.is_dir() and (segments_of(files, path) or witness_path(path).exists())
-    if not has_file and not is_known:
+    if not path.exists() and not is_known:
         raise StoreError(f"{path}: there is no such store: name a node of the topology, or its file")
+    what_of_log = finding_of_log(files, path)
+    found = _salvaged(files, path, is_locked=is_locked, with_log=not what_of_log)
+    if found.with_log and found.findings and not found.is_running and log_path(path).exists():
+        # What is hurt is SQLite's log, if there is more without it.
+        without = _salvaged(files, path, is_locked=is_locked, with_log=False)
+        is_better = without.lacks < found.lacks
+        found, other = (without, found) if is_better else (found, without)
+        other.close()
+        what_of_log = f"{log_path(path).name}: it is hurt, or of an earlier moment"
+    if not found.with_log:
+        found.findings.insert(0, f"{what_of_log}; what follows is of {path.name} without it")
+    return found
+
+
+def _salvaged(files: Files, path: Path, *, is_locked: bool, with_log: bool) -> Salvage:
+    """The same, of the tables with what SQLite's log has or without."""
+    has_file = path.exists()
     for attempt in range(1, ATTEMPTS + 1):
-        db = opened(path) if has_file else sqlite3.connect(":memory:", isolation_level=None)
-        found = Salvage(path, db, is_running=not is_locked and _is_held(files, path))
+        db = (
+            opened(path, with_log=with_log) if has_file else sqlite3.connect(":memory:", isolation_level=None)
+        )
+        found = Salvage(path, db, with_log, is_running=not is_locked and _is_held(files, path))
         try:
             with explained(path, ADVICE_FOR_LOOKING):
                 log = _chosen(files, found, has_file=has_file)
@@ -189,6 +206,7 @@ def salvaged(files: Files, path: Path, *, is_locked: bool = False) -> Salvage:
     try:
         if log.has_tables:
             _read_tables(found)
+        found.lacks = (bool(found.findings), log.missing_records)
         found.findings += log.findings
         _compare_moments(found, log)
         _count(found)
@@ -213,11 +231,13 @@ class _Log:
 
     has_tables: whether the tables can be read at all.
     missing: segments that should be there, by number.
+    missing_records: how many records cannot be read, or are not there.
     findings: what is not whole of the log.
     """
 
     has_tables: bool = True
     missing: list[int] = field(default_factory=list)
+    missing_records: int = 0
     findings: list[str] = field(default_factory=list)
 
 
@@ -246,7 +266,7 @@ def _chosen(files: Files, found: Salvage, *, has_file: bool) -> _Log:
 
 def _are_mended(found: Salvage) -> bool:
     """Whether a copy of the tables can be read, of which SQLite does not open the original."""
-    db = mended(found.path, found.undo)
+    db = mended(found.path, found.undo, with_log=found.with_log)
     if db is None:
         return False
     found.db.close()
@@ -372,7 +392,7 @@ def _read_witness(files: Files, found: Salvage, log: _Log) -> None:
             raise StoreError(f"{path.name} is missing")
         with explained_file(path):
             data = files.read(path)
-        found.witness = found_record(path, data, found.node or Guid(data[8:24].ljust(16, b"\0")))
+        found.witness = said_by_witness(path, data, found.node or Guid(data[8:24].ljust(16, b"\0"))).record
         found.node = found.node or Guid(data[8:24])
     except StoreError as error:
         log.findings.append(str(error).partition(": `")[0].removesuffix(": name another file"))
@@ -409,6 +429,7 @@ def _read_log(files: Files, found: Salvage, log: _Log) -> None:
                 found.records[number] = writes
     first = mark.record if mark else min(found.records, default=found.record + 1)
     missing = [number for number in range(first, found.record + 1) if number not in found.records]
+    log.missing_records = len(missing)
     for each in missing[:10]:
         log.findings.append(f"the log: record {each} cannot be read, or is not there")
     if len(missing) > 10:

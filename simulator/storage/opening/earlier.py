@@ -26,7 +26,8 @@ from simulator.storage.segments import (
     segments_of,
 )
 from simulator.storage.tables import LAYOUT, SCHEMA
-from simulator.storage.witnesses.witness import Witness, witness_path
+from simulator.storage.witnesses.sqlitelog import Salts
+from simulator.storage.witnesses.witness import Said, Witness, witness_path
 
 EARLIER_LAYOUT: Final = 4
 EARLIER_VERSION: Final = 1
@@ -57,8 +58,11 @@ HEAD: Final = Struct("<8sII")
 """Of a record: the salt, how many bytes follow, their checksum."""
 
 
-def upgrade(files: Files, store: Path, db: sqlite3.Connection) -> None:
+def upgrade(files: Files, store: Path, db: sqlite3.Connection, salts: Salts) -> None:
     """Give the tables their checksums, in one transaction, and the log its witness before that.
+
+    Args:
+        salts: of SQLite's log.
 
     Raises:
         DamageError: they are not tables of layout 4.
@@ -76,7 +80,7 @@ def upgrade(files: Files, store: Path, db: sqlite3.Connection) -> None:
     [(segment, record, is_begun)] = db.execute("SELECT segment, record, is_begun FROM log")
     with explained_file(store.parent):
         if witness_path(store).name not in files.names(store.parent):
-            Witness.create(files, store, Guid(node), record - 1).close()
+            Witness.create(files, store, Guid(node), Said(record - 1, salts)).close()
         for name in segments_of(files, store)[-1:]:
             # Its process died when it was about to be made: it has no header and no record.
             if len(files.read(name.path)) <= HEADER.size and not (name.number == segment and is_begun):

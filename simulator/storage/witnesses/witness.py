@@ -1,9 +1,9 @@
-"""The witness of a log: which record was the newest of which it was said that it is on disk.
+"""The witness of a log: which record was the newest of which it was said that it is on disk, and what SQLite's log was.
 
 It lies beside the log, `a.sqlite-witness`. A log says by itself only what it has; that something is missing at its end
 only a witness can tell. It is written after each flush of the log and not flushed itself: after a kill it is exact,
 after a power loss it may be behind the log, and never ahead of it. Before the tables move their mark it is flushed, so
-it is never behind the tables.
+it is never behind the tables. Of SQLite's log it has the salts that were seen last (sqlitelog.py).
 """
 
 from __future__ import annotations
@@ -11,17 +11,29 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 from struct import Struct
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from mqproto.wire.guid import Guid
 from simulator.base.storeerrors import ADVICE, DiskFullError
 from simulator.storage.files import Files
 from simulator.storage.segments import another_nodes, damaged, explained_file
 from simulator.storage.witnesses.sectors import Sectors, said_in
+from simulator.storage.witnesses.sqlitelog import Salts
 
 MAGIC: Final = b"mqprowit"
-SAID: Final = Struct("<8s16sQ")
-"""Magic, the node's GUID, the record."""
+SAID: Final = Struct("<8s16sQII")
+"""Magic, the node's GUID, the record, the salts of SQLite's log."""
+
+
+class Said(NamedTuple):
+    """What a witness says.
+
+    record: the newest of the log that is known to have been on disk; 0 if there was none.
+    salts: of SQLite's log, as it was last seen.
+    """
+
+    record: int
+    salts: Salts
 
 
 class WitnessFullError(DiskFullError):
@@ -32,17 +44,17 @@ class Witness:
     """The witness of one store, open for writing.
 
     Attributes:
-        record: the newest record that is known to have been on disk; 0 if there was none.
+        record, salts: see `Said`.
     """
 
-    def __init__(self, node: Guid, sectors: Sectors, record: int) -> None:
+    def __init__(self, node: Guid, sectors: Sectors, said: Said) -> None:
         self.path = sectors.path
-        self.record = record
+        self.record, self.salts = said
         self._node = node
         self._sectors = sectors
 
     @classmethod
-    def create(cls, files: Files, store: Path, node: Guid, record: int) -> Self:
+    def create(cls, files: Files, store: Path, node: Guid, said: Said) -> Self:
         """A new one, which is on disk.
 
         Raises:
@@ -50,7 +62,7 @@ class Witness:
         """
         path = witness_path(store)
         with explained_file(path):
-            return cls(node, Sectors.create(files, path, SAID.pack(MAGIC, node, record)), record)
+            return cls(node, Sectors.create(files, path, _packed(node, said)), said)
 
     @classmethod
     def open(cls, files: Files, store: Path, node: Guid) -> Self:
@@ -61,19 +73,19 @@ class Witness:
         """
         path = witness_path(store)
         with explained_file(path):
-            record = found_record(path, files.read(path), node)
-            return cls(node, Sectors.open(files, path), record)
+            said = said_by_witness(path, files.read(path), node)
+            return cls(node, Sectors.open(files, path), said)
 
-    def write(self, record: int) -> None:
-        """All records up to this one are on disk.
+    def write(self, record: int, salts: Salts) -> None:
+        """All records up to this one are on disk, and SQLite's log has these salts now.
 
         On a full disk the witness may stay behind the log until the next record, as after a power loss.
 
         Raises:
             StoreError: the disk fails.
         """
-        self.record = record
-        self._sectors.write(record, SAID.pack(MAGIC, self._node, record))
+        self.record, self.salts = record, salts
+        self._sectors.write(record, _packed(self._node, Said(record, salts)))
 
     def flush(self) -> None:
         """What was written is on disk, in both sectors.
@@ -82,7 +94,7 @@ class Witness:
             WitnessFullError: it is not: the disk is full. It may be tried again.
             StoreError: it may not be.
         """
-        if not self._sectors.flush(SAID.pack(MAGIC, self._node, self.record)):
+        if not self._sectors.flush(_packed(self._node, Said(self.record, self.salts))):
             raise WitnessFullError(f"{self.path}: {ADVICE[sqlite3.SQLITE_FULL]}")
 
     def close(self) -> None:
@@ -95,18 +107,22 @@ def witness_path(store: Path) -> Path:
     return store.with_name(f"{store.name}-witness")
 
 
-def found_record(path: Path, data: bytes, node: Guid) -> int:
+def said_by_witness(path: Path, data: bytes, node: Guid) -> Said:
     """What a witness says.
 
     Raises:
         StoreError: it is damaged, or another node's.
     """
-    records: list[int] = []
+    found: list[Said] = []
     for said in said_in(path, data, SAID.size).values():
-        magic, owner, record = SAID.unpack(said)
+        magic, owner, record, *salts = SAID.unpack(said)
         if magic != MAGIC:
             raise damaged(path, "it is no witness")
         if owner != node:
             raise another_nodes(path, Guid(owner), node)
-        records.append(record)
-    return max(records)
+        found.append(Said(record, Salts(*salts)))
+    return max(found)
+
+
+def _packed(node: Guid, said: Said) -> bytes:
+    return SAID.pack(MAGIC, node, said.record, *said.salts)

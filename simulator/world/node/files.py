@@ -371,7 +371,11 @@ class SimulatedFiles:
             self._names.clear()
         self.stepped()
 
-    def connect(self, path: Path) -> sqlite3.Connection:
+    def head(self, path: Path, size_bytes: int) -> bytes:
+        file = self._files.get(path.name)
+        return bytes(file.data[:size_bytes]) if file is not None else b""
+
+    def connect(self, path: Path, begins: bytes = b"") -> sqlite3.Connection:
         db = sqlite3.connect(":memory:", isolation_level=None, factory=SimulatedConnection)
         db.files = self
         if self._tables:
@@ -380,6 +384,9 @@ class SimulatedFiles:
             self._inode += 1
         self._db, self._tables_name = db, path.name
         return db
+
+    def let_go(self, db: sqlite3.Connection, path: Path) -> None:
+        db.close()
 
     def keep_log(self, db: sqlite3.Connection) -> bool:
         return True  # A transaction of SQLite's in memory is undone wholly as well.

@@ -191,7 +191,7 @@ def have_the_witness_ahead_of_the_log(sound: Any) -> Any:
     """It is said of a record that it is on disk before it is."""
 
     def commit(self: Store, writes: Any) -> None:
-        self._witness.write(self._next_record)
+        self._witness.write(self._next_record, self._tables.log_salts)
         sound(self, writes)
 
     return commit

@@ -13,11 +13,12 @@ from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
+from simulator.storage.files import PAGE_BYTES
+
 COPIED: Final = "copied to another folder, the original goes on"
 COPIED_AND_GONE: Final = "copied to another folder, the original is gone"
 ELSEWHERE: Final = "elsewhere"
 """The other folder."""
-PAGE_BYTES: Final = 4096
 WAL_HEADER_BYTES: Final = 32
 FRAME_HEADER_BYTES: Final = 24
 HEADER_BYTES: Final = 68

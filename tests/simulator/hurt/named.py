@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from mqproto.base.errors import WireFormatError
 from mqproto.wire import UserMessage, decode_packet
+from mqproto.wire.acknowledgment import FinalAckBody, acknowledgment_in
 from tests.simulator.hurt.ledger import Trace
 
 RANGES: Final = (
@@ -52,12 +53,20 @@ class Known:
         return found
 
 
+def final_ack_of(message_id: int) -> str:
+    """What stands for the label of the FinalAck of a message."""
+    return f"the FinalAck of {message_id}"
+
+
 def label_of(packet: bytes) -> str | None:
-    """The label of a message; None if it has none, as acknowledgments have none."""
+    """The label of a message, and of a FinalAck what it is about; None of one that has none."""
     try:
         message = decode_packet(packet)
     except WireFormatError:
         return None
+    body = acknowledgment_in(message) if isinstance(message, UserMessage) else None
+    if body is not None:
+        return final_ack_of(body.message_id) if isinstance(body, FinalAckBody) else None
     label = message.properties.label if isinstance(message, UserMessage) else None
     return label.rstrip("\0") if label else None
 

@@ -7,10 +7,14 @@ from collections.abc import Sequence
 
 import pytest
 
+from mqproto.wire import MessageClass, encode_packet
+from mqproto.wire.acknowledgment import ORDER_QUEUE, FinalAckBody, final_ack
 from tests.simulator.hurt.ledger import Account, Line, Trace, body_of, digest
-from tests.simulator.hurt.named import Known, named
+from tests.simulator.hurt.named import Known, final_ack_of, label_of, named
 from tests.simulator.hurt.operator import GIVEN_UP
+from tests.simulator.hurt.trial import told_of
 from tests.simulator.hurt.verdict import Outcome, Verdict, differences, judged
+from tests.simulator.series import NODE
 
 SEED = 3
 
@@ -161,6 +165,30 @@ def test_a_message_of_one_of_several_records_is_named_with_all_of_them() -> None
 def test_further_records_are_named_by_where_they_end() -> None:
     lines = ["the log: record 12 cannot be read, or is not there", "the log: nor can 5 more, up to record 30"]
     assert named(lines, known(one=(2, 101), two=(13, 102), three=(31, 103))) == {"two"}
+
+
+def test_to_name_a_final_ack_that_is_lost_is_to_name_the_message_that_waits_for_it() -> None:
+    sent_one = Line("record", 0, "sender", "receipt-00001", json.dumps(Trace(4, 4, 7, "sequence orders", 9)))
+    trace = json.dumps(Trace(5, 5, 8, "outgoing sender\\order_queue$", 70))
+    ack = Line("record", 0, "destination", final_ack_of(9), trace)
+    line = "outgoing sender\\order_queue$: 1 of 1 messages are not whole or not there"
+    names = Line("said", 1, "destination", "", line)
+    assert told_of(Account.of([sent_one, ack, names])) == {final_ack_of(9), "receipt-00001"}
+    assert told_of(Account.of([sent_one, names])) == set()
+
+
+def test_a_final_ack_is_known_by_the_message_that_it_is_about() -> None:
+    body = FinalAckBody(message_id=9)
+    ack = final_ack(
+        source=NODE,
+        destination_manager=NODE,
+        destination=ORDER_QUEUE,
+        message_id=70,
+        sent_time_s=1,
+        message_class=MessageClass.ACK_RECEIVE,
+        body=body,
+    )
+    assert label_of(encode_packet(ack)) == final_ack_of(9)
 
 
 def test_an_account_has_the_records_of_before_the_hurt() -> None:

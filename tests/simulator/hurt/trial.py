@@ -31,7 +31,7 @@ from tests.simulator.hurt.hurts import (
     nothing,
 )
 from tests.simulator.hurt.ledger import Account, Ledger, read
-from tests.simulator.hurt.named import Known, named
+from tests.simulator.hurt.named import Known, final_ack_of, named
 from tests.simulator.hurt.operator import EMPTIED, Nodes, Operator
 from tests.simulator.hurt.processes import NOTHING, Processes, trace_store
 from tests.simulator.hurt.system import NAMES, System
@@ -192,7 +192,10 @@ def _trace(home: Path, lines: Path, earlier: Path | None) -> None:
 
 
 def told_of(account: Account) -> set[str]:
-    """The labels of all messages that the nodes and their operators have named."""
+    """The labels of all messages that the nodes and their operators have named.
+
+    A message whose FinalAck was lost waits for ever: to name that is to name the message.
+    """
     labels: set[str] = set()
     for node in NAMES:
         lines = [what for _, where, what in account.said if where == node]
@@ -201,7 +204,8 @@ def told_of(account: Account) -> set[str]:
             labels |= named(lines, found)
             if EMPTIED in lines:
                 labels |= found.spots.keys() | found.records.keys()
-    return labels
+    traces = [traced for some in account.traces.values() for traced in some]
+    return labels | {label for label, trace in traces if final_ack_of(trace.message_id) in labels}
 
 
 def in_process(act: Callable[[], None], errors: Path) -> Process:

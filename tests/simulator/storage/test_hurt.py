@@ -23,7 +23,7 @@ from simulator.base.storeerrors import StoreError
 from simulator.storage import Store
 from simulator.storage.disk import Disk
 from simulator.storage.witnesses.sectors import CHECKSUM
-from simulator.storage.witnesses.witness import SAID, found_record
+from simulator.storage.witnesses.witness import SAID, said_by_witness
 from tests.memory import memory_folder
 from tests.simulator.series import LIMITS, NODE, series
 from tests.simulator.storage.batches import in_order, messages_in
@@ -210,9 +210,10 @@ def test_a_clean_stop_leaves_tables_and_a_witness_of_one_moment_and_no_log(stopp
             [(record, is_begun)] = db.execute("SELECT record, is_begun FROM log").fetchall()
     witness = stopped.files["a.sqlite-witness"]
     assert (record, is_begun) == (LENGTHS[-1] + 1, 0)
-    assert found_record(Path("a.sqlite-witness"), witness, NODE) == LENGTHS[-1]
+    assert said_by_witness(Path("a.sqlite-witness"), witness, NODE).record == LENGTHS[-1]
     for slot in (witness[:512], witness[512:]):
-        assert found_record(Path("a.sqlite-witness"), slot.ljust(1_024, b"\0"), NODE) == LENGTHS[-1]
+        said = said_by_witness(Path("a.sqlite-witness"), slot.ljust(1_024, b"\0"), NODE)
+        assert said.record == LENGTHS[-1]
 
 
 def test_after_a_clean_stop_each_page_that_is_lost_or_stale_or_elsewhere_is_told_of(stopped: Left) -> None:

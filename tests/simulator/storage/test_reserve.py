@@ -225,8 +225,8 @@ def test_where_one_connection_alone_has_the_tables_a_question_is_refused_and_not
     class Alone(SystemFiles):
         connection_count = 0
 
-        def connect(self, path: Path) -> sqlite3.Connection:
-            db = super().connect(path)
+        def connect(self, path: Path, begins: bytes = b"") -> sqlite3.Connection:
+            db = super().connect(path, begins)
             self.connection_count += 1
             if self.connection_count == 1:  # As where there is no room for what connections share.
                 db.close()

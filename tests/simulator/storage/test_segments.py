@@ -26,7 +26,8 @@ from simulator.storage.segments import (
     segment_path,
 )
 from simulator.storage.witnesses.sectors import SIZE_BYTES
-from simulator.storage.witnesses.witness import Witness, witness_path
+from simulator.storage.witnesses.sqlitelog import Salts
+from simulator.storage.witnesses.witness import Said, Witness, said_by_witness, witness_path
 from tests.memory import memory_folder
 from tests.simulator.storage.batches import NEIGHBOUR, NODE, QUEUES, TINY, numbers, one
 
@@ -53,7 +54,8 @@ class Left(NamedTuple):
         """A witness that says that this record is the newest of which it was said that it is on disk."""
         with memory_folder() as folder:
             store = Path(folder, "a.sqlite")
-            Witness.create(SYSTEM_FILES, store, NODE, record).close()
+            said = said_by_witness(store, self.files["a.sqlite-witness"], NODE)._replace(record=record)
+            Witness.create(SYSTEM_FILES, store, NODE, said).close()
             return witness_path(store).read_bytes()
 
 
@@ -316,7 +318,7 @@ def of_another_version(left: Left) -> dict[str, bytes]:
 
 def witness_of_another_node(left: Left) -> dict[str, bytes]:
     with memory_folder() as folder:
-        Witness.create(SYSTEM_FILES, Path(folder, "a.sqlite"), NEIGHBOUR, 13).close()
+        Witness.create(SYSTEM_FILES, Path(folder, "a.sqlite"), NEIGHBOUR, Said(13, Salts(0, 0))).close()
         return {"a.sqlite-witness": Path(folder, "a.sqlite-witness").read_bytes()}
 
 
