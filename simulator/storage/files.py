@@ -277,11 +277,14 @@ class SystemFiles:
         if not header or not path.exists() or any(self.head(log, LOG_HEADER_BYTES)):
             return
         try:
+            is_new = not log.exists()
             file = os.open(log, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 os.pwrite(file, header.ljust(2 * LOG_HEADER_BYTES, b"\0"), 0)
             finally:
                 os.close(file)
+            if is_new:  # No power loss brings back the one that SQLite removed.
+                self.flush_folder(path.parent)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise

@@ -14,6 +14,8 @@ from simulator.storage.segments import explained_file
 from simulator.storage.witnesses.sqlitelog import Salts, log_path, trouble_with
 from simulator.storage.witnesses.witness import said_by_witness, witness_path
 
+ATTEMPTS: Final = 20
+"""So often the moment is chosen anew because the node has written what was looked at meanwhile."""
 UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)
 """What may come of hurt tables; the second if SQLite quotes a statement of theirs that is no text any more."""
 
@@ -28,26 +30,57 @@ def opened(path: Path, *, with_log: bool = True) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True, isolation_level=None)
 
 
-def finding_of_log(files: Files, path: Path) -> str:
-    """What is to be said of SQLite's log if it does not belong to the tables; nothing if it does, or nobody knows."""
-    with explained_file(log_path(path)):
-        # The witness first: of a node that runs it never knows of a later log than this one.
-        known = _known_salts(files, path)
-        trouble = trouble_with(files.head(log_path(path), LOG_HEADER_BYTES), known)
-    return f"{log_path(path).name}: {trouble}" if trouble else ""
+def is_held(files: Files, path: Path) -> bool:
+    """Whether a node runs on the store. It is asked for its lock, and not kept from it for longer than that takes."""
+    try:
+        files.lock(path).close()
+    except (StoreError, *UNREADABLE):
+        return True
+    return False
 
 
-def _known_salts(files: Files, path: Path) -> Salts | None:
-    """Those of SQLite's log as it was seen last, if the witness says so and is that of these tables."""
+def finding_of_log(files: Files, path: Path, *, is_locked: bool = False) -> str:
+    """What is to be said of SQLite's log if it does not belong to the tables; nothing if it does, or nobody knows.
+
+    A node that runs saw at its start that it does, and the witness learns soon of each later one.
+
+    Args:
+        is_locked: whether the caller has the store's lock.
+    """
+    log = log_path(path)
+    for _ in range(ATTEMPTS):
+        with explained_file(path.parent):
+            # The witness first, since it never knows of a later log than there is.
+            witness = _witness_of(files, path)
+            header = files.head(log, LOG_HEADER_BYTES)
+            trouble = trouble_with(header, _salts_in(path, witness))
+            if not trouble or (not is_locked and is_held(files, path)) or not _is_of(path, witness):
+                return ""
+            if is_locked or witness == _witness_of(files, path):
+                return f"{log.name}: {trouble}"
+    return ""
+
+
+def _witness_of(files: Files, path: Path) -> bytes:
     witness = witness_path(path)
-    if not path.exists() or not witness.exists():
+    return files.read(witness) if witness.exists() else b""
+
+
+def _salts_in(path: Path, witness: bytes) -> Salts | None:
+    """Those of SQLite's log as it was seen last, if this witness can be read."""
+    try:
+        return said_by_witness(witness_path(path), witness, _owner_in(witness)).salts
+    except StoreError:
         return None
-    data = files.read(witness)
-    owner = Guid(data[8:24].ljust(len(NULL_GUID), b"\0"))
+
+
+def _is_of(path: Path, witness: bytes) -> bool:
+    """Whether tables and witness are of one node, as far as the tables say without SQLite's log."""
     whose = []
     with suppress(*UNREADABLE), closing(opened(path, with_log=False)) as db:
         whose = db.execute("SELECT guid FROM node").fetchall()
-    try:
-        return said_by_witness(witness, data, owner).salts if whose in ([], [(owner,)]) else None
-    except StoreError:
-        return None
+    return not witness or whose in ([], [(_owner_in(witness),)])
+
+
+def _owner_in(witness: bytes) -> Guid:
+    return Guid(witness[8:24].ljust(len(NULL_GUID), b"\0"))

@@ -10,12 +10,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from mqproto.turn.effects import POSITION_BITS, QueueKind, Writes, message_key
+from mqproto.turn.effects import POSITION_BITS, OutgoingRow, QueueKind, Writes, message_key
 from simulator.base.storeerrors import StoreError, explained
 from simulator.storage.base import Mark, Tables
 from simulator.storage.care.salvage import Salvage, salvaged
+from simulator.storage.checksums import whole_rows
 from simulator.storage.files import Files
 from simulator.storage.recent import Recent, Size
+from simulator.storage.tables import LAST_POSITION, keys_of
 from simulator.storage.witnesses.witness import Said, Witness
 
 BATCH: Final = 1_000
@@ -111,7 +113,7 @@ def _without_a_sequence(found: Salvage) -> set[int]:
 
 
 def _possible(found: Salvage, writes: Writes, number: int, lost: set[int]) -> Writes:
-    """A record without messages and sequences of queues that are not known any more."""
+    """A record without messages and sequences of queues that are not known any more, and without the lost queues."""
     found.queues |= {queue.queue: queue for queue in writes.queues}
     kept = [row for row in writes.messages if row.key >> POSITION_BITS in found.queues.keys() - lost]
     if len(kept) < len(writes.messages):
@@ -121,7 +123,8 @@ def _possible(found: Salvage, writes: Writes, number: int, lost: set[int]) -> Wr
     incoming = {key: row for key, row in writes.incoming.items() if found.is_kept(row)}
     if missing := len(writes.outgoing) - len(outgoing) + len(writes.incoming) - len(incoming):
         found.findings.append(f"record {number}: {missing} sequences are set aside, for their queue is lost")
-    return replace(writes, messages=kept, outgoing=outgoing, incoming=incoming)
+    queues = [queue for queue in writes.queues if queue.queue not in lost]
+    return replace(writes, queues=queues, messages=kept, outgoing=outgoing, incoming=incoming)
 
 
 def _leave_out_what_was_acknowledged(found: Salvage, tables: Tables) -> None:
@@ -140,6 +143,23 @@ def _leave_out_what_was_acknowledged(found: Salvage, tables: Tables) -> None:
             )
 
 
+def _gone_on(found: Salvage, tables: Tables) -> Recent:
+    """Sequences that are of an earlier moment than their last messages: they go on behind these."""
+    recent = Recent()
+    found_rows = tables.db.execute("SELECT * FROM outgoing_sequence").fetchall()
+    for row in whole_rows("outgoing_sequence", found_rows, OutgoingRow):
+        between = "SELECT coalesce(max(key), 0) FROM message WHERE key BETWEEN ? AND ?"
+        [(key,)] = tables.db.execute(between, keys_of(row.queue)).fetchall()
+        number = (key & LAST_POSITION) - row.base
+        if number >= row.next_number:
+            recent.states.outgoing[row.queue] = row._replace(next_number=number + 1)
+            name = found.name_of(row.queue)
+            found.findings.append(
+                f"{name}: its sequence is of an earlier moment, and goes on behind its last message, number {number}"
+            )
+    return recent
+
+
 def _named(found: Salvage, counts: Counter[int]) -> dict[str, int]:
     named = Counter[str]()
     for queue, count in counts.items():
@@ -152,9 +172,9 @@ def _write(files: Files, found: Salvage, path: Path) -> Counter[int]:
     assert found.node is not None
     known = 0
     with closing(Tables(files, path, found.node)) as tables:
-        with tables.transaction(flushed=False):
-            tables.put_queues(found.queues.values())
         lost = _without_a_sequence(found)
+        with tables.transaction(flushed=False):
+            tables.put_queues(queue for number, queue in found.queues.items() if number not in lost)
         messages = (row for row in found.stored_messages([]) if row.key >> POSITION_BITS not in lost)
         while rows := list(islice(messages, BATCH)):
             known = max(known, *(row.message_id for row in rows))
@@ -183,6 +203,7 @@ def _write(files: Files, found: Salvage, path: Path) -> Counter[int]:
             found.findings.append(f"counter {COUNTER} is lost: MessageIDs go on far behind {known}")
         tables.take_over(recent, mark)
         _leave_out_what_was_acknowledged(found, tables)
+        tables.take_over(_gone_on(found, tables), mark)
         salts = tables.log_salts
         counts = Counter({queue.queue: 0 for queue in tables.queues()})
         for kind in QueueKind:

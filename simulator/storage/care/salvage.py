@@ -34,7 +34,7 @@ from simulator.storage.base import Mark, made_counter, made_mark, made_queue
 from simulator.storage.care.header import mended
 from simulator.storage.care.hurtsegment import HurtSegment
 from simulator.storage.care.logged import Logged
-from simulator.storage.care.reading import UNREADABLE, finding_of_log, opened
+from simulator.storage.care.reading import ATTEMPTS, UNREADABLE, finding_of_log, is_held, opened
 from simulator.storage.checksums import MESSAGE_COLUMNS, whole_message, whole_rows
 from simulator.storage.files import Files
 from simulator.storage.loading import made_outcome
@@ -44,8 +44,6 @@ from simulator.storage.tables import APPLICATION_ID, LAYOUT, keys_of
 from simulator.storage.witnesses.sqlitelog import log_path
 from simulator.storage.witnesses.witness import said_by_witness, witness_path
 
-ATTEMPTS: Final = 20
-"""So often the moment is chosen anew because the node has moved a segment to its tables meanwhile."""
 FAILURES: Final = 20_000
 """After so many reads that fail, what is left of a table is given up."""
 NO_DAMAGE: Final = frozenset(
@@ -170,7 +168,7 @@ def salvaged(files: Files, path: Path, *, is_locked: bool = False) -> Salvage:
     is_known = path.parent.is_dir() and (segments_of(files, path) or witness_path(path).exists())
     if not path.exists() and not is_known:
         raise StoreError(f"{path}: there is no such store: name a node of the topology, or its file")
-    what_of_log = finding_of_log(files, path)
+    what_of_log = finding_of_log(files, path, is_locked=is_locked)
     found = _salvaged(files, path, is_locked=is_locked, with_log=not what_of_log)
     if found.with_log and found.findings and not found.is_running and log_path(path).exists():
         # What is hurt is SQLite's log, if there is more without it.
@@ -191,11 +189,11 @@ def _salvaged(files: Files, path: Path, *, is_locked: bool, with_log: bool) -> S
         db = (
             opened(path, with_log=with_log) if has_file else sqlite3.connect(":memory:", isolation_level=None)
         )
-        found = Salvage(path, db, with_log, is_running=not is_locked and _is_held(files, path))
+        found = Salvage(path, db, with_log, is_running=not is_locked and is_held(files, path))
         try:
             with explained(path, ADVICE_FOR_LOOKING):
                 log = _chosen(files, found, has_file=has_file)
-            has_begun = not is_locked and not found.is_running and _is_held(files, path)
+            has_begun = not is_locked and not found.is_running and is_held(files, path)
             if not has_begun and not (found.is_running and log.missing):
                 break
         except BaseException:
@@ -214,15 +212,6 @@ def _salvaged(files: Files, path: Path, *, is_locked: bool, with_log: bool) -> S
         found.close()
         raise
     return found
-
-
-def _is_held(files: Files, path: Path) -> bool:
-    """Whether a node runs on the store. It is asked for its lock, and not kept from it for longer than that takes."""
-    try:
-        files.lock(path).close()
-    except (StoreError, *UNREADABLE):
-        return True
-    return False
 
 
 @dataclass(slots=True)

@@ -122,6 +122,8 @@ class Operator:
             return False
         if "store adopt" in line:
             return self._adopts(nodes, name)
+        if "put back the one that belongs" in line and self._mislaid_of(name) and self._dice.random() < 0.5:
+            return self._finds_again(nodes, name)
         if "store repair" in line:
             return self._repairs(nodes, name)
         if "or remove this file" in line and self._dice.random() < 0.5:
@@ -157,11 +159,8 @@ class Operator:
 
     def _puts_back(self, nodes: Nodes, name: str) -> bool:
         """What was mislaid is found again, or the node begins with an empty store."""
-        if self._mislaid is not None and self._mislaid.exists() and self._dice.random() < 0.5:
-            for path in self._mislaid.iterdir():
-                path.rename(nodes.folder / path.name)
-            self._say(name, UNDONE)
-            return True
+        if self._mislaid_of(name) and self._dice.random() < 0.5:
+            return self._finds_again(nodes, name)
         away = nodes.folder / f"{name}-away-{self._remedies[name]}"
         away.mkdir()
         store = nodes.path(name)
@@ -170,6 +169,19 @@ class Operator:
                 path.rename(away / path.name)
         self._say(name, EMPTIED)
         return True
+
+    def _finds_again(self, nodes: Nodes, name: str) -> bool:
+        """What was there before the hurt is put back."""
+        for path in self._mislaid_of(name):
+            path.rename(nodes.folder / path.name)
+        self._say(name, UNDONE)
+        return True
+
+    def _mislaid_of(self, name: str) -> list[Path]:
+        """The files of one node that somebody has kept."""
+        if self._mislaid is None or not self._mislaid.exists():
+            return []
+        return [path for path in self._mislaid.iterdir() if path.name.startswith(f"{name}.")]
 
     def _say(self, name: str, what: str) -> None:
         self._ledger.write("said", name, what=what)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -24,6 +25,7 @@ from simulator.base.logfile import written
 from simulator.client import Client, connect
 from simulator.faults.supervisor import last_error
 from simulator.storage.care import Salvage, salvaged
+from simulator.storage.care.reading import opened
 from simulator.storage.files import SYSTEM_FILES
 from simulator.topology import load, places
 from simulator.topology.views import as_toml, seen_by
@@ -369,10 +371,18 @@ def trace_store(ledger: Ledger, name: str, path: Path, before: Seen = NOTHING) -
         before: what it had earlier; what it has beyond that came later.
     """
     with closing(salvaged(SYSTEM_FILES, path)) as found:
-        return _traced(ledger, name, found, before)
+        return _traced(ledger, name, found, before, _seen_without_log(path))
 
 
-def _traced(ledger: Ledger, name: str, found: Salvage, before: Seen) -> Seen:
+def _seen_without_log(path: Path) -> Seen:
+    """What the tables of a store have but for what SQLite's log has: that is the store at another moment."""
+    with suppress(sqlite3.Error), closing(opened(path, with_log=False)) as db:
+        [(record,)] = db.execute("SELECT record FROM log").fetchall()
+        return Seen(frozenset(key for (key,) in db.execute("SELECT key FROM message")), record - 1)
+    return NOTHING
+
+
+def _traced(ledger: Ledger, name: str, found: Salvage, before: Seen, alone: Seen) -> Seen:
     labels: dict[int, tuple[str, int]] = {}
     keys = set[int]()
     queues = {number: found.name_of(number) for number in found.queues}
@@ -389,7 +399,8 @@ def _traced(ledger: Ledger, name: str, found: Salvage, before: Seen) -> Seen:
         if (label := label_of(row.packet)) is not None:
             labels[row.key] = label, row.message_id
             # Any record may have brought it that the tables have, and did not have when it was not there.
-            write(1 if row.key in before.keys else before.record + 1, settled, row.key)
+            firsts = [seen.record + 1 for seen in (before, alone) if row.key not in seen.keys]
+            write(max(firsts, default=1), settled, row.key)
     for number in sorted(found.records):
         writes = found.records[number]
         queues |= {row.queue: f"{row.kind} {row.name}" for row in writes.queues}

@@ -18,6 +18,7 @@ from simulator.base.storeerrors import StoreError
 from simulator.cli.cli import run_command
 from simulator.storage import Store
 from simulator.storage.care import repair, salvaged
+from simulator.storage.checksums import row_checksum
 from simulator.storage.files import SYSTEM_FILES
 from simulator.storage.segments import HEADER, Header, segment_path
 from tests.memory import memory_folder
@@ -223,6 +224,45 @@ def test_of_what_was_acknowledged_nothing_is_left_though_the_record_that_removed
     assert any(finding.startswith("sequence invoices: 3 messages are left out") for finding in found.findings)
     with Store(path, NODE) as store:
         assert numbers(store, SEQUENCE) == [6, 7, 8, 9]
+
+
+def test_a_sequence_that_is_lost_leaves_no_queue_behind_that_a_node_cannot_start_with(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    row = OutgoingRow(SEQUENCE, NODE, 1, 2, 0, 3, 0, 2, 2)
+    with Store(path, NODE) as store:
+        sent = [one(number, queue=SEQUENCE) for number in (1, 2)]
+        store.commit(Writes(queues=QUEUES, messages=[*sent, one(1)], outgoing={SEQUENCE: row}))
+    change(path, "UPDATE outgoing_sequence SET last_ack = 1")
+    findings = repair(SYSTEM_FILES, path, "today").findings
+    assert "sequence invoices: its 2 messages are set aside, for its sequence is lost" in findings
+    with Store(path, NODE) as store:
+        state = store.load()
+        assert state.outgoing == []
+        assert [queue.name for queue in state.queues if queue.kind is QueueKind.SEQUENCE] == []
+        assert numbers(store) == [1]
+
+
+def test_a_sequence_that_is_of_an_earlier_moment_than_its_messages_goes_on_behind_them(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.sqlite"
+    row = OutgoingRow(SEQUENCE, NODE, 1, 2, 0, 7, 0, 6, 6)
+    with Store(path, NODE) as store:
+        sent = [one(number, queue=SEQUENCE) for number in range(1, 7)]
+        store.commit(Writes(queues=QUEUES, messages=sent, outgoing={SEQUENCE: row}))
+    earlier = row._replace(next_number=4)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(
+            "UPDATE outgoing_sequence SET next_number = ?, checksum = ?",
+            (earlier.next_number, row_checksum(earlier)),
+        )
+        db.execute("UPDATE log SET is_begun = 1")  # What lacks here is in a record that is lost.
+    findings = repair(SYSTEM_FILES, path, "today").findings
+    told = "its sequence is of an earlier moment, and goes on behind its last message, number 6"
+    assert f"sequence invoices: {told}" in findings
+    with Store(path, NODE) as store:
+        assert [row.next_number for row in store.load().outgoing] == [7]
+        assert numbers(store, SEQUENCE) == [1, 2, 3, 4, 5, 6]
 
 
 def test_there_must_be_a_store(tmp_path: Path) -> None:
