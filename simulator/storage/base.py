@@ -145,12 +145,13 @@ class Tables:
         """Of a queue that was read to its end, the highest key that it had then; what lies before is all there."""
         self._may_grow = True
         witness = self._found_witness()
-        self.log_salts = witness.salts if witness is not None else Salts.some(DICE)
         self._log_path = log_path(path)
         with explained_file(self._log_path):
             self._log_header = files.head(self._log_path, LOG_HEADER_BYTES)
             see_that_it_belongs(path, self._log_header, witness and witness.salts)
             self._had_log = any(self._log_header)
+            known = witness.salts if witness is not None else Salts.some(DICE)
+            self.log_salts = found_salts(self._log_header) or known
             self.db = files.connect(path, header_of(self.log_salts.next(DICE), PAGE_BYTES))
         try:
             self._set_up(node, witness)
