@@ -299,6 +299,10 @@ def _compare_moments(found: Salvage, log: _Log) -> None:
             f"{witness_path(found.path).name}: it is of an earlier moment, when record {found.witness} was the newest"
         )
     found.findings += [f"{segment_path(found.path, number).name} is missing" for number in log.missing]
+    if mark is None and len(found.records) < found.record:
+        # Whole queues of the tables may be gone, and of a store that ran for long the log has the last records alone.
+        lost = f"messages of records 1 to {found.record} may be missing"
+        found.findings.append(f"{found.path.name}: where the log begins is lost, so {lost}")
 
 
 def _rows(found: Salvage, table: str, columns: str, make: Callable[..., T]) -> list[T]:
