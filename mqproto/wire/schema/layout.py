@@ -44,14 +44,16 @@ class PacketStream(io.BytesIO):
 
     def __init__(self, data: bytes = b"", start: int = 0) -> None:
         super().__init__(data)
+        self.data = data
         self.start = start
+        self.end = start + len(data)
 
     def tell(self) -> int:
         return self.start + super().tell()
 
     def read(self, size: int | None = -1, /) -> bytes:
         """The next `size` bytes, or a Fault before any of them is looked at; without a size, the rest."""
-        left = len(self.getbuffer()) - super().tell()
+        left = len(self.data) - super().tell()
         if size is not None and size > left:
             raise Fault(f"{left} bytes", f"{size} bytes")
         return super().read(size)
