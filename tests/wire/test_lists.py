@@ -23,6 +23,7 @@ from mqproto.wire import (
     decode_message,
     decode_packet,
     encode_packet,
+    inspect_packet,
     reference,
 )
 from mqproto.wire.layouts.base import MAXIMUM_PACKET_SIZE
@@ -187,6 +188,18 @@ def test_a_list_may_have_4096_queues_and_no_more() -> None:
         ) as caught:
             judge(one_more)
         assert caught.value.section == "[MS-MQMQ] 2.2.20.2"
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.20.2")
+def test_an_analyst_is_shown_one_fault_and_the_rest_unread() -> None:
+    packet = a_packet_full_of(SMALLEST, 400_000)
+    seen = inspect_packet(packet)
+    assert [finding.field for finding in seen.findings] == ["multi_queue_format.destination.element_count"]
+    assert [field.name for field in seen.fields[-2:]] == [
+        "multi_queue_format.destination.element_count",
+        "unread",
+    ]
+    assert instructions_of(lambda: inspect_packet(packet)).total() < 20_000
 
 
 # What they cost

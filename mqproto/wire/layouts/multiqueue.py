@@ -130,6 +130,7 @@ def _mqf_address_header(header_id: int) -> Record[MqfAddressHeader]:
                 "element_count",
                 this.element_count <= MAXIMUM_ELEMENTS,
                 f"at most {MAXIMUM_ELEMENTS}, as many as we read",
+                is_last=True,
             ),
             Must(
                 "element_count",

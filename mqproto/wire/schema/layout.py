@@ -179,18 +179,30 @@ class Must(Construct):  # type: ignore[type-arg]
         limit: in words, what would have been right.
         part: a part of the field that has a name of its own, such as a few bits of a flag word.
         value: of that part, or a `this` expression for it.
+        is_last: where it is broken nothing behind it is read, by an analyst either.
     """
 
-    def __init__(self, field: str, condition: Any, limit: str, *, part: str = "", value: Any = None) -> None:
+    def __init__(
+        self,
+        field: str,
+        condition: Any,
+        limit: str,
+        *,
+        part: str = "",
+        value: Any = None,
+        is_last: bool = False,
+    ) -> None:
         super().__init__()
         self.field, self.condition, self.limit, self.part, self.value = field, condition, limit, part, value
+        self.is_last = is_last
         self.flagbuildnone = True
 
     def _parse(self, stream: Any, context: Any, path: str) -> bool:
         if not self.condition(context):
             value = self.value if self.value is not None else context[self.field]
             value = value(context) if callable(value) else value
-            raise Fault(value, self.limit, field=self.field, part=self.part, reading=False)
+            reading = None if self.is_last else False
+            raise Fault(value, self.limit, field=self.field, part=self.part, reading=reading)
         return True
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
