@@ -24,6 +24,7 @@ from construct import (
 )
 
 from mqproto.base.errors import UsageError, WireFormatError
+from mqproto.base.foreign import shown
 
 
 class Fault(Exception):  # noqa: N818  (a fault becomes an error when its field is known)
@@ -133,7 +134,9 @@ class Layout(Struct):
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
         if not isinstance(obj, dict):
             words = dotted(path, "")[:-1] or "the record"
-            raise UsageError(f"{words} is {obj!r}, which is no record for this place  {self.section}")
+            raise UsageError(
+                f"{words} is {shown(repr(obj))}, which is no record for this place  {self.section}"
+            )
         scope = self._scope(stream, context, building=True)
         scope.update(obj)
         for part in self.subcons:
@@ -143,13 +146,15 @@ class Layout(Struct):
                 built = part._build(value, stream, scope, path)
             except Fault as fault:
                 words = dotted(path, fault.part or fault.field or name or "")
-                raise UsageError(f"{words} is {fault.value}, must be {fault.limit}  {self.section}") from None
+                raise UsageError(
+                    f"{words} is {shown(str(fault.value))}, must be {fault.limit}  {self.section}"
+                ) from None
             except UsageError:
                 raise
             except (ConstructError, TypeError, AttributeError, LookupError, ValueError) as error:
                 words = dotted(path, name or "")
                 raise UsageError(
-                    f"{words} is {value!r}, which does not fit its field  {self.section}"
+                    f"{words} is {shown(repr(value))}, which does not fit its field  {self.section}"
                 ) from error
             if name:
                 scope[name] = built

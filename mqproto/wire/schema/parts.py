@@ -11,6 +11,7 @@ from typing import Any, Final
 from construct import Bytes, Construct, Container, Subconstruct
 from construct.expr import FuncPath
 
+from mqproto.base.foreign import quoted
 from mqproto.wire.schema.layout import Fault, Layout, PacketStream
 
 NUL: Final = b"\0\0"
@@ -49,7 +50,7 @@ class Text(Construct):  # type: ignore[type-arg]
         # An odd size has been refused already, but an analyst may read on.
         text: str = stream.read(size)[: size & ~1].decode("utf-16-le", "surrogatepass")
         if text.find("\0") != len(text) - 1:
-            raise Fault(repr(text), "text that ends with its only NUL", reading=text)
+            raise Fault(quoted(text), "text that ends with its only NUL", reading=text)
         return text[:-1]
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
