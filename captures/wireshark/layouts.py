@@ -214,7 +214,10 @@ class _Walk:
         value = f"this.{checked(rule.field)}" if rule.value is None else number(rule.value)
         names = f"{quoted(rule.field)}, {quoted(rule.part or rule.field)}"
         self.emit(f"if not {truth(rule.condition)} then")
-        self.emit(f"  broken(this, {names}, {value}, {quoted(rule.limit)})")
+        if rule.is_last:
+            self.emit(f"  refuse(this, {quoted(rule.field)}, {value}, {quoted(rule.limit)})")
+        else:
+            self.emit(f"  broken(this, {names}, {value}, {quoted(rule.limit)})")
         self.emit("end")
 
     def _branch(self, part: Any, name: str, suffix: str = "") -> None:

@@ -224,7 +224,7 @@ local function terminated(this, name, suffix)
   local place = begin(this, name)
   local nul = find_nul(reader.data, place.at, reader.stop - place.at)
   if not nul then
-    refuse(this, name, format("%d bytes", (reader.stop - place.at) % 2), "2 bytes")
+    refuse(this, name, format("%d bytes", reader.stop - place.at), "text that ends with a NUL")
   end
   this[name] = utf16(reader, place.at, nul)
   reader.at = place.at + nul + 2
@@ -235,7 +235,7 @@ end
 local function inside(this, name, layout, index)
   local reader = this._reader
   local place = index and this._places[name] or begin(this, name)
-  -- Of a million elements that are judged and not shown, one scope will do: each overwrites the fields of the last.
+  -- Of thousands of elements that are judged and not shown, one scope will do: each overwrites the fields of the last.
   local scope = index and reader.shown > MOST_FIELDS and this[name]
   if scope then
     scope._index, scope._start, scope._item = index, reader.at, nil

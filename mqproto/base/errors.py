@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mqproto.base.foreign import TEXT_LIMIT, shown
+
 
 class MqprotoError(Exception):
     """The root of every exception that mqproto raises on purpose."""
@@ -10,7 +12,8 @@ class MqprotoError(Exception):
 class WireFormatError(MqprotoError, ValueError):
     """Bytes that form no packet of [MS-MQQB] 2.2.
 
-    The text names all five facts, so that a reader can go from it to the byte and to the rule.
+    The text names all five facts, so that a reader can go from it to the byte and to the rule. It is one line, and has
+    no more of what a peer wrote than foreign.py lets through.
 
     Args:
         field: dotted, in the record's words: `user.destination_queue.count`.
@@ -21,6 +24,8 @@ class WireFormatError(MqprotoError, ValueError):
     """
 
     def __init__(self, field: str, offset: int, value: object, limit: str, section: str) -> None:
+        if not isinstance(value, int):
+            value = shown(str(value))
         super().__init__(field, offset, value, limit, section)
         self.field = field
         self.offset = offset
@@ -34,7 +39,10 @@ class WireFormatError(MqprotoError, ValueError):
 
 
 class FormatNameError(MqprotoError, ValueError):
-    """A text that names no queue, and what is wrong with it.  [MS-MQMQ] 2.1"""
+    """A text that names no queue, and what is wrong with it: one line of 600 characters at most.  [MS-MQMQ] 2.1"""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(shown(text, TEXT_LIMIT))
 
 
 class UsageError(MqprotoError, ValueError):

@@ -20,7 +20,7 @@ from mqproto.formatname.path import (
     SystemQueue,
     check_computer,
     check_text,
-    shown,
+    told,
 )
 from mqproto.wire.guid import Guid, guid_text
 
@@ -283,10 +283,10 @@ def _canonical_ip(text: str) -> str:
     try:
         address = ipaddress.ip_address(bare)
     except ValueError:
-        raise FormatNameError(f"{shown(text)} is no IP address") from None
+        raise FormatNameError(f"{told(text)} is no IP address") from None
     # A scope may hold anything as far as Python is concerned.
     if "%" in bare and not re.fullmatch(r"[0-9A-Za-z._-]+", bare.partition("%")[2]):
-        raise FormatNameError(f"{shown(text)} has no usable scope after the %")
+        raise FormatNameError(f"{told(text)} has no usable scope after the %")
     return str(address)
 
 

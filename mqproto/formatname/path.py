@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from mqproto.base.errors import FormatNameError
+from mqproto.base.foreign import shown
 
 QUEUE_LIMIT: Final = 124
 COMPUTER_LIMIT: Final = 256
@@ -140,7 +141,7 @@ def parse_path_name(text: str) -> PathName:
     except FormatNameError as error:
         meant = guess(text)
         reason = f"{meant.reason}; write {meant.path}" if meant else error
-        raise FormatNameError(f"{shown(text)}: {reason}") from None
+        raise FormatNameError(f"{told(text)}: {reason}") from None
 
 
 def _parse(text: str) -> PathName:
@@ -208,10 +209,9 @@ def check_computer(name: str) -> None:
         raise FormatNameError(r"the computer is missing; begin with .\ for this one, as in .\private$\queue")
 
 
-def shown(text: str) -> str:
-    """The text as a message can quote it: on one line, and not for ever."""
-    cut = (text or "(nothing)") if len(text) <= 120 else f"{text[:117]}..."
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut)
+def told(text: str) -> str:
+    """The text as a message can quote it."""
+    return shown(text) or "(nothing)"
 
 
 class Guess(NamedTuple):

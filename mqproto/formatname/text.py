@@ -22,7 +22,7 @@ from mqproto.formatname.names import (
     SingleName,
     direct_name,
 )
-from mqproto.formatname.path import PathName, SystemQueue, guess, parse_local, parse_path_name, shown
+from mqproto.formatname.path import PathName, SystemQueue, guess, parse_local, parse_path_name, told
 from mqproto.wire.guid import Guid, guid_from_text
 
 # System.Messaging and WCF put these before a format name.
@@ -46,7 +46,7 @@ def parse_format_name(text: str) -> FormatName:
         elements = tuple(_parse_element(element.strip()) for element in _PREFIX.sub("", text, 1).split(","))
         return elements[0] if len(elements) == 1 else MultipleElementName(elements)
     except FormatNameError as error:
-        raise FormatNameError(f"{shown(text)}: {error}") from None
+        raise FormatNameError(f"{told(text)}: {error}") from None
 
 
 def parse_queue_name(text: str) -> FormatName | PathName:
@@ -82,7 +82,7 @@ def _what_was_meant(text: str, keyword: str) -> str:
         if meant := _offer(text, Protocol.OS):
             return meant
     if near := difflib.get_close_matches(keyword[:20], _KEYWORDS, 1):
-        return f"{shown(keyword)}= is no keyword; did you mean {near[0]}=?"
+        return f"{told(keyword)}= is no keyword; did you mean {near[0]}=?"
     return f"a format name begins with {'=, '.join(_KEYWORDS)}="
 
 
@@ -105,7 +105,7 @@ def _parse_direct(text: str) -> DirectName:
     try:
         protocol = Protocol("IPX" if keyword == "SPX" else keyword)
     except ValueError:
-        raise FormatNameError(f"{shown(prefix)} is no protocol; it is OS, TCP, HTTP, HTTPS or IPX") from None
+        raise FormatNameError(f"{told(prefix)} is no protocol; it is OS, TCP, HTTP, HTTPS or IPX") from None
 
     if protocol in (Protocol.HTTP, Protocol.HTTPS):
         return _parse_web(protocol, rest.strip())
@@ -173,7 +173,7 @@ def _parse_private(text: str) -> PrivateName:
     if not backslash:
         raise FormatNameError(r"PRIVATE= takes the queue manager's GUID, a backslash and the queue's number")
     if not re.fullmatch(r"[0-9A-Fa-f]{1,8}", number):
-        raise FormatNameError(f"{shown(number)} is no queue's number; it has one to eight hexadecimal digits")
+        raise FormatNameError(f"{told(number)} is no queue's number; it has one to eight hexadecimal digits")
     if semicolon and suffix.upper() != "JOURNAL":
         raise FormatNameError("only ;JOURNAL can follow a PRIVATE= name")
     return PrivateName(_guid("PRIVATE", manager), int(number, 16), bool(semicolon))
@@ -201,7 +201,7 @@ def _parse_multicast(text: str) -> MulticastName:
     if not colon:
         raise FormatNameError("MULTICAST= takes an address and a port, as in MULTICAST=239.1.1.1:8001")
     if not re.fullmatch(r"0|[1-9][0-9]{0,4}", port):
-        raise FormatNameError(f"{shown(port)} is no port; it is a number from 0 to 65535")
+        raise FormatNameError(f"{told(port)} is no port; it is a number from 0 to 65535")
     return MulticastName(address, int(port))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mqproto.base.errors import FormatNameError
+from mqproto.base.foreign import shown
 from mqproto.formatname.names import (
     DirectName,
     DistributionListName,
@@ -204,7 +205,7 @@ def _from_wire(queue_type: int, value: QueueName, hosts: dict[int, Guid]) -> Sin
 def _direct(text: str) -> DirectName:
     name = parse_format_name(f"DIRECT={text}")
     if not isinstance(name, DirectName):
-        raise FormatNameError(f"DIRECT={text}: a packet carries one direct name, without commas")
+        raise FormatNameError(f"DIRECT={shown(text)}: a packet carries one direct name, without commas")
     return name
 
 

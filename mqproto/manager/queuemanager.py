@@ -29,6 +29,7 @@ receive, `expiration` finds what is over, and `outcomes` does what follows when 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
@@ -72,6 +73,9 @@ from mqproto.turn.effects import (
 )
 from mqproto.wire import MessageClass
 from mqproto.wire.guid import Guid
+
+QUEUES_NAMED: Final = 16
+"""How many outgoing queues a refusal lists, as peers can make more of them."""
 
 
 class QueueManager:
@@ -409,8 +413,10 @@ class QueueManager:
         """
         outgoing = self._outbound.named(queue)
         if not outgoing:
-            known = ", ".join(sorted({one.name for one in self._outbound})) or "none"
-            raise UsageError(f"no outgoing queue {queue} here; there are: {known}")
+            names = sorted({one.name for one in self._outbound})
+            known = ", ".join(names[:QUEUES_NAMED]) or "none"
+            more = f" and {len(names) - QUEUES_NAMED:,} more" if len(names) > QUEUES_NAMED else ""
+            raise UsageError(f"no outgoing queue {queue} here; there are: {known}{more}")
         for one in outgoing:
             self._outbound.hold(one, on_hold=on_hold)
         if on_hold:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from mqproto.base.foreign import TEXT_LIMIT, shown
 from mqproto.formatname import PrivateName
 from mqproto.manager.parts import Parts
 from mqproto.neighbours.connections import ConnectionAttempt
@@ -268,7 +269,7 @@ def _outgoing(
     waiting = sum(lane.count for lane in lanes)
     sent = sum(len(in_flight.get(lane, ())) for lane in lanes)
     status = OutgoingStatus(
-        name=queue.name,
+        name=shown(queue.name, TEXT_LIMIT),
         sequence=False,
         waiting=waiting,
         next_hop=str(neighbour.hop) if neighbour else "",
@@ -327,12 +328,15 @@ def _incoming(sequence: IncomingSequence, key: SequenceKey, queue: str, identity
 
 
 def destination_name(name: QueueName, identity: Guid) -> str:
-    """The format name that a DestinationQueue stands for at the queue manager `identity`; empty if it names none."""
+    """The format name that a DestinationQueue stands for at the queue manager `identity`; empty if it names none.
+
+    A direct name is what a peer wrote, so it is cut where it is longer than any name.
+    """
     match name:
         case int():
             return str(PrivateName(identity, name))
         case str():
-            return f"DIRECT={name}"
+            return shown(f"DIRECT={name}", TEXT_LIMIT)
         case bytes():
             return f"PUBLIC={guid_text(name)}"
         case _:

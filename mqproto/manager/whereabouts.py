@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from mqproto.base.errors import WireFormatError
+from mqproto.base.foreign import TEXT_LIMIT, shown
 from mqproto.manager.parts import Parts
 from mqproto.manager.status import destination_name
 from mqproto.queues.lanes import Lane
@@ -91,16 +92,17 @@ class MessageStatus:
 
 def describe_message(found: Found) -> MessageStatus:
     """What a packet tells."""
+    queue = shown(found.queue, TEXT_LIMIT)
     try:
         message = decode_message(found.packet)
     except WireFormatError:
         head = head_of(found.packet)
         source = guid_text(head.source_queue_manager)
-        return MessageStatus(found.spot, found.queue, source, head.message_id, is_readable=False)
+        return MessageStatus(found.spot, queue, source, head.message_id, is_readable=False)
     user, properties, transaction = message.user, message.properties, message.transaction
     return MessageStatus(
         spot=found.spot,
-        queue=found.queue,
+        queue=queue,
         source=guid_text(user.source_queue_manager),
         ordinal=user.message_id,
         destination=destination_name(user.destination_queue, user.queue_manager_address),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
 from mqproto.base.configuration import Settings
+from mqproto.base.foreign import TEXT_LIMIT, shown
 from mqproto.base.timers import Timer, Timers
 from mqproto.turn.effects import CloseTransport
 from mqproto.wire import Packet, encode_packet
@@ -122,7 +123,7 @@ class SessionData:
                 else ConnectionStatus.UNKNOWN_FAILURE
             )
         self.state = SessionState.CLOSED
-        self.closed = CloseTransport(self.key, section, reason)
+        self.closed = CloseTransport(self.key, section, shown(reason, TEXT_LIMIT))
         for timer in (Timer.SESSION_INITIALIZATION, Timer.SESSION_CLEANUP, Timer.SESSION_ACK_WAIT):
             self.timers.stop(timer, self.key)
 

@@ -32,7 +32,9 @@ from mqproto.wire import (
     Packet,
     PacketBuffer,
     SessionAck,
+    UnwelcomeError,
     UserMessage,
+    Welcome,
     check_packet,
     decode_packet,
 )
@@ -64,6 +66,20 @@ UNWELCOME: Final = {
     SessionAck: "3.1.5.5",
     UserMessage: "3.1.5.8",
 }
+WELCOME: Final = {
+    state: Welcome.of(
+        *(kind for welcoming, kind in RECEIVE if welcoming is state),
+        *((UserMessage,) if state is SessionState.OPEN else ()),
+    )
+    for state in SessionState
+}
+"""What may come in each state, for the PacketBuffer, which judges the first 16 bytes.
+
+Before a session is open each state welcomes one packet of one size, and the next state another: so a peer sends 604
+bytes in all, an EstablishConnection and a ConnectionParameters, or it is refused on a head; and no more than 572 are
+kept. What comes after the session was closed is not looked at.
+"""
+WELCOME_WHEN_OPEN: Final = WELCOME[SessionState.OPEN]
 UNSAVED_LIMIT: Final = 0x7FFF
 """Half of the 16-bit circle: beyond it, an old acknowledgment could not be told from a new one."""
 
@@ -169,45 +185,58 @@ class Session:
         data.received_ack = True
         messages: list[tuple[UserMessage | None, bytes]] = []
         try:
-            for raw in self._buffer.feed(chunk):
-                packet = self._read(raw)
-                if (packet is None or type(packet) is UserMessage) and data.state is SessionState.OPEN:
-                    count_received(data, recoverable=is_recoverable(raw))
-                    messages.append((packet, raw))
-                    header = session_header_of(raw) if packet is None else packet.session
-                    if header is not None:
-                        take_session_header(data, header, now)  # 3.1.5.8.4
-                else:
-                    self._take_internal(packet, now)
-                if data.state is SessionState.CLOSED:
-                    break
-            if self._buffer.fault is not None:
-                raise self._buffer.fault
+            if data.state is not SessionState.OPEN:
+                self._shake_hands(chunk, now)
+                chunk = b""  # What came behind the handshake waits in the buffer.
+            if data.state is SessionState.OPEN:
+                self._take(chunk, messages, now)
+        except UnwelcomeError as error:
+            kind, state = error.kind, data.state.name
+            data.close(UNWELCOME[kind], f"{kind.__name__} is not welcome in state {state}")
         except WireFormatError as error:
             data.close("3.1.5.1.3", str(error))
         return messages
 
+    def _shake_hands(self, chunk: bytes | bytearray | memoryview, now: Moment) -> None:
+        """Take one packet after the other, as each decides what may come after it, until the session is open."""
+        data = self.data
+        while data.state not in (SessionState.OPEN, SessionState.CLOSED):
+            packets = self._buffer.feed(chunk, WELCOME[data.state])
+            if not packets:
+                break
+            packet = decode_packet(packets[0])
+            RECEIVE[data.state, type(packet)].act(data, packet, now)
+            chunk = b""
+
+    def _take(
+        self,
+        chunk: bytes | bytearray | memoryview,
+        messages: list[tuple[UserMessage | None, bytes]],
+        now: Moment,
+    ) -> None:
+        """Take UserMessages, and session acknowledgments between them, while the session is open."""
+        data = self.data
+        for raw in self._buffer.feed(chunk, WELCOME_WHEN_OPEN):
+            packet = self._read(raw)
+            if packet is None or type(packet) is UserMessage:
+                count_received(data, recoverable=is_recoverable(raw))
+                messages.append((packet, raw))
+                header = session_header_of(raw) if packet is None else packet.session
+                if header is not None:
+                    take_session_header(data, header, now)  # 3.1.5.8.4
+            else:
+                RECEIVE[SessionState.OPEN, type(packet)].act(data, packet, now)
+            if data.state is SessionState.CLOSED:
+                return
+        if self._buffer.fault is not None:
+            raise self._buffer.fault
+
     def _read(self, raw: bytes) -> Packet | None:
         """A packet; None for a message that is not to be read, but is found good."""
-        if (
-            self._addressees is None
-            or self.data.state is not SessionState.OPEN
-            or is_internal(raw)
-            or address_of(raw) in self._addressees
-        ):
+        if self._addressees is None or is_internal(raw) or address_of(raw) in self._addressees:
             return decode_packet(raw)
         check_packet(raw)
         return None
-
-    def _take_internal(self, packet: object, now: Moment) -> None:
-        rule = RECEIVE.get((self.data.state, type(packet)))
-        if rule is None:
-            state = self.data.state.name
-            self.data.close(
-                UNWELCOME[type(packet)], f"{type(packet).__name__} is not welcome in state {state}"
-            )
-            return
-        rule.act(self.data, packet, now)
 
     def send(self, entries: Sequence[InFlight], now: Moment) -> None:
         """Send messages, one at least; the caller has seen that there is `room`.  3.1.7.1.6"""

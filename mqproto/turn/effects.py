@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from typing import Final, NamedTuple
 
+from mqproto.base.foreign import TEXT_LIMIT, shown
 from mqproto.wire.guid import Guid
 
 POSITION_BITS: Final = 40
@@ -387,14 +388,23 @@ class Delivery(NamedTuple):
     messages: list[Received]
 
 
-class Note(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Note:
     """Something an operator may want to know, as a line of the log.
 
-    `name` is a word to search for, such as `session-closed`; `facts` are its values.
+    `name` is a word to search for, such as `session-closed`; `facts` are its values. A peer may have written some of a
+    fact: each is one line of 600 characters at most, and holds nothing that a terminal would obey.
     """
 
     name: str
     facts: dict[str, str | int]
+
+    def __post_init__(self) -> None:
+        facts = {
+            fact: shown(value, TEXT_LIMIT) if isinstance(value, str) else value
+            for fact, value in self.facts.items()
+        }
+        object.__setattr__(self, "facts", facts)
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ of one kind, and `inspect_packet` shows an analyst every byte.
 """
 
 from mqproto.wire.acknowledgment import FinalAckBody, OrderAckBody, acknowledgment_in, final_ack, order_ack
-from mqproto.wire.buffer import PacketBuffer
+from mqproto.wire.buffer import PacketBuffer, UnwelcomeError, Welcome
 from mqproto.wire.classes import MessageClass
 from mqproto.wire.codec import check_packet, decode_message, decode_packet, encode_packet
 from mqproto.wire.guid import NULL_GUID, Guid, guid_from_text, guid_text
@@ -82,8 +82,10 @@ __all__ = [
     "SoapHeader",
     "TransactionHeader",
     "TxSequenceId",
+    "UnwelcomeError",
     "UserHeader",
     "UserMessage",
+    "Welcome",
     "acknowledgment_in",
     "check_packet",
     "connection_parameters",

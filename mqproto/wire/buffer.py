@@ -1,11 +1,13 @@
-"""Finds the packets in a stream of bytes.  [MS-MQMQ] 2.2.19.1"""
+"""Finds the packets in a stream of bytes, and judges each by its head.  [MS-MQMQ] 2.2.19.1"""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Container
+from dataclasses import dataclass
 from typing import Final
 
-from mqproto.base.errors import UsageError, WireFormatError
+from mqproto.base.errors import WireFormatError
 from mqproto.wire import reference
 from mqproto.wire.layouts.base import (
     MAXIMUM_PACKET_SIZE,
@@ -17,6 +19,7 @@ from mqproto.wire.layouts.base import (
     base_header,
 )
 from mqproto.wire.layouts.session import session_header
+from mqproto.wire.packets import INTERNAL_PACKETS, Packet, UserMessage
 
 HEAD_SIZE: Final = base_header.sizeof()
 SESSION_HEADER_SIZE: Final = session_header.sizeof()
@@ -27,68 +30,110 @@ _unpack_head = struct.Struct(
 _INTERNAL: Final = BaseHeader.internal.mask
 _INTERNAL_OR_SESSION: Final = BaseHeader.internal.mask | BaseHeader.session_header.mask
 _SESSION: Final = BaseHeader.session_header.mask
+_SIZE_AT: Final = base_header.offset_of("packet_size")
+
+_KINDS: Final[dict[int, type[Packet]]] = {
+    record.sizeof(): record.kind for record in INTERNAL_PACKETS.values()
+}
+"""Each kind of internal packet has a size of its own, by which its head tells it.  [MS-MQQB] 2.2.2, 2.2.3, 2.2.6"""
+assert len(_KINDS) == len(INTERNAL_PACKETS)
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """What may come next, as far as the first 16 bytes of a packet tell: by IN and PacketSize.
+
+    message_limit_bytes: the largest PacketSize of a UserMessage; 0 where none is welcome.
+    internal_sizes: the PacketSizes that an internal packet may have.
+    """
+
+    message_limit_bytes: int
+    internal_sizes: Container[int]
+
+    @classmethod
+    def of(cls, *kinds: type[Packet]) -> Welcome:
+        """These kinds of packets, and no others."""
+        sizes = frozenset(size for size, kind in _KINDS.items() if kind in kinds)
+        return cls(MAXIMUM_PACKET_SIZE if UserMessage in kinds else 0, sizes)
+
+
+ANYTHING: Final = Welcome(MAXIMUM_PACKET_SIZE, range(SMALLEST_INTERNAL_PACKET, MAXIMUM_PACKET_SIZE + 1))
+"""For those who look at what others sent: an internal packet of a wrong size is one that can be shown."""
+
+
+class UnwelcomeError(WireFormatError):
+    """The head of a packet that is good, and of a kind that may not come now."""
+
+    def __init__(self, kind: type[Packet], size: int) -> None:
+        limit = f"that of a packet that may come now, which a {kind.__name__} is not"
+        super().__init__("base.packet_size", _SIZE_AT, size, limit, "[MS-MQQB] 3.1.5")
+        self.kind = kind
 
 
 class PacketBuffer:
     """Bytes in as they arrive, whole packets out.
 
     A packet goes from its BaseHeader to its last padding byte, with the SessionHeader that lies beyond
-    PacketSize where a UserMessage has SH set. PacketSize is judged on the first 16 bytes, before anything
-    more is kept; what is kept for a peer is what it has sent of one packet. Nothing searches for `LIOR`,
-    which may stand in any field.
+    PacketSize where a UserMessage has SH set. Its first 16 bytes are judged before anything more is kept: that they
+    begin a packet, and that one of this kind and size may come now. What is kept for a peer is what it has sent of one
+    packet. Nothing searches for `LIOR`, which may stand in any field.
 
     Packets that stand before a fault are returned, and the fault waits in `fault`; the next `feed` raises
     it, as does the one that finds a fault first thing. A stream that has once lost its way stays closed.
-
-    Args:
-        limit_bytes: the largest PacketSize to accept, at most that of the specification, 4 MiB.
     """
 
-    __slots__ = ("_kept", "_limit", "_needed", "fault")
+    __slots__ = ("_kept", "_needed", "_rest", "fault")
 
-    def __init__(self, limit_bytes: int = MAXIMUM_PACKET_SIZE) -> None:
-        if not SMALLEST_USER_MESSAGE <= limit_bytes <= MAXIMUM_PACKET_SIZE:
-            raise UsageError(
-                f"limit_bytes is {limit_bytes}, must be {SMALLEST_USER_MESSAGE} to {MAXIMUM_PACKET_SIZE}"
-            )
-        self._limit = limit_bytes
+    def __init__(self) -> None:
         self._kept = bytearray()
         self._needed = HEAD_SIZE
+        self._rest = b""
         self.fault: WireFormatError | None = None
 
     @property
     def pending_bytes(self) -> int:
-        """How much of a packet that is not whole yet has arrived."""
-        return len(self._kept)
+        """How much has arrived behind the last packet that was handed out."""
+        return len(self._kept) + len(self._rest)
 
     @property
     def pending(self) -> bytes:
-        """What of that packet has arrived."""
-        return bytes(self._kept)
+        """What of it has arrived."""
+        return bytes(self._kept) + self._rest
 
     @property
     def missing_bytes(self) -> int:
-        """How much of that packet is still to come; None of it is known before its first 16 bytes are there."""
+        """How much of a packet that has begun is still to come; 0 before its first 16 bytes are there."""
         return self._needed - len(self._kept) if len(self._kept) >= HEAD_SIZE else 0
 
-    def feed(self, data: bytes | bytearray | memoryview) -> list[bytes]:
+    def feed(self, data: bytes | bytearray | memoryview, welcome: Welcome = ANYTHING) -> list[bytes]:
         """The packets that these bytes complete, in order.
 
+        Args:
+            welcome: what may come next. Where no UserMessage may, at most one packet is handed out, as it changes what
+                may come after it: what stands behind it is kept unjudged, and a `feed` of nothing goes on with it.
+
         Raises:
-            WireFormatError: the bytes after the last packet begin none; see the class for packets before
-            them.
+            UnwelcomeError: the bytes after the last packet begin one that may not come.
+            WireFormatError: they begin none; see the class for packets before them.
         """
         if self.fault is not None:
             raise self.fault
-        data = bytes(data)
+        if type(data) is not bytes:
+            data = bytes(data)
+        if self._rest:
+            data, self._rest = self._rest + data, b""
         packets: list[bytes] = []
         at = 0
+        alone = not welcome.message_limit_bytes
         try:
-            if self._kept:
-                at = self._complete(data, packets)
+            if self._kept or alone:
+                at = self._complete(data, packets, welcome)
                 if self._kept:
                     return packets
-            self._cut(data, at, packets)
+            if alone:
+                self._rest = data[at:]
+            else:
+                self._cut(data, at, packets, welcome)
         except WireFormatError as fault:
             self.fault = fault
             self._kept = bytearray()
@@ -96,8 +141,8 @@ class PacketBuffer:
                 raise
         return packets
 
-    def _complete(self, data: bytes, packets: list[bytes]) -> int:
-        """Add to the packet that is kept; how many bytes of `data` that took."""
+    def _complete(self, data: bytes, packets: list[bytes], welcome: Welcome) -> int:
+        """Add to the packet that is kept, or begin one; how many bytes of `data` that took."""
         kept = self._kept
         at = 0
         if len(kept) < HEAD_SIZE:
@@ -105,7 +150,7 @@ class PacketBuffer:
             kept += data[:at]
             if len(kept) < HEAD_SIZE:
                 return len(data)
-            self._needed = self._size_at(kept, 0)
+            self._needed = self._size_of(kept, welcome)
         missing = self._needed - len(kept)
         kept += data[at : at + missing]
         if len(kept) < self._needed:
@@ -114,16 +159,19 @@ class PacketBuffer:
         self._kept = bytearray()
         return at + missing
 
-    def _cut(self, data: bytes, at: int, packets: list[bytes]) -> None:
-        """Cut whole packets from `at` on, and keep the rest.  The loop is `_size_at`, spelt out for speed."""
-        limit, end = self._limit, len(data)
+    def _cut(self, data: bytes, at: int, packets: list[bytes], welcome: Welcome) -> None:
+        """Cut whole packets from `at` on, and keep the rest.  The loop is `_size_of`, spelt out for speed."""
+        limit, sizes, end = welcome.message_limit_bytes, welcome.internal_sizes, len(data)
         while end - at >= HEAD_SIZE:
             version, flags, signature, size = _unpack_head(data, at)
             whole = at + size
-            if flags & _INTERNAL_OR_SESSION == _SESSION:
-                whole += SESSION_HEADER_SIZE
-            smallest = SMALLEST_INTERNAL_PACKET if flags & _INTERNAL else SMALLEST_USER_MESSAGE
-            if version != VERSION_NUMBER or signature != SIGNATURE or not smallest <= size <= limit:
+            if flags & _INTERNAL:
+                fits = size in sizes
+            else:
+                fits = SMALLEST_USER_MESSAGE <= size <= limit
+                if flags & _SESSION:
+                    whole += SESSION_HEADER_SIZE
+            if not fits or version != VERSION_NUMBER or signature != SIGNATURE:
                 self._refuse(data[at : at + HEAD_SIZE])
             if whole > end:
                 self._needed = whole - at
@@ -133,22 +181,26 @@ class PacketBuffer:
         if at < end:
             self._kept += data[at:]
 
-    def _size_at(self, data: bytearray, at: int) -> int:
-        """The size of the packet that begins here, SessionHeader included, judged on its first 16 bytes."""
-        version, flags, signature, size = _unpack_head(data, at)
-        smallest = SMALLEST_INTERNAL_PACKET if flags & _INTERNAL else SMALLEST_USER_MESSAGE
-        if version != VERSION_NUMBER or signature != SIGNATURE or not smallest <= size <= self._limit:
-            self._refuse(bytes(data[at : at + HEAD_SIZE]))
+    def _size_of(self, head: bytearray, welcome: Welcome) -> int:
+        """The size of the packet that begins so, SessionHeader included, judged on its first 16 bytes."""
+        version, flags, signature, size = _unpack_head(head)
+        if flags & _INTERNAL:
+            fits = size in welcome.internal_sizes
+        else:
+            fits = SMALLEST_USER_MESSAGE <= size <= welcome.message_limit_bytes
+        if not fits or version != VERSION_NUMBER or signature != SIGNATURE:
+            self._refuse(bytes(head[:HEAD_SIZE]))
         whole: int = size + SESSION_HEADER_SIZE if flags & _INTERNAL_OR_SESSION == _SESSION else size
         return whole
 
     def _refuse(self, head: bytes) -> None:
-        """Raise what the layout has against these 16 bytes, or what our own limit has."""
+        """Raise what the layout has against these 16 bytes, or that such a packet may not come now."""
         reference.judge_head(head)
+        _, flags, _, size = _unpack_head(head)
+        kind = _KINDS.get(size) if flags & _INTERNAL else UserMessage
+        if kind is not None:
+            raise UnwelcomeError(kind, size)
+        known = ", ".join(map(str, sorted(_KINDS)))
         raise WireFormatError(
-            "base.packet_size",
-            base_header.offset_of("packet_size"),
-            _unpack_head(head)[3],
-            f"at most {self._limit:#x}, as this buffer was told",
-            "[MS-MQMQ] 2.2.19.1",
+            "base.packet_size", _SIZE_AT, size, f"one of {known} with IN set", "[MS-MQQB] 2.2"
         )

@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from mqproto.wire import reference
-from mqproto.wire.generator import REFUSALS, Refused, builder, checker, finder, reader
+from mqproto.wire.generator import REFUSALS, Refused, builder, checker, finder, items_checker, reader
 from mqproto.wire.layouts.base import BaseHeader, base_header
 from mqproto.wire.layouts.internal import InternalHeader, internal_header
-from mqproto.wire.layouts.multiqueue import multi_queue_format_header
 from mqproto.wire.layouts.session import session_header
 from mqproto.wire.packets import INTERNAL_PACKETS, Packet, UserMessage, user_message_packet
 from mqproto.wire.schema.record import Record
 
-# Lists within lists, and rare: construct reads and writes this one.
-INTERPRETED: Final[tuple[Record[Any], ...]] = (multi_queue_format_header,)
-
-read_user_message = reader(user_message_packet, INTERPRETED)
-_check_user_message = checker(user_message_packet, INTERPRETED)
-build_user_message = builder(user_message_packet, INTERPRETED)
+read_user_message = reader(user_message_packet)
+_check_user_message = checker(user_message_packet)
+build_user_message = builder(user_message_packet)
 read_session_header = reader(session_header)
 build_session_header = builder(session_header)
 transaction_offset = finder(user_message_packet, "transaction")
@@ -65,9 +61,21 @@ def decode_packet(data: bytes) -> Packet:
         message: UserMessage = read_user_message(data, None)
         return message
     except REFUSALS as refusal:
-        # Only the reference codec knows the words; it must not find the packet good.
-        reference.decode_packet(data)
-        raise AssertionError("the generated codec refuses what the reference reads") from refusal
+        _explain(data, refusal)
+
+
+def _explain(data: bytes, refusal: Exception) -> NoReturn:
+    """Raise what the reference codec says of a packet, as only it knows the words; it must not find it good."""
+
+    def skip(item: Record[Any], at: int, end: int) -> int:
+        try:
+            after = items_checker(item)(data, at, end, 1)
+        except REFUSALS:
+            return -1
+        return after if after <= end else -1
+
+    reference.read(data, skip=skip)
+    raise AssertionError("the generated codec refuses what the reference reads") from refusal
 
 
 def decode_message(data: bytes) -> UserMessage:
@@ -104,10 +112,11 @@ def check_packet(data: bytes) -> None:
         WireFormatError: as `decode_packet` does.
     """
     try:
-        check_or_refuse(data if type(data) is bytes else bytes(data))
+        if type(data) is not bytes:
+            data = bytes(data)
+        check_or_refuse(data)
     except REFUSALS as refusal:
-        reference.decode_packet(data)
-        raise AssertionError("the generated codec refuses what the reference reads") from refusal
+        _explain(data, refusal)
 
 
 def check_or_refuse(data: bytes) -> None:

@@ -6,7 +6,7 @@ the words of each refusal. Tools that want to see every byte use `read`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from mqproto.base.errors import UsageError, WireFormatError
@@ -32,15 +32,21 @@ def decode_packet(data: bytes) -> Packet:
     return read(bytes(data))
 
 
-def read(data: bytes, seen: list[Any] | None = None, faults: list[WireFormatError] | None = None) -> Packet:
+def read(
+    data: bytes,
+    seen: list[Any] | None = None,
+    faults: list[WireFormatError] | None = None,
+    skip: Callable[[Record[Any], int, int], int] | None = None,
+) -> Packet:
     """Read a packet and tell what is seen on the way.
 
     Args:
         data: one whole packet.
         seen: takes (name, offset, value, bytes, section) of each field.
         faults: takes the broken rules that leave the rest readable; without it the first one is raised.
+        skip: passes over items of lists that are good, for those who look for a fault; see `Repeated`.
     """
-    context = {"seen": seen, "faults": faults}
+    context = {"seen": seen, "faults": faults, "skip": skip}
     if len(data) < base_header.sizeof():
         _head.parse_stream(PacketStream(data), **context)
     head = _head.parse_stream(PacketStream(data), faults=None if faults is None else []).base

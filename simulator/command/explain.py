@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from mqproto.base.foreign import quoted
 from mqproto.manager.status import IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.manager.whereabouts import MessageStatus, Spot
 from mqproto.queues.localqueue import JOURNAL_SUFFIX, SystemQueue
@@ -221,7 +222,7 @@ class Explainer:
     def _message(self, message: MessageStatus, status: NodeStatus) -> str:
         if not message.is_readable:
             return f"{identifier(message)}, cannot be read by this node: {self._spot(message, status)}"
-        label = f" {message.label!r}" if message.label else ""
+        label = f" {quoted(message.label)}" if message.label else ""
         size = f"{message.body_bytes:,} byte" + "s" * (message.body_bytes != 1)
         age = duration(status.utc_s - message.sent_s)
         copies = f", {message.copies:,} copies" * (message.copies > 1)

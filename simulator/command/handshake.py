@@ -19,15 +19,17 @@ from mqproto.wire import (
     Guid,
     Packet,
     PacketBuffer,
+    UnwelcomeError,
+    Welcome,
     connection_parameters,
     decode_packet,
     encode_packet,
     establish_connection,
     guid_text,
 )
-from mqproto.wire.layouts.internal import establish_connection_packet
 
-LARGEST_PACKET: Final = establish_connection_packet.sizeof()
+ANSWER: Final = Welcome.of(EstablishConnection)
+PARAMETERS: Final = Welcome.of(ConnectionParameters)
 SHOWN_BYTES: Final = 24
 SIGNATURE: Final = slice(4, 8), b"LIOR"
 """Where each packet has its signature, and what it is.  [MS-MQMQ] 2.2.19.1"""
@@ -85,7 +87,7 @@ class Handshake:
         self.is_over = False
         self._client = client
         self._began_s = now_s
-        self._buffer = PacketBuffer(LARGEST_PACKET)
+        self._buffer = PacketBuffer()
         self._head = b""
         self._time_stamp_ms = int(now_s * 1_000) % 2**32
         self.request = encode_packet(
@@ -99,10 +101,11 @@ class Handshake:
         if len(self._head) < SHOWN_BYTES:
             self._head = (self._head + data)[:SHOWN_BYTES]
         try:
-            for raw in self._buffer.feed(data):
-                reply = self._take(decode_packet(raw), now_s)
-                if self.is_over or reply:
-                    return reply
+            packets = self._buffer.feed(data, ANSWER if self.finding.manager is None else PARAMETERS)
+            if packets:
+                return self._take(decode_packet(packets[0]), now_s)
+        except UnwelcomeError as error:
+            self._judge(f"{error.kind.__name__} is not what comes here")
         except WireFormatError as error:
             self._judge(str(error))
         return b""
@@ -119,15 +122,13 @@ class Handshake:
             self._remark(f"no ConnectionParameters came: it {detail}")
 
     def _take(self, packet: Packet, now_s: float) -> bytes:
-        if self.finding.manager is None and isinstance(packet, EstablishConnection):
+        if isinstance(packet, EstablishConnection):
             return self._take_answer(packet, now_s)
-        if self.finding.manager is not None and isinstance(packet, ConnectionParameters):
-            self.finding.window_size = packet.window_size
-            self.finding.ack_timeout_ms = packet.ack_timeout_ms
-            self.finding.recoverable_ack_timeout_ms = packet.recoverable_ack_timeout_ms
-            self.is_over = True
-            return b""
-        self._judge(f"{type(packet).__name__} is not what comes here")
+        assert isinstance(packet, ConnectionParameters), "nothing else is welcome"
+        self.finding.window_size = packet.window_size
+        self.finding.ack_timeout_ms = packet.ack_timeout_ms
+        self.finding.recoverable_ack_timeout_ms = packet.recoverable_ack_timeout_ms
+        self.is_over = True
         return b""
 
     def _take_answer(self, answer: EstablishConnection, now_s: float) -> bytes:

@@ -393,4 +393,6 @@ def test_an_ip_address_has_one_spelling(address: ipaddress.IPv4Address | ipaddre
 def test_a_hostile_text_is_quoted_in_part() -> None:
     with pytest.raises(FormatNameError) as refused:
         parse_format_name("x" * 1_000_000)
-    assert len(str(refused.value)) < 250
+    told = str(refused.value)
+    assert len(told) < 300
+    assert "x... (1,000,000 characters): a format name begins with" in told

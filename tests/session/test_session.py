@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from mqproto.base.configuration import Settings
 from mqproto.base.timers import Timer
 from mqproto.session import SessionState
-from mqproto.session.session import RECEIVE
+from mqproto.session.session import RECEIVE, UNWELCOME
+from mqproto.testing import chunked
 from mqproto.wire import (
     ConnectionParameters,
     EstablishConnection,
@@ -121,6 +122,116 @@ def test_the_table_of_rules_holds_each_internal_packet_and_the_section_that_welc
         "WAITING_CPR_MSG": "3.1.5.4.2",
         "OPEN": "3.1.5.5",
     }
+
+
+# The first 16 bytes
+
+HEAD_BYTES = 16
+REQUEST, PARAMETERS = (
+    encode_packet(PACKETS[name]) for name in ("EstablishConnection", "ConnectionParameters")
+)
+MESSAGE_OF_4_MIB = RECOVERABLE[:8] + (0x00400000).to_bytes(4, "little") + RECOVERABLE[12:HEAD_BYTES]
+INTERNAL_OF_4_MIB = REQUEST[:8] + (0x00400000).to_bytes(4, "little") + REQUEST[12:HEAD_BYTES]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.1.1")
+@pytest.mark.parametrize("state", list(SessionState))
+@pytest.mark.parametrize("name", PACKETS)
+def test_a_packet_that_a_state_does_not_welcome_is_refused_before_more_than_its_head_has_come(
+    state: SessionState, name: str
+) -> None:
+    session = a_session(state)
+    packet = encode_packet(PACKETS[name])
+    kind = type(PACKETS[name])
+    welcome = (state, kind) in RECEIVE or (state is SessionState.OPEN and kind is UserMessage)
+    assert session.receive(packet[:HEAD_BYTES], NOW) == []
+    if welcome:
+        assert session.closed is None
+        assert session._buffer.pending_bytes == HEAD_BYTES
+        return
+    assert session._buffer.pending_bytes == 0
+    if state is not SessionState.CLOSED:
+        assert session.closed is not None
+        assert session.closed.section == UNWELCOME[kind]
+        assert session.closed.reason == f"{kind.__name__} is not welcome in state {state.name}"
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8")
+def test_before_a_session_is_open_nothing_large_is_waited_for() -> None:
+    for state in SessionState:
+        session = a_session(state)
+        session.receive(MESSAGE_OF_4_MIB, NOW)
+        assert session._buffer.pending_bytes == (HEAD_BYTES if state is SessionState.OPEN else 0)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.1.3")
+@pytest.mark.parametrize("state", [state for state in SessionState if state is not SessionState.CLOSED])
+def test_an_internal_packet_that_is_far_too_large_is_refused_on_its_head_in_every_state(
+    state: SessionState,
+) -> None:
+    session = a_session(state)
+    session.receive(INTERNAL_OF_4_MIB, NOW)
+    assert session.closed is not None
+    assert session.closed.section == "3.1.5.1.3"
+    assert "packet_size at byte 8 is 0x400000, must be one of 32, 36, 572" in session.closed.reason
+    assert session._buffer.pending_bytes == 0
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.4.1")
+@given(st.data())
+def test_the_first_messages_may_come_in_one_read_with_the_handshake(data: st.DataObject) -> None:
+    session = a_session(SessionState.WAITING_EC_MSG, initiator=False, remote_qm=None)
+    stream = REQUEST + PARAMETERS + RECOVERABLE + encode_packet(an_ack(0, user=1, recoverable=1)) + EXPRESS
+    found = [each for chunk in data.draw(chunked(stream)) for each in session.receive(chunk, NOW)]
+    assert [raw for _, raw in found] == [RECOVERABLE, EXPRESS]
+    assert session.is_open
+    assert session.data.message_received_count == 2
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.3")
+@pytest.mark.spec("[MS-MQQB] 3.1.5.4")
+@given(st.data())
+def test_a_peer_sends_604_bytes_before_its_session_is_open_or_it_is_closed(data: st.DataObject) -> None:
+    """Whatever it sends: an EstablishConnection of 572 bytes and a ConnectionParameters of 32."""
+    initiator = data.draw(st.booleans())
+    session = a_session(
+        SessionState.WAITING_ECR_MSG if initiator else SessionState.WAITING_EC_MSG, initiator=initiator
+    )
+    answer = encode_packet(PACKETS["EstablishConnection answer"])
+    pieces = st.sampled_from([REQUEST, answer, PARAMETERS, REQUEST[:40], RECOVERABLE]) | st.binary(
+        max_size=700
+    )
+    stream = b"".join(data.draw(st.lists(pieces, max_size=4)))
+    sent_bytes = 0
+    for chunk in data.draw(chunked(stream)):
+        session.receive(chunk, NOW)
+        sent_bytes += len(chunk)
+        if session.closed is not None or session.is_open:
+            break
+        assert sent_bytes < 604
+        assert session._buffer.pending_bytes < 572
+    if session.is_open:
+        assert stream.startswith((answer if initiator else REQUEST) + PARAMETERS)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.9")
+def test_a_packet_that_had_begun_before_the_session_was_closed_is_not_looked_at() -> None:
+    session = a_session()
+    assert session.receive(RECOVERABLE[:50], NOW) == []
+    session.close("3.1.5.9", "a test")
+    assert session.receive(RECOVERABLE[50:] + RECOVERABLE, NOW) == []
+    assert session._buffer.pending_bytes == 50
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8")
+def test_messages_before_an_unwelcome_packet_in_one_read_are_handed_out() -> None:
+    session = a_session()
+    assert [raw for _, raw in session.receive(RECOVERABLE + EXPRESS + REQUEST + RECOVERABLE, NOW)] == [
+        RECOVERABLE,
+        EXPRESS,
+    ]
+    assert session.closed is not None
+    assert session.closed.reason == "EstablishConnection is not welcome in state OPEN"
 
 
 # Bytes

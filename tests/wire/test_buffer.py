@@ -8,10 +8,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.base.errors import UsageError, WireFormatError
+from mqproto.base.errors import WireFormatError
 from mqproto.testing import chunked, packets
-from mqproto.wire import PacketBuffer, decode_packet, encode_packet, with_session_header
-from tests.examples import EVERY_PACKET, a_session_ack, a_session_header, a_user_message, poked
+from mqproto.wire import (
+    ConnectionParameters,
+    EstablishConnection,
+    Packet,
+    PacketBuffer,
+    SessionAck,
+    UnwelcomeError,
+    UserMessage,
+    Welcome,
+    decode_packet,
+    encode_packet,
+    with_session_header,
+)
+from tests.examples import (
+    EVERY_PACKET,
+    a_connection_parameters,
+    a_session_ack,
+    a_session_header,
+    a_user_message,
+    an_establish_connection,
+    poked,
+)
 from tests.frames import FRAME_5, FRAME_7, FRAME_8, SESSION_FRAMES
 
 GOOD = encode_packet(a_user_message())
@@ -103,17 +123,109 @@ def test_nothing_is_allocated_for_what_a_peer_only_announces() -> None:
     assert sys.getsizeof(buffer._kept) < 1000
 
 
-def test_a_buffer_may_have_a_limit_of_its_own() -> None:
-    buffer = PacketBuffer(limit_bytes=500)
-    assert buffer.feed(head(500)) == []
-    with pytest.raises(WireFormatError, match="at most 0x1f4"):
-        PacketBuffer(limit_bytes=500).feed(head(501))
+# What is welcome
+
+ESTABLISH = encode_packet(an_establish_connection())
+PARAMETERS = encode_packet(a_connection_parameters())
+ACK = encode_packet(a_session_ack())
+OF_EACH_KIND: dict[type[Packet], bytes] = {
+    EstablishConnection: ESTABLISH,
+    ConnectionParameters: PARAMETERS,
+    SessionAck: ACK,
+    UserMessage: GOOD,
+}
 
 
-@pytest.mark.parametrize("limit", [0, 119, 0x00400001])
-def test_a_limit_that_no_packet_or_too_large_a_one_would_pass_is_the_callers_mistake(limit: int) -> None:
-    with pytest.raises(UsageError, match="limit_bytes"):
-        PacketBuffer(limit_bytes=limit)
+@pytest.mark.spec("[MS-MQQB] 3.1.5.1.1")
+@given(st.sets(st.sampled_from(list(OF_EACH_KIND))), st.sampled_from(list(OF_EACH_KIND)))
+def test_a_packet_that_is_not_welcome_is_refused_on_its_first_16_bytes(
+    kinds: set[type[Packet]], kind: type[Packet]
+) -> None:
+    buffer, packet = PacketBuffer(), OF_EACH_KIND[kind]
+    welcome = Welcome.of(*kinds)
+    assert buffer.feed(packet[:15], welcome) == []
+    if kind in kinds:
+        assert buffer.feed(packet[15:], welcome) == [packet]
+        return
+    with pytest.raises(UnwelcomeError) as caught:
+        buffer.feed(packet[15:16], welcome)
+    assert caught.value.kind is kind
+    assert kind.__name__ in str(caught.value)
+    assert buffer.pending_bytes == 0
+    assert buffer.fault is caught.value
+
+
+@pytest.mark.parametrize("kinds", [list(OF_EACH_KIND), [SessionAck, UserMessage], []])
+@pytest.mark.parametrize("size", [33, 571, 573, 4_096, 0x00400000])
+def test_an_internal_packet_of_a_size_that_none_has_is_refused_whatever_is_welcome(
+    kinds: list[type[Packet]], size: int
+) -> None:
+    with pytest.raises(WireFormatError, match=r"packet_size at byte 8 is .* one of 32, 36, 572") as caught:
+        PacketBuffer().feed(head(size, internal=True), Welcome.of(*kinds))
+    assert not isinstance(caught.value, UnwelcomeError)
+
+
+@pytest.mark.parametrize("first_bytes", [b"GET / HTTP/1.1\r\n", head(0x00400001), head(119)])
+def test_what_begins_no_packet_is_said_in_its_own_words_where_nothing_is_welcome(first_bytes: bytes) -> None:
+    with pytest.raises(WireFormatError) as caught:
+        PacketBuffer().feed(first_bytes, Welcome.of())
+    assert not isinstance(caught.value, UnwelcomeError)
+
+
+@given(chunked(ESTABLISH + PARAMETERS + GOOD * 2 + ACK))
+def test_what_is_welcome_may_change_between_two_packets_of_one_chunk(chunks: list[bytes]) -> None:
+    """Each packet of the handshake is handed out alone; what stands behind it waits for the next word."""
+    buffer = PacketBuffer()
+    handshake = [Welcome.of(EstablishConnection), Welcome.of(ConnectionParameters)]
+    found: list[bytes] = []
+    for chunk in chunks:
+        packets = buffer.feed(chunk, (handshake or [Welcome.of(UserMessage, SessionAck)])[0])
+        while handshake and packets:
+            assert len(packets) == 1
+            found += packets
+            del handshake[0]
+            packets = buffer.feed(b"", (handshake or [Welcome.of(UserMessage, SessionAck)])[0])
+        found += packets
+    assert found == [ESTABLISH, PARAMETERS, GOOD, GOOD, ACK]
+    assert buffer.pending_bytes == 0
+
+
+def test_what_stands_behind_a_packet_that_came_alone_is_pending_and_judged_by_the_next_word() -> None:
+    buffer = PacketBuffer()
+    assert buffer.feed(ESTABLISH + GOOD, Welcome.of(EstablishConnection)) == [ESTABLISH]
+    assert (buffer.pending, buffer.pending_bytes, buffer.missing_bytes) == (GOOD, len(GOOD), 0)
+    with pytest.raises(UnwelcomeError, match="UserMessage"):
+        buffer.feed(b"", Welcome.of(ConnectionParameters))
+    assert buffer.pending_bytes == 0
+
+
+def test_packets_before_an_unwelcome_one_in_the_same_chunk_are_not_lost() -> None:
+    buffer = PacketBuffer()
+    assert buffer.feed(GOOD + ACK + GOOD + ESTABLISH, Welcome.of(UserMessage, SessionAck)) == [
+        GOOD,
+        ACK,
+        GOOD,
+    ]
+    with pytest.raises(UnwelcomeError, match="EstablishConnection"):
+        buffer.feed(b"", Welcome.of(UserMessage, SessionAck))
+
+
+@given(
+    st.sampled_from([EstablishConnection, ConnectionParameters, SessionAck]),
+    st.binary(max_size=2_000),
+    st.data(),
+)
+def test_no_more_than_one_packet_of_a_handshake_is_kept_whatever_comes(
+    kind: type[Packet], noise: bytes, data: st.DataObject
+) -> None:
+    buffer, welcome = PacketBuffer(), Welcome.of(kind)
+    try:
+        for chunk in data.draw(chunked(data.draw(st.sampled_from([b"", ESTABLISH[:16], GOOD[:16]])) + noise)):
+            if buffer.feed(chunk, welcome):
+                return
+            assert buffer.pending_bytes < len(OF_EACH_KIND[kind])
+    except WireFormatError:
+        assert buffer.pending_bytes == 0
 
 
 @pytest.mark.parametrize("before", [b"", GOOD[:7], GOOD[:50]])

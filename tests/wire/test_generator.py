@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +14,11 @@ from mqproto.base.errors import WireFormatError
 from mqproto.testing import user_messages
 from mqproto.wire import UserMessage, encode_packet, reference
 from mqproto.wire.codec import build_user_message, read_user_message, transaction_offset
-from mqproto.wire.generator import REFUSALS, builder, finder, reader
+from mqproto.wire.generator import REFUSALS, Refused, builder, finder, items_checker, reader
+from mqproto.wire.layouts.multiqueue import mqf_format_name_element
 from mqproto.wire.packets import user_message_packet
 from mqproto.wire.schema.layout import Layout, Must
+from mqproto.wire.schema.parts import Window
 from mqproto.wire.schema.record import Record
 from tests.examples import a_transactional_message, a_user_message
 
@@ -39,6 +42,46 @@ def test_what_the_generator_does_not_know_fails_at_import(layout: Layout) -> Non
     for generate in (reader, builder):
         with pytest.raises(NotImplementedError):
             generate(record)
+
+
+@dataclass
+class Two:
+    first: Any = 0
+    second: Any = 0
+
+
+def test_a_window_within_a_window_fails_at_import() -> None:
+    inner = Record(One, Layout("[X] 1", "value" / Int8ul))
+    middle = Record(One, Layout("[X] 1", "value" / Window(4, inner)))
+    outer = Record(One, Layout("[X] 1", "value" / Window(4, middle)))
+    with pytest.raises(NotImplementedError, match="window within a window"):
+        reader(outer)
+
+
+def test_a_window_that_is_written_off_a_boundary_fails_at_import() -> None:
+    inner = Record(One, Layout("[X] 1", "value" / Int8ul))
+    with pytest.raises(NotImplementedError, match="4-byte boundary"):
+        builder(Record(Two, Layout("[X] 1", "first" / Int8ul, "second" / Window(1, inner))))
+
+
+def test_what_does_not_fill_its_window_leaves_the_rest_and_what_goes_beyond_it_is_refused() -> None:
+    inner = Record(One, Layout("[X] 1", "value" / Int16ul))
+    wide = reader(Record(Two, Layout("[X] 1", "first" / Window(4, inner), "second" / Int8ul)))
+    assert wide(b"\x01\0\xff\xff\x07") == Two(One(1), 7)
+    narrow = reader(Record(Two, Layout("[X] 1", "first" / Window(1, inner), "second" / Int8ul)))
+    with pytest.raises(Refused):
+        narrow(b"\x01\0")
+    beyond = reader(Record(Two, Layout("[X] 1", "first" / Window(9, inner), "second" / Int8ul)))
+    with pytest.raises(Refused):
+        beyond(b"\x01\0\0\0\x07")
+
+
+def test_lists_of_one_kind_share_one_function() -> None:
+    assert items_checker(mqf_format_name_element) is items_checker(mqf_format_name_element)
+    source: str = read_user_message.source  # type: ignore[attr-defined]
+    calls = re.findall(r"elements, at = (\w+)\(", source)
+    assert len(calls) == 3
+    assert len({*calls}) == 1
 
 
 def test_a_function_that_the_generator_does_not_know_fails_at_import() -> None:

@@ -7,12 +7,12 @@ import inspect
 import struct
 from codecs import utf_16_le_decode
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from construct import Const, GreedyBytes
 
 from mqproto.wire.generator.source import (
-    Refused,
     Scope,
     Writer,
     branches,
@@ -21,30 +21,40 @@ from mqproto.wire.generator.source import (
     local,
     padded_choices,
 )
-from mqproto.wire.schema.layout import Layout, Must, PacketStream
-from mqproto.wire.schema.parts import Absent, Octets, OneOf, Pad4, Single, Text, When
-from mqproto.wire.schema.record import Record, to_records
+from mqproto.wire.schema.layout import Layout, Must, bare
+from mqproto.wire.schema.parts import (
+    NUL,
+    Absent,
+    Octets,
+    OneOf,
+    Pad4,
+    Repeated,
+    Single,
+    TerminatedText,
+    Text,
+    When,
+    Window,
+    nul_at,
+)
+from mqproto.wire.schema.record import Record
 
 
 class Reader(Writer):
     """Writes the function that reads `data`, whose end is the packet's.
 
     Args:
-        interpreted: records that construct is to read.
         wanted: the fields that are needed, where no record is made; None for all.
         judging: whether the rules of the layout are asked.
     """
 
-    def __init__(
-        self, interpreted: tuple[Record[Any], ...], wanted: set[str] | None = None, *, judging: bool = True
-    ) -> None:
-        super().__init__(interpreted)
+    def __init__(self, wanted: set[str] | None = None, *, judging: bool = True) -> None:
+        super().__init__()
         self.wanted = wanted
         self.judging = judging
         self.run: list[tuple[str, str]] = []
         self.makes: list[str] = []
-        self.names |= {"new": object.__new__, "decode": utf_16_le_decode}
-        self.emit("end = len(data)")
+        self.in_window = False
+        self.names |= {"new": object.__new__, "decode": utf_16_le_decode, "nul_at": nul_at}
 
     def record(self, record: Record[Any], scope: Scope, target: str) -> None:
         """The fields, and the statements that make the record of them."""
@@ -86,11 +96,6 @@ class Reader(Writer):
             case Must():
                 if self.judging:
                     self.must(part.condition, scope)
-            case Record() if part in self.interpreted:
-                self.arrive()
-                read = self.constant("interpreted", interpreted_reader(part))
-                self.emit(f"{target}, at = {read}(data, at)")
-                self.residue = None
             case Record():
                 self.record(part, (*scope, name), target)
             case Single():
@@ -105,6 +110,12 @@ class Reader(Writer):
                 self.value(target, "None")
             case Text():
                 self.text(part, scope, target)
+            case TerminatedText():
+                self.terminated_text(target)
+            case Window():
+                self.window(part, scope, name)
+            case Repeated():
+                self.repeated(part, scope, target)
             case Octets():
                 self.octets(self.words(part.length, scope), target)
             case Pad4():
@@ -182,9 +193,9 @@ class Reader(Writer):
     def greedy(self, target: str) -> None:
         """All that is left; nothing comes after it."""
         self.arrive()
-        self.value(target, "data[at:] if at != end else b''")
-        if self.wanted is not None:
+        if self.wanted is not None or self.in_window:
             self.refuse_if("at > end")
+        self.value(target, "data[at:end] if at != end else b''")
         self.emit("at = end")
 
     def text(self, part: Text, scope: Scope, target: str) -> None:
@@ -202,6 +213,50 @@ class Reader(Writer):
         self.emit(f"size = {self.words(part.size, scope)}")
         self.either("size", decoded, self.unless_wanted(f"{target} = None"))
         self.residue = None
+
+    def terminated_text(self, target: str) -> None:
+        self.arrive()
+        self.emit("stop = nul_at(data, at, end)")
+        self.refuse_if("stop < 0")
+        self.value(target, "decode(data[at:stop], 'surrogatepass', True)[0]")
+        self.emit(f"at = stop + {len(NUL)}")
+        self.residue = None
+
+    def window(self, part: Window, scope: Scope, name: str) -> None:
+        """A part that ends where its window does, at the latest; what comes after it begins behind the window."""
+        if self.in_window:
+            raise NotImplementedError("a window within a window")
+        self.arrive()
+        self.emit(f"outside, end = end, at + {self.words(part.size, scope)}")
+        self.refuse_if("end > outside")
+        self.in_window = True
+        self.part(bare(part.subcon), scope, name)
+        self.arrive()
+        self.in_window = False
+        self.refuse_if("at > end")
+        self.emit("at, end = end, outside")
+        self.residue = None
+
+    def repeated(self, part: Repeated, scope: Scope, target: str) -> None:
+        """Items, by a function of their own: several lists may be of the same."""
+        self.arrive()
+        count = self.words(part.count, scope)
+        if self.wanted is None:
+            read = self.constant("items", items_reader(part.subcon))
+            self.emit(f"{target}, at = {read}(data, at, end, {count})")
+        else:
+            check = self.constant("items", items_checker(part.subcon))
+            self.emit(f"at = {check}(data, at, end, {count})")
+        self.residue = None
+
+    def items(self, record: Record[Any]) -> None:
+        """Lines that read `count` records, one after the other."""
+        self.begun, self.residue = True, None
+        self.emit("for _ in range(count):")
+        self.depth += 1
+        self.record(record, ("item",), "item")
+        self.arrive()
+        self.make()
 
     def unless_wanted(self, line: str) -> str:
         return line if self.wanted is None else ""
@@ -255,12 +310,13 @@ class Reader(Writer):
         self.residue = residues.pop() if len(residues) == 1 else None
 
 
-def reader(record: Record[Any], interpreted: tuple[Record[Any], ...] = ()) -> Callable[..., Any]:
+def reader(record: Record[Any]) -> Callable[..., Any]:
     """A function of the packet's bytes that returns the record or raises one of REFUSALS.
 
     It takes the fields that lie apart as further arguments.
     """
-    writer = Reader(interpreted)
+    writer = Reader()
+    writer.emit("end = len(data)")
     writer.record(record, (), "whole")
     writer.arrive()
     writer.refuse_if("at != end")
@@ -269,11 +325,12 @@ def reader(record: Record[Any], interpreted: tuple[Record[Any], ...] = ()) -> Ca
     return writer.finish(f"read_{record.kind.__name__}", ", ".join(("data", *record.apart)))
 
 
-def checker(record: Record[Any], interpreted: tuple[Record[Any], ...] = ()) -> Callable[[bytes], None]:
+def checker(record: Record[Any]) -> Callable[[bytes], None]:
     """A function of the packet's bytes that raises one of REFUSALS where `reader` does, and makes no record."""
     used: set[str] = set()
     for _ in range(2):  # once to learn what the rules and sizes are about, once to read that alone
-        writer = Reader(interpreted, used)
+        writer = Reader(used)
+        writer.emit("end = len(data)")
         writer.record(record, (), "whole")
         writer.arrive()
         writer.refuse_if("at != end")
@@ -285,7 +342,8 @@ def finder(record: Record[Any], name: str) -> Callable[[bytes], int]:
     """A function of a valid packet's bytes that returns where a header begins, or -1 without it."""
     used: set[str] = set()
     for _ in range(2):  # once to learn which fields lead there, once to read those alone
-        writer = Reader((), used, judging=False)
+        writer = Reader(used, judging=False)
+        writer.emit("end = len(data)")
         for part, part_name, padding in padded_choices(record.layout):
             if part_name == name:
                 break
@@ -297,15 +355,29 @@ def finder(record: Record[Any], name: str) -> Callable[[bytes], int]:
     return writer.finish(f"find_{name}_in_{record.kind.__name__}", "data")
 
 
-def interpreted_reader(record: Record[Any]) -> Callable[[bytes, int], tuple[Any, int]]:
-    """For headers that are rare and hold lists: construct reads them where they stand."""
+@cache
+def items_reader(record: Record[Any]) -> Callable[[bytes, int, int, int], tuple[list[Any], int]]:
+    """A function that reads `count` records from `at` on: they, and where they end; it raises one of REFUSALS.
 
-    def read(data: bytes, at: int) -> tuple[Any, int]:
-        stream = PacketStream(data[at:], at)
-        try:
-            value = to_records(record.parse_stream(stream))
-        except ValueError as error:
-            raise Refused from error
-        return value, stream.tell()
+    Fields of fixed size may be read beyond `end`, the window's: the caller looks at where the records end.
+    """
+    writer = Reader()
+    writer.emit("items = []")
+    writer.items(record)
+    writer.emit("items.append(item)")
+    writer.depth -= 1
+    writer.emit("return items, at")
+    return writer.finish(f"read_each_{record.kind.__name__}", "data, at, end, count")
 
-    return read
+
+@cache
+def items_checker(record: Record[Any]) -> Callable[[bytes, int, int, int], int]:
+    """A function that judges as `items_reader` does, and makes no records."""
+    used: set[str] = set()
+    for _ in range(2):
+        writer = Reader(used)
+        writer.items(record)
+        writer.depth -= 1
+        writer.emit("return at")
+        used = writer.used
+    return writer.finish(f"check_each_{record.kind.__name__}", "data, at, end, count")

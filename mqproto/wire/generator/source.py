@@ -14,8 +14,7 @@ from typing import Any, Final
 from construct import Bytes, Const, FormatField, Rebuild, expr
 
 from mqproto.wire.schema.layout import Layout, bare
-from mqproto.wire.schema.parts import OneOf, Pad4, wide_size
-from mqproto.wire.schema.record import Record
+from mqproto.wire.schema.parts import EncodedSize, OneOf, Pad4, wide_size
 
 
 class Refused(Exception):  # noqa: N818  (an answer, which wire/codec.py turns into an error)
@@ -68,8 +67,7 @@ def is_either(expression: Any) -> bool:
 class Writer:
     """What reading and writing have in common: lines, structs, and expressions in Python."""
 
-    def __init__(self, interpreted: tuple[Record[Any], ...]) -> None:
-        self.interpreted = interpreted
+    def __init__(self) -> None:
         self.names: dict[str, Any] = {"Refused": Refused}
         self.lines: list[str] = []
         self.depth = 1
@@ -171,7 +169,7 @@ class Writer:
         """A function of a field."""
         if function is len:
             return f"len({operand})"
-        if function is wide_size:
+        if function is wide_size or isinstance(function, EncodedSize):
             return f"len({operand}__wire)"
         raise NotImplementedError(f"{function!r} in a layout")
 

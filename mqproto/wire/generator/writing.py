@@ -6,12 +6,12 @@ import dataclasses
 import struct
 from codecs import utf_16_le_encode
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final
 
 from construct import Const, GreedyBytes, Rebuild
 
 from mqproto.wire.generator.source import (
-    Refused,
     Scope,
     Writer,
     branches,
@@ -20,9 +20,21 @@ from mqproto.wire.generator.source import (
     local,
     padded_choices,
 )
-from mqproto.wire.schema.layout import Layout, Must, PacketStream, bare
-from mqproto.wire.schema.parts import NUL, Absent, Octets, OneOf, Pad4, Single, Text, When
-from mqproto.wire.schema.record import Record, to_containers
+from mqproto.wire.schema.layout import Layout, Must, bare
+from mqproto.wire.schema.parts import (
+    NUL,
+    Absent,
+    Octets,
+    OneOf,
+    Pad4,
+    Repeated,
+    Single,
+    TerminatedText,
+    Text,
+    When,
+    Window,
+)
+from mqproto.wire.schema.record import Record
 
 ZEROS: Final = tuple(bytes(size) for size in range(4))
 
@@ -30,8 +42,8 @@ ZEROS: Final = tuple(bytes(size) for size in range(4))
 class Builder(Writer):
     """Writes the function that joins the bytes of a record; pieces first, packs that need the size last."""
 
-    def __init__(self, interpreted: tuple[Record[Any], ...]) -> None:
-        super().__init__(interpreted)
+    def __init__(self) -> None:
+        super().__init__()
         self.run: list[tuple[str, str]] = []
         self.pieces: list[str] = []
         self.last: list[str] = []
@@ -50,6 +62,8 @@ class Builder(Writer):
         for part, name in parts:
             if isinstance(part, Text):
                 self.wire(local(scope, name))
+            elif isinstance(part, Window):
+                self.window_wire(part, (*scope, name))
         counts = {
             local(scope, name): self.words(part.func, scope)
             for part, name in parts
@@ -73,6 +87,15 @@ class Builder(Writer):
         self.emit("else:")
         self.emit(f"    {target}__wire = encode({target}, 'surrogatepass')[0] + nul")
 
+    def window_wire(self, part: Window, scope: Scope) -> None:
+        """What is in a window is written first, as the fields before it count its bytes and what it holds."""
+        record: Record[Any] = bare(part.subcon)
+        target = local(scope[:-1], scope[-1])
+        write = self.constant("window", builder(record))
+        self.emit(f"{target}__wire = {write}({target})")
+        for field in dataclasses.fields(record.kind):
+            self.emit(f"{local(scope, field.name)} = {target}.{field.name}")
+
     def part(self, part: Any, scope: Scope, name: str, padding: str = "") -> None:
         target = local(scope, name) if name else ""
         if (code := fixed_format(part)) is not None:
@@ -87,11 +110,6 @@ class Builder(Writer):
                     self.last.append(f"if not {condition}: raise Refused")
                 else:
                     self.must(part.condition, scope)
-            case Record() if part in self.interpreted:
-                self.arrive()
-                write = self.constant("interpreted", interpreted_builder(part))
-                self.emit(f"{target} = {write}({target}, at)")
-                self.piece(target, f"len({target})")
             case Record():
                 self.record(part, (*scope, name), target)
             case Single():
@@ -106,6 +124,21 @@ class Builder(Writer):
             case Absent():
                 self.refuse_if(f"{target} is not None")
             case Text():
+                self.piece(f"{target}__wire", f"len({target}__wire)")
+            case TerminatedText():
+                self.arrive()
+                self.refuse_if(f"'\\0' in {target}")
+                self.emit(f"{target}__wire = encode({target}, 'surrogatepass')[0] + nul")
+                self.piece(f"{target}__wire", f"len({target}__wire)")
+            case Window():
+                self.flush()
+                if self.residue != 0:
+                    raise NotImplementedError("a window that does not begin on a 4-byte boundary")
+                self.piece(f"{target}__wire", f"len({target}__wire)")
+            case Repeated():
+                self.arrive()
+                write = self.constant("items", items_builder(part.subcon))
+                self.emit(f"{target}__wire = {write}({target}, at)")
                 self.piece(f"{target}__wire", f"len({target}__wire)")
             case Octets():
                 size = self.words(part.length, scope)
@@ -190,23 +223,10 @@ class Builder(Writer):
         self.residue = residues.pop() if len(residues) == 1 else None
 
 
-def interpreted_builder(record: Record[Any]) -> Callable[[Any, int], bytes]:
-    """For headers that are rare and hold lists: construct writes them, knowing where they will stand."""
-
-    def build(value: Any, at: int) -> bytes:
-        stream = PacketStream(b"", at)
-        try:
-            record.build_stream(to_containers(value), stream)
-        except ValueError as error:
-            raise Refused from error
-        return stream.getvalue()
-
-    return build
-
-
-def builder(record: Record[Any], interpreted: tuple[Record[Any], ...] = ()) -> Callable[[Any], bytes]:
+@cache
+def builder(record: Record[Any]) -> Callable[[Any], bytes]:
     """A function of the record that returns its bytes or raises one of REFUSALS."""
-    writer = Builder(interpreted)
+    writer = Builder()
     writer.record(record, (), "whole")
     writer.arrive()
     writer.emit("base__packet_size = at")
@@ -214,3 +234,19 @@ def builder(record: Record[Any], interpreted: tuple[Record[Any], ...] = ()) -> C
         writer.emit(line)
     writer.emit(f"return b''.join(({', '.join(writer.pieces)},))")
     return writer.finish(f"build_{record.kind.__name__}", "whole")
+
+
+@cache
+def items_builder(record: Record[Any]) -> Callable[[list[Any], int], bytes]:
+    """A function of records that returns their bytes, one after the other; the first begins at `at`."""
+    writer = Builder()
+    writer.begun, writer.residue = True, None
+    writer.emit("pieces = []")
+    writer.emit("for item in items:")
+    writer.depth += 1
+    writer.record(record, ("item",), "item")
+    writer.arrive()
+    writer.emit(f"pieces += {', '.join(writer.pieces)},")
+    writer.depth -= 1
+    writer.emit("return b''.join(pieces)")
+    return writer.finish(f"build_each_{record.kind.__name__}", "items, at")

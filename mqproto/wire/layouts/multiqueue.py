@@ -10,8 +10,17 @@ from construct.expr import FuncPath
 
 from mqproto.wire.guid import Guid
 from mqproto.wire.layouts.user import PrivateQueueFormatName, private_queue_format_name
-from mqproto.wire.schema.layout import Layout, Must, PacketStream
-from mqproto.wire.schema.parts import Octets, OneOf, Pad4, Repeated, TerminatedText, Window, is_one_of
+from mqproto.wire.schema.layout import Layout, Must
+from mqproto.wire.schema.parts import (
+    EncodedSize,
+    Octets,
+    OneOf,
+    Pad4,
+    Repeated,
+    TerminatedText,
+    Window,
+    is_one_of,
+)
 from mqproto.wire.schema.record import Record
 
 PUBLIC_NAME: Final = 1
@@ -21,6 +30,9 @@ DISTRIBUTION_LIST_NAME: Final = 6
 
 # Format type and, at the least, a NUL.
 SMALLEST_ELEMENT: Final = 4
+MAXIMUM_ELEMENTS: Final = 4_096
+"""The most queues in one list, a bound of our own. [MS-MQMQ] 2.2.20.2 has none but PacketSize, by which a packet may
+list a million, and each becomes a record of 64 bytes and a name."""
 
 
 @dataclass(slots=True)
@@ -36,6 +48,8 @@ class MqfFormatNameElement:
     format_name: Guid | PrivateQueueFormatName | str = ""
 
 
+_unpadded, _padded, _guid = Octets(0), Pad4(), Octets(16)
+
 mqf_format_name_element = Record(
     MqfFormatNameElement,
     Layout(
@@ -43,28 +57,28 @@ mqf_format_name_element = Record(
         "format_type" / Int16ul,
         Must(
             "format_type",
-            (this.format_type <= 6)
-            & is_one_of(this.format_type, PUBLIC_NAME, PRIVATE_NAME, DIRECT_NAME, DISTRIBUTION_LIST_NAME),
+            (this.format_type <= 7)
+            & is_one_of(this.format_type & 7, PUBLIC_NAME, PRIVATE_NAME, DIRECT_NAME, DISTRIBUTION_LIST_NAME),
             "1, 2, 3 or 6",
         ),
         "padding"
         / OneOf(
             this.format_type,
             {
-                PUBLIC_NAME: Octets(0),
-                PRIVATE_NAME: Pad4(),
-                DIRECT_NAME: Octets(0),
-                DISTRIBUTION_LIST_NAME: Pad4(),
+                PUBLIC_NAME: _unpadded,
+                DIRECT_NAME: _unpadded,
+                PRIVATE_NAME: _padded,
+                DISTRIBUTION_LIST_NAME: _padded,
             },
         ),
         "format_name"
         / OneOf(
             this.format_type,
             {
-                PUBLIC_NAME: Octets(16),
-                PRIVATE_NAME: private_queue_format_name,
                 DIRECT_NAME: TerminatedText(),
-                DISTRIBUTION_LIST_NAME: Octets(16),
+                PRIVATE_NAME: private_queue_format_name,
+                PUBLIC_NAME: _guid,
+                DISTRIBUTION_LIST_NAME: _guid,
             },
         ),
     ),
@@ -89,14 +103,7 @@ format_name_list = Record(
 )
 
 
-def _list_size(names: object) -> int:
-    """The bytes that a list takes; it begins on a 4-byte boundary, as the fields before it take 12 bytes."""
-    stream = PacketStream()
-    format_name_list.build_stream(names, stream)
-    return stream.tell()
-
-
-_list_size_ = FuncPath(_list_size)
+_list_size_ = FuncPath(EncodedSize(format_name_list))
 
 
 @dataclass(slots=True)
@@ -119,6 +126,12 @@ def _mqf_address_header(header_id: int) -> Record[MqfAddressHeader]:
             "reserved" / Int16ul,
             "element_count" / Rebuild(Int32ul, len_(this.format_name_list.elements)),
             # Before anybody prepares a list for them.
+            Must(
+                "element_count",
+                this.element_count <= MAXIMUM_ELEMENTS,
+                f"at most {MAXIMUM_ELEMENTS}, as many as we read",
+                is_last=True,
+            ),
             Must(
                 "element_count",
                 this.element_count * SMALLEST_ELEMENT <= this.header_size - 12,

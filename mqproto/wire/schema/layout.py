@@ -24,6 +24,7 @@ from construct import (
 )
 
 from mqproto.base.errors import UsageError, WireFormatError
+from mqproto.base.foreign import shown
 
 
 class Fault(Exception):  # noqa: N818  (a fault becomes an error when its field is known)
@@ -44,14 +45,16 @@ class PacketStream(io.BytesIO):
 
     def __init__(self, data: bytes = b"", start: int = 0) -> None:
         super().__init__(data)
+        self.data = data
         self.start = start
+        self.end = start + len(data)
 
     def tell(self) -> int:
         return self.start + super().tell()
 
     def read(self, size: int | None = -1, /) -> bytes:
         """The next `size` bytes, or a Fault before any of them is looked at; without a size, the rest."""
-        left = len(self.getbuffer()) - super().tell()
+        left = len(self.data) - super().tell()
         if size is not None and size > left:
             raise Fault(f"{left} bytes", f"{size} bytes")
         return super().read(size)
@@ -131,7 +134,9 @@ class Layout(Struct):
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
         if not isinstance(obj, dict):
             words = dotted(path, "")[:-1] or "the record"
-            raise UsageError(f"{words} is {obj!r}, which is no record for this place  {self.section}")
+            raise UsageError(
+                f"{words} is {shown(repr(obj))}, which is no record for this place  {self.section}"
+            )
         scope = self._scope(stream, context, building=True)
         scope.update(obj)
         for part in self.subcons:
@@ -141,13 +146,15 @@ class Layout(Struct):
                 built = part._build(value, stream, scope, path)
             except Fault as fault:
                 words = dotted(path, fault.part or fault.field or name or "")
-                raise UsageError(f"{words} is {fault.value}, must be {fault.limit}  {self.section}") from None
+                raise UsageError(
+                    f"{words} is {shown(str(fault.value))}, must be {fault.limit}  {self.section}"
+                ) from None
             except UsageError:
                 raise
             except (ConstructError, TypeError, AttributeError, LookupError, ValueError) as error:
                 words = dotted(path, name or "")
                 raise UsageError(
-                    f"{words} is {value!r}, which does not fit its field  {self.section}"
+                    f"{words} is {shown(repr(value))}, which does not fit its field  {self.section}"
                 ) from error
             if name:
                 scope[name] = built
@@ -177,18 +184,30 @@ class Must(Construct):  # type: ignore[type-arg]
         limit: in words, what would have been right.
         part: a part of the field that has a name of its own, such as a few bits of a flag word.
         value: of that part, or a `this` expression for it.
+        is_last: where it is broken nothing behind it is read, by an analyst either.
     """
 
-    def __init__(self, field: str, condition: Any, limit: str, *, part: str = "", value: Any = None) -> None:
+    def __init__(
+        self,
+        field: str,
+        condition: Any,
+        limit: str,
+        *,
+        part: str = "",
+        value: Any = None,
+        is_last: bool = False,
+    ) -> None:
         super().__init__()
         self.field, self.condition, self.limit, self.part, self.value = field, condition, limit, part, value
+        self.is_last = is_last
         self.flagbuildnone = True
 
     def _parse(self, stream: Any, context: Any, path: str) -> bool:
         if not self.condition(context):
             value = self.value if self.value is not None else context[self.field]
             value = value(context) if callable(value) else value
-            raise Fault(value, self.limit, field=self.field, part=self.part, reading=False)
+            reading = None if self.is_last else False
+            raise Fault(value, self.limit, field=self.field, part=self.part, reading=reading)
         return True
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from construct import Bytes, Construct, Container, Subconstruct
 from construct.expr import FuncPath
 
+from mqproto.base.foreign import quoted
 from mqproto.wire.schema.layout import Fault, Layout, PacketStream
 
 NUL: Final = b"\0\0"
@@ -49,7 +50,7 @@ class Text(Construct):  # type: ignore[type-arg]
         # An odd size has been refused already, but an analyst may read on.
         text: str = stream.read(size)[: size & ~1].decode("utf-16-le", "surrogatepass")
         if text.find("\0") != len(text) - 1:
-            raise Fault(repr(text), "text that ends with its only NUL", reading=text)
+            raise Fault(quoted(text), "text that ends with its only NUL", reading=text)
         return text[:-1]
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
@@ -61,10 +62,12 @@ class TerminatedText(Construct):  # type: ignore[type-arg]
     """UTF-16 up to the first NUL; the window around it says how far that may be."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> str:
-        units = []
-        while (unit := stream.read(2)) != NUL:
-            units.append(unit)
-        return b"".join(units).decode("utf-16-le", "surrogatepass")
+        at = stream.tell() - stream.start
+        end = nul_at(stream.data, at, len(stream.data))
+        if end < 0:
+            raise Fault(f"{len(stream.data) - at} bytes", "text that ends with a NUL")
+        text: str = stream.read(end - at + len(NUL))[: -len(NUL)].decode("utf-16-le", "surrogatepass")
+        return text
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
         if not isinstance(obj, str):
@@ -184,7 +187,12 @@ class Window(Subconstruct):  # type: ignore[type-arg]
 
 
 class Repeated(Subconstruct):  # type: ignore[type-arg]
-    """`count` parts, one after the other."""
+    """`count` parts, one after the other.
+
+    A caller who wants no more than the words of a refusal hands in `skip`: a function of the part, where it begins and
+    where the window ends, that says where a part ends that is good, and -1 of others. It passes over some thousand good
+    ones in the time that construct takes for a hundred.
+    """
 
     def __init__(self, count: Any, part: Construct[Any, Any]) -> None:
         super().__init__(part)
@@ -192,12 +200,42 @@ class Repeated(Subconstruct):  # type: ignore[type-arg]
 
     def _parse(self, stream: Any, context: Any, path: str) -> list[Any]:
         read: Callable[..., Any] = self.subcon._parsereport
-        return [read(stream, context, f"{path}[{index}]") for index in range(self.count(context))]
+        skip = context._params.get("skip")
+        items = []
+        for index in range(self.count(context)):
+            if skip is not None:
+                at = stream.tell()
+                after = skip(self.subcon, at, stream.end)
+                if after >= 0:
+                    stream.read(after - at)
+                    continue
+            items.append(read(stream, context, f"{path}[{index}]"))
+        return items
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
         for index, item in enumerate(obj):
             self.subcon._build(item, stream, context, f"{path}[{index}]")
         return obj
+
+
+class EncodedSize:
+    """How many bytes a value takes where its part begins on a 4-byte boundary, for `this` expressions."""
+
+    def __init__(self, part: Construct[Any, Any]) -> None:
+        self.part = part
+
+    def __call__(self, value: Any) -> int:
+        stream = PacketStream()
+        self.part.build_stream(value, stream)
+        return stream.tell()
+
+
+def nul_at(data: bytes, at: int, end: int) -> int:
+    """Where the first NUL begins in UTF-16 that begins at `at`; -1 if none is whole before `end`."""
+    found = data.find(NUL, at, end)
+    while found >= 0 and (found - at) & 1:  # Two zeros that belong to two characters.
+        found = data.find(NUL, found + 1, end)
+    return found
 
 
 def fitted(padding: bytes, size: int) -> bytes:

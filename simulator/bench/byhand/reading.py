@@ -6,11 +6,10 @@ from codecs import utf_16_le_decode
 from typing import Any, Final
 
 from mqproto.wire.generator import Refused
-from mqproto.wire.generator.reading import interpreted_reader
 from mqproto.wire.guid import Guid
 from mqproto.wire.layouts.base import BaseHeader
 from mqproto.wire.layouts.debug import DebugHeader
-from mqproto.wire.layouts.multiqueue import multi_queue_format_header
+from mqproto.wire.layouts.multiqueue import MultiQueueFormatHeader, multi_queue_format_header
 from mqproto.wire.layouts.properties import MessagePropertiesHeader
 from mqproto.wire.layouts.security import SecurityHeader
 from mqproto.wire.layouts.session import SessionHeader
@@ -18,6 +17,8 @@ from mqproto.wire.layouts.soap import SoapHeader
 from mqproto.wire.layouts.transaction import TransactionHeader, TxSequenceId
 from mqproto.wire.layouts.user import PrivateQueueFormatName, QueueName, UserHeader
 from mqproto.wire.packets import UserMessage
+from mqproto.wire.schema.layout import PacketStream
+from mqproto.wire.schema.record import to_records
 from simulator.bench.byhand.formats import (
     COUNT,
     DEBUG,
@@ -37,7 +38,6 @@ _unpack_head: Final = HEAD.unpack_from
 _unpack_word: Final = WORD.unpack_from
 _unpack_transaction: Final = TRANSACTION.unpack_from
 _unpack_properties: Final = PROPERTIES.unpack_from
-_read_lists: Final = interpreted_reader(multi_queue_format_header)
 _new: Final = object.__new__
 # A frozen record is filled through its slots.
 _slots: Final = vars(TxSequenceId)
@@ -293,6 +293,15 @@ def _parse_soap(data: bytes, at: int, end: int) -> tuple[SoapHeader, int]:
         values += [reserved, _text(data, at, stop) if length else None]
         at = stop
     return SoapHeader(*values), at
+
+
+def _read_lists(data: bytes, at: int) -> tuple[MultiQueueFormatHeader, int]:
+    stream = PacketStream(data[at:], at)
+    try:
+        lists: MultiQueueFormatHeader = to_records(multi_queue_format_header.parse_stream(stream))
+    except ValueError as error:
+        raise Refused from error
+    return lists, stream.tell()
 
 
 def _octets(data: bytes, at: int, size: int, end: int) -> bytes:

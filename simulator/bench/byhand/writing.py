@@ -6,13 +6,14 @@ from codecs import utf_16_le_encode
 from typing import Any, Final
 
 from mqproto.wire.generator import Refused
-from mqproto.wire.generator.writing import interpreted_builder
 from mqproto.wire.layouts.debug import DebugHeader
-from mqproto.wire.layouts.multiqueue import multi_queue_format_header
+from mqproto.wire.layouts.multiqueue import MultiQueueFormatHeader, multi_queue_format_header
 from mqproto.wire.layouts.security import SecurityHeader
 from mqproto.wire.layouts.session import SessionHeader
 from mqproto.wire.layouts.soap import SoapHeader
 from mqproto.wire.packets import UserMessage
+from mqproto.wire.schema.layout import PacketStream
+from mqproto.wire.schema.record import to_containers
 from simulator.bench.byhand.formats import (
     COUNT,
     DEBUG,
@@ -31,7 +32,6 @@ _pack_head: Final = HEAD.pack
 _pack_word: Final = WORD.pack
 _pack_transaction: Final = TRANSACTION.pack
 _pack_properties: Final = PROPERTIES.pack
-_build_lists: Final = interpreted_builder(multi_queue_format_header)
 
 
 def build(message: UserMessage) -> bytes:
@@ -255,3 +255,12 @@ def _wide(text: str) -> bytes:
     if "\0" in text:
         raise Refused
     return utf_16_le_encode(text, "surrogatepass")[0] + b"\0\0"
+
+
+def _build_lists(lists: MultiQueueFormatHeader | None, at: int) -> bytes:
+    stream = PacketStream(b"", at)
+    try:
+        multi_queue_format_header.build_stream(to_containers(lists), stream)
+    except ValueError as error:
+        raise Refused from error
+    return stream.getvalue()
