@@ -27,7 +27,9 @@ from mqproto.turn.effects import Note
 from mqproto.wire import (
     Guid,
     PacketBuffer,
+    TxSequenceId,
     UserMessage,
+    connection_parameters,
     decode_packet,
     encode_packet,
     establish_connection,
@@ -49,6 +51,7 @@ from simulator.node.tls import (
 from simulator.node.tls.wire import PIECE_BYTES
 from simulator.topology import Action, Tls, Topology, load
 from simulator.topology.ports import reserved_address
+from tests.examples import a_transaction_header, a_user_message
 from tests.simulator.certificates import AUTHORITY, EXPIRED, issue, over_tls, signed_by_itself, write_key
 from tests.simulator.running import DESTINATION, Log, running
 from tests.test_readme import section_blocks
@@ -844,3 +847,43 @@ async def test_a_link_over_tls_is_cut_and_stalled_like_any_other(tmp_path: Path)
             links.links[0].restore()
             assert await delivered(topology, "sender", DESTINATION, tmp_path) == b"a message"
         nursery.cancel_scope.cancel()
+
+
+async def test_the_plain_port_gives_a_neighbour_with_tls_nothing_and_what_is_said_in_its_name_harms_nothing(
+    pair: Topology, tmp_path: Path
+) -> None:
+    """Somebody at the neighbour's own address presents its GUID, takes a session, and sends in its name."""
+    log = Log()
+    sender, destination = pair.nodes.values()
+    forged = a_user_message(
+        source=sender.guid,
+        destination_manager=destination.guid,
+        destination=destination.queue("orders").identifier,
+        body=b"forged",
+        transaction=a_transaction_header(
+            tx_sequence_id=TxSequenceId(time_stamp=0x7FFFFFFF, ordinal=1),
+            tx_sequence_number=1,
+            previous_tx_sequence_number=0,
+        ),
+    )
+    async with running(pair, "destination", tmp_path, log):
+        async with connect(pair, "destination", tmp_path) as client:
+            await client.send(r"sender\private$\replies", b"for sender alone", transactional=True)
+        async with await trio.open_tcp_stream(*destination.address) as plain:
+            answer = await asked(plain, sender.guid, destination.guid)
+            assert answer is not None
+            assert not answer.refused
+            parameters = connection_parameters(
+                recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64
+            )
+            await plain.send_all(encode_packet(parameters) + encode_packet(forged))
+            await plain.send_eof()
+            with suppress(trio.BrokenResourceError):
+                packets = PacketBuffer().feed(b"".join([bytes(chunk) async for chunk in plain]))
+                assert not any(isinstance(decode_packet(packet), UserMessage) for packet in packets)
+        claimed = await log.line("guid-claimed")
+        assert (claimed["manager"], claimed["peer"]) == (guid_text(sender.guid), "127.0.0.1")
+        async with running(pair, "sender", tmp_path), connect(pair, "sender", tmp_path) as client:
+            async with client.transaction("replies", timeout_s=60) as [message]:
+                assert message.body == b"for sender alone"
+            assert await delivered(pair, "sender", DESTINATION, tmp_path) == b"a message"
