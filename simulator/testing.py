@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Final
 
 from hypothesis import strategies as st
@@ -22,7 +23,7 @@ from mqproto.base.configuration import Settings
 from mqproto.routing import RoutingLink, Site
 from mqproto.testing.headers import queue_managers
 from mqproto.wire import Guid
-from simulator.topology import Fault, Link, Node, QueueDeclaration, Topology
+from simulator.topology import Fault, Link, Node, QueueDeclaration, Tls, Topology
 from simulator.topology.model import Action
 from simulator.topology.nodes import FIRST_IDENTIFIER
 from simulator.topology.views import as_toml
@@ -65,6 +66,17 @@ def nodes(draw: st.DrawFn, name: str, guid: Guid, number: int) -> Node:
     )
 
 
+def tls_of(node: Node) -> st.SearchStrategy[Tls]:
+    """How a node may speak TLS; the files are nowhere."""
+    return st.builds(
+        Tls,
+        certificate=names.map(lambda name: Path("/") / f"{name}.pem"),
+        key=names.map(lambda name: Path("/") / f"{name}.key"),
+        host=st.just(node.host),
+        port=ports.filter(lambda port: port not in (1801, node.port)),
+    )
+
+
 @st.composite
 def topologies(draw: st.DrawFn) -> Topology:
     """Up to six nodes of which each finds a way to every other: over links, or by sites with routing servers."""
@@ -85,12 +97,15 @@ def _with_links(draw: st.DrawFn, called: list[str], known: list[Guid]) -> Topolo
     ]
     if others:
         pairs += draw(st.lists(st.sampled_from(others), max_size=2, unique=True))
+    links = [Link(*pair, tls=draw(st.booleans())) for pair in pairs]
+    over_tls = {name for link in links if link.tls for name in (link.first, link.second)}
     found = [draw(nodes(*each)) for each in zip(called, known, range(1, 255), strict=False)]
+    found = [replace(node, tls=draw(tls_of(node))) if node.name in over_tls else node for node in found]
     return Topology(
         name=draw(names),
         description=draw(st.text(LETTERS + ' "\\\n', max_size=10)),
         nodes={node.name: node for node in found},
-        links=tuple(Link(*pair) for pair in pairs),
+        links=tuple(links),
         faults=tuple(draw(st.lists(faults(called, pairs), max_size=3))),
     )
 

@@ -77,6 +77,8 @@ ELSEWHERE: Final[dict[str, str]] = {
     "mqproto validate": "tests/simulator/edges/validation/test_validate.py::"
     "test_each_stage_is_reached_as_often_as_the_documents_say",
     "mqproto replay": "tests/simulator/replay/test_command.py::test_what_the_readme_shows_is_what_the_command_says",
+    "openssl req": "tests/simulator/node/test_tls.py::"
+    "test_the_topology_and_the_certificates_of_the_readme_serve",
     "mqproto trigger": "tests/simulator/edges/trigger/test_run.py::"
     "test_what_the_readme_shows_of_a_trigger_is_what_it_logs",
     "make truth": "tests/captures/pipeline/test_truth.py::"
@@ -136,11 +138,16 @@ def blocks(markdown: str) -> Iterator[Block]:
             yield Block(language.strip(), "\n".join(content), number + 1)
 
 
-def console_blocks(heading: str) -> list[list[Command]]:
-    """What simulator/README.md has people type, in the section with a heading that begins so."""
+def section_blocks(heading: str, language: str) -> list[Block]:
+    """The blocks of one kind in simulator/README.md, in the section with a heading that begins so."""
     readme = (ROOT / "simulator" / "README.md").read_text("utf-8")
     section, _, _ = readme[readme.index(f"## {heading}") + 1 :].partition("\n## ")
-    return [list(commands(block)) for block in blocks(section) if block.language == "console"]
+    return [block for block in blocks(section) if block.language == language]
+
+
+def console_blocks(heading: str) -> list[list[Command]]:
+    """What that section has people type."""
+    return [list(commands(block)) for block in section_blocks(heading, "console")]
 
 
 def commands(block: Block) -> Iterator[Command]:

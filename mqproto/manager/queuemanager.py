@@ -145,9 +145,12 @@ class QueueManager:
 
     # Transports
 
-    def accepted(self, host: str, now: Moment) -> int:
-        """A neighbour at `host` has connected to us; the number given back names the session from now on."""
-        return self._neighbours.accepted(host, now).key
+    def accepted(self, host: str, now: Moment, certified: Guid | None = None) -> int:
+        """A neighbour at `host` has connected to us; the number given back names the session from now on.
+
+        certified: the queue manager whose pinned certificate it has shown over TLS; None for a plain connection.
+        """
+        return self._neighbours.accepted(host, now, certified).key
 
     def opened(self, session: int, now: Moment) -> None:
         """The transport of an OpenTransport is there."""

@@ -121,10 +121,14 @@ class Neighbours:
 
     # Transports come and go
 
-    def accepted(self, host: str, now: Moment) -> Session:
-        """A neighbour has opened a transport to us.  3.1.5.10"""
+    def accepted(self, host: str, now: Moment, certified: Guid | None = None) -> Session:
+        """A neighbour has opened a transport to us.  3.1.5.10
+
+        certified: the queue manager whose pinned certificate it has shown; None if the transport is plain.
+        """
         session = self._new_session(initiator=False, remote_qm=None, host=host, direct=False)
         session.data.accepting = len(self.sessions) <= self._settings.maximum_sessions
+        session.data.certified = certified
         deadline_ms = now.uptime_ms + self._settings.session_initialization_timeout_ms
         self._timers.start(Timer.SESSION_INITIALIZATION, session.key, deadline_ms)
         return session
@@ -417,7 +421,7 @@ class Neighbours:
                 self._use(neighbour, session, index, str(hop), now)
                 return
         session = self._new_session(initiator=True, remote_qm=manager, host=hop.host, direct=manager is None)
-        connect = OpenTransport(session.key, hop.host, hop.port)
+        connect = OpenTransport(session.key, hop.host, hop.port, manager if hop.tls else None)
         if self._settings.ping:
             self.pings.ask(connect, hop.ping_address, now)  # 3.1.5.2.2
         else:

@@ -19,12 +19,14 @@ class NextHop:
 
     manager: its queue manager's GUID; None when only a direct format name told us of it.
     ping: the address and UDP port at which it answers Pings, if not port 3527 of `host`.
+    tls: whether it is called over TLS; then `manager` says whose certificate it has to show.
     """
 
     manager: Guid | None
     host: str
     port: int = MSMQ_PORT
     ping: tuple[str, int] | None = None
+    tls: bool = False
 
     @property
     def ping_address(self) -> tuple[str, int]:

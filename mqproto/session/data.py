@@ -82,6 +82,8 @@ class SessionData:
     status: ConnectionStatus = ConnectionStatus.IN_PROCESS
     accepting: bool = True
     """Whether a connection request may be granted; false beyond `maximum_sessions`."""
+    certified: Guid | None = None
+    """The queue manager whose pinned certificate the initiator has shown over TLS; None where it showed none."""
 
     message_sent_count: int = 0
     recoverable_message_sent_count: int = 0

@@ -329,11 +329,15 @@ class Waiting(NamedTuple):
 
 
 class OpenTransport(NamedTuple):
-    """Connect; then call `QueueManager.opened` or, if it fails, `QueueManager.lost`."""
+    """Connect; then call `QueueManager.opened` or, if it fails, `QueueManager.lost`.
+
+    tls: the queue manager whose pinned certificate the far end has to show, over TLS; None for a plain connection.
+    """
 
     session: int
     host: str
     port: int
+    tls: Guid | None = None
 
 
 class SendPing(NamedTuple):

@@ -149,6 +149,12 @@ def crash(
         Path | None,
         typer.Option("--directory", "-d", help="A folder for the stores, on the disk to be tried."),
     ] = None,
+    topology: Annotated[
+        str,
+        typer.Option(
+            "--topology", help="Whose nodes; it has a sender, and a destination with orders and notes."
+        ),
+    ] = "three-node",
     kills: Annotated[bool, typer.Option(help="Whether nodes are killed at all.")] = True,
     as_json: JsonOption = False,
 ) -> int:
@@ -156,10 +162,19 @@ def crash(
     from simulator.base.screen import ProgressScreen
     from simulator.demo import crash
     from simulator.demo.screen import show_crash_report
+    from simulator.topology import load
 
     seed = secrets.randbelow(1_000_000) if seed is None else seed
     report = run_task(
-        partial(crash.run_crash, minutes, seed, directory, ProgressScreen(quiet=as_json), kills=kills)
+        partial(
+            crash.run_crash,
+            minutes,
+            seed,
+            directory,
+            ProgressScreen(quiet=as_json),
+            load(topology),
+            kills=kills,
+        )
     )
     if as_json:
         print_json(report.as_json())

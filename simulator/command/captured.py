@@ -164,7 +164,7 @@ def names_of(topology: Topology) -> Names:
                 queues[queue.public] = called
     return Names(
         managers={node.guid: node.name for node in nodes},
-        addresses={node.address: node.name for node in nodes},
+        addresses={address: node.name for node in nodes for address in node.addresses},
         hosts={node.host: node.name for node in nodes if shared[node.host] == 1},
         queues=queues,
     )

@@ -46,7 +46,10 @@ async def run_topology(place: Place, *, free_ports: bool, capture: Path | None =
                 if (failure := failures.get(node.name)) is not None:
                     tell(f"{failure}; it is tried again")
                     continue
-                tell(f"{node.name} listens on {node.host}:{node.port}, its store is in {place.directory}")
+                tls = "" if node.tls is None else ", for TLS on {}:{}".format(*node.tls.address)
+                tell(
+                    f"{node.name} listens on {node.host}:{node.port}{tls}, its store is in {place.directory}"
+                )
                 if capture is not None:
                     tell(f"{node.name} records in {capture_of(capture, node.name)}")
             console.print("Ctrl-C stops them all")

@@ -55,6 +55,7 @@ async def run_crash(
     seed: int,
     directory: Path | None = None,
     screen: ProgressScreen | None = None,
+    topology: Topology | None = None,
     *,
     kills: bool = True,
 ) -> CrashReport:
@@ -65,18 +66,23 @@ async def run_crash(
         kills: whether nodes are killed; if not, all else is as it would be.
         directory: the stores go into a new folder in it, on the disk that is to be tried; by default among the
             temporary files.
+        topology: whose nodes are killed, by default those of three-node; `sender` and the queues `orders`, which takes
+            transactions, and `notes` of `destination` are in it.
 
     Raises:
-        UsageError: there is no such directory.
+        UsageError: there is no such directory, or the topology lacks something.
         NodeError: a node does not start for the first time.
     """
+    topology = (topology or load("three-node")).with_free_ports()
+    topology.node_named(SENDER)
+    for queue in ("orders", "notes"):
+        topology.node_named(DESTINATION).queue(queue)
     try:
         folder = Path(tempfile.mkdtemp(prefix="mqproto-crash-", dir=directory))
     except OSError as error:
         raise UsageError(
             f"{directory}: {error.strerror}; name a folder to write to with --directory"
         ) from None
-    topology = load("three-node").with_free_ports()
     crash = Crash(topology, folder, minutes, seed, screen or ProgressScreen(quiet=True), kills=kills)
     await crash.run()
     report = crash.report()

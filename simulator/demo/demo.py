@@ -56,10 +56,15 @@ async def run_demo(
         topology: other faults than those of demo.toml.
 
     Raises:
-        UsageError: the capture cannot be written there.
+        UsageError: the capture cannot be written there, or nobody could read what is in it, as a link has TLS.
         NodeError: a node does not start.
     """
     topology = topology or load("demo")
+    if any(link.tls for link in topology.links):
+        raise UsageError(
+            f"{topology.name}: the demo reads what crosses its links, and TLS is for nobody to read; "
+            "leave tls out, or use `mqproto crash --topology`"
+        )
     if not is_free(topology):
         topology = topology.with_free_ports()
     epoch_ns = time.time_ns() - int(trio.current_time() * 1e9)

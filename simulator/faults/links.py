@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 import trio
@@ -67,7 +68,7 @@ class Links:
         self._proxies = {
             (frm, to): LinkProxy(
                 ANY_PORT,
-                topology.nodes[to].address,
+                topology.listening_address(frm, to),
                 recorder,
                 recorded_host=shown[frm],
                 recorded_server=(shown[to], DEFAULT_PORT),
@@ -110,12 +111,12 @@ def shown_addresses(topology: Topology) -> Mapping[str, str]:
 
 
 def is_free(topology: Topology) -> bool:
-    """Whether each node could listen at its address right now: the port is not taken, and the address is ours."""
-    for node in topology.nodes.values():
+    """Whether each node could listen at its addresses right now: the ports are not taken, the addresses are ours."""
+    for address in chain.from_iterable(node.addresses for node in topology.nodes.values()):
         with socket.socket() as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                listener.bind(node.address)
+                listener.bind(address)
             except OSError:
                 return False
     return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 from collections import deque
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
@@ -22,6 +22,22 @@ def read_buffer() -> memoryview:
     return memoryview(bytearray(READ_BYTES))
 
 
+class Socket(Protocol):
+    """A connected socket, or what is used like one."""
+
+    def fileno(self) -> int: ...
+
+    def setblocking(self, flag: bool, /) -> None: ...
+
+    def send(self, data: bytes | memoryview, /) -> int: ...
+
+    def recv_into(self, buffer: memoryview, /) -> int: ...
+
+    def shutdown(self, how: int, /) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Connection:
     """Sends at once what the kernel takes, and the rest in a task of its own.
 
@@ -33,7 +49,7 @@ class Connection:
     """
 
     def __init__(
-        self, connected: socket.socket, nursery: trio.Nursery, buffer: memoryview, tap: Tap | None = None
+        self, connected: Socket, nursery: trio.Nursery, buffer: memoryview, tap: Tap | None = None
     ) -> None:
         connected.setblocking(False)
         self._socket = connected

@@ -49,6 +49,7 @@ from simulator.node.indoubt import list_in_doubt
 from simulator.node.pings import Pings
 from simulator.node.room import TRY_S, Fullness, Room, free_bytes
 from simulator.node.service import Service
+from simulator.node.tls import Certificates, Handshakes, certificates_of
 from simulator.node.transport import BACKLOG, Transports, listen
 from simulator.node.turns import Turns
 from simulator.storage import Store
@@ -72,6 +73,7 @@ class Node:
         store: its disk, just opened.
         log: where its notes go.
         recording: what it sends and receives, if it is recorded.
+        certificates: its own and those of its neighbours, if it has links with TLS.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Node:
         log: FilteringBoundLogger,
         clock: Clock,
         recording: Recording | None = None,
+        certificates: Certificates | None = None,
     ) -> None:
         node = directory.node
         self._store = store
@@ -101,7 +104,14 @@ class Node:
         self.core.has_room(store.room_bytes)
         buffer = read_buffer()
         self._transports = Transports(
-            self.core, self._turns, clock, node.host, node.settings.maximum_sessions, buffer, recording
+            self.core,
+            self._turns,
+            clock,
+            node.host,
+            node.settings.maximum_sessions,
+            buffer,
+            recording,
+            Handshakes(certificates, self.note) if certificates is not None else None,
         )
         self._service = Service(self.core, directory, store, state, self._turns, clock, buffer, self._room)
         self._pings = Pings(self.core, self._turns, clock, node.host, directory.ping_ports, recording)
@@ -116,6 +126,7 @@ class Node:
         neighbours: socket.socket,
         clients: socket.socket,
         pings: socket.socket | None = None,
+        for_tls: socket.socket | None = None,
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
@@ -124,13 +135,14 @@ class Node:
         Args:
             neighbours, clients: sockets that listen.
             pings: the ping port, if the node has ping on.
+            for_tls: listens for neighbours that speak TLS, if the node has certificates.
 
         Raises:
             ExceptionGroup: of a StoreError, if the disk fails. Nothing of the batch that it failed in was said to
                 anybody.
         """
         async with trio.open_nursery() as nursery:
-            await nursery.start(self._transports.run, neighbours)
+            await nursery.start(self._transports.run, neighbours, for_tls)
             await nursery.start(self._service.run, clients)
             if pings is not None:
                 await nursery.start(self._pings.run, pings)
@@ -254,10 +266,11 @@ async def run_node(
 
     Raises:
         StoreError: the disk fails, or another process has the store. One line, as all of these.
-        UsageError: the node is not to be had: an unknown name, a taken port, a capture that is something else or
-            cannot be written.
+        UsageError: the node is not to be had: an unknown name, a taken port, a certificate or key that is of no use,
+            a capture that is something else or cannot be written.
     """
     node = topology.node_named(name)
+    certificates = certificates_of(topology, node)
     directory = directory or places.default_directory(topology)
     clock = clock or Clock()
     lines = node_log(log or sys.stderr, node.name)
@@ -269,6 +282,9 @@ async def run_node(
         # SQLite makes its files as the umask says, and those that come later like the first.
         places.keep_private(directory, node.name)
         neighbours = held.enter_context(closing(listen(*node.address, allow_remote=allow_remote)))
+        for_tls = None
+        if node.tls is not None:
+            for_tls = held.enter_context(closing(listen(*node.tls.address, allow_remote=allow_remote)))
         pings = None
         if node.settings.ping:
             pings = listen(*node.ping_address, kind=socket.SOCK_DGRAM, allow_remote=allow_remote)
@@ -280,7 +296,7 @@ async def run_node(
         doubt = None
         if (life := store.life) is not None and life.is_restored:
             doubt = list_in_doubt(store, life)
-        running = Node(Directory(topology, node), store, lines, clock, recording)
+        running = Node(Directory(topology, node), store, lines, clock, recording, certificates)
         for notice in store.notices:
             lines.warning("store", notice=notice)
         if doubt is not None:
@@ -294,6 +310,7 @@ async def run_node(
         lines.info(
             "started",
             address=f"{node.host}:{node.port}",
+            tls="off" if node.tls is None else "{}:{}".format(*node.tls.address),
             ping="off" if pings is None else "{}:{}".format(*node.ping_address),
             manager=guid_text(node.guid),
             store=str(path),
@@ -309,7 +326,7 @@ async def run_node(
         try:
             with _plain_errors():
                 async with trio.open_nursery() as nursery:
-                    await nursery.start(running.run, neighbours, clients, pings)
+                    await nursery.start(running.run, neighbours, clients, pings, for_tls)
                     task_status.started(running)
         except StoreError as error:
             lines.error("failed", reason=str(error))

@@ -14,10 +14,12 @@ import trio
 from mqproto.base.errors import UsageError
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.turn.effects import CloseTransport, OpenTransport, SendBytes
+from mqproto.wire.guid import Guid
 from simulator.base.sockets import refuse_itself
 from simulator.base.tap import Recording, Tap
 from simulator.node.clock import Clock
 from simulator.node.connection import READ_BYTES, Connection, end_of
+from simulator.node.tls import Handshakes, TlsConnection, TlsError, TlsSocket
 from simulator.node.turns import Turns
 
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -40,6 +42,7 @@ class Transports:
         limit: how many sessions the core accepts.
         buffer: to read into.
         recording: what crosses the connections, if it is recorded.
+        handshakes: those of TLS, if there are neighbours that speak it.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class Transports:
         limit: int,
         buffer: memoryview,
         recording: Recording | None = None,
+        handshakes: Handshakes | None = None,
     ) -> None:
         self._core = core
         self._buffer = buffer
@@ -58,30 +62,66 @@ class Transports:
         self._turns = turns
         self._clock = clock
         self._source = source
+        self._handshakes = handshakes
         self._places = trio.Semaphore(limit + CROWD)
         self._connections: dict[int, Connection] = {}
         self._scopes: dict[int, trio.CancelScope] = {}
         self._accepting = trio.CancelScope()
 
     async def run(
-        self, listener: socket.socket, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+        self,
+        listener: socket.socket,
+        for_tls: socket.socket | None = None,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Accept connections and carry all of them; after `stop`, until the last is closed."""
+        """Accept connections and carry all of them; after `stop`, until the last is closed.
+
+        Args:
+            for_tls: listens for those that speak TLS, if there are handshakes.
+        """
         async with trio.open_nursery() as self._nursery:
             task_status.started()
             with self._accepting:
-                while True:
-                    await self._places.acquire()
-                    accepted, host = await accept(listener)
-                    session = self._core.accepted(host, self._clock.now())
-                    tap = self._recording.accepted(accepted) if self._recording is not None else None
-                    scope = self._adopt(session, accepted, tap)
-                    self._nursery.start_soon(self._serve_accepted, session, scope)
-                    self._turns.wake()
+                async with trio.open_nursery() as accepting:
+                    accepting.start_soon(self._accept, listener)
+                    if for_tls is not None and self._handshakes is not None:
+                        accepting.start_soon(self._accept_tls, for_tls, self._handshakes, accepting)
 
     def stop(self) -> None:
         """Accept nothing more; the core has closed its sessions."""
         self._accepting.cancel()
+
+    async def _accept(self, listener: socket.socket) -> None:
+        while True:
+            await self._places.acquire()
+            accepted, host = await accept(listener)
+            _hurry(accepted)
+            session = self._core.accepted(host, self._clock.now())
+            tap = self._recording.accepted(accepted) if self._recording is not None else None
+            scope = self._adopt(session, accepted, tap)
+            self._nursery.start_soon(self._serve_accepted, session, scope)
+            self._turns.wake()
+
+    async def _accept_tls(
+        self, listener: socket.socket, handshakes: Handshakes, accepting: trio.Nursery
+    ) -> None:
+        while True:
+            accepted, host = await accept(listener)
+            _hurry(accepted)
+            accepting.start_soon(self._greet, accepted, host, handshakes)
+
+    async def _greet(self, accepted: socket.socket, host: str, handshakes: Handshakes) -> None:
+        """The core hears of one that calls over TLS once it has shown the certificate of a neighbour."""
+        answered = await handshakes.answer(accepted, host)
+        if answered is None:
+            return
+        wire, manager = answered
+        session = self._core.accepted(host, self._clock.now(), manager)
+        tap = self._recording.accepted(accepted) if self._recording is not None else None
+        scope = self._adopt(session, wire, tap)
+        self._nursery.start_soon(self._serve_certified, session, scope, manager, handshakes)
+        self._turns.wake()
 
     # What the core decided
 
@@ -107,29 +147,37 @@ class Transports:
     async def _connect(self, order: OpenTransport, scope: trio.CancelScope) -> None:
         where = f"{order.host}:{order.port}"
         opened: socket.socket | None = None
+        wire: socket.socket | TlsSocket | None = None  # The same, or TLS over it.
         reason = f"no answer from {where} within {CONNECT_TIMEOUT_S:.0f} s"
         with scope, trio.move_on_after(CONNECT_TIMEOUT_S):
             try:
                 opened = await dial(order.host, order.port, self._source)
+                _hurry(opened)
+                wire = opened if order.tls is None else await self._secured(opened, order.tls)
+            except TlsError as error:
+                reason = f"no TLS with {where}: {error}"
             except OSError as error:
                 reason = refusal(error, where)
         del self._scopes[order.session]
-        if opened is None:
+        if opened is None or wire is None:
             self._lost(order.session, reason)
             return
         if scope.cancel_called:
-            opened.close()  # The core gave up as the connection came.
+            wire.close()  # The core gave up as the connection came.
             return
         tap = self._recording.opened(opened) if self._recording is not None else None
-        scope = self._adopt(order.session, opened, tap)
+        scope = self._adopt(order.session, wire, tap)
         self._core.opened(order.session, self._clock.now())
         self._turns.wake()
         await self._serve(order.session, scope)
 
-    def _adopt(self, session: int, connected: socket.socket, tap: Tap | None) -> trio.CancelScope:
-        with suppress(OSError):  # Some systems refuse it for a connection that was reset meanwhile.
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._connections[session] = Connection(connected, self._nursery, self._buffer, tap)
+    async def _secured(self, opened: socket.socket, manager: Guid) -> TlsSocket:
+        assert self._handshakes is not None, "who has links with TLS has certificates"
+        return await self._handshakes.call(opened, manager)
+
+    def _adopt(self, session: int, wire: socket.socket | TlsSocket, tap: Tap | None) -> trio.CancelScope:
+        kind = TlsConnection if isinstance(wire, TlsSocket) else Connection
+        self._connections[session] = kind(wire, self._nursery, self._buffer, tap)
         scope = self._scopes[session] = trio.CancelScope()
         return scope
 
@@ -138,6 +186,14 @@ class Transports:
             await self._serve(session, scope)
         finally:
             self._places.release()
+
+    async def _serve_certified(
+        self, session: int, scope: trio.CancelScope, manager: Guid, handshakes: Handshakes
+    ) -> None:
+        try:
+            await self._serve(session, scope)
+        finally:
+            handshakes.ended(manager)
 
     async def _serve(self, session: int, scope: trio.CancelScope) -> None:
         """One connection to its end: the peer's, or ours when `close` cancels the scope."""
@@ -181,6 +237,12 @@ class Transports:
 
 
 # Sockets
+
+
+def _hurry(connected: socket.socket) -> None:
+    """Have small packets leave at once."""
+    with suppress(OSError):  # Some systems refuse it for a connection that was reset meanwhile.
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def listen(

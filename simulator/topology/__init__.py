@@ -8,7 +8,7 @@ in simulator/topology/shipped; read three-node.toml first.
 from simulator.topology.errors import TopologyError
 from simulator.topology.file import load, parse, shipped
 from simulator.topology.model import Action, Fault, Link, Topology
-from simulator.topology.nodes import Node, QueueDeclaration
+from simulator.topology.nodes import Node, QueueDeclaration, Tls
 from simulator.topology.resolve import Destination
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Link",
     "Node",
     "QueueDeclaration",
+    "Tls",
     "Topology",
     "TopologyError",
     "load",

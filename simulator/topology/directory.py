@@ -237,14 +237,18 @@ def _routes(topology: Topology, node: Node) -> Routes:
         # Where no way leads, what is sent waits, and the status says "no route".
         with suppress(TopologyError):
             managers[other.guid] = tuple(
-                _hop(topology.nodes[hop], *topology.dial_address(node.name, hop))
+                _hop(
+                    topology.nodes[hop],
+                    *topology.dial_address(node.name, hop),
+                    topology.has_tls(node.name, hop),
+                )
                 for hop in topology.next_hops(node.name, other.name)
             )
         try:
             straight = topology.dial_address(node.name, other.name)
         except TopologyError:
             straight = other.address
-        hosts[other.name.lower()] = _hop(other, *straight)
+        hosts[other.name.lower()] = _hop(other, *straight, topology.has_tls(node.name, other.name))
         if uses[other.host] == 1:
             hosts[other.host.lower()] = hosts[other.name.lower()]
     publics = {
@@ -256,7 +260,7 @@ def _routes(topology: Topology, node: Node) -> Routes:
     return Routes(managers, hosts, frozenset(own_hosts), publics)
 
 
-def _hop(node: Node, host: str, port: int) -> NextHop:
+def _hop(node: Node, host: str, port: int, tls: bool) -> NextHop:
     """A neighbour that is called at this address; datagrams go to the node itself, whatever proxy stands there."""
     ping = node.ping_address
-    return NextHop(node.guid, host, port, None if ping == (host, PING_PORT) else ping)
+    return NextHop(node.guid, host, port, None if ping == (host, PING_PORT) else ping, tls)

@@ -12,6 +12,12 @@ journal = true                                  # journal_quota_kb may be given
 
 [[link]]
 between = ["sender", "destination"]             # proxy = "host:port" may be given
+tls = true                                      # by default the two speak without TLS
+
+[node.sender.tls]                               # for each node that has a link with TLS
+certificate = "sender.pem"                      # paths are relative to this file
+key = "sender.key"
+address = "127.0.0.1:1811"                      # a listener of its own; never port 1801 or the node's other one
 
 [route.sender]                                  # only where the shortest way is not the one wanted
 destination = "destination"
@@ -62,7 +68,7 @@ from mqproto.routing import PING_PORT, RoutingLink, Site
 from mqproto.wire.guid import Guid, guid_from_text
 from simulator.topology.errors import TopologyError, nearest
 from simulator.topology.model import Action, Fault, Link, Topology
-from simulator.topology.nodes import DEFAULT_PORT, FIRST_IDENTIFIER, Node, QueueDeclaration
+from simulator.topology.nodes import DEFAULT_PORT, FIRST_IDENTIFIER, Node, QueueDeclaration, Tls
 
 _NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "mqproto:topology")
 
@@ -88,6 +94,7 @@ class _Node(msgspec.Struct):
     ping: str | None = None
     queue: dict[str, Table] = {}
     settings: Table = {}
+    tls: Table | None = None
     site: str | list[str] = []
     routing_server: bool = False
     out_routing_servers: list[str] = []
@@ -103,9 +110,16 @@ class _Queue(msgspec.Struct):
     journal_quota_kb: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
+class _Tls(msgspec.Struct):
+    certificate: str
+    key: str
+    address: str
+
+
 class _Link(msgspec.Struct):
     between: tuple[str, str]
     proxy: str | None = None
+    tls: bool = False
 
 
 class _Site(msgspec.Struct):
@@ -146,7 +160,7 @@ def load(name_or_path: str | Path) -> Topology:
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
             raise TopologyError(f"{path}: {reason}; or name a shipped one: {', '.join(shipped())}") from None
-        return parse(text, path.name)
+        return parse(text, path.name, path.parent)
     name = str(name_or_path)
     if name not in shipped():
         raise TopologyError(
@@ -156,17 +170,20 @@ def load(name_or_path: str | Path) -> Topology:
     return parse((resources.files("simulator.topology") / "shipped" / file).read_text("utf-8"), file)
 
 
-def parse(text: str, file: str) -> Topology:
-    """Make a topology of TOML; `file` is what errors call it, and without its ending the default name."""
+def parse(text: str, file: str, folder: Path = Path()) -> Topology:
+    """Make a topology of TOML; `file` is what errors call it, and without its ending the default name.
+
+    folder: what paths in it are relative to.
+    """
     try:
-        return _topology(tomllib.loads(text), file.removesuffix(".toml"))
+        return _topology(tomllib.loads(text), file.removesuffix(".toml"), folder)
     except tomllib.TOMLDecodeError as error:
         raise TopologyError(f"{file}: {error}; mend the TOML") from None
     except UsageError as error:
         raise TopologyError(f"{file}: {error}") from None
 
 
-def _topology(table: Table, default_name: str) -> Topology:
+def _topology(table: Table, default_name: str, folder: Path) -> Topology:
     top = _convert(table, _File, "")
     name = top.name or default_name
     if not top.node:
@@ -176,7 +193,7 @@ def _topology(table: Table, default_name: str) -> Topology:
         name=name,
         description=top.description,
         nodes={
-            node: _node(name, number, node, _convert(entry, _Node, f"node.{node}"), top.settings)
+            node: _node(name, number, node, _convert(entry, _Node, f"node.{node}"), top.settings, folder)
             for number, (node, entry) in enumerate(top.node.items(), 1)
         },
         links=tuple(
@@ -196,7 +213,7 @@ def _topology(table: Table, default_name: str) -> Topology:
     )
 
 
-def _node(topology: str, number: int, name: str, entry: _Node, common: Table) -> Node:
+def _node(topology: str, number: int, name: str, entry: _Node, common: Table, folder: Path) -> Node:
     where = f"node.{name}"
     host, port = read_address(entry.address or f"127.0.0.{number}", where)
     return Node(
@@ -207,11 +224,19 @@ def _node(topology: str, number: int, name: str, entry: _Node, common: Table) ->
         ping=read_address(entry.ping, f"{where}.ping", PING_PORT) if entry.ping else None,
         queues=_queues(topology, name, entry.queue),
         settings=_settings({"settings": common, f"{where}.settings": entry.settings}),
+        tls=_tls(entry.tls, f"{where}.tls", folder) if entry.tls is not None else None,
         sites=(entry.site,) if isinstance(entry.site, str) else tuple(entry.site),
         routing_server=entry.routing_server,
         out_routing_servers=tuple(entry.out_routing_servers),
         in_routing_servers=tuple(entry.in_routing_servers),
     )
+
+
+def _tls(table: Table, where: str, folder: Path) -> Tls:
+    entry = _convert(table, _Tls, where)
+    host, port = read_address(entry.address, f"{where}.address")
+    certificate, key = ((folder / path).absolute() for path in (entry.certificate, entry.key))
+    return Tls(certificate=certificate, key=key, host=host, port=port)
 
 
 def _queues(topology: str, node: str, tables: Mapping[str, Table]) -> dict[str, QueueDeclaration]:
@@ -237,7 +262,7 @@ def _queues(topology: str, node: str, tables: Mapping[str, Table]) -> dict[str, 
 
 
 def _link(entry: _Link, where: str) -> Link:
-    return Link(*entry.between, read_address(entry.proxy, where) if entry.proxy else None)
+    return Link(*entry.between, read_address(entry.proxy, where) if entry.proxy else None, entry.tls)
 
 
 def _routing_link(entry: _RoutingLink) -> RoutingLink:

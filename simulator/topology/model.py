@@ -29,11 +29,13 @@ class Link:
 
     proxy: where the first finds the second if a TCP proxy stands between them, to break the link and to record it.
         The second dials the first as it is.
+    tls: whether the two speak TLS, and show each other their certificates.
     """
 
     first: str
     second: str
     proxy: tuple[str, int] | None = None
+    tls: bool = False
 
 
 class Action(StrEnum):
@@ -96,7 +98,8 @@ class Topology:
         )
         refuse_twins("have one name", ((node.name.casefold(), node.name) for node in nodes))
         refuse_twins("have one GUID", ((node.guid, node.name) for node in nodes))
-        refuse_twins("have one address", chain(((node.address, node.name) for node in nodes), proxies))
+        addresses = ((address, node.name) for node in nodes for address in node.addresses)
+        refuse_twins("have one address", chain(addresses, proxies))
         refuse_twins("have one public GUID", queues)
         pinged = ((node.ping_address, node.name) for node in nodes if node.settings.ping)
         refuse_twins("answer pings at one address, which ping = 'host:port' sets", pinged)
@@ -111,6 +114,7 @@ class Topology:
                 )
             neighbours[link.first].append(link.second)
             neighbours[link.second].append(link.first)
+        self._refuse_half_of_tls()
         for frm, table in self.routes.items():
             self._known(frm, "route")
             for to in table:
@@ -147,14 +151,29 @@ class Topology:
 
         With sites, who may connect to whom is up to them; without, a TopologyError if no link joins the two.
         """
-        for link in self.links:
-            if (link.first, link.second) == (frm, to):
-                return link.proxy or self.nodes[to].address
-            if (link.second, link.first) == (frm, to):
-                return self.nodes[to].address
-        if self.sites:
-            return self.nodes[to].address
-        raise TopologyError(f"no link joins {frm!r} and {to!r}; dial the next hop")
+        link = self._link(frm, to)
+        if link is None and not self.sites:
+            raise TopologyError(f"no link joins {frm!r} and {to!r}; dial the next hop")
+        if link is not None and link.proxy and link.first == frm:
+            return link.proxy
+        return self.listening_address(frm, to)
+
+    def listening_address(self, frm: str, to: str) -> tuple[str, int]:
+        """Where `to` itself listens for `frm`: for TLS, if their link has it."""
+        tls = self.nodes[to].tls if self.has_tls(frm, to) else None
+        return self.nodes[to].address if tls is None else tls.address
+
+    def has_tls(self, one: str, other: str) -> bool:
+        """Whether a link joins two nodes that has TLS."""
+        link = self._link(one, other)
+        return link is not None and link.tls
+
+    def tls_neighbours(self, name: str) -> list[Node]:
+        """The nodes that one has links with TLS to."""
+        return [node for node in self.nodes.values() if self.has_tls(name, node.name)]
+
+    def _link(self, one: str, other: str) -> Link | None:
+        return next((link for link in self.links if {link.first, link.second} == {one, other}), None)
 
     def node_named(self, name: str) -> Node:
         """The node of that name, in any case; a TopologyError if there is none."""
@@ -165,8 +184,8 @@ class Topology:
         return next((node for node in self.nodes.values() if node.guid == guid), None)
 
     def node_by_address(self, host: str, port: int = DEFAULT_PORT) -> Node | None:
-        """The node that listens there itself, if there is one; a proxy is no node."""
-        return next((node for node in self.nodes.values() if node.address == (host, port)), None)
+        """The node that listens there itself, with TLS or without, if there is one; a proxy is no node."""
+        return next((node for node in self.nodes.values() if (host, port) in node.addresses), None)
 
     def resolve(self, text: str, at: str | None = None) -> Destination:
         r"""What is meant by a path name or format name that a person typed.
@@ -204,7 +223,7 @@ class Topology:
         return hosts[0]
 
     def with_free_ports(self) -> Topology:
-        """The same on 127.0.0.1, each node and proxy at a port of its own, pings at the same port of UDP.
+        """The same on 127.0.0.1, each node and proxy at ports of their own, pings at the same port of UDP.
 
         For machines that have no 127.0.0.2, such as macOS, or something else at port 1801. Another program that asks
         for any port is not given one of these for a minute.
@@ -212,7 +231,11 @@ class Topology:
         nodes = {}
         for name, node in self.nodes.items():
             host, port = reserved_address()
-            nodes[name] = replace(node, host=host, port=port, ping=(host, port))
+            tls = node.tls
+            if tls is not None:
+                tls_host, tls_port = reserved_address()
+                tls = replace(tls, host=tls_host, port=tls_port)
+            nodes[name] = replace(node, host=host, port=port, ping=(host, port), tls=tls)
         links = tuple(replace(link, proxy=reserved_address()) if link.proxy else link for link in self.links)
         return replace(self, nodes=nodes, links=links)
 
@@ -223,6 +246,16 @@ class Topology:
             for name, node in self.nodes.items()
         }
         return replace(self, nodes=nodes)
+
+    def _refuse_half_of_tls(self) -> None:
+        ends = [name for link in self.links if link.tls for name in (link.first, link.second)]
+        for name, node in self.nodes.items():
+            if name in ends and node.tls is None:
+                raise TopologyError(
+                    f"link: {name!r} has a link with TLS and no certificate; add [node.{name}.tls]"
+                )
+            if node.tls is not None and name not in ends:
+                raise TopologyError(f"node.{name}.tls: no link of {name!r} has TLS; add tls = true to one")
 
     def _known(self, name: str, where: str) -> None:
         if name not in self.nodes:

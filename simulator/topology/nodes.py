@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from mqproto.base.configuration import Settings
@@ -53,10 +54,31 @@ class QueueDeclaration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """How a node speaks TLS with the neighbours that it has such links to.
+
+    certificate: a PEM file; the first certificate in it is what the node shows, and all that neighbours take for it.
+    key: the PEM file of the private key, which only the node itself needs.
+    host, port: where it listens for TLS, and for nothing else.
+    """
+
+    certificate: Path
+    key: Path
+    host: str
+    port: int
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        return self.host, self.port
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """One queue manager: its name is its computer's.
 
     ping: where it answers Pings, if its settings have that on and it is not UDP port 3527 of `host`.
+    tls: its certificate, and where it listens for TLS, if it has links with TLS.
     sites, routing_server, out_routing_servers, in_routing_servers: as of a `mqproto.routing.Machine`; other nodes and
         sites by their names.
     """
@@ -68,6 +90,7 @@ class Node:
     ping: tuple[str, int] | None = None
     queues: Mapping[str, QueueDeclaration] = field(default_factory=dict)
     settings: Settings = field(default_factory=Settings)
+    tls: Tls | None = None
     sites: tuple[str, ...] = ()
     routing_server: bool = False
     out_routing_servers: tuple[str, ...] = ()
@@ -79,6 +102,10 @@ class Node:
             raise TopologyError(f"node {self.name!r}: a node's name has up to 63 letters, digits, - and _")
         if self.guid == NULL_GUID:
             raise TopologyError(f"{self.name}: the null GUID names no queue manager; leave guid out")
+        if self.tls is not None and self.tls.port in (DEFAULT_PORT, self.port):
+            raise TopologyError(
+                f"node.{self.name}.tls.address: at port {self.tls.port} MSMQ is spoken without TLS; choose another port"
+            )
         queues = self.queues.values()
         refuse_twins(
             f"of {self.name} have one name", ((queue.name.casefold(), queue.name) for queue in queues)
@@ -87,8 +114,13 @@ class Node:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """Where it listens, without TLS."""
         return self.host, self.port
+
+    @property
+    def addresses(self) -> tuple[tuple[str, int], ...]:
+        """Where it listens, without TLS and with it."""
+        return (self.address,) if self.tls is None else (self.address, self.tls.address)
 
     @property
     def ping_address(self) -> tuple[str, int]:

@@ -25,7 +25,12 @@ def seen_by(topology: Topology, name: str, detours: Mapping[tuple[str, str], Add
     """
     nodes = dict(topology.nodes)
     for (frm, to), (host, port) in detours.items():
-        if frm == name:
+        if frm != name:
+            continue
+        tls = nodes[to].tls
+        if tls is not None and topology.has_tls(frm, to):
+            nodes[to] = replace(nodes[to], tls=replace(tls, host=host, port=port))
+        else:
             # Datagrams take no detour: each is pinged where it is.
             nodes[to] = replace(nodes[to], host=host, port=port, ping=nodes[to].ping_address)
     links = tuple(replace(link, proxy=None) for link in topology.links)
@@ -43,7 +48,7 @@ def _lines(topology: Topology) -> Iterator[str]:
         yield from _node(node)
     for link in topology.links:
         proxy = _address(*link.proxy) if link.proxy else None
-        yield from _table("[[link]]", between=[link.first, link.second], proxy=proxy)
+        yield from _table("[[link]]", between=[link.first, link.second], proxy=proxy, tls=link.tls or None)
     for site in topology.sites:
         yield from _table(f"[site.{site.identifier}]", gates=site.site_gates)
     for routing_link in topology.routing_links:
@@ -66,6 +71,13 @@ def _node(node: Node) -> Iterator[str]:
         out_routing_servers=node.out_routing_servers or None,
         in_routing_servers=node.in_routing_servers or None,
     )
+    if node.tls is not None:
+        yield from _table(
+            f"[node.{node.name}.tls]",
+            certificate=str(node.tls.certificate),
+            key=str(node.tls.key),
+            address=_address(*node.tls.address),
+        )
     for queue in node.queues.values():
         yield from _table(
             f"[node.{node.name}.queue.{_quoted(queue.name)}]",

@@ -152,6 +152,23 @@ def test_incoming_connections_beyond_the_maximum_are_refused() -> None:
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.3.1")
+@pytest.mark.parametrize(("presented", "refused"), [("a", False), ("x", True)])
+def test_who_has_shown_a_certificate_is_nobody_but_the_manager_that_it_is_pinned_to(
+    presented: str, refused: bool
+) -> None:
+    net = a_pair()
+    core = net.nodes["c"].up
+    session = core.accepted("10.0.0.1", net.now, guid_of("a"))
+    request = establish_connection(client=guid_of(presented), server=guid_of("c"), time_stamp_ms=0)
+    core.receive(session, encode_packet(request), net.now)
+    batch = core.take(net.now)
+    answer = decode_packet(batch.sends[0].chunks[0])
+    assert isinstance(answer, EstablishConnection)
+    assert answer.refused == refused
+    assert [close.section for close in batch.closes] == ["3.1.5.3.1"] * refused
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.3.1")
 def test_two_nodes_with_one_identity_are_told_and_exchange_nothing() -> None:
     net = a_pair()
     net.add("z", NOTES).cloned_from = "a"
@@ -744,6 +761,15 @@ def test_a_connect_names_the_host_and_port_of_the_hop() -> None:
     net = a_pair()
     net.send("a", direct("10.9.9.9"), "x")
     assert net.nodes["a"].up.take(net.now).connects == [OpenTransport(1, "10.9.9.9", 1801)]
+
+
+def test_a_connect_to_a_hop_with_tls_names_the_manager_whose_certificate_is_wanted() -> None:
+    net = a_pair()
+    net.nodes["a"].routes = Routes({guid_of("c"): (NextHop(guid_of("c"), "10.9.9.9", 1_811, tls=True),)})
+    net.start("a")
+    net.send("a", at("c", 17), "x")
+    connects = net.nodes["a"].up.take(net.now).connects
+    assert connects == [OpenTransport(1, "10.9.9.9", 1_811, tls=guid_of("c"))]
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.2.3")

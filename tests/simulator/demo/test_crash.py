@@ -16,7 +16,8 @@ from simulator.demo.report import CrashReport, FlowReport, NodeCount
 from simulator.demo.strikes import Stage
 from simulator.faults.proof import Comparison
 from simulator.faults.supervisor import NodeProcess, Supervisor
-from simulator.topology import places
+from simulator.topology import load, places
+from tests.simulator.certificates import over_tls
 
 PATIENCE_S = 100.0
 """More than the slowest machine needs for what takes a few seconds."""
@@ -36,6 +37,17 @@ async def test_nothing_is_lost_though_every_node_is_killed_at_every_moment(
     for flow in report.flows.values():
         assert flow.comparison.delivered == flow.comparison.sent > 0
     assert stores_in(tmp_path) == []
+
+
+async def test_nothing_is_lost_over_tls_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crash, "CATCH_UP_S", PATIENCE_S)
+    monkeypatch.setattr(crash, "SETTLE_S", PATIENCE_S)
+    topology = over_tls(load("three-node"), tmp_path)
+    report = await run_crash(minutes=0.1, seed=2876, directory=tmp_path, topology=topology)
+    assert report.broken == []
+    assert all(sum(stages.values()) for stages in report.kills.values()), report.kills
+    for flow in report.flows.values():
+        assert flow.comparison.delivered == flow.comparison.sent > 0
 
 
 async def test_nodes_that_forget_are_found_and_their_stores_stay(
@@ -89,6 +101,15 @@ def replace_by_a_folder(path: Path) -> None:
 def test_a_folder_that_is_not_there_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["crash", "--directory", "/nowhere"]) == MISUSE
     assert "/nowhere: No such file or directory; name a folder" in capsys.readouterr().err
+
+
+def test_a_topology_without_the_nodes_and_queues_that_are_used_is_misuse(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run_command(["crash", "--topology", "fan-in"]) == MISUSE
+    assert "fan-in has no node 'sender'; did you mean 'sender-" in capsys.readouterr().err
+    assert run_command(["crash", "--topology", str(tmp_path / "mine.toml")]) == MISUSE
+    assert "mine.toml: No such file or directory" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

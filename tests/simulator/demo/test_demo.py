@@ -14,6 +14,7 @@ from captures.pipeline.job import analyse
 from captures.pipeline.runner import LocalRunner
 from captures.pipeline.stages.histories import Outcome
 from captures.pipeline.tables import Tables
+from mqproto.base.errors import UsageError
 from simulator.cli.cli import DONE, FINDING, run_command
 from simulator.command.captured import names_of
 from simulator.demo import workload
@@ -22,6 +23,7 @@ from simulator.demo.report import DemoReport, NodeCount, Outage
 from simulator.faults.proof import Comparison, WireCount
 from simulator.topology import Action, Fault, Topology, load
 from tests.captures.whole import streams
+from tests.simulator.certificates import over_tls
 
 HOSTS = {"127.0.0.1": "sender", "127.0.0.2": "intermediate", "127.0.0.3": "destination"}
 FAULTS = (
@@ -34,6 +36,13 @@ FAULTS = (
 
 def short() -> Topology:
     return replace(load("demo"), faults=FAULTS).with_free_ports()
+
+
+async def test_a_topology_whose_links_nobody_can_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        UsageError, match="the demo reads what crosses its links, and TLS is for nobody to read"
+    ):
+        await run_demo(workload.orders(1, 0), topology=over_tls(short(), tmp_path))
 
 
 async def test_every_file_arrives_once_and_in_order_though_nodes_are_killed_and_links_cut(

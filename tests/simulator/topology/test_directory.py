@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import guid_from_text, guid_text
 from simulator.topology import Link, Topology, TopologyError, load, parse
 from simulator.topology.directory import Directory, known_as
+from tests.simulator.certificates import over_tls
 
 THREE = load("three-node")
 SENDER, INTERMEDIATE, DESTINATION = THREE.nodes.values()
@@ -61,6 +63,16 @@ def test_a_proxy_is_called_in_place_of_the_neighbour_behind_it() -> None:
     assert Directory(topology, SENDER).routes.to_manager(DESTINATION.guid) == (there,)
     assert Directory(topology, SENDER).routes.to_host("intermediate") == there
     assert Directory(topology, INTERMEDIATE).routes.to_manager(SENDER.guid) == (hop(topology, "sender"),)
+
+
+def test_a_neighbour_with_tls_is_called_over_tls_by_its_guid_its_name_and_its_address(tmp_path: Path) -> None:
+    topology = over_tls(THREE, tmp_path)
+    routes = Directory(topology, SENDER).routes
+    there = NextHop(INTERMEDIATE.guid, INTERMEDIATE.host, 1812, tls=True)
+    assert routes.to_manager(DESTINATION.guid) == (there,)
+    assert routes.to_host("intermediate") == routes.to_host(INTERMEDIATE.host) == there
+    # No link leads to the destination itself, so a direct name goes there without TLS.
+    assert routes.to_host("destination") == hop(topology, "destination")
 
 
 def test_an_address_stands_for_a_node_only_if_it_is_that_nodes_alone() -> None:

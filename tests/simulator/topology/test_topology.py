@@ -17,6 +17,7 @@ from simulator.topology import (
     Link,
     Node,
     QueueDeclaration,
+    Tls,
     Topology,
     TopologyError,
     load,
@@ -454,6 +455,99 @@ def test_free_ports_are_all_different_and_servers_can_listen_at_them_but_nobody_
     with pytest.raises(TopologyError, match="sender, intermediate, destination share this address"):
         free.resolve(r"DIRECT=TCP:127.0.0.1\orders")
     assert free.resolve(r"DIRECT=OS:destination\orders").node.name == "destination"
+
+
+# TLS
+
+WITH_TLS = """
+[node.a]
+[node.a.tls]
+certificate = "a.pem"
+key = "keys/a.key"
+address = "127.0.0.1:1811"
+[node.b.tls]
+certificate = "/etc/b.pem"
+key = "/etc/b.key"
+address = "127.0.0.2:1811"
+[node.c]
+[[link]]
+between = ["a", "b"]
+tls = true
+[[link]]
+between = ["b", "c"]
+"""
+
+
+def test_files_of_certificates_are_found_from_where_the_topology_lies(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(WITH_TLS, "utf-8")
+    tls = {name: node.tls for name, node in load(file).nodes.items()}
+    assert tls["a"] == Tls(
+        certificate=tmp_path / "a.pem", key=tmp_path / "keys" / "a.key", host="127.0.0.1", port=1811
+    )
+    assert tls["b"] == Tls(
+        certificate=Path("/etc/b.pem"), key=Path("/etc/b.key"), host="127.0.0.2", port=1811
+    )
+    assert tls["c"] is None
+
+
+def test_a_link_with_tls_leads_to_the_listener_for_tls_and_others_do_not() -> None:
+    topology = parse(WITH_TLS, "mine.toml")
+    assert topology.dial_address("a", "b") == ("127.0.0.2", 1811)
+    assert topology.dial_address("b", "a") == ("127.0.0.1", 1811)
+    assert topology.dial_address("c", "b") == ("127.0.0.2", 1801)
+    assert [node.name for node in topology.tls_neighbours("b")] == ["a"]
+    assert [topology.has_tls(*pair) for pair in (("a", "b"), ("b", "a"), ("b", "c"), ("a", "c"))] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    found = topology.node_by_address("127.0.0.2", 1811)
+    assert found is topology.nodes["b"]
+
+
+def test_a_proxy_stands_before_the_listener_for_tls_as_before_any_other() -> None:
+    topology = parse(f'{WITH_TLS}proxy = "127.0.0.9:1899"\n', "mine.toml")
+    proxied = parse(WITH_TLS.replace("tls = true", 'tls = true\nproxy = "127.0.0.9:1899"'), "mine.toml")
+    assert topology.dial_address("a", "b") == proxied.listening_address("a", "b") == ("127.0.0.2", 1811)
+    assert proxied.dial_address("a", "b") == ("127.0.0.9", 1899)
+    assert proxied.dial_address("b", "a") == ("127.0.0.1", 1811)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "said"),
+    [
+        ("127.0.0.1:1811", "127.0.0.1:1801", "node.a.tls.address: at port 1801 MSMQ is spoken without TLS"),
+        ("127.0.0.1:1811", "127.0.0.1", "node.a.tls.address: at port 1801 MSMQ is spoken without TLS"),
+        ("127.0.0.1:1811", "127.0.0.2:1811", "a and b have one address; change one"),
+        (
+            '[node.a]\n[node.a.tls]\ncertificate = "a.pem"',
+            '[node.a]\naddress = "127.0.0.1:1811"\n[node.a.tls]\ncertificate = "a.pem"',
+            "node.a.tls.address: at port 1811 MSMQ is spoken without TLS; choose another port",
+        ),
+        ("tls = true", "", r"node.a.tls: no link of 'a' has TLS; add tls = true to one"),
+        ("tls = true", "tls = 1", "link 1.tls: expected bool, got int"),
+        (
+            'between = ["b", "c"]',
+            'between = ["b", "c"]\ntls = true',
+            r"link: 'c' has a link with TLS and no certificate; add \[node.c.tls\]",
+        ),
+        ('key = "keys/a.key"', "", "node.a.tls: .*missing required field key"),
+        ('key = "keys/a.key"', 'kez = "a.key"', "node.a.tls: unknown key 'kez'; did you mean 'key'?"),
+        ("127.0.0.1:1811", "127.0.0.1:x", "node.a.tls.address: '127.0.0.1:x' has no port"),
+    ],
+)
+def test_what_tls_cannot_be_is_refused_by_name(wrong: str, right: str, said: str) -> None:
+    with pytest.raises(TopologyError, match=f"mine.toml: {said}"):
+        parse(WITH_TLS.replace(wrong, right, 1), "mine.toml")
+
+
+def test_free_ports_are_others_for_tls() -> None:
+    free = parse(WITH_TLS, "mine.toml").with_free_ports()
+    addresses = [address for node in free.nodes.values() for address in node.addresses]
+    assert len(set(addresses)) == len(addresses) == 5
+    assert free.dial_address("a", "b") == addresses[3]
 
 
 def test_waypoints_are_a_setting_of_each_node() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from simulator.topology import QueueDeclaration, Topology, load, parse, shipped
 from simulator.topology.views import as_toml, seen_by
+from tests.simulator.certificates import over_tls
 
 
 def same(topology: Topology) -> Topology:
@@ -49,6 +51,19 @@ def test_what_is_declared_of_a_queue_survives(queue: QueueDeclaration) -> None:
 def test_what_nodes_are_to_write_into_their_logs_survives() -> None:
     asked = load("pair").with_waypoints()
     assert same(asked) == asked
+
+
+def test_certificates_survive_and_stay_where_they_are(tmp_path: Path) -> None:
+    topology = over_tls(load("three-node"), tmp_path)
+    assert same(topology) == topology
+
+
+def test_a_detour_of_a_link_with_tls_leads_to_the_listener_for_tls(tmp_path: Path) -> None:
+    topology = over_tls(load("pair"), tmp_path)
+    seen = seen_by(topology, "sender", {("sender", "destination"): ("127.0.0.9", 9)})
+    assert seen.dial_address("sender", "destination") == ("127.0.0.9", 9)
+    assert seen.nodes["destination"].address == topology.nodes["destination"].address
+    assert seen.nodes["sender"] == topology.nodes["sender"]
 
 
 def test_each_node_finds_its_neighbours_behind_the_detours_and_itself_where_it_is() -> None:

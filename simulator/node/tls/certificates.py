@@ -1,0 +1,192 @@
+"""What a node shows its neighbours over TLS, and what each of them has to show.
+
+OpenSSL is told to trust the pinned certificates and nothing else, each by itself and not for the authority that has
+signed it: X509_V_FLAG_PARTIAL_CHAIN. So it asks for a certificate on both ends, and checks in the handshake that this
+one is pinned, that today is within its dates, and that the peer has its key. A certificate that signed itself serves as
+well as one of an authority, and the system's authorities mean nothing here.
+
+What a pinned certificate has signed would pass that check, and `openssl req -x509` makes certificates that may sign.
+So the bytes of what was shown are compared after the handshake as well. The pin is the name: no host's name is looked
+at.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NoReturn
+
+from mqproto.base.errors import UsageError
+from mqproto.wire.guid import Guid
+from simulator.node.tls.wire import NOT_PINNED, TlsError, TlsSocket, explained
+from simulator.topology import Node, Tls, Topology
+
+PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----\s.+?\s-----END CERTIFICATE-----", re.DOTALL)
+PEM_LIMIT_BYTES: Final = 2**20
+"""The most that is read of a file; a certificate takes some 2 kB."""
+MISMATCHES: Final = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
+"""What OpenSSL says of a key that belongs to another certificate; the last if one is of RSA and the other is not."""
+STEPS: Final = 10
+"""More than any handshake takes within one process; each is what one end has to say before it hears the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """What a node has for TLS.
+
+    accepting: for those that connect to us.
+    calling: for each neighbour that we call.
+    pinned: the queue manager that has shown this certificate, by its DER bytes.
+    """
+
+    accepting: ssl.SSLContext
+    calling: Mapping[Guid, ssl.SSLContext]
+    pinned: Mapping[bytes, Guid]
+
+    def shown_by(self, wire: TlsSocket) -> Guid:
+        """To whom the certificate is pinned that was shown in a handshake.
+
+        Raises:
+            TlsError: to nobody; what is pinned has signed it.
+        """
+        manager = self.pinned.get(wire.certificate)
+        if manager is None:
+            raise TlsError(NOT_PINNED)
+        return manager
+
+
+def certificates_of(topology: Topology, node: Node) -> Certificates | None:
+    """Read the certificates of a node and of its neighbours, and the node's key; None if it has no link with TLS.
+
+    Raises:
+        UsageError: a file cannot be had, is none, others can read the key, or a handshake with it would fail.
+    """
+    tls = node.tls
+    if tls is None:
+        return None
+    own = _certificate(tls.certificate)
+    _check_key(tls.key)
+    pinned: dict[bytes, Guid] = {}
+    names = {own: node.name}
+    for neighbour in topology.tls_neighbours(node.name):
+        assert neighbour.tls is not None, "the topology has seen that there is one"
+        shown = _certificate(neighbour.tls.certificate)
+        if shown in names:
+            raise UsageError(f"{names[shown]} and {neighbour.name} have one certificate; give each its own")
+        names[shown] = neighbour.name
+        pinned[shown] = neighbour.guid
+    _try(tls, own)
+    return Certificates(
+        _context(ssl.PROTOCOL_TLS_SERVER, tls, pinned),
+        {manager: _context(ssl.PROTOCOL_TLS_CLIENT, tls, [shown]) for shown, manager in pinned.items()},
+        pinned,
+    )
+
+
+def _certificate(path: Path) -> bytes:
+    """The first certificate of a file, as DER."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(PEM_LIMIT_BYTES).decode("ascii", "replace")
+    except (OSError, ValueError) as error:
+        _refuse(path, error)
+    found = PEM.search(text)
+    if found is None:
+        raise UsageError(
+            f"{path}: there is no certificate in it; name a PEM file with -----BEGIN CERTIFICATE-----"
+        )
+    try:
+        der = ssl.PEM_cert_to_DER_cert(found[0])
+        _trusting(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), [der])
+    except (ssl.SSLError, ValueError):
+        raise UsageError(f"{path}: its certificate cannot be read; bring it anew") from None
+    return der
+
+
+def _check_key(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+    except (OSError, ValueError) as error:
+        _refuse(path, error)
+    if mode & 0o077:
+        raise UsageError(f"{path}: others can read the key (mode {mode:o}); chmod 600 it")
+
+
+def _refuse(path: Path, error: OSError | ValueError) -> NoReturn:
+    reason = error.strerror if isinstance(error, OSError) else "no path"
+    raise UsageError(f"{path}: {reason}; name a PEM file that this user can read") from None
+
+
+def _context(protocol: int, tls: Tls, pinned: Iterable[bytes]) -> ssl.SSLContext:
+    """One end of TLS 1.2 or 1.3 that shows our certificate, and takes these and no others."""
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    # A session that is taken up again would show no certificate.
+    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
+    if protocol == ssl.PROTOCOL_TLS_SERVER:
+        context.num_tickets = 0
+    _trusting(context, pinned)
+    try:
+        context.load_cert_chain(tls.certificate, tls.key, password=_no_password)
+    except ssl.SSLError as error:
+        if error.reason in MISMATCHES:
+            raise UsageError(
+                f"{tls.key} is not the key of {tls.certificate}; name the one that belongs to it"
+            ) from None
+        if error.reason in ("EE_KEY_TOO_SMALL", "CA_MD_TOO_WEAK"):
+            raise UsageError(
+                f"{tls.certificate} is too weak ({explained(error)}); make a stronger one"
+            ) from None
+        raise UsageError(
+            f"{tls.key}: there is no private key in it that can be read; name a PEM file"
+        ) from None
+    except _EncryptedError:
+        raise UsageError(
+            f"{tls.key} is encrypted, and nobody is there to type the password; "
+            f"decrypt it: openssl pkey -in {tls.key} -out FILE"
+        ) from None
+    return context
+
+
+def _trusting(context: ssl.SSLContext, pinned: Iterable[bytes]) -> None:
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    for shown in pinned:
+        context.load_verify_locations(cadata=shown)
+
+
+class _EncryptedError(Exception):
+    """OpenSSL asks for a password."""
+
+
+def _no_password() -> NoReturn:
+    raise _EncryptedError
+
+
+def _try(tls: Tls, own: bytes) -> None:
+    """A handshake of the node with itself: what would fail with every neighbour fails at the start.
+
+    So OpenSSL checks the dates, and that both ends may show the certificate.
+    """
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        _context(ssl.PROTOCOL_TLS_CLIENT, tls, [own]).wrap_bio(to_client, to_server),
+        _context(ssl.PROTOCOL_TLS_SERVER, tls, [own]).wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(STEPS):
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLError as error:
+                raise UsageError(
+                    f"{tls.certificate} is of no use: {explained(error)}; bring another one"
+                ) from None

@@ -1,0 +1,236 @@
+"""A connected socket that encrypts, with the same calls as one that does not block.
+
+OpenSSL works on memory, and what crosses the socket is ours to read and write. So a piece of 64 KiB is one call of the
+system each way, where OpenSSL alone reads each record of 16 KiB with two; and close_notify can be said while the peer
+still sends.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+from contextlib import suppress
+from typing import Final, cast
+
+import trio
+
+from simulator.node.connection import Connection
+
+PIECE_BYTES: Final = 64 * 1024
+"""What is encrypted, or read, at a time; a connection holds about as much each way."""
+RECORD_BYTES: Final = 16_384 + 256 + 5
+"""The longest record. As much may have come already of one that is not complete."""
+
+REASONS: Final = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate",
+    "HTTP_REQUEST": "it speaks HTTP, and no TLS",
+    "WRONG_VERSION_NUMBER": "it speaks no TLS",
+    "UNEXPECTED_EOF_WHILE_READING": "it ended the connection",
+    "UNSUPPORTED_PROTOCOL": "it offers nothing newer than TLS 1.1",
+}
+NOT_PINNED: Final = "its certificate is not pinned"
+VERDICTS: Final = {
+    9: "its certificate is not valid yet",
+    10: "its certificate has expired",
+    # What it is signed by is not trusted either: by itself, by an authority that came with it, or by one that did not.
+    **dict.fromkeys((18, 19, 20, 21), NOT_PINNED),
+    26: "the extendedKeyUsage of its certificate lacks serverAuth or clientAuth, and a node is both",
+}
+"""What OpenSSL says of a certificate: the numbers are those of its X509_V_ERR_*."""
+
+
+class TlsError(Exception):
+    """No TLS with this peer; the text says why, as said of the peer."""
+
+
+class TlsSocket:
+    """One end of a TLS connection. It owns the socket.
+
+    Args:
+        connected: the socket; it does not block from now on.
+        accepted: whether the peer has called us.
+    """
+
+    def __init__(self, connected: socket.socket, context: ssl.SSLContext, *, accepted: bool) -> None:
+        connected.setblocking(False)
+        self._socket = connected
+        self._came, self._leaving = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._came, self._leaving, server_side=accepted)
+        self._unsent = memoryview(b"")
+        """Encrypted, and not yet taken by the system."""
+        self._promised = 0
+        """How many bytes of what was to be sent last are in it."""
+        self.has_more = False
+        """Whether there is something to read of which the system does not know."""
+
+    @property
+    def certificate(self) -> bytes:
+        """What the peer has shown in the handshake, as DER; nothing if it has not."""
+        return self._tls.getpeercert(binary_form=True) or b""
+
+    async def handshake(self, threads: trio.CapacityLimiter) -> None:
+        """Show the certificates. The arithmetic, a millisecond or several, is done in a thread of these.
+
+        Raises:
+            TlsError: it failed.
+            OSError: the connection broke.
+        """
+        while True:
+            try:
+                await trio.to_thread.run_sync(self._tls.do_handshake, limiter=threads)
+            except ssl.SSLWantReadError:
+                await self._all_left()
+                await self._more_came()
+            except ssl.SSLError as error:
+                with suppress(OSError):
+                    self._flush()  # It tells the peer why.
+                raise TlsError(explained(error)) from None
+            else:
+                await self._all_left()
+                self.has_more = True  # The peer may have gone on in the same breath.
+                return
+
+    async def _all_left(self) -> None:
+        while True:
+            try:
+                return self._flush()
+            except BlockingIOError:
+                await trio.lowlevel.wait_writable(self._socket)
+
+    async def _more_came(self) -> None:
+        await trio.lowlevel.wait_readable(self._socket)
+        with suppress(BlockingIOError):
+            if data := self._socket.recv(RECORD_BYTES):
+                self._came.write(data)
+            else:
+                self._came.write_eof()
+
+    # As of a socket
+
+    def fileno(self) -> int:
+        """The descriptor, to wait for; -1 when it is closed."""
+        return self._socket.fileno()
+
+    def setblocking(self, flag: bool) -> None:
+        """It never blocks."""
+        assert not flag
+
+    def send(self, data: bytes | memoryview) -> int:
+        """How many bytes of this the system has taken, encrypted. The next call begins with those that follow.
+
+        Raises:
+            BlockingIOError: none of them, now.
+            OSError: the connection broke.
+        """
+        view, sent = memoryview(data), 0
+        while sent < len(view):
+            try:
+                if not self._promised:
+                    self._promised = self._tls.write(view[sent : sent + PIECE_BYTES])
+                self._flush()
+            except BlockingIOError:
+                if sent:
+                    return sent
+                raise
+            except ssl.SSLError as error:
+                raise _broken(error) from None
+            sent, self._promised = sent + self._promised, 0
+        return sent
+
+    def _flush(self) -> None:
+        while self._unsent or self._leaving.pending:
+            if not self._unsent:
+                self._unsent = memoryview(self._leaving.read())
+            self._unsent = self._unsent[self._socket.send(self._unsent) :]
+
+    def recv_into(self, buffer: memoryview) -> int:
+        """How many bytes have come, decrypted; 0 at the end.
+
+        Args:
+            buffer: has room for a piece and a record.
+
+        Raises:
+            BlockingIOError: none.
+            OSError: the connection broke, or somebody has altered what crosses it.
+        """
+        size, is_over = self._decrypt(buffer, 0)
+        try:
+            while not is_over and len(buffer) - size >= PIECE_BYTES + RECORD_BYTES:
+                data = self._socket.recv(PIECE_BYTES)
+                if not data:
+                    is_over = True
+                    break
+                self._came.write(data)
+                size, is_over = self._decrypt(buffer, size)
+        except BlockingIOError:
+            if not size:
+                raise
+        finally:
+            # An end is told once what came before it was.
+            self.has_more = is_over
+        with suppress(OSError):  # The next one who sends hears of it.
+            self._flush()  # TLS itself may have to answer.
+        return size
+
+    def _decrypt(self, buffer: memoryview, size: int) -> tuple[int, bool]:
+        """Fill the buffer, which has `size` bytes already, with all that is complete; whether the peer has ended."""
+        try:
+            while True:
+                read = cast(int, self._tls.read(len(buffer) - size, buffer[size:]))
+                if not read:
+                    return size, True
+                size += read
+        except ssl.SSLWantReadError:
+            return size, False
+        except ssl.SSLZeroReturnError:
+            return size, True
+        except ssl.SSLError as error:
+            raise _broken(error) from None
+
+    def shutdown(self, how: int) -> None:
+        """Say that nothing more comes from here."""
+        with suppress(ssl.SSLError):
+            self._tls.unwrap()  # It need not wait for the peer to say the same.
+        with suppress(BlockingIOError):
+            self._flush()
+        self._socket.shutdown(how)
+
+    def close(self) -> None:
+        """Close it."""
+        self._socket.close()
+
+
+class TlsConnection(Connection):
+    """A `Connection` over TLS. What a tap is told is what crosses inside."""
+
+    _socket: TlsSocket
+
+    async def readable(self) -> None:
+        """Return when there is something to read, an end or an error.
+
+        Raises:
+            trio.ClosedResourceError: somebody called `close`, before or meanwhile.
+        """
+        if self._socket.has_more and not self.is_closed:
+            await trio.lowlevel.checkpoint()
+        else:
+            await super().readable()
+
+
+def explained(error: ssl.SSLError) -> str:
+    """Why TLS failed, in words, as said of the peer."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return VERDICTS.get(error.verify_code, f"its certificate is not taken: {error.verify_message}")
+    reason = error.reason or "UNEXPECTED_EOF_WHILE_READING"
+    if "_ALERT_" in reason:
+        return f"it refuses our certificate or our TLS ({_words(reason.partition('_ALERT_')[2])})"
+    return REASONS.get(reason, _words(reason))
+
+
+def _words(reason: str) -> str:
+    return reason.lower().replace("_", " ")
+
+
+def _broken(error: ssl.SSLError) -> OSError:
+    return OSError(errno.EPROTO, explained(error))
