@@ -22,6 +22,8 @@ from simulator.world.scenarios.scenario import Link
 
 CONNECT_TIMEOUT_MS: Final = 20_000
 """After this time an operating system gives up a connection that nobody answers."""
+STRANGER: Final = "stranger"
+"""What all are called who call nodes and are none."""
 LOST_DATAGRAMS: Final = 10
 """One in this number is lost on its way there or back."""
 
