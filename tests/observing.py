@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mqproto.queues.localqueue import SystemQueue
+from mqproto.session import Remote
 from mqproto.wire import (
     FinalAckBody,
     Guid,
@@ -81,10 +82,11 @@ def publish(net: Net, queues: dict[str, str]) -> None:
 
 
 def arrive(net: Net, at: str, *found: UserMessage, peer: str = "a") -> None:
-    """Messages arrive at a node, all at once, as if a session with `peer` had brought them."""
+    """Messages arrive at a node, all at once, as if their senders had brought them from the address `peer`."""
     for message in found:
         packet = encode_packet(message)
         decoded = decode_packet(packet)
         assert isinstance(decoded, UserMessage)
-        net.nodes[at].up.inspect().arrivals.arrived(decoded, packet, peer, net.now)
+        sender = Remote(peer, message.user.source_queue_manager, is_proven=True, called=False)
+        net.nodes[at].up.inspect().arrivals.arrived(decoded, packet, sender, net.now)
     net.run()

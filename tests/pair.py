@@ -7,7 +7,7 @@ what they send. The tests cut wires, kill nodes and let time pass. Whole runs un
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
@@ -16,7 +16,8 @@ from mqproto.manager.queuemanager import QueueManager
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import Draft
 from mqproto.queues.localqueue import QueueDeclaration
-from mqproto.routing import NextHop, Routes
+from mqproto.routing import NextHop, Peer, Routes
+from mqproto.session import Remote
 from mqproto.turn.effects import (
     COUNTERS_OF_LIFE,
     Batch,
@@ -40,6 +41,11 @@ START = Moment(uptime_ms=1_000_000, utc_s=1_700_000_000)
 def guid_of(name: str) -> Guid:
     """A GUID that a test recognises."""
     return Guid(name.encode().ljust(16, b".")[:16])
+
+
+def remote(name: str) -> Remote:
+    """A session with a node that is believed to be it."""
+    return Remote(name, guid_of(name), is_proven=True, called=False)
 
 
 @dataclass
@@ -113,7 +119,7 @@ class Net:
         hops = tuple(NextHop(guid_of(name), name) for name in via)
         managers = {**node.routes.managers, guid_of(to): hops}
         hosts = {**node.routes.hosts, **dict(zip(via, hops, strict=True))}
-        node.routes = Routes(managers, hosts)
+        node.routes = replace(node.routes, managers=managers, hosts=hosts)
 
     def start(self, *names: str, life: NewLife | None = None) -> None:
         """Start nodes from their disks; all of them by default. `life` is one that begins with that."""
@@ -123,8 +129,20 @@ class Net:
             state = node.store.load()
             self._starts += 1
             state.dice, state.life = self._starts, life
-            node.core = QueueManager(node.guid, node.queues, node.routes, node.settings, state, self.now)
+            node.core = QueueManager(
+                node.guid, node.queues, self.routes_of(node), node.settings, state, self.now
+            )
             node.core.stored(node.store.size_bytes)
+
+    def routes_of(self, node: Node) -> Routes:
+        """Those that a test has set, and all other nodes as peers where it has set none."""
+        return replace(node.routes, peers=node.routes.peers or self.peers_of(node.name))
+
+    def peers_of(self, name: str) -> dict[Guid, Peer]:
+        """All other nodes, each at its own address and a declared router of all others."""
+        others = {node.guid: node.name for node in self.nodes.values() if node.name != name}
+        everybody = frozenset(others)
+        return {guid: Peer((address,), brings=everybody) for guid, address in others.items()}
 
     def kill(self, name: str) -> None:
         """A node stops between two instructions: what was not committed is gone, and its peers see the reset."""

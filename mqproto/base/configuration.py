@@ -65,9 +65,15 @@ class Settings:
     """JournalQuota, for the journal and each dead-letter queue; what has no room there is dropped. None is no bound."""
 
     maximum_sessions: int = 1_000
-    """Incoming connections beyond this many are refused."""
+    """Strangers are refused when there are more sessions than this; known queue managers are not."""
     maximum_sequences: int = 20_000
     """Incoming sequences, one for each sender, queue and name of the queue. One more is turned away."""
+    strangers_sequences: int = 1_000
+    """Incoming sequences of strangers: one more takes the place of the one that was accessed longest ago."""
+    strangers_remembered: int = 8_192
+    """How many of strangers' messages the MessageIDHistoryTable has."""
+    strangers_queue_bytes: int = 16 * 2**20
+    """What a queue may hold when a stranger's message is let in; one beyond it is refused."""
     held_messages_limit: int = 4_096
     held_bytes_limit: int = 16 * 2**20
     """What one sequence may hold behind a gap; a message beyond it is dropped, its sender still has it."""

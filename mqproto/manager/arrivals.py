@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from mqproto.base.moment import Moment
+from mqproto.base.timers import Timer
 from mqproto.manager.confirmations import Confirmations
 from mqproto.manager.expiration import Expiration
-from mqproto.manager.identifiers import MessageIdHistory
+from mqproto.manager.identifiers import Histories
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.tracing import Tracing
 from mqproto.queues.joining import Joining
 from mqproto.queues.localqueue import LocalQueue
+from mqproto.routing import Routes
 from mqproto.rules.admission import ADMISSIONS, MISSING, Admission
+from mqproto.rules.strangers import admission_of_stranger, why_unwelcome
+from mqproto.session import Remote
 from mqproto.transfer.acknowledgments import ORDER_QUEUE, make_order_ack
 from mqproto.transfer.incoming import (
     IncomingSequence,
@@ -52,9 +58,14 @@ from mqproto.wire.glance import (
 )
 from mqproto.wire.guid import Guid, guid_text
 
+STRANGER_IDLE_S: Final = 3_600
+"""After this time without a message a stranger's sequence may be forgotten."""
 HOP_COUNT: Final = UserHeader.hop_count.mask
 HOP_LIMIT: Final = 0x1D
 """RC, the count of queue managers that have forwarded a message, goes no higher.  [MS-MQMQ] 2.2.19.2"""
+
+
+LAST_ACCESS: Final = attrgetter("last_access_s")
 
 
 def is_acknowledgment(message: UserMessage | None, packet: bytes) -> bool:
@@ -66,15 +77,16 @@ class NoRoomError(Exception):
     """A message cannot be taken without harm to others: the session is closed, and its sender keeps it.  3.1.5.8.8"""
 
 
-class Arrival(NamedTuple):
-    """A message that came, and what was read of it.
+class NotWelcomeError(Exception):
+    """A message that this session must not bring: the session is closed, and whoever sent the message keeps it."""
 
-    peer: the address of the neighbour that it came from.
-    """
+
+class Arrival(NamedTuple):
+    """A message that came, what was read of it, and who brought it."""
 
     message: UserMessage
     packet: bytes
-    peer: str
+    remote: Remote
 
 
 class Arrivals:
@@ -86,10 +98,11 @@ class Arrivals:
         sequences: dict[SequenceKey, IncomingSequence],
         outbound: Outbound,
         queues: LocalQueues,
-        history: MessageIdHistory,
+        histories: Histories,
         confirmations: Confirmations,
         expiration: Expiration,
         tracing: Tracing,
+        routes: Routes,
     ) -> None:
         self._identity = desk.identity
         self._settings = desk.settings
@@ -99,11 +112,14 @@ class Arrivals:
         self._endings = desk.endings
         self._outbound = outbound
         self._queues = queues
-        self._history = history
+        self._histories = histories
+        self._routes = routes
         self._confirmations = confirmations
         self._expiration = expiration
         self._tracing = tracing
         self._sequences = sequences
+        self._strangers: OrderedDict[SequenceKey, None] = OrderedDict()
+        """The sequences of strangers, that accessed longest ago first."""
         self._of_deleted: dict[tuple[Guid, QueueName], IncomingSequence] = {}
         """By source and name, those that led to a queue that was deleted since."""
         self._waypoints = desk.waypoints
@@ -114,8 +130,12 @@ class Arrivals:
         self.limit_bytes: int | None = None
         """What the store may hold after the next commit, as the disk has no room for more; None if it has."""
 
-    def arrived(self, message: UserMessage | None, packet: bytes, peer: str, now: Moment) -> None:
-        """A UserMessage came from a neighbour at address `peer`.  3.1.5.8
+    def brought_by(self, remote: Remote, window_size: int) -> None:
+        """What comes next is brought by this neighbour, or stranger, which announces this window."""
+        self._histories.of(remote).brought_by(remote.manager, window_size)
+
+    def arrived(self, message: UserMessage | None, packet: bytes, remote: Remote, now: Moment) -> None:
+        """A UserMessage came.  3.1.5.8
 
         Args:
             message: None if it was checked and not decoded; an intermediate need not know more of it.
@@ -123,10 +143,21 @@ class Arrivals:
         Raises:
             NoRoomError: it would take the store beyond QueueManagerQuota or what the disk has room for, or begin one
                 sequence too many.
+            NotWelcomeError: whoever brings it must not.
         """
         head = head_of(packet)
-        known_by = head.source_queue_manager, head.message_id
+        source = head.source_queue_manager
         is_ours = head.queue_manager_address in (self._identity, NULL_GUID)
+        if not remote.is_proven:
+            message = message or decode_message(packet)
+            if self._is_strangers(Arrival(message, packet, remote), head, now, is_ours=is_ours):
+                return
+        elif source != self._identity and not self._routes.brings(remote.manager, source, is_ours=is_ours):
+            raise NotWelcomeError(
+                f"it brings a message of queue manager {guid_text(source)} and is no declared router on its ways"
+            )
+        history = self._histories.of(remote)
+        known_by = source, head.message_id
         hop_count = None if is_ours else head.flags & HOP_COUNT
         transactional, recoverable = head.flags & TRANSACTIONAL, bool(head.flags & RECOVERABLE)
         would_be_bytes = self.stored_bytes + len(packet)
@@ -135,28 +166,26 @@ class Arrivals:
             (disk_is_full or would_be_bytes > self._settings.quota_bytes)
             and not is_acknowledgment(message, packet)
             # A duplicate, which came before and was never acknowledged, takes no room; acknowledgments make some.
-            and (
-                transactional or not self._history.came_before(*known_by, hop_count, recoverable=recoverable)
-            )
+            and (transactional or not history.came_before(*known_by, hop_count, recoverable=recoverable))
         ):
             if disk_is_full:
                 raise NoRoomError("the disk is full: make room, or receive or purge")
             raise NoRoomError(
                 f"the store holds as much as quota_bytes = {self._settings.quota_bytes:,} allows: receive or purge"
             )
-        if not transactional and self._history.is_duplicate(
+        if not transactional and history.is_duplicate(
             *known_by, now, self._writes, recoverable=recoverable, hop_count=hop_count
         ):
             self._waypoints.duplicate_dropped(packet)
             return
-        if has_debug_header(packet):
+        if has_debug_header(packet) and remote.is_proven:
             self._tracing.received(message or decode_message(packet), now)
         if not is_ours:
-            self._forward(head, packet, peer, now)
+            self._forward(head, packet, remote, now)
             return
         message = message or decode_message(packet)
-        arrival = Arrival(message, packet, peer)
-        if message.properties.message_class and self._confirmations.take(message, packet, now):
+        arrival = Arrival(message, packet, remote)
+        if message.properties.message_class and self._confirmations.take(message, packet, remote, now):
             return
         queue = self._queues.addressed(message.user.destination_queue)
         kind = MISSING if queue is None else queue.declaration.transactional
@@ -171,7 +200,35 @@ class Arrivals:
         else:
             self._let_in(queue, arrival, now)
 
-    def _forward(self, head: Head, packet: bytes, peer: str, now: Moment) -> None:
+    def _is_strangers(self, arrival: Arrival, head: Head, now: Moment, *, is_ours: bool) -> bool:
+        """A stranger sends something; whether that was all.
+
+        What acknowledges is judged by its own rule. Nothing is kept of what is refused, and nobody is told.
+        """
+        message, packet, remote = arrival
+        if (
+            is_ours
+            and message.properties.message_class
+            and self._confirmations.take(message, packet, remote, now)
+        ):
+            return True
+        queue = self._queues.addressed(message.user.destination_queue) if is_ours else None
+        declaration = queue.declaration if queue is not None else None
+        claims = remote.manager in self._routes.peers
+        reason = why_unwelcome(head, remote.manager, is_ours=is_ours, claims=claims, queue=declaration)
+        if reason is not None:
+            raise NotWelcomeError(reason)
+        admission = admission_of_stranger(declaration, transactional=message.transaction is not None)
+        if isinstance(admission, MessageClass):
+            self._note_refusal(message, packet, admission)
+            return True
+        assert queue is not None
+        if queue.size_bytes + len(packet) > self._settings.strangers_queue_bytes:
+            self._note_refusal(message, packet, MessageClass.NACK_Q_EXCEED_QUOTA)
+            return True
+        return False
+
+    def _forward(self, head: Head, packet: bytes, remote: Remote, now: Moment) -> None:
         """Somebody else's: count the hop and pass it on, its TransactionHeader untouched.  3.1.5.8.2, 3.1.1.6.2
 
         What has come again, and waits to be sent as it is, has been saved already: it keeps its place in the queue.
@@ -183,13 +240,13 @@ class Arrivals:
             message = decode_message(packet)
             foreign = head.source_queue_manager != self._identity
             if not transactional or foreign or self._confirmations.came_back(message):
-                self._refuse(Arrival(message, packet, peer), MessageClass.NACK_HOP_COUNT_EXCEEDED)
+                self._refuse(Arrival(message, packet, remote), MessageClass.NACK_HOP_COUNT_EXCEEDED)
             else:
                 self._waypoints.duplicate_dropped(packet)
             return
         expires_s = None if transactional else reach_deadline_s(packet)
         if expires_s is not None and now.utc_s > expires_s:
-            arrival = Arrival(decode_message(packet), packet, peer)
+            arrival = Arrival(decode_message(packet), packet, remote)
             self._refuse(arrival, MessageClass.NACK_REACH_QUEUE_TIMEOUT)
             return
         queue = self._outbound.towards_manager(
@@ -216,7 +273,13 @@ class Arrivals:
 
     def _refuse(self, arrival: Arrival, message_class: MessageClass) -> None:
         """The message ends here; its sender is told.  3.1.5.8.2, 3.1.5.8.8"""
-        message, packet, peer = arrival
+        message, packet, remote = arrival
+        self._note_refusal(message, packet, message_class)
+        reply_to = self._outbound.reply_to(message, remote)
+        packet = without_session_header(packet)
+        self._endings.append(Ending(packet, message_class, Place.AT_DESTINATION, reply_to=reply_to))
+
+    def _note_refusal(self, message: UserMessage, packet: bytes, message_class: MessageClass) -> None:
         self.refused_count += 1
         facts: dict[str, str | int] = {
             "reason": message_class.name,
@@ -226,9 +289,6 @@ class Arrivals:
         }
         self._notes.append(Note("message-refused", facts))
         self._waypoints.ended(packet, message_class)
-        reply_to = self._outbound.reply_to(message, peer)
-        packet = without_session_header(packet)
-        self._endings.append(Ending(packet, message_class, Place.AT_DESTINATION, reply_to=reply_to))
 
     def _let_in(self, queue: LocalQueue, arrival: Arrival, now: Moment) -> None:
         """The message is for this queue, and comes next if it is transactional: insert it, or refuse it.  3.1.5.8.8"""
@@ -268,17 +328,17 @@ class Arrivals:
         One that comes next and is refused, as its time is over or the queue is full, is dealt with for good: the
         sequence goes on behind it, and its sender is told by a FinalAck.
         """
-        message, packet, peer = arrival
+        message, packet, remote = arrival
         header = message.transaction
         assert header is not None
-        sequence = self._sequence(message, queue, now)
-        if sequence.peer != peer:
-            sequence.peer, sequence.reply_to = peer, self._outbound.reply_to(message, peer)
-        verdict = sequence.take(header, len(packet))
+        sequence = self._sequence(message, queue, remote, now)
+        if sequence.peer != remote.address:
+            sequence.peer, sequence.reply_to = remote.address, self._outbound.reply_to(message, remote)
+        verdict = sequence.take(header, len(packet), may_hold=remote.is_proven)
         if verdict is Verdict.ACCEPT:
             self._let_in(queue, arrival, now)
             if sequence.held_count:
-                self._release(sequence, queue, peer, now)
+                self._release(sequence, queue, remote, now)
         elif verdict is Verdict.HOLD:
             packet = without_session_header(packet)
             self.stored_bytes += len(packet)
@@ -294,14 +354,14 @@ class Arrivals:
         self._writes.changed(sequence, urgent=verdict is Verdict.ACCEPT)
         sequence.schedule_order_ack(now)
 
-    def _release(self, sequence: IncomingSequence, queue: LocalQueue, peer: str, now: Moment) -> None:
+    def _release(self, sequence: IncomingSequence, queue: LocalQueue, remote: Remote, now: Moment) -> None:
         """A gap is closed: what was held behind it is in order now."""
         accepted, stale = sequence.release()
         for held in accepted:
             message = decode_message(held.packet)
             refusal = self._refusal(queue, held.packet, now)
             if refusal is not None:
-                self._refuse(Arrival(message, held.packet, peer), refusal)
+                self._refuse(Arrival(message, held.packet, remote), refusal)
                 stale.append(held)
                 continue
             joining = Joining(
@@ -316,18 +376,50 @@ class Arrivals:
         for held in stale:
             self._writes.later.remove(sequence.held_queue, held.position, held.position)
 
-    def _sequence(self, message: UserMessage, queue: LocalQueue, now: Moment) -> IncomingSequence:
+    def _sequence(
+        self, message: UserMessage, queue: LocalQueue, remote: Remote, now: Moment
+    ) -> IncomingSequence:
         key = sequence_key(message, queue.queue)
         sequence = self._sequences.get(key)
+        if not remote.is_proven:
+            self._strangers[key] = None
+            self._strangers.move_to_end(key)
         if sequence is None:
-            if len(self._sequences) >= self._settings.maximum_sequences:
-                raise NoRoomError(f"{len(self._sequences):,} senders are known, which is maximum_sequences")
-            held_queue = self._outbound.next_queue()
+            if remote.is_proven and self.known_count >= self._settings.maximum_sequences:
+                raise NoRoomError(f"{self.known_count:,} senders are known, which is maximum_sequences")
+            held_queue = 0 if remote.is_proven else self._place_of_stranger(now)
+            held_queue = held_queue or self._outbound.next_queue()
             self._writes.urgent().queues.append(QueueRow(held_queue, QueueKind.HELD, held_name(key)))
             sequence = self._sequences[key] = IncomingSequence(
                 message.user.source_queue_manager, queue.queue, held_queue, self._settings, self._timers, now
             )
         return sequence
+
+    def _place_of_stranger(self, now: Moment) -> int:
+        """The number of the HELD queue that a stranger's new sequence takes over; 0 if there is room for one more.
+
+        The sequence that was accessed longest ago and never accepted anything goes first; then one that was not
+        accessed for STRANGER_IDLE_S.
+
+        Raises:
+            NoRoomError: all are in use.
+        """
+        if len(self._strangers) <= self._settings.strangers_sequences:
+            return 0
+        others = [key for key in self._strangers if key in self._sequences]
+        chosen = next((key for key in others if not self._sequences[key].number), others[0])
+        sequence = self._sequences[chosen]
+        if sequence.number and now.utc_s - sequence.last_access_s < STRANGER_IDLE_S:
+            self._strangers.popitem()
+            raise NoRoomError(f"{len(others):,} strangers are known, which is strangers_sequences")
+        self._timers.stop(Timer.ORDER_ACK_SEND, sequence)
+        del self._sequences[chosen], self._strangers[chosen]
+        return sequence.held_queue
+
+    @property
+    def known_count(self) -> int:
+        """How many sequences there are of senders that are no strangers."""
+        return len(self._sequences) - len(self._strangers)
 
     def queue_deleted(self, queue: LocalQueue) -> None:
         """What waits behind a gap is not in the queue, and its senders still have it. What had come is still known."""
@@ -366,8 +458,12 @@ class Arrivals:
             stored.queue: key_of_held(stored.name) for stored in state.queues if stored.kind is QueueKind.HELD
         }
         by_number: dict[int, IncomingSequence] = {}
-        for row in state.incoming:
+        for row in sorted(state.incoming, key=LAST_ACCESS):
             key = keys[row.queue]
+            if row.source != key[0]:
+                continue  # Of a stranger whose place another has taken.
+            if row.source not in self._routes.peers and row.source != self._identity:
+                self._strangers[key] = None
             sequence = IncomingSequence(row.source, key[1], row.queue, self._settings, self._timers, now)
             sequence.restore(row)
             self._sequences[key] = by_number[row.queue] = sequence

@@ -6,6 +6,7 @@ from typing import Final
 
 from mqproto.base.moment import Moment
 from mqproto.manager.outbound import Outbound
+from mqproto.session import Remote
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.transfer.succession import LAST_ORDINAL, Succession
 from mqproto.turn.desk import Desk
@@ -59,14 +60,17 @@ class Confirmations:
             if key // message_key(1, 0) == self._queue:
                 self._resume(key - message_key(self._queue, 0), packet)
 
-    def take(self, message: UserMessage, packet: bytes, now: Moment) -> bool:
-        """Take a message of a class, if it is an OrderAck or a FinalAck; whether it was."""
+    def take(self, message: UserMessage, packet: bytes, remote: Remote, now: Moment) -> bool:
+        """Take a message of a class, if it is an OrderAck or a FinalAck; whether it was.
+
+        It counts if its source is the destination of the sequence, and whoever brings it is that queue manager, or is
+        declared to bring its messages; by whichever way ours go there.
+        """
         acknowledgment = acknowledgment_in(message)
-        source = message.user.source_queue_manager
         if isinstance(acknowledgment, OrderAckBody):
-            self._order_ack(acknowledgment, source, now)
+            self._order_ack(acknowledgment, message.user.source_queue_manager, remote, now)
         elif isinstance(acknowledgment, FinalAckBody):
-            self._final_ack(acknowledgment, message, packet, now)
+            self._final_ack(acknowledgment, message, packet, remote, now)
         else:
             return False
         return True
@@ -84,7 +88,7 @@ class Confirmations:
             return False
         return sequence.delete(sequence.base + header.tx_sequence_number, self._writes)
 
-    def _order_ack(self, body: OrderAckBody, source: Guid, now: Moment) -> None:
+    def _order_ack(self, body: OrderAckBody, source: Guid, remote: Remote, now: Moment) -> None:
         """A destination has our messages on its disk.  3.1.5.6
 
         One that fits no sequence, or a message that was never sent, is noted and touches nothing; unless it comes again
@@ -97,7 +101,7 @@ class Confirmations:
             if len(candidates) == 1:
                 identifier, number = candidates[0].identifier, identifier.ordinal
         succession = self._outbound.succession(identifier.time_stamp)
-        if succession is None or succession.head.destination_manager not in (None, source):
+        if succession is None or not self._outbound.speaks_for(succession.head, source, remote):
             self._note_stray("OrderAck", body, source)
             return
         head = succession.head
@@ -149,7 +153,9 @@ class Confirmations:
         self._waypoints.order_acknowledged(identifier, first, number)
         return True
 
-    def _final_ack(self, body: FinalAckBody, message: UserMessage, packet: bytes, now: Moment) -> None:
+    def _final_ack(
+        self, body: FinalAckBody, message: UserMessage, packet: bytes, remote: Remote, now: Moment
+    ) -> None:
         """One of our messages was received by an application, or refused for good.  3.1.5.7
 
         Only the destination may say so; of a message that went too far, the queue manager that saw it last.  3.1.5.8.2
@@ -166,9 +172,9 @@ class Confirmations:
             return
         sequence = succession.named(identifier) or succession.head
         current = identifier == sequence.identifier
-        foreign = sequence.destination_manager not in (None, source)
+        foreign = not self._outbound.speaks_for(sequence, source, remote)
         if (current and not sequence.was_sent(number)) or (
-            foreign and message_class != MessageClass.NACK_HOP_COUNT_EXCEEDED
+            foreign and not (remote.is_proven and message_class == MessageClass.NACK_HOP_COUNT_EXCEEDED)
         ):
             self._note_stray("FinalAck", body, source)
             return

@@ -31,6 +31,7 @@ from weakref import WeakValueDictionary
 from mqproto.base.configuration import WINDOWS_REMEMBERED, Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer, Timers
+from mqproto.session import Remote
 from mqproto.turn.effects import IdentifierRow
 from mqproto.turn.pending import PendingWrites
 from mqproto.wire.guid import Guid
@@ -127,7 +128,7 @@ class Group(NamedTuple):
 
 
 class MessageIdHistory:
-    """Identifiers of the messages that came, by sender and kind; in all at most `remove_duplicate_size`.
+    """Identifiers of the messages that came, by sender and kind; in all at most `size`.
 
     A message is known by its source queue manager and its ordinal together. 3.1.5.8.1 compares the ordinal alone;
     two senders that count alike would then lose messages to each other.
@@ -140,6 +141,7 @@ class MessageIdHistory:
 
     Args:
         connected: tells which queue managers have a session with us.
+        size: how many entries there are at most.
     """
 
     def __init__(
@@ -149,8 +151,10 @@ class MessageIdHistory:
         rows: Iterable[IdentifierRow],
         now: Moment,
         connected: Callable[[], Collection[Guid]],
+        size: int,
     ) -> None:
         self._settings = settings
+        self._most = size
         self._timers = timers
         self._connected = connected
         self._kept_s = settings.remove_duplicate_cleanup_ms // 1_000
@@ -273,11 +277,11 @@ class MessageIdHistory:
             self._start(now)
 
     def make_room(self, writes: PendingWrites) -> None:
-        """Keep within `remove_duplicate_size`, as the module says. Call it when the writes were taken.
+        """Keep within the size, as the module says. Call it when the writes were taken.
 
         So no transaction forgets what it also adds.
         """
-        size = self._settings.remove_duplicate_size
+        size = self._most
         below = size - size // MARGIN
         for rule, goal in (
             (self._young, below),
@@ -313,7 +317,7 @@ class MessageIdHistory:
 
     def _above_the_share(self) -> list[Group]:
         groups = list(self._by_bringer().values())
-        left, share = self._settings.remove_duplicate_size, 0
+        left, share = self._most, 0
         counts = sorted(_count(senders) for senders in groups)
         for index, count in enumerate(counts):
             share = left // (len(counts) - index)
@@ -360,6 +364,17 @@ class MessageIdHistory:
     def _start(self, now: Moment) -> None:
         deadline_ms = now.uptime_ms + self._settings.remove_duplicate_cleanup_ms
         self._timers.start(Timer.MESSAGE_ID_HISTORY_CLEANUP, None, deadline_ms)
+
+
+class Histories(NamedTuple):
+    """One of the queue managers that are known, and one of strangers, who push none of those out."""
+
+    known: MessageIdHistory
+    strangers: MessageIdHistory
+
+    def of(self, remote: Remote) -> MessageIdHistory:
+        """That in which what this session brings is remembered."""
+        return self.known if remote.is_proven else self.strangers
 
 
 def _came_before(sender: SenderHistory, ordinal: int, hop_count: int | None) -> bool:

@@ -9,6 +9,7 @@ from mqproto.messages.destinations import Destination
 from mqproto.neighbours.neighbours import Neighbours
 from mqproto.queues.joining import Joining
 from mqproto.routing import NextHop, Routes
+from mqproto.session import Remote
 from mqproto.transfer.acknowledgments import reply_to_sender
 from mqproto.transfer.copies import MessageName
 from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
@@ -38,6 +39,9 @@ ORDINAL_BLOCK = 4_096
 """So many Ordinals of TxSequenceIDs are set aside at a time; each time that all is acknowledged takes one."""
 TRANSACTION_LIMIT = 10_000
 """Messages in one transaction: they are written in one commit."""
+STRANGERS_HOSTS = 64
+ANSWERS = 1_000
+"""How many hosts are called because strangers ask for answers there, and how many messages wait for each."""
 LAST_NUMBER = 0xFFFFFFFE
 """The highest TxSequenceNumber that a later message can name as its previous one.  [MS-MQMQ] 2.2.20.5"""
 
@@ -57,6 +61,7 @@ class Outbound:
         self._queues: dict[int, OutgoingQueue] = {}
         self._by_name: dict[tuple[str, int], OutgoingQueue] = {}
         self._by_manager: dict[tuple[Guid, int, bool], OutgoingQueue] = {}
+        self._strangers_hosts: set[str] = set()
         self._dice = state.dice
         self._first_ordinal = state.counters.get(SEQUENCE_ORDINAL_FIRST, 0)
         self._ordinal_ceiling = state.counters.get(SEQUENCE_ORDINAL_CEILING, 0)
@@ -182,22 +187,58 @@ class Outbound:
         """Whether there is a next hop for it."""
         return self._neighbours.of_queue(queue) is not None
 
-    def reply_to(self, message: UserMessage, peer: str) -> ReplyTo:
+    def reply_to(self, message: UserMessage, remote: Remote) -> ReplyTo:
         """Where the acknowledgments of a message go: by a direct name only if that can lead to its sender.
 
         A queue manager that receives a direct name without its owner's GUID is meant by it (3.1.5.8.5). So where
         several queue managers share the address that the message came from, only the GUID tells them apart.
+        A stranger is answered at the address that he came from, if that may be called.
         """
-        reply_to = reply_to_sender(message, peer)
-        if reply_to.direct_host is None or self._routes.to_host(peer).manager == reply_to.manager:
+        reply_to = reply_to_sender(message, remote.address)
+        if not remote.is_proven:
+            return reply_to if self.may_answer(reply_to.direct_host) else ReplyTo(reply_to.manager, None)
+        if reply_to.direct_host is None or self._routes.to_host(remote.address).manager == reply_to.manager:
             return reply_to
         return ReplyTo(reply_to.manager, None) if self._routes.to_manager(reply_to.manager) else reply_to
+
+    def speaks_for(self, sequence: OutgoingSequence, source: Guid, remote: Remote) -> bool:
+        """Whether an acknowledgment of `source` that this neighbour, or stranger, brings counts for a sequence.
+
+        Of a destination that only a direct name tells, whoever calls from the host of that name speaks, and the queue
+        manager that is declared there.
+        """
+        if sequence.destination_manager is not None:
+            return remote.is_proven and sequence.destination_manager == source
+        host = (host_of(sequence.name) or "").lower()
+        return host == remote.address.lower() or (
+            remote.is_proven and self._routes.proves(source, host, None)
+        )
+
+    def _is_known(self, manager: Guid) -> bool:
+        return manager in self._routes.peers or bool(self._routes.to_manager(manager))
+
+    def may_answer(self, host: str | None) -> bool:
+        """Whether something may be sent to a host because a stranger asks for it.
+
+        Of such hosts STRANGERS_HOSTS have queues at most, and of each ANSWERS messages wait at most.
+        """
+        if host is None or not self._routes.may_call(host):
+            return False
+        waiting = [queue.count for queue in self.named(host) + self.named(host + ORDER_SUFFIX)]
+        if not waiting and host.lower() not in self._strangers_hosts:
+            if len(self._strangers_hosts) >= STRANGERS_HOSTS:
+                return False
+            self._strangers_hosts.add(host.lower())
+        return sum(waiting) < ANSWERS
 
     def acknowledge(self, message: UserMessage, reply_to: ReplyTo) -> None:
         """Send an OrderAck or a FinalAck on its way.  3.1.7.17
 
-        An OrderAck that has no way to go is dropped; the sender's resend asks for another.
+        An OrderAck that has no way to go is dropped; the sender's resend asks for another. What is for a stranger who
+        may not be called is dropped as well.
         """
+        if reply_to.direct_host is None and not self._is_known(reply_to.manager):
+            return
         priority = message.base.priority
         if reply_to.direct_host is not None:
             queue = self.towards_host(reply_to.direct_host, priority, reply_to.manager, order=True)

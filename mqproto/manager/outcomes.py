@@ -98,6 +98,8 @@ class Outcomes:
         message_class, user = ending.message_class, message.user
         is_ours = user.source_queue_manager == self._identity
         consequence = CONSEQUENCES[end_of(message_class), is_ours, message.transaction is not None]
+        if self._is_strangers(message):
+            consequence = consequence._replace(kept=None)  # Nothing is kept for strangers.
         if ending.place is Place.ON_THE_WAY:
             self._waypoints.ended(ending.packet, message_class)
         if ending.place is not Place.ELSEWHERE:
@@ -120,6 +122,11 @@ class Outcomes:
             self._keep(
                 self._queues.named(consequence.kept or SystemQueue.DEADXACT), letter, message, message_class
             )
+
+    def _is_strangers(self, message: UserMessage) -> bool:
+        """Whether a queue manager has sent a message that nobody has declared."""
+        source = message.user.source_queue_manager
+        return source != self._identity and source not in self._routes.peers
 
     def _keep(self, queue: LocalQueue, packet: bytes, message: UserMessage, message_class: int) -> None:
         """Put a message into a journal or a dead-letter queue; without room there it is gone."""
@@ -159,9 +166,12 @@ class Outcomes:
         insecure = ending.message_class in INSECURE_NACKS and not self._settings.send_insecure_nacks
         if name is None or insecure:
             return
+        destination = destination_of(name, self._routes, self._identity)
+        if destination is None or (self._is_strangers(message) and not self._may_answer(destination)):
+            return
         whole = repeats_body(ending, message)
         self._post(
-            destination_of(name, self._routes, self._identity),
+            destination,
             now,
             message_class=ending.message_class,
             recoverable=user.recoverable,
@@ -175,6 +185,14 @@ class Outcomes:
             body=properties.message_body if whole else b"",
             body_type=properties.body_type if whole else 0,
         )
+
+    def _may_answer(self, destination: Destination) -> bool:
+        """Whether a stranger may have something sent there: to another host that is on the list for it."""
+        host = destination.host
+        if host is not None and destination.manager is None and self._outbound.may_answer(host):
+            return True
+        self._notes.append(Note("stranger-not-answered", {"queue": destination.name}))
+        return False
 
     def report(self, debug: DebugHeader, label: str, body: str, now: Moment) -> None:
         """Send a report message to the queue that a DebugHeader names.  3.1.5.8.9, 3.1.7.1.7"""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from mqproto.manager.arrivals import Arrivals
 from mqproto.manager.expiration import Expiration
-from mqproto.manager.identifiers import MessageIdHistory
+from mqproto.manager.identifiers import Histories
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.outcomes import Outcomes
@@ -28,7 +28,7 @@ class Parts(NamedTuple):
     outbound: Outbound
     queues: LocalQueues
     incoming: Mapping[SequenceKey, IncomingSequence]
-    history: MessageIdHistory
+    histories: Histories
     arrivals: Arrivals
     outcomes: Outcomes
     sending: Sending

@@ -2,7 +2,7 @@
 
 It decides; it never waits. The shell feeds it all that has happened, takes one batch, commits its writes, then sends:
 
-    core.accepted(host, now)               a neighbour has connected
+    core.accepted(host, now)               somebody has connected
     core.pinged(datagram)                  a neighbour asks whether it may connect; returns the answer
     core.ping_answered(session, data)      a datagram came from where we asked
     core.opened(session, now)              a transport that we asked for is open
@@ -29,17 +29,18 @@ receive, `expiration` finds what is over, and `outcomes` does what follows when 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
-from mqproto.manager.arrivals import Arrivals, NoRoomError, is_acknowledgment
+from mqproto.manager.arrivals import Arrivals, NoRoomError, NotWelcomeError, is_acknowledgment
 from mqproto.manager.confirmations import Confirmations
 from mqproto.manager.deadletters import DeadLetters
 from mqproto.manager.expiration import Expiration
-from mqproto.manager.identifiers import MessageIdHistory
+from mqproto.manager.identifiers import Histories, MessageIdHistory
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.outcomes import Outcomes
@@ -62,6 +63,7 @@ from mqproto.turn.effects import (
     Batch,
     CloseTransport,
     Delivery,
+    IdentifierRow,
     Note,
     OutcomeRow,
     ReadBy,
@@ -104,11 +106,30 @@ class QueueManager:
         self._timers, self._writes, self._waypoints = desk.timers, desk.writes, desk.waypoints
         self._notes, self._endings = desk.notes, desk.endings
         incoming: dict[SequenceKey, IncomingSequence] = {}
-        self._neighbours = Neighbours(desk)
+        self._neighbours = Neighbours(desk, routes)
         self._outbound = Outbound(desk, routes, self._neighbours, state, now)
         self._queues = LocalQueues(desk, queues, self._outbound.next_queue, state)
-        self._history = MessageIdHistory(
-            settings, desk.timers, state.identifiers, now, self._neighbours.connected
+        known = {identity, *routes.peers}
+        rows: dict[bool, list[IdentifierRow]] = {True: [], False: []}
+        for row in state.identifiers:
+            rows[row.source in known].append(row)
+        self._histories = Histories(
+            MessageIdHistory(
+                settings,
+                desk.timers,
+                rows[True],
+                now,
+                self._neighbours.connected,
+                settings.remove_duplicate_size,
+            ),
+            MessageIdHistory(
+                settings,
+                desk.timers,
+                rows[False],
+                now,
+                partial(self._neighbours.connected, proven=False),
+                settings.strangers_remembered,
+            ),
         )
         self._outcomes = Outcomes(desk, incoming, routes, self._outbound, self._queues)
         self._tracing = Tracing(self._outcomes)
@@ -119,10 +140,11 @@ class QueueManager:
             incoming,
             self._outbound,
             self._queues,
-            self._history,
+            self._histories,
             self._confirmations,
             self._expiration,
             self._tracing,
+            routes,
         )
         self._arrivals.restore(state, now)
         self._sending = Sending(desk, self._outbound, self._queues, self._expiration)
@@ -136,7 +158,7 @@ class QueueManager:
             self._outbound,
             self._queues,
             incoming,
-            self._history,
+            self._histories,
             self._arrivals,
             self._outcomes,
             self._sending,
@@ -146,9 +168,9 @@ class QueueManager:
     # Transports
 
     def accepted(self, host: str, now: Moment, certified: Guid | None = None) -> int:
-        """A neighbour at `host` has connected to us; the number given back names the session from now on.
+        """Somebody at `host` has connected to us; the number given back names the session from now on.
 
-        certified: the queue manager whose pinned certificate it has shown over TLS; None for a plain connection.
+        certified: the queue manager that the certificate is pinned to which was shown; None of a plain connection.
         """
         return self._neighbours.accepted(host, now, certified).key
 
@@ -178,19 +200,25 @@ class QueueManager:
             return
         full = False
         messages = found.receive(data, now)
-        if messages:
-            assert found.remote_qm is not None
-            self._history.brought_by(found.remote_qm, found.window_announced)
+        if not messages:
+            self._neighbours.touched(found)
+            return
+        remote = found.remote
+        self._arrivals.brought_by(remote, found.window_announced)
         for message, packet in messages:
             if full and not is_acknowledgment(message, packet):
                 continue  # Nothing may overtake what had no room. Acknowledgments do, since they make room.
             self._waypoints.arrived(packet, found)
             try:
-                self._arrivals.arrived(message, packet, found.data.remote_address, now)
+                self._arrivals.arrived(message, packet, remote, now)
             except NoRoomError as error:
                 full = True
                 self._waypoints.turned_away(packet, str(error))
                 found.close("3.1.5.8.8", str(error))
+            except NotWelcomeError as error:
+                self._waypoints.turned_away(packet, str(error))
+                found.close("3.1.5.8", str(error))
+                break
         self._neighbours.touched(found)
 
     # Time and the store
@@ -209,7 +237,8 @@ class QueueManager:
             elif isinstance(owner, IncomingSequence):
                 self._arrivals.order_ack_due(owner, now)
             elif timer is Timer.MESSAGE_ID_HISTORY_CLEANUP:
-                self._history.clean_up(now, self._writes)
+                for history in self._histories:
+                    history.clean_up(now, self._writes)
             elif timer is Timer.EXPIRATION:
                 self._expiration.due(now)
             else:
@@ -461,7 +490,8 @@ class QueueManager:
         # One after the other: of what both of them let go, neither would know that the other has.
         reads += self._purges.pages() or self._expiration.pages()
         writes = self._writes.take(now)
-        self._history.make_room(self._writes)
+        for history in self._histories:
+            history.make_room(self._writes)
         batch = Batch(
             writes=writes,
             reads=reads,

@@ -217,7 +217,8 @@ def counts(parts: Parts) -> dict[str, int]:
         "forwarded": parts.arrivals.forwarded_count,
         "refused": parts.arrivals.refused_count,
         "expired": parts.outcomes.expired_count,
-        "duplicates": parts.history.duplicate_count + sum(sequence.duplicate_count for sequence in incoming),
+        "duplicates": sum(history.duplicate_count for history in parts.histories)
+        + sum(sequence.duplicate_count for sequence in incoming),
         "held_ever": sum(sequence.held_count_total for sequence in incoming),
         "overflowed": sum(sequence.overflow_count for sequence in incoming),
         "resent": sum(queue.resend_count for queue in parts.outbound if isinstance(queue, OutgoingSequence)),
@@ -225,10 +226,12 @@ def counts(parts: Parts) -> dict[str, int]:
 
 
 def _duplicates(parts: Parts) -> list[DuplicatesStatus]:
-    dropped = Counter(parts.history.duplicates)
+    dropped, most = Counter[Guid](), dict[Guid, tuple[int, int]]()
+    for history in parts.histories:
+        dropped.update(history.duplicates)
+        most |= history.drops_most_of()
     for sequence in parts.incoming.values():
         dropped[sequence.source] += sequence.duplicate_count
-    most = parts.history.drops_most_of()
     return [
         DuplicatesStatus(guid_text(source), count, *most.get(source, ()))
         for source, count in dropped.most_common(DUPLICATES_SHOWN)

@@ -17,10 +17,11 @@ from typing import Final
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
 from mqproto.neighbours.connections import Neighbour
+from mqproto.neighbours.door import Door
 from mqproto.neighbours.ping import Pings, answer_ping
 from mqproto.neighbours.refusals import Refusals
 from mqproto.neighbours.trial import Trial, queue_of
-from mqproto.routing import NextHop
+from mqproto.routing import NextHop, Routes
 from mqproto.session import InFlight, Session
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.turn.desk import Desk
@@ -42,8 +43,9 @@ JOURNALED: Final = UserHeader.journal_positive.mask | UserHeader.has_transaction
 class Neighbours:
     """All sessions, and the neighbours that they serve."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, routes: Routes) -> None:
         self.sessions: dict[int, Session] = {}
+        self._door = Door(desk, routes, self.sessions)
         self._identity = desk.identity
         self._addressees = frozenset((desk.identity, NULL_GUID))  # 3.1.5.8.5
         self._settings = desk.settings
@@ -111,24 +113,32 @@ class Neighbours:
                     found.setdefault(queue, []).append(suspect.entry)
         return found
 
-    def connected(self) -> set[Guid]:
-        """The queue managers that have an open session with us."""
+    def connected(self, *, proven: bool = True) -> set[Guid]:
+        """The queue managers that have an open session with us; the known ones, or the strangers."""
         return {
             session.remote_qm
             for session in self.sessions.values()
-            if session.is_open and session.remote_qm is not None
+            if session.is_open and session.remote_qm is not None and session.is_proven == proven
         }
 
     # Transports come and go
 
     def accepted(self, host: str, now: Moment, certified: Guid | None = None) -> Session:
-        """A neighbour has opened a transport to us.  3.1.5.10
-
-        certified: the queue manager whose pinned certificate it has shown; None if the transport is plain.
-        """
-        session = self._new_session(initiator=False, remote_qm=None, host=host, direct=False)
+        """Somebody has opened a transport to us.  3.1.5.10"""
+        crowded = self._door.make_room(host)
+        if crowded is not None:
+            crowded.close(
+                "3.1.5.10", "too many connections have not said who they are: it is the oldest of its host"
+            )
+            self._touched[crowded] = None
+        session = self._new_session(
+            initiator=False, remote_qm=None, host=host, direct=False, certified=certified
+        )
+        if certified is None and not self._door.hears(host):
+            session.close("3.1.5.10", "nobody is heard from there")
+            self._touched[session] = None
+            return session
         session.data.accepting = len(self.sessions) <= self._settings.maximum_sessions
-        session.data.certified = certified
         deadline_ms = now.uptime_ms + self._settings.session_initialization_timeout_ms
         self._timers.start(Timer.SESSION_INITIALIZATION, session.key, deadline_ms)
         return session
@@ -167,7 +177,15 @@ class Neighbours:
         """Something happened to a session: it is looked at in this turn."""
         self._touched[session] = None
 
-    def _new_session(self, *, initiator: bool, remote_qm: Guid | None, host: str, direct: bool) -> Session:
+    def _new_session(
+        self,
+        *,
+        initiator: bool,
+        remote_qm: Guid | None,
+        host: str,
+        direct: bool,
+        certified: Guid | None = None,
+    ) -> Session:
         key = self._next_key
         self._next_key += 1
         session = self.sessions[key] = Session(
@@ -179,6 +197,8 @@ class Neighbours:
             direct=direct,
             settings=self._settings,
             timers=self._timers,
+            admit=self._door.admit,
+            certified=certified,
             addressees=self._addressees,
         )
         return session
@@ -302,7 +322,7 @@ class Neighbours:
     def _settle(self, session: Session, now: Moment) -> None:
         self._complete(session)
         neighbour = self._by_session.get(session.key)
-        if neighbour is None and session.is_open:
+        if neighbour is None and session.is_open and session.is_proven:
             neighbour = self._adopt(session, now)
         if neighbour is not None:
             if session is neighbour.session and session.is_open and not neighbour.connected:
@@ -417,7 +437,8 @@ class Neighbours:
         hop = neighbour.hops[index]
         manager = hop.manager
         for session in self.sessions.values():
-            if session.is_open and session.remote_qm == manager and session.key not in self._by_session:
+            is_free = session.is_open and session.is_proven and session.key not in self._by_session
+            if is_free and session.remote_qm == manager:
                 self._use(neighbour, session, index, str(hop), now)
                 return
         session = self._new_session(initiator=True, remote_qm=manager, host=hop.host, direct=manager is None)

@@ -54,6 +54,7 @@ class QueueDeclaration:
     public: its GUID in the directory, if it has one.
     quota_bytes: what its messages may take in all; a message beyond that is refused.
     journal: whether what applications receive from it is copied to its journal, up to `journal_quota_bytes`.
+    strangers: whether queue managers that nobody has declared may send to it.
     """
 
     name: str
@@ -63,6 +64,7 @@ class QueueDeclaration:
     quota_bytes: int | None = None
     journal: bool = False
     journal_quota_bytes: int | None = None
+    strangers: bool = False
 
 
 @dataclass(slots=True)

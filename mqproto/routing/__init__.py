@@ -1,11 +1,13 @@
 """Who comes next on the way to a queue manager.
 
-nexthops.py has what a queue manager is told: its `Routes`. The rest computes them from what a directory knows:
-enterprise.py has the records, costs.py the cheapest ways between sites, router.py the rules of [MS-MQBR] 3.1.5.
+nexthops.py has what a queue manager is told: its `Routes`; peers.py has who is believed to be whom. The rest computes
+next hops from what a directory knows: enterprise.py has the records, costs.py the cheapest ways between sites,
+router.py the rules of [MS-MQBR] 3.1.5.
 """
 
 from mqproto.routing.enterprise import LINK_COSTS, Enterprise, Machine, RoutingLink, Site
 from mqproto.routing.nexthops import MSMQ_PORT, PING_PORT, NextHop, Routes
+from mqproto.routing.peers import Peer
 from mqproto.routing.router import Router
 
 __all__ = [
@@ -15,6 +17,7 @@ __all__ = [
     "Enterprise",
     "Machine",
     "NextHop",
+    "Peer",
     "Router",
     "Routes",
     "RoutingLink",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from mqproto.routing.peers import ANYWHERE, Peer, comes_from
 from mqproto.wire.guid import Guid
 
 MSMQ_PORT: Final = 1801
@@ -19,7 +20,7 @@ class NextHop:
 
     manager: its queue manager's GUID; None when only a direct format name told us of it.
     ping: the address and UDP port at which it answers Pings, if not port 3527 of `host`.
-    tls: whether it is called over TLS; then `manager` says whose certificate it has to show.
+    tls: whether it is called by TLS, and has to show the certificate that is pinned to `manager`.
     """
 
     manager: Guid | None
@@ -45,12 +46,18 @@ class Routes:
     hosts: the neighbour behind an address or a computer name of direct format names, where it is known.
     own_hosts: the addresses and names, in lower case, that mean this queue manager itself.
     publics: the queue manager that hosts each public queue.
+    peers: what is declared of each queue manager that is known; all others are strangers.
+    called: the hosts that may be called because a stranger asks for an answer there: addresses, networks, `any`.
+    heard: from where strangers get an answer at all; likewise.
     """
 
     managers: Mapping[Guid, tuple[NextHop, ...]] = field(default_factory=dict)
     hosts: Mapping[str, NextHop] = field(default_factory=dict)
     own_hosts: frozenset[str] = frozenset()
     publics: Mapping[Guid, Guid] = field(default_factory=dict)
+    peers: Mapping[Guid, Peer] = field(default_factory=dict)
+    called: tuple[str, ...] = ()
+    heard: tuple[str, ...] = (ANYWHERE,)
 
     def to_manager(self, manager: Guid) -> tuple[NextHop, ...]:
         """The next hops on the way to a queue manager, the preferred first; empty if there is no way."""
@@ -59,3 +66,37 @@ class Routes:
     def to_host(self, host: str) -> NextHop:
         """The neighbour that a direct format name calls: port 1801 of its address unless we know better.  3.1.7.4"""
         return self.hosts.get(host.lower()) or NextHop(None, host)
+
+    def proves(self, manager: Guid, host: str, certified: Guid | None) -> bool:
+        """Whether a session that came from `host` is that of the queue manager whose GUID it presents.
+
+        certified: the queue manager that its certificate is pinned to; None of a plain connection.
+        """
+        if certified is not None:
+            return certified == manager
+        peer = self.peers.get(manager)
+        return peer is not None and not peer.certified and comes_from(host, peer.origins)
+
+    def brings(self, neighbour: Guid, source: Guid, *, is_ours: bool) -> bool:
+        """Whether a neighbour may bring a message of a queue manager: its own, or as a declared router on its way.
+
+        One that is for others may have passed here before: when ways change, a router hands back what it was given.
+
+        is_ours: whether the message is for this queue manager.
+        """
+        if neighbour == source:
+            return True
+        peer = self.peers.get(neighbour)
+        if peer is None:
+            return False
+        return source in peer.brings or (not is_ours and bool(peer.brings) and source in self.peers)
+
+    def hears(self, host: str) -> bool:
+        """Whether whoever connects from a host is listened to: a stranger, or somebody who is declared there."""
+        return comes_from(host, self.heard) or any(
+            comes_from(host, peer.origins) for peer in self.peers.values()
+        )
+
+    def may_call(self, host: str) -> bool:
+        """Whether a host may be called because a stranger asks for an answer there."""
+        return comes_from(host, self.called)

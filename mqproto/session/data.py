@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
+from typing import NamedTuple, TypeAlias
 
 from mqproto.base.configuration import Settings
 from mqproto.base.foreign import TEXT_LIMIT, shown
+from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer, Timers
 from mqproto.turn.effects import CloseTransport
 from mqproto.wire import Packet, encode_packet
@@ -40,6 +42,18 @@ class ConnectionStatus(StrEnum):
     PING_FAILURE = "PingFailure"
     SOCKET_CONNECT_FAILURE = "SocketConnectFailure"
     CONNECTION_REFUSED = "ConnectionRefused"
+
+
+class Remote(NamedTuple):
+    """Who is at the other end of a session: RemoteQMAddress, RemoteQMGuid, and whether the GUID is more than a claim.
+
+    called: whether we opened the session.
+    """
+
+    address: str
+    manager: Guid
+    is_proven: bool
+    called: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -76,14 +90,20 @@ class SessionData:
     remote_address: str
     direct: bool
     """Whether we opened it for a direct format name, whose owner's GUID we did not know."""
+    initiator: bool
+    """Whether we opened it."""
     settings: Settings
     timers: Timers
     state: SessionState
+    admit: Admit
+    """Asked when the peer has presented a GUID that we did not expect."""
+    certified: Guid | None = None
+    """The queue manager that the peer's certificate is pinned to; None of a plain connection."""
+    proven: bool = False
+    """Whether the peer is the queue manager whose GUID it presents: `Routes.proves`. Else it is a stranger."""
     status: ConnectionStatus = ConnectionStatus.IN_PROCESS
     accepting: bool = True
     """Whether a connection request may be granted; false beyond `maximum_sessions`."""
-    certified: Guid | None = None
-    """The queue manager whose pinned certificate the initiator has shown over TLS; None where it showed none."""
 
     message_sent_count: int = 0
     recoverable_message_sent_count: int = 0
@@ -133,6 +153,15 @@ class SessionData:
     def ack_wait_duration_ms(self) -> int:
         """Duration of the Session Ack Wait Timer: twice AckWaitTimeout for direct format names.  3.1.2.4, note <46>"""
         return self.ack_wait_timeout_ms * (2 if self.direct else 1)
+
+
+Admit: TypeAlias = Callable[[SessionData, Guid, Moment], str | None]
+"""Says whether the peer that presents this GUID is `proven`; gives the reason why it gets no session, if any."""
+
+
+def admit_all(data: SessionData, manager: Guid, now: Moment) -> str | None:
+    """Judge nobody, as those do who only listen to a session."""
+    return None
 
 
 def ahead(number: int, reference: int) -> int:

@@ -31,10 +31,10 @@ def request_connection(data: SessionData, now: Moment) -> None:
 
 
 def answer_connection(data: SessionData, packet: EstablishConnection, now: Moment) -> None:
-    """A neighbour wants a session: grant it, or say no and close.  3.1.5.3.1
+    """Somebody wants a session: grant it, or say no and close.  3.1.5.3.1
 
-    A zero ServerGuid is welcome: it belongs to a direct format name. 2.2.1 would have it refused. One that has shown
-    a certificate is nobody but the queue manager that it is pinned to.
+    The GUID that it presents is a claim; `admit` says whether it is believed. A zero ServerGuid is welcome: it belongs
+    to a direct format name. 2.2.1 would have it refused.
     """
     data.remote_qm = packet.client_guid
     refusal = None
@@ -46,13 +46,8 @@ def answer_connection(data: SessionData, packet: EstablishConnection, now: Momen
         refusal = f"it presents our own GUID {guid_text(data.local_qm)}: give one of the two a new identity"
     elif packet.client_guid == NULL_GUID:
         refusal = "it presents the null GUID"
-    elif data.certified is not None and data.certified != packet.client_guid:
-        refusal = (
-            f"it presents queue manager {guid_text(packet.client_guid)}, "
-            f"and a certificate of {guid_text(data.certified)}"
-        )
-    elif not data.accepting:
-        refusal = f"{data.settings.maximum_sessions} sessions are open, which is maximum_sessions"
+    else:
+        refusal = data.admit(data, packet.client_guid, now)
     data.send(
         establish_connection(
             client=packet.client_guid,
@@ -89,6 +84,10 @@ def confirm_connection(data: SessionData, packet: EstablishConnection, now: Mome
         )
     elif packet.server_guid == NULL_GUID:
         fault = "the acceptor presents the null GUID"
+    elif data.remote_qm is None:
+        fault = data.admit(data, packet.server_guid, now)
+    else:
+        data.proven = True
     if packet.refused:
         data.status = ConnectionStatus.CONNECTION_REFUSED
     if fault is not None:

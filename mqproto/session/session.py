@@ -17,7 +17,15 @@ from mqproto.session.acknowledgment import (
     take_session_ack,
     take_session_header,
 )
-from mqproto.session.data import ConnectionStatus, InFlight, SessionData, SessionState
+from mqproto.session.data import (
+    Admit,
+    ConnectionStatus,
+    InFlight,
+    Remote,
+    SessionData,
+    SessionState,
+    admit_all,
+)
 from mqproto.session.handshake import (
     accept_parameters,
     adopt_parameters,
@@ -41,7 +49,7 @@ from mqproto.wire import (
 from mqproto.wire.glance import address_of, is_internal, is_recoverable, session_header_of
 from mqproto.wire.guid import Guid
 
-__all__ = ["ConnectionStatus", "InFlight", "Session", "SessionState"]
+__all__ = ["ConnectionStatus", "InFlight", "Remote", "Session", "SessionState"]
 
 
 class Rule(NamedTuple):
@@ -88,6 +96,8 @@ class Session:
     """One transport connection to a neighbour, from its first byte to its last.
 
     Args:
+        admit: says who is believed to be whom, and who gets a session; by default nobody is believed.
+        certified: the queue manager that the peer's certificate is pinned to.
         addressees: for whom messages are read; those for others are checked as strictly, and passed on as they are.
             None for everybody.
     """
@@ -103,6 +113,8 @@ class Session:
         direct: bool,
         settings: Settings,
         timers: Timers,
+        admit: Admit = admit_all,
+        certified: Guid | None = None,
         addressees: frozenset[bytes] | None = None,
     ) -> None:
         self._addressees = addressees
@@ -112,9 +124,12 @@ class Session:
             remote_qm,
             remote_address,
             direct,
+            initiator,
             settings,
             timers,
             SessionState.CONNECTING if initiator else SessionState.WAITING_EC_MSG,
+            admit,
+            certified,
             ack_wait_timeout_ms=settings.ack_wait_timeout_ms,
         )
         self._buffer = PacketBuffer()
@@ -134,6 +149,31 @@ class Session:
     def remote_qm(self) -> Guid | None:
         """RemoteQMGuid, once it is known."""
         return self.data.remote_qm
+
+    @property
+    def remote(self) -> Remote:
+        """Who is at the other end, once it has said so."""
+        data = self.data
+        assert data.remote_qm is not None
+        return Remote(data.remote_address, data.remote_qm, data.proven, data.initiator)
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether the peer opened it."""
+        return not self.data.initiator
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether the peer, which opened it, has not said yet who it is, or has not opened the session."""
+        return self.is_accepted and self.data.state in (
+            SessionState.WAITING_EC_MSG,
+            SessionState.WAITING_CP_MSG,
+        )
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether the peer is believed to be the queue manager whose GUID it presents."""
+        return self.data.proven
 
     @property
     def window_announced(self) -> int:

@@ -146,11 +146,13 @@ class IncomingSequence:
         """Whether a message came before, and was accepted or dealt with for good."""
         return (header.tx_sequence_id, header.tx_sequence_number) <= (self.identifier, self.number)
 
-    def take(self, header: TransactionHeader, size_bytes: int) -> Verdict:
+    def take(self, header: TransactionHeader, size_bytes: int, *, may_hold: bool = True) -> Verdict:
         """Decide, and take the message into the account if it is accepted.  3.1.5.8.6
 
         A message that is not accepted does not advance the sequence: by the letter it would, and the messages before
         it would then be lost.
+
+        may_hold: whether one that comes early may be held; a stranger's is not.
         """
         key = (header.tx_sequence_id, header.tx_sequence_number)
         if comes_next(header, self.identifier, self.number):
@@ -161,8 +163,10 @@ class IncomingSequence:
         if self.has_had(header) or key in self._held:
             self.duplicate_count += 1
             return Verdict.DUPLICATE
-        if len(self._held) >= self._settings.held_messages_limit or (
-            self.held_bytes + size_bytes > self._settings.held_bytes_limit
+        if (
+            not may_hold
+            or len(self._held) >= self._settings.held_messages_limit
+            or self.held_bytes + size_bytes > self._settings.held_bytes_limit
         ):
             self.overflow_count += 1
             return Verdict.OVERFLOW

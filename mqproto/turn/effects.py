@@ -331,7 +331,7 @@ class Waiting(NamedTuple):
 class OpenTransport(NamedTuple):
     """Connect; then call `QueueManager.opened` or, if it fails, `QueueManager.lost`.
 
-    tls: the queue manager whose pinned certificate the far end has to show, over TLS; None for a plain connection.
+    tls: the queue manager whose pinned certificate the other end has to show; None for a plain connection.
     """
 
     session: int

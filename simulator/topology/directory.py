@@ -14,7 +14,8 @@ from mqproto.formatname import DirectName, PrivateName, PublicName
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import Draft
 from mqproto.queues.localqueue import QueueDeclaration
-from mqproto.routing import PING_PORT, NextHop, Routes
+from mqproto.routing import PING_PORT, NextHop, Peer, Routes
+from mqproto.routing.peers import brought_by
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import Guid, guid_from_text
 from simulator.topology import Node, Topology, TopologyError
@@ -61,6 +62,7 @@ class Directory:
                 quota_bytes=_bytes(queue.quota_kb),
                 journal=queue.journal,
                 journal_quota_bytes=_bytes(queue.journal_quota_kb),
+                strangers=queue.strangers,
             )
             for queue in node.queues.values()
         ]
@@ -257,7 +259,43 @@ def _routes(topology: Topology, node: Node) -> Routes:
         for queue in host.queues.values()
         if queue.public is not None
     }
-    return Routes(managers, hosts, frozenset(own_hosts), publics)
+    return Routes(
+        managers,
+        hosts,
+        frozenset(own_hosts),
+        publics,
+        _peers(topology, node),
+        called=topology.strangers.call,
+        heard=topology.strangers.hear,
+    )
+
+
+def _peers(topology: Topology, node: Node) -> dict[Guid, Peer]:
+    """What is declared of all others: from where their sessions come, and whose messages they may bring.
+
+    Whoever reaches this node by a proxy comes from the address of that.
+    """
+    proxied = {link.first for link in topology.links if link.second == node.name and link.proxy}
+    links: dict[str, list[str]] = {name: [] for name in topology.nodes}
+    for link in topology.links:
+        links[link.first].append(link.second)
+        links[link.second].append(link.first)
+    peers = {}
+    for other in topology.nodes.values():
+        if other.name == node.name:
+            continue
+        brings = brought_by(other.name, node.name, links) if node.name in links[other.name] else set()
+        if topology.sites and other.routing_server:
+            brings = {name for name in topology.nodes if name not in (node.name, other.name)}
+        origins = other.origins or (other.host,)
+        if other.name in proxied:
+            origins += (PROXY_HOST,)
+        peers[other.guid] = Peer(
+            origins,
+            certified=topology.has_tls(node.name, other.name),
+            brings=frozenset(topology.nodes[name].guid for name in brings),
+        )
+    return peers
 
 
 def _hop(node: Node, host: str, port: int, tls: bool) -> NextHop:

@@ -33,6 +33,16 @@ cost = 3                                        # 1 to 999999, by default 1
 site = "north"                                  # or several: ["north", "south"]
 routing_server = true                           # out_routing_servers, in_routing_servers = ["c"] may be given
 
+[node.b]
+from = ["10.0.0.0/8"]                           # from where its sessions come, or "any"; by default its own host
+
+[strangers]                                     # those who are not in the topology
+hear = ["10.0.0.0/8"]                           # from where they are answered, by default "any"
+call = ["10.0.0.7"]                             # what is called as they ask for an answer there
+
+[node.b.queue.public]
+strangers = true                                # they may send to it
+
 [settings]                                      # the fields of mqproto.base.configuration.Settings, for all nodes
 order_ack_timeout_ms = 50
 
@@ -65,9 +75,10 @@ import msgspec
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
 from mqproto.routing import PING_PORT, RoutingLink, Site
+from mqproto.routing.peers import ANYWHERE
 from mqproto.wire.guid import Guid, guid_from_text
 from simulator.topology.errors import TopologyError, nearest
-from simulator.topology.model import Action, Fault, Link, Topology
+from simulator.topology.model import Action, Fault, Link, Strangers, Topology
 from simulator.topology.nodes import DEFAULT_PORT, FIRST_IDENTIFIER, Node, QueueDeclaration, Tls
 
 _NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "mqproto:topology")
@@ -86,11 +97,18 @@ class _File(msgspec.Struct):
     routing_link: list[Table] = []
     settings: Table = {}
     fault: list[Table] = []
+    strangers: Table = {}
 
 
-class _Node(msgspec.Struct):
+class _Strangers(msgspec.Struct):
+    hear: list[str] = msgspec.field(default_factory=lambda: [ANYWHERE])
+    call: list[str] = []
+
+
+class _Node(msgspec.Struct, rename={"origins": "from"}):
     guid: str | None = None
     address: str | None = None
+    origins: list[str] = []
     ping: str | None = None
     queue: dict[str, Table] = {}
     settings: Table = {}
@@ -108,6 +126,7 @@ class _Queue(msgspec.Struct):
     quota_kb: Annotated[int, msgspec.Meta(ge=1)] | None = None
     journal: bool = False
     journal_quota_kb: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    strangers: bool = False
 
 
 class _Tls(msgspec.Struct):
@@ -192,6 +211,7 @@ def _topology(table: Table, default_name: str, folder: Path) -> Topology:
     return Topology(
         name=name,
         description=top.description,
+        strangers=_strangers(_convert(top.strangers, _Strangers, "strangers")),
         nodes={
             node: _node(name, number, node, _convert(entry, _Node, f"node.{node}"), top.settings, folder)
             for number, (node, entry) in enumerate(top.node.items(), 1)
@@ -221,6 +241,7 @@ def _node(topology: str, number: int, name: str, entry: _Node, common: Table, fo
         guid=_guid(entry.guid, f"{where}.guid") if entry.guid else _derived(topology, name),
         host=host,
         port=port,
+        origins=tuple(entry.origins),
         ping=read_address(entry.ping, f"{where}.ping", PING_PORT) if entry.ping else None,
         queues=_queues(topology, name, entry.queue),
         settings=_settings({"settings": common, f"{where}.settings": entry.settings}),
@@ -257,12 +278,17 @@ def _queues(topology: str, node: str, tables: Mapping[str, Table]) -> dict[str, 
             quota_kb=entry.quota_kb,
             journal=entry.journal,
             journal_quota_kb=entry.journal_quota_kb,
+            strangers=entry.strangers,
         )
     return queues
 
 
 def _link(entry: _Link, where: str) -> Link:
     return Link(*entry.between, read_address(entry.proxy, where) if entry.proxy else None, entry.tls)
+
+
+def _strangers(entry: _Strangers) -> Strangers:
+    return Strangers(hear=tuple(entry.hear), call=tuple(entry.call))
 
 
 def _routing_link(entry: _RoutingLink) -> RoutingLink:
@@ -331,9 +357,9 @@ Entry = TypeVar("Entry", bound=msgspec.Struct)
 def _convert(table: Table, kind: type[Entry], where: str) -> Entry:
     """The table as a record, or a TopologyError that names the place and the key."""
     for key in table:
-        if key not in kind.__struct_fields__:
+        if key not in kind.__struct_encode_fields__:
             place = f"{where}: " if where else ""
-            raise TopologyError(f"{place}unknown key {key!r}; {nearest(key, kind.__struct_fields__)}")
+            raise TopologyError(f"{place}unknown key {key!r}; {nearest(key, kind.__struct_encode_fields__)}")
     try:
         return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import chain
 
+from mqproto.base.errors import UsageError
 from mqproto.formatname import parse_queue_name
 from mqproto.routing import RoutingLink, Site
+from mqproto.routing.peers import ANYWHERE, check_origin
 from mqproto.wire.guid import Guid
 from simulator.topology.errors import TopologyError, nearest, refuse_twins
 from simulator.topology.nodes import DEFAULT_PORT, Node, find
@@ -36,6 +38,26 @@ class Link:
     second: str
     proxy: tuple[str, int] | None = None
     tls: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strangers:
+    """What those may do who are not in the topology, beside sending to the queues that are open to them.
+
+    hear: from where they are answered at all: addresses, networks, or `any`.
+    call: the hosts that a node calls because a stranger asks for an answer there.
+    """
+
+    hear: tuple[str, ...] = (ANYWHERE,)
+    call: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for key, origins in (("hear", self.hear), ("call", self.call)):
+            for origin in origins:
+                try:
+                    check_origin(origin)
+                except UsageError as error:
+                    raise TopologyError(f"strangers: {key}: {error}") from None
 
 
 class Action(StrEnum):
@@ -82,6 +104,7 @@ class Topology:
     routes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
     description: str = ""
+    strangers: Strangers = Strangers()
     sites: tuple[Site, ...] = ()
     routing_links: tuple[RoutingLink, ...] = ()
     _hops: Mapping[tuple[str, str], tuple[str, ...]] = field(init=False, repr=False, compare=False)

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from mqproto.base.configuration import Settings
-from mqproto.base.errors import FormatNameError
+from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.formatname import PrivateName, PublicName, Scope
 from mqproto.formatname.path import LocalName
 from mqproto.routing import PING_PORT
+from mqproto.routing.peers import check_origin
 from mqproto.wire.guid import NULL_GUID, Guid
 from simulator.topology.errors import TopologyError, nearest, refuse_twins
 
@@ -30,6 +31,7 @@ class QueueDeclaration:
     quota_kb: Quota, what its messages may take in all, in units of 1,024 bytes; None for no limit of its own.
     journal: Journaling, whether what is received from it is copied to its journal.
     journal_quota_kb: JournalQuota, what the journal may take; None for no limit of its own.  [MS-MQDMPR] 3.1.1.2
+    strangers: whether queue managers that the topology does not have may send to it.
     """
 
     name: str
@@ -39,6 +41,7 @@ class QueueDeclaration:
     quota_kb: int | None = None
     journal: bool = False
     journal_quota_kb: int | None = None
+    strangers: bool = False
 
     def __post_init__(self) -> None:
         try:
@@ -77,6 +80,7 @@ class Tls:
 class Node:
     """One queue manager: its name is its computer's.
 
+    origins: from where its sessions come: addresses, networks as `10.0.0.0/8`, or `any`; by default from `host`.
     ping: where it answers Pings, if its settings have that on and it is not UDP port 3527 of `host`.
     tls: its certificate, and where it listens for TLS, if it has links with TLS.
     sites, routing_server, out_routing_servers, in_routing_servers: as of a `mqproto.routing.Machine`; other nodes and
@@ -87,6 +91,7 @@ class Node:
     guid: Guid
     host: str
     port: int = DEFAULT_PORT
+    origins: tuple[str, ...] = ()
     ping: tuple[str, int] | None = None
     queues: Mapping[str, QueueDeclaration] = field(default_factory=dict)
     settings: Settings = field(default_factory=Settings)
@@ -102,6 +107,11 @@ class Node:
             raise TopologyError(f"node {self.name!r}: a node's name has up to 63 letters, digits, - and _")
         if self.guid == NULL_GUID:
             raise TopologyError(f"{self.name}: the null GUID names no queue manager; leave guid out")
+        for origin in self.origins:
+            try:
+                check_origin(origin)
+            except UsageError as error:
+                raise TopologyError(f"node {self.name}: from: {error}") from None
         if self.tls is not None and self.tls.port in (DEFAULT_PORT, self.port):
             raise TopologyError(
                 f"node.{self.name}.tls.address: at port {self.tls.port} MSMQ is spoken without TLS; choose another port"

@@ -8,8 +8,9 @@ from typing import BinaryIO, Final
 from captures.net.tcp import MAX_SEGMENT_BYTES
 from mqproto import routing
 from mqproto.queues.localqueue import QueueDeclaration
-from mqproto.routing import Enterprise, NextHop, Router, Routes, RoutingLink, Site
-from mqproto.wire import MessageClass
+from mqproto.routing import Enterprise, NextHop, Peer, Router, Routes, RoutingLink, Site
+from mqproto.routing.peers import brought_by
+from mqproto.wire import Guid, MessageClass
 from simulator.world.network.events import EventQueue
 from simulator.world.network.links import Line
 from simulator.world.network.sniffer import Sniffer
@@ -129,7 +130,19 @@ class World:
                 )
         lines = self.machines[name].lines
         hosts = {host: NextHop(guid_of(host), host) for host in lines if lines[host].link.name in self._map}
-        return Routes(managers, hosts)
+        return Routes(managers, hosts, peers=self._peers_of(name))
+
+    def _peers_of(self, name: str) -> dict[Guid, Peer]:
+        """All other nodes, each at its address, with those whose messages it may bring over any link there is."""
+        links: dict[str, list[str]] = {node: [] for node in self.scenario.nodes}
+        for link in self.scenario.links:
+            links[link.one].append(link.other)
+            links[link.other].append(link.one)
+        return {
+            guid_of(other): Peer((other,), brings=frozenset(map(guid_of, brought_by(other, name, links))))
+            for other in self.scenario.nodes
+            if other != name
+        }
 
     def take_off_the_map(self, link: str) -> None:
         """Nodes that start from now on have ways around a link."""

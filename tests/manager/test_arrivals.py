@@ -31,7 +31,7 @@ from mqproto.wire import (
     without_session_header,
 )
 from tests.observing import acknowledgments, arrive, final_acks, messages, packets, publish
-from tests.pair import Net, at, chain, direct, guid_of, queue
+from tests.pair import Net, at, chain, direct, guid_of, queue, remote
 
 A, B, C = guid_of("a"), guid_of("b"), guid_of("c")
 ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
@@ -663,7 +663,7 @@ def test_a_final_ack_that_was_taken_and_not_acted_upon_when_the_node_was_killed_
     packet = encode_packet(a_final_ack(FinalAckBody(identifier, 3, 2, A, row.message_id)))
     message = decode_packet(packet)
     assert isinstance(message, UserMessage)
-    node.up.inspect().arrivals.arrived(message, packet, "c", net.now)
+    node.up.inspect().arrivals.arrived(message, packet, remote("c"), net.now)
     writes = node.up.take(net.now).writes
     assert writes is not None
     node.store.commit(writes)

@@ -193,9 +193,11 @@ def test_a_message_whose_time_was_over_when_it_came_is_not_passed_on(net: Net) -
     net.start("b")
     b = net.nodes["b"].up
     # The clock of `b` is ahead of that of `a`.
-    arrived = b.inspect().arrivals.arrived
-    later = Moment(net.now.uptime_ms, net.now.utc_s + 100)
-    b.inspect().arrivals.arrived = lambda message, packet, peer, now: arrived(message, packet, peer, later)  # type: ignore[method-assign]
+    arrivals = b.inspect().arrivals
+    arrived, later = arrivals.arrived, Moment(net.now.uptime_ms, net.now.utc_s + 100)
+    arrivals.arrived = lambda message, packet, remote, now: arrived(  # type: ignore[method-assign]
+        message, packet, remote, later
+    )
     net.pass_ms(1_000)
     assert ended(net, "b", DEADLETTER) == [(LATE_ON_THE_WAY, b"x")]
     assert messages(net, "b", "c") == []

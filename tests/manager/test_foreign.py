@@ -15,6 +15,7 @@ from mqproto.base.foreign import TEXT_LIMIT, VALUE_LIMIT
 from mqproto.formatname import parse_format_name, parse_path_name
 from mqproto.manager.whereabouts import Found, Spot, describe_message
 from mqproto.queues.localqueue import QueueDeclaration
+from mqproto.routing import Peer, Routes
 from mqproto.testing import mutated, nearly_valid_packets, packets, user_messages
 from mqproto.turn.effects import Note
 from mqproto.wire import (
@@ -60,6 +61,7 @@ def hostile_messages(draw: st.DrawFn) -> bytes:
     message: UserMessage = draw(st.builds(a_full_message) | user_messages())
     user = message.user
     user.queue_manager_address = draw(st.sampled_from([guid_of("c"), NULL_GUID, guid_of("d")]))
+    user.source_queue_manager = guid_of("a")
     user.message_id = draw(st.integers(1, 1_000_000))
     user.destination_type, user.destination_queue = DIRECT, draw(NAMES)
     user.admin_type, user.admin_queue = draw(st.just((NO_QUEUE, None)) | st.tuples(st.just(DIRECT), NAMES))
@@ -77,6 +79,15 @@ def is_fit(text: object) -> bool:
     return len(str(text)) <= TEXT_LIMIT and str(text).isprintable()
 
 
+def with_a_neighbour(*queues: QueueDeclaration) -> Net:
+    """The node `c`, which knows the queue manager `a` and believes it."""
+    net = Net()
+    node = net.add("c", *queues, settings=SETTINGS)
+    node.routes = Routes(peers={guid_of("a"): Peer(("a",))})
+    net.start()
+    return net
+
+
 def said_by(net: Net, name: str) -> list[object]:
     """All that a queue manager has said of what it was sent."""
     node = net.nodes[name]
@@ -92,9 +103,7 @@ def said_by(net: Net, name: str) -> list[object]:
 
 @given(st.lists(ANYTHING, min_size=1, max_size=4))
 def test_no_note_and_no_table_has_more_of_a_peers_text_than_one_short_line(hostile: list[bytes]) -> None:
-    net = Net()
-    net.add("c", ORDERS, NOTES, settings=SETTINGS)
-    net.start()
+    net = with_a_neighbour(ORDERS, NOTES)
     core = net.nodes["c"].up
     reasons = []
     for packet in hostile:
@@ -113,13 +122,12 @@ def test_no_note_and_no_table_has_more_of_a_peers_text_than_one_short_line(hosti
 )
 def test_of_a_message_to_a_queue_with_a_hostile_name_the_log_and_the_tables_are_fit(name: str) -> None:
     message = a_full_message()
+    message.user.source_queue_manager = guid_of("a")
     message.user.queue_manager_address = NULL_GUID
     message.user.destination_queue = message.user.admin_queue = name
     message.user.admin_type = DIRECT
     message.session, message.base.session_header = None, False
-    net = Net()
-    net.add("c", settings=SETTINGS)
-    net.start()
+    net = with_a_neighbour()
     core = net.nodes["c"].up
     core.receive(core.accepted("a", net.now), GREETING + encode_packet(message), net.now)
     net.run()
@@ -170,9 +178,7 @@ def test_one_packet_of_bad_text_is_one_line_of_log(megabytes: int) -> None:
     assert message.soap is not None
     message.soap.header = HOLE + "\n" * (megabytes * 500_000 - 2_000)
     packet = encode_packet(message).replace(HOLE.encode("utf-16-le"), b"\0\0", 1)
-    net = Net()
-    net.add("c", settings=SETTINGS)
-    net.start()
+    net = with_a_neighbour()
     core = net.nodes["c"].up
     core.receive(core.accepted("a", net.now), GREETING + packet, net.now)
     net.run()

@@ -45,7 +45,9 @@ class Table:
         self.timers = Timers()
         self.writes = PendingWrites(self.timers)
         rows = self.disk.load().identifiers
-        self.history = MessageIdHistory(self.settings, self.timers, rows, now, lambda: self.connected)
+        self.history = MessageIdHistory(
+            self.settings, self.timers, rows, now, lambda: self.connected, self.settings.remove_duplicate_size
+        )
 
     def is_duplicate(
         self,

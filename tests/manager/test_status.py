@@ -9,7 +9,7 @@ from mqproto.manager.status import IncomingStatus, LocalStatus, OutgoingStatus
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.wire import TransactionHeader, TxSequenceId, UserMessage, decode_packet, encode_packet, guid_text
 from mqproto.wire.messages import user_message
-from tests.pair import START, Net, at, chain, direct, guid_of, queue
+from tests.pair import START, Net, at, chain, direct, guid_of, queue, remote
 
 ORDERS = queue("orders")
 NOTES = QueueDeclaration("notes", 17, quota_bytes=5_000)
@@ -194,7 +194,7 @@ def arrive(net: Net, number: int, *, ordinal: int = 1, previous: int | None = No
     packet = encode_packet(message)
     decoded = decode_packet(packet)
     assert isinstance(decoded, UserMessage)
-    net.nodes["c"].up.inspect().arrivals.arrived(decoded, packet, "b", net.now)
+    net.nodes["c"].up.inspect().arrivals.arrived(decoded, packet, remote("b"), net.now)
     net.run()
 
 

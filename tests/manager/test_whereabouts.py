@@ -19,7 +19,7 @@ from mqproto.wire import (
     guid_text,
     user_message,
 )
-from tests.pair import START, Net, at, chain, direct, guid_of, queue
+from tests.pair import START, Net, at, chain, direct, guid_of, queue, remote
 
 ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
 TO_ORDERS, TO_NOTES = at("c"), at("c", 17)
@@ -136,7 +136,7 @@ def arrive_at_c(net: Net, *numbers: int) -> None:
         packet = encode_packet(message)
         decoded = decode_packet(packet)
         assert isinstance(decoded, UserMessage)
-        net.nodes["c"].up.inspect().arrivals.arrived(decoded, packet, "b", net.now)
+        net.nodes["c"].up.inspect().arrivals.arrived(decoded, packet, remote("b"), net.now)
     net.run()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
 from mqproto.queues.localqueue import SystemQueue
-from mqproto.routing import NextHop, Routes
+from mqproto.routing import NextHop, Peer, Routes
 from mqproto.turn.effects import CloseTransport, OpenTransport
 from mqproto.wire import (
     NULL_GUID,
@@ -138,9 +140,13 @@ def test_incoming_connections_beyond_the_maximum_are_refused() -> None:
     net = a_pair(Settings(maximum_sessions=2))
     core = net.nodes["c"].up
     keys = [core.accepted(f"10.0.0.{n}", net.now) for n in range(3)]
-    request = encode_packet(establish_connection(client=guid_of("x"), server=guid_of("c"), time_stamp_ms=0))
     for key in keys:
-        core.receive(key, request, net.now)
+        client = guid_of(f"stranger {key}")
+        core.receive(
+            key,
+            encode_packet(establish_connection(client=client, server=guid_of("c"), time_stamp_ms=0)),
+            net.now,
+        )
     batch = core.take(net.now)
     answers = [decode_packet(send.chunks[0]) for send in batch.sends]
     assert [answer.refused for answer in answers if isinstance(answer, EstablishConnection)] == [
@@ -628,6 +634,8 @@ def test_a_try_is_remembered_as_far_as_it_has_come() -> None:
 @pytest.mark.spec("[MS-MQQB] 3.1.5.2")
 def test_a_refusal_and_a_failure_without_a_name_are_told_apart() -> None:
     net = a_pair(Settings(maximum_sessions=1))
+    net.nodes["c"].routes = replace(net.nodes["c"].routes, peers={guid_of("z"): Peer()})
+    net.start("c")
     net.nodes["c"].up.accepted("10.0.0.9", net.now)
     net.send("a", at("c", 17), "x")
     net.run()

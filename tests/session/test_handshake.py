@@ -92,19 +92,19 @@ def test_a_request_for_us_or_for_nobody_by_name_is_granted_and_repeated(server: 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.3.1")
 @pytest.mark.parametrize(
-    ("request_packet", "accepting", "why"),
+    ("request_packet", "judgment", "why"),
     [
-        (a_request(server=OTHER), True, "asks for queue manager"),
-        (a_request(client=US), True, "our own GUID"),
-        (a_request(client=NULL_GUID), True, "null GUID"),
-        (a_request(), False, "maximum_sessions"),
+        (a_request(server=OTHER), None, "asks for queue manager"),
+        (a_request(client=US), None, "our own GUID"),
+        (a_request(client=NULL_GUID), None, "null GUID"),
+        (a_request(), "a stranger too many", "a stranger too many"),
     ],
 )
 def test_an_unwelcome_request_is_refused_in_so_many_words_and_the_session_closed(
-    request_packet: EstablishConnection, accepting: bool, why: str
+    request_packet: EstablishConnection, judgment: str | None, why: str
 ) -> None:
     session = a_session(SessionState.WAITING_EC_MSG, initiator=False, remote_qm=None)
-    session.data.accepting = accepting
+    session.data.admit = lambda data, manager, now: judgment
     receive(session, request_packet)
     (answer,) = sent(session)
     assert isinstance(answer, EstablishConnection)

@@ -5,7 +5,6 @@ Of the latter nobody knows yet whose they are: here is how many there may be, fo
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from typing import Final
 
 import trio
 
+from mqproto.routing.peers import host_group
 from mqproto.turn.effects import Note
 from mqproto.wire.guid import Guid
 from simulator.node.connection import end_of
@@ -106,7 +106,7 @@ class Handshakes:
         """
         if len(self._half_open) >= HALF_OPEN_LIMIT:
             self._evict()
-        mine = _HalfOpen(_network_of(host))
+        mine = _HalfOpen(host_group(host))
         self._half_open[mine] = None
         try:
             with mine.scope, trio.fail_after(HANDSHAKE_TIMEOUT_S):
@@ -125,11 +125,3 @@ class Handshakes:
         del self._half_open[oldest]
         oldest.is_evicted = True
         oldest.scope.cancel()
-
-
-def _network_of(host: str) -> str:
-    """The host itself, or the /64 of an IPv6 address: who has one address of that has all of them."""
-    address = ipaddress.ip_address(host.partition("%")[0])
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is None:
-        return str(ipaddress.ip_network((address, 64), strict=False))
-    return host

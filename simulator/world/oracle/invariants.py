@@ -528,12 +528,11 @@ def memory_is_bounded(node: WatchedNode) -> str | None:
     for sequence in core.inspect().incoming.values():
         if sequence.held_count > settings.held_messages_limit:
             return f"{node.name} holds {sequence.held_count} messages, {settings.held_messages_limit} may be"
-    if len(core.inspect().incoming) > settings.maximum_sequences:
-        return (
-            f"{node.name} knows {len(core.inspect().incoming)} senders, {settings.maximum_sequences} may be"
-        )
-    if len(core.inspect().history) > settings.remove_duplicate_size:
-        return f"{node.name} remembers {len(core.inspect().history)} identifiers"
+    if (senders := core.inspect().arrivals.known_count) > settings.maximum_sequences:
+        return f"{node.name} knows {senders} senders, {settings.maximum_sequences} may be"
+    known, strangers = map(len, core.inspect().histories)
+    if known > settings.remove_duplicate_size or strangers > settings.strangers_remembered:
+        return f"{node.name} remembers {known} identifiers, and {strangers} of strangers"
     return None
 
 

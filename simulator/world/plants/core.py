@@ -144,8 +144,8 @@ def forget_to_hold(sound: Any) -> Any:
 def deliver_duplicates(sound: Any) -> Any:
     """A message that came before is accepted again."""
 
-    def take(self: IncomingSequence, header: Any, size_bytes: int) -> Verdict:
-        verdict: Verdict = sound(self, header, size_bytes)
+    def take(self: IncomingSequence, *arguments: Any, **options: Any) -> Verdict:
+        verdict: Verdict = sound(self, *arguments, **options)
         return Verdict.ACCEPT if verdict is Verdict.DUPLICATE and not self._held else verdict
 
     return take
@@ -325,7 +325,7 @@ def final_ack_on_arrival(sound: Any) -> Any:
         sound(self, queue, arrival, now)
         message = arrival.message
         if incoming.asks_final_ack(message):
-            reply_to = self._outbound.reply_to(message, arrival.peer)
+            reply_to = self._outbound.reply_to(message, arrival.remote)
             message_id = self._outbound.next_message_id()
             ack = make_final_ack(message, MessageClass.ACK_RECEIVE, reply_to, self._identity, message_id, now)
             self._outbound.acknowledge(ack, reply_to)

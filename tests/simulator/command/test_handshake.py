@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from mqproto.base.configuration import Settings
 from mqproto.base.timers import Timers
 from mqproto.session import Session
+from mqproto.session.data import Admit, admit_all
 from mqproto.wire import (
     NULL_GUID,
     EstablishConnection,
@@ -46,8 +47,8 @@ def asking(*heard: bytes) -> Handshake:
     return handshake
 
 
-def an_acceptor(*, accepting: bool = True) -> Session:
-    session = Session(
+def an_acceptor(admit: Admit = admit_all) -> Session:
+    return Session(
         1,
         initiator=False,
         local_qm=US,
@@ -56,9 +57,8 @@ def an_acceptor(*, accepting: bool = True) -> Session:
         direct=False,
         settings=Settings(window_size=9),
         timers=Timers(),
+        admit=admit,
     )
-    session.data.accepting = accepting
-    return session
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.2.3")
@@ -94,7 +94,7 @@ def test_a_queue_manager_is_known_however_tcp_cuts_what_it_says(sizes: list[int]
 
 
 def test_a_queue_manager_that_refuses_is_one_all_the_same() -> None:
-    acceptor, handshake = an_acceptor(accepting=False), asking()
+    acceptor, handshake = an_acceptor(lambda data, manager, now: "no place"), asking()
     acceptor.receive(handshake.request, NOW)
     assert handshake.receive(b"".join(acceptor.take_outbox()), 2.51) == b""
     assert handshake.is_over

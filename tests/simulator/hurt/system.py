@@ -144,7 +144,7 @@ class System(Net):
             state = store.load()
             for notice in store.notices:
                 self.ledger.write("said", name, what=notice)
-            core = QueueManager(node.guid, node.queues, node.routes, node.settings, state, self.now)
+            core = QueueManager(node.guid, node.queues, self.routes_of(node), node.settings, state, self.now)
             core.stored(store.size_bytes)
         except StoreError as error:
             self.ledger.write("said", name, what=str(error))

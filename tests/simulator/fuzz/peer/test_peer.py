@@ -136,7 +136,7 @@ class Refuses(Peer):
     """It has sessions enough."""
 
     async def opened(self, session: Session) -> None:
-        session.data.accepting = False
+        session.data.admit = lambda data, manager, now: "it has sessions enough"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,129 @@
+"""Who is let in, and as whom: known queue managers at their addresses, and strangers, who get what is left.
+
+[MS-MQQB] 3.1.5.3.1 grants a session to whoever asks. What a stranger can claim here has a bound for each host and one
+for all of them, and never takes the place of a queue manager that is known.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Final, NamedTuple, TypeVar
+
+from mqproto.base.moment import Moment
+from mqproto.routing import Routes
+from mqproto.routing.peers import host_group
+from mqproto.session import Session
+from mqproto.session.data import SessionData
+from mqproto.turn.desk import Desk
+from mqproto.turn.effects import Note
+from mqproto.wire.guid import Guid, guid_text
+
+HALF_OPEN_OF_HOST: Final = 32
+HALF_OPEN: Final = 256
+"""Connections that have not said who they are, of one host and of all: one more ends the oldest of its host, or of that
+with the most."""
+SESSIONS_OF_STRANGER_HOST: Final = 16
+SESSIONS_OF_STRANGERS: Final = 256
+"""Strangers' sessions, of one host and of all: one more is refused."""
+SESSIONS_OF_PEER: Final = 8
+"""Sessions that one known queue manager may have opened: one more is refused."""
+SEEN: Final = 1_024
+"""How many strangers are remembered, with the host of each, and how many claims were told."""
+SEEN_MS: Final = 3_600_000
+"""For how long after they were last seen."""
+
+
+Key = TypeVar("Key")
+
+
+class _Seen(NamedTuple):
+    host: str
+    uptime_ms: int
+
+
+class Door:
+    """Judges each connection by what is known of it so far."""
+
+    def __init__(self, desk: Desk, routes: Routes, sessions: Mapping[int, Session]) -> None:
+        self._settings = desk.settings
+        self._notes = desk.notes
+        self._routes = routes
+        self._sessions = sessions
+        self._strangers: OrderedDict[Guid, _Seen] = OrderedDict()
+        self._claims: OrderedDict[tuple[Guid, str], _Seen] = OrderedDict()
+
+    def make_room(self, host: str) -> Session | None:
+        """A connection from a host is accepted: another that has not said who it is and has to end for it, if any."""
+        waiting: dict[str, list[Session]] = {}
+        count = 0
+        for session in self._sessions.values():
+            if session.is_anonymous and session.data.certified is None:
+                waiting.setdefault(host_group(session.remote_address), []).append(session)
+                count += 1
+        own = waiting.get(host_group(host), [])
+        if len(own) >= HALF_OPEN_OF_HOST:
+            return own[0]
+        return max(waiting.values(), key=len)[0] if count >= HALF_OPEN else None
+
+    def hears(self, host: str) -> bool:
+        """Whether anybody is listened to who connects from there."""
+        return self._routes.hears(host)
+
+    def admit(self, data: SessionData, manager: Guid, now: Moment) -> str | None:
+        """Somebody presents a GUID: see whether it is to be believed. Why there is no session, if there is none."""
+        host = data.remote_address
+        if data.certified is not None and data.certified != manager:
+            return f"it presents queue manager {guid_text(manager)}, and a certificate of {guid_text(data.certified)}"
+        data.proven = self._routes.proves(manager, host, data.certified)
+        if data.initiator:
+            return None
+        if data.proven:
+            return self._limit_peer(data, manager)
+        return self._admit_stranger(data, manager, host_group(host), now)
+
+    def _limit_peer(self, data: SessionData, manager: Guid) -> str | None:
+        """One more session of a queue manager that is known."""
+        others = [
+            session
+            for session in self._sessions.values()
+            if session.remote_qm == manager and session.is_accepted and session.key != data.key
+        ]
+        if len(others) >= SESSIONS_OF_PEER:
+            return f"{len(others)} sessions of queue manager {guid_text(manager)} are open"
+        return None
+
+    def _admit_stranger(self, data: SessionData, manager: Guid, group: str, now: Moment) -> str | None:
+        if manager in self._routes.peers:
+            self._tell_claim(manager, data.remote_address, group, now)
+        else:
+            seen = self._strangers.get(manager)
+            if seen is not None and seen.host != group and now.uptime_ms - seen.uptime_ms < SEEN_MS:
+                return f"queue manager {guid_text(manager)} was at {seen.host} before; two must not have one GUID"
+            _remember(self._strangers, manager, _Seen(group, now.uptime_ms))
+        if not data.accepting:
+            return f"{data.settings.maximum_sessions} sessions are open, which is maximum_sessions"
+        strangers = [
+            session
+            for session in self._sessions.values()
+            if not session.is_anonymous and not session.is_proven and session.key != data.key
+        ]
+        of_host = sum(host_group(session.remote_address) == group for session in strangers)
+        if of_host >= SESSIONS_OF_STRANGER_HOST or len(strangers) >= SESSIONS_OF_STRANGERS:
+            return f"{len(strangers)} sessions of strangers are open, {of_host} of them from {group}"
+        return None
+
+    def _tell_claim(self, manager: Guid, host: str, group: str, now: Moment) -> None:
+        """Somebody elsewhere presents the GUID of a queue manager that is known: that is shown once."""
+        seen = self._claims.get((manager, group))
+        if seen is None or now.uptime_ms - seen.uptime_ms >= SEEN_MS:
+            facts: dict[str, str | int] = {"manager": guid_text(manager), "peer": host}
+            self._notes.append(Note("guid-claimed", facts))
+        _remember(self._claims, (manager, group), _Seen(group, now.uptime_ms))
+
+
+def _remember(table: OrderedDict[Key, _Seen], key: Key, seen: _Seen) -> None:
+    table[key] = seen
+    table.move_to_end(key)
+    if len(table) > SEEN:
+        table.popitem(last=False)

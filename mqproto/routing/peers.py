@@ -1,0 +1,112 @@
+"""Who is who: what an operator has declared of other queue managers.
+
+A GUID is a claim: whoever connects may present any. It is believed of a session that we opened to the address which is
+declared for it, of one that comes from an address which is, and of one whose certificate is pinned to it. All others
+are strangers. [MS-MQQB] 3.1.5.3 has no such rule, and 5.1 leaves it to the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final
+
+from mqproto.base.errors import UsageError
+from mqproto.wire.guid import Guid
+
+ANYWHERE: Final = "any"
+"""As an origin: every address."""
+HOST_BITS_V6: Final = 64
+"""What one host may have of IPv6 is at least a /64: all of it counts as one."""
+REMEMBERED_ADDRESSES: Final = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A queue manager that an operator knows.
+
+    origins: from where a session of it may come: addresses, networks as `10.0.0.0/8`, or `any`.
+    certified: whether it comes and is called by TLS alone, whatever address it has.
+    brings: the other queue managers whose messages it may bring: it is a declared router on their ways to us.
+    """
+
+    origins: tuple[str, ...] = ()
+    certified: bool = False
+    brings: frozenset[Guid] = frozenset()
+
+
+def comes_from(host: str, origins: tuple[str, ...]) -> bool:
+    """Whether an address is one of some origins, or in one of them."""
+    return ANYWHERE in origins or host in origins or _within(host, origins)
+
+
+@lru_cache(REMEMBERED_ADDRESSES)
+def _within(host: str, origins: tuple[str, ...]) -> bool:
+    address = address_of(host)
+    if address is None:
+        return False
+    return any(address in network for network in map(_network, origins) if network is not None)
+
+
+@lru_cache(REMEMBERED_ADDRESSES)
+def _network(origin: str) -> IPv4Network | IPv6Network | None:
+    try:
+        return ip_network(origin)
+    except ValueError:
+        return None  # It is a name, which `comes_from` has compared.
+
+
+def address_of(host: str) -> IPv4Address | IPv6Address | None:
+    """An address as it is compared: without a zone, IPv4 in IPv6 as IPv4; None for a name."""
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
+
+
+@lru_cache(REMEMBERED_ADDRESSES)
+def host_group(host: str) -> str:
+    """What is counted as one host: an address of IPv4, a /64 of IPv6, a name."""
+    address = address_of(host)
+    if isinstance(address, IPv6Address):
+        return str(IPv6Network((int(address) >> HOST_BITS_V6 << HOST_BITS_V6, HOST_BITS_V6)))
+    return host if address is None else str(address)
+
+
+def check_origin(origin: str) -> None:
+    """See that an origin is one.
+
+    Raises:
+        UsageError: it is neither an address nor a network nor `any`.
+    """
+    try:
+        if origin != ANYWHERE:
+            ip_network(origin)
+    except ValueError as error:
+        raise UsageError(
+            f"{origin!r}: {error}; write an address, a network as 10.0.0.0/8, or {ANYWHERE}"
+        ) from None
+
+
+def brought_by(way: str, at: str, links: Mapping[str, Iterable[str]]) -> set[str]:
+    """The nodes whose messages a neighbour may bring: all that reach it without passing the node `at`.
+
+    Args:
+        way: the neighbour.
+        at: who asks.
+        links: by node, the nodes that it is linked with.
+
+    Returns:
+        The nodes behind the neighbour, it not among them. One without further links brings its own messages alone.
+    """
+    found, new = {way}, [way]
+    while new:
+        for other in links.get(new.pop(), ()):
+            if other != at and other not in found:
+                found.add(other)
+                new.append(other)
+    return found - {way}

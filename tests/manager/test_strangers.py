@@ -1,0 +1,417 @@
+"""Strangers: those whom nobody has declared, and those who present a GUID from where it is not declared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from mqproto.base.configuration import Settings
+from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL
+from mqproto.neighbours import door
+from mqproto.queues.joining import Joining
+from mqproto.routing import Peer
+from mqproto.transfer.acknowledgments import ORDER_QUEUE
+from mqproto.transfer.sequence import OutgoingSequence
+from mqproto.wire import (
+    EstablishConnection,
+    Guid,
+    MessageClass,
+    OrderAckBody,
+    TransactionHeader,
+    TxSequenceId,
+    UserMessage,
+    connection_parameters,
+    decode_packet,
+    encode_packet,
+    establish_connection,
+    order_ack,
+    user_message,
+)
+from tests.observing import DEADLETTER, kept, messages
+from tests.pair import Net, Node, at, chain, direct, guid_of, queue
+
+OPEN = replace(queue("open", 16, transactional=False), strangers=True)
+OPEN_ORDERS = replace(queue("open orders", 17), strangers=True)
+CLOSED, ORDERS = queue("closed", 18, transactional=False), queue("orders", 19)
+QUEUES = (OPEN, OPEN_ORDERS, CLOSED, ORDERS)
+A, C, X = guid_of("a"), guid_of("c"), guid_of("x")
+
+
+def with_a_stranger(
+    *names: str, claims: str = "", settings: Settings | None = None, called: tuple[str, ...] = ()
+) -> Net:
+    """Nodes in a row, the last of which hosts the queues, and the node `x`, which none of them knows.
+
+    claims: the node whose GUID `x` presents.
+    """
+    net = chain(*names, queues=QUEUES, settings=settings)
+    for name in names:
+        node = net.nodes[name]
+        node.routes = replace(node.routes, peers=net.peers_of(name), called=called)
+    x = net.add("x", queue("replies", 16, transactional=False))
+    x.cloned_from = claims
+    for name in names:
+        net.route("x", name, name)
+    net.start()
+    return net
+
+
+def notes(net: Net, at: str, name: str) -> list[dict[str, str | int]]:
+    """The facts of a node's notes of one name."""
+    return [note.facts for note in net.nodes[at].notes if note.name == name]
+
+
+def reasons(net: Net, at: str) -> list[str]:
+    """Why sessions were closed at a node."""
+    return [str(facts["reason"]) for facts in notes(net, at, "session-closed")]
+
+
+def hand_in(net: Net, at: str, to: str, *packets: UserMessage) -> None:
+    """A node that does what it wants sends these to another, as they are."""
+    core = net.nodes[at].up
+    outbound = core.inspect().outbound
+    for packet in packets:
+        joining = Joining(encode_packet(packet), packet.user.message_id, recoverable=False)
+        outbound.put(outbound.towards_manager(guid_of(to), 3), joining)
+    net.run()
+
+
+def forged(
+    identifier: int = 16, *, source: str = "x", number: int = 1, body: bytes = b"forged"
+) -> UserMessage:
+    """A message for a queue of `c` that names this source; transactional for queues with orders."""
+    header = None
+    if identifier in (OPEN_ORDERS.identifier, ORDERS.identifier):
+        header = TransactionHeader(
+            tx_sequence_id=TxSequenceId(ordinal=0x7FFFFFFF, time_stamp=0x7FFFFFFF), tx_sequence_number=number
+        )
+    return user_message(
+        source=guid_of(source),
+        destination_manager=C,
+        destination=identifier,
+        message_id=number,
+        sent_time_s=1_700_000_000,
+        body=body,
+        transaction=header,
+    )
+
+
+def test_a_stranger_may_send_to_queues_that_are_open_to_strangers() -> None:
+    net = with_a_stranger("a", "c")
+    net.send("x", at("c", 16), "one", recoverable=True)
+    net.send("x", at("c", 17), "two", transactional=True)
+    net.pass_ms(2_000)
+    assert net.receive("c", "open") == [b"one"]
+    assert net.receive("c", "open orders") == [b"two"]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.3")
+def test_other_queues_refuse_him_and_nothing_of_it_is_kept() -> None:
+    net = with_a_stranger("a", "c")
+    net.send("x", at("c", 18), "one", recoverable=True, journal_negative=True)
+    net.send("x", at("c", 19), "two", transactional=True)
+    net.send("x", at("c", 77), "three", recoverable=True, journal_negative=True)
+    net.pass_ms(2_000)
+    assert {facts["reason"] for facts in notes(net, "c", "message-refused")} == {
+        "NACK_ACCESS_DENIED",
+        "NACK_BAD_DST_Q",
+    }
+    assert net.receive("c", "closed") == net.receive("c", "orders") == []
+    assert kept(net, "c", DEADLETTER) == []
+    c = net.nodes["c"]
+    assert c.store.messages == {}
+    assert c.store.incoming == {}
+    assert len(c.up.inspect().histories.known) == 0
+
+
+def test_what_waits_for_a_queue_manager_is_not_for_whoever_presents_its_guid_elsewhere() -> None:
+    net = with_a_stranger("a", "c", claims="a")
+    net.kill("a")
+    net.send("c", at("a", 16), "secret", transactional=True)
+    net.send("x", at("c", 16), "hello")
+    net.pass_ms(30_000)
+    assert messages(net, "c", "x") == []
+    assert [facts["peer"] for facts in notes(net, "c", "guid-claimed")] == ["x"]
+    assert net.receive("c", "open") == [b"hello"]
+    net.nodes["a"].queues = (queue("inbox", 16),)
+    net.start("a")
+    net.pass_ms(30_000)
+    assert net.receive("a", "inbox") == [b"secret"]
+
+
+@pytest.mark.parametrize(
+    ("packet", "arrives"),
+    [
+        (forged(16, source="a"), True),
+        (forged(17, source="a"), False),
+        (forged(18, source="a"), False),
+        (forged(77, source="a"), False),
+    ],
+)
+def test_in_the_name_of_a_known_queue_manager_he_may_say_what_has_no_consequence(
+    packet: UserMessage, arrives: bool
+) -> None:
+    net = with_a_stranger("a", "c", claims="a")
+    hand_in(net, "x", "c", packet)
+    assert net.receive("c", "open") == [b"forged"] * arrives
+    assert any("declared elsewhere" in reason for reason in reasons(net, "c")) != arrives
+    net.send("a", at("c", 17), "true", transactional=True)
+    for number in range(1, 4):
+        net.send("a", at("c", 18), f"true {number}", recoverable=True)
+    net.pass_ms(5_000)
+    assert net.receive("c", "open orders") == [b"true"]
+    assert net.receive("c", "closed") == [b"true 1", b"true 2", b"true 3"]
+
+
+@pytest.mark.parametrize("source", ["a", "c", "somebody"])
+def test_a_message_in_the_name_of_another_ends_his_session_and_changes_nothing(source: str) -> None:
+    net = with_a_stranger("a", "c")
+    hand_in(net, "x", "c", forged(17, source=source), forged(16, body=b"behind it"))
+    assert any("in the name of another" in reason for reason in reasons(net, "c"))
+    assert net.receive("c", "open") == []
+    net.send("a", at("c", 17), "true", transactional=True)
+    net.pass_ms(5_000)
+    assert net.receive("c", "open orders") == [b"true"]
+
+
+def test_a_stranger_is_not_forwarded() -> None:
+    net = with_a_stranger("a", "b", "c")
+    net.route("x", "c", "b")
+    net.start("x")
+    net.send("x", at("c", 16), "one", recoverable=True)
+    net.pass_ms(20_000)
+    assert any("not forwarded" in reason for reason in reasons(net, "b"))
+    assert net.nodes["b"].store.messages == {}
+    assert net.receive("c", "open") == []
+
+
+def an_order_ack(net: Net, sender: str) -> UserMessage:
+    """One for all that `a` has sent to `c`, in the name of a sender."""
+    (sequence,) = (
+        queue for queue in net.nodes["a"].up.inspect().outbound if isinstance(queue, OutgoingSequence)
+    )
+    return order_ack(
+        source=guid_of(sender),
+        destination_manager=A,
+        destination=ORDER_QUEUE,
+        message_id=99,
+        sent_time_s=1_700_000_000,
+        body=OrderAckBody(sequence.identifier, 1, 0),
+    )
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.6")
+@pytest.mark.parametrize("claims", ["", "c"])
+def test_a_stranger_confirms_nothing(claims: str) -> None:
+    net = with_a_stranger("a", "c", claims=claims)
+    net.blocked.add(frozenset(("a", "c")))
+    net.send("a", at("c", 19), "one", transactional=True)
+    net.pass_ms(20_000)
+    hand_in(net, "x", "a", an_order_ack(net, "c"))
+    assert [facts["kind"] for facts in notes(net, "a", "stray-acknowledgment")] == ["OrderAck"]
+    net.blocked.clear()
+    net.pass_ms(60_000)
+    assert net.receive("c", "orders") == [b"one"]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.6")
+@pytest.mark.parametrize("is_declared", [True, False])
+def test_an_order_ack_counts_by_any_declared_router_of_its_destination(is_declared: bool) -> None:
+    net = with_a_stranger("a", "b", "c")
+    a = net.nodes["a"]
+    brings = frozenset({C}) if is_declared else frozenset()
+    a.routes = replace(a.routes, peers={**a.routes.peers, X: Peer(("x",), brings=brings)})
+    net.blocked.add(frozenset(("b", "c")))
+    net.start("a")
+    net.send("a", at("c", 19), "one", transactional=True)
+    net.pass_ms(10_000)
+    hand_in(net, "x", "a", an_order_ack(net, "c"))
+    assert (a.up.status().outgoing[0].waiting == 0) == is_declared
+    assert any("no declared router" in reason for reason in reasons(net, "a")) != is_declared
+
+
+def test_a_neighbour_brings_only_what_it_is_a_declared_router_of() -> None:
+    net = with_a_stranger("a", "c")
+    hand_in(net, "a", "c", forged(18, source="a"), forged(18, source="x", number=2))
+    assert net.receive("c", "closed") == [b"forged"]
+    assert any("no declared router" in reason for reason in reasons(net, "c"))
+
+
+def test_what_strangers_send_pushes_nothing_out_that_is_remembered_of_others() -> None:
+    settings = Settings(window_size=4, remove_duplicate_size=64, strangers_remembered=16)
+    net = with_a_stranger("a", "c", settings=settings)
+    net.send("a", at("c", 18), "one", recoverable=True)
+    net.pass_ms(1_000)
+    for number in range(200):
+        net.send("x", at("c", 16), f"{number}")
+    net.pass_ms(1_000)
+    histories = net.nodes["c"].up.inspect().histories
+    assert (len(histories.known), len(histories.strangers)) == (1, 16)
+    net.kill("c")
+    net.start("c")
+    histories = net.nodes["c"].up.inspect().histories
+    assert len(histories.known) == 1
+
+
+def test_a_queue_takes_strangers_messages_up_to_a_bound_and_others_beyond_it() -> None:
+    net = with_a_stranger("a", "c", settings=Settings(strangers_queue_bytes=2_000))
+    for number in range(40):
+        net.send("x", at("c", 16), f"{number:0100}", recoverable=number % 2 == 0)
+    net.pass_ms(1_000)
+    queue_bytes = net.nodes["c"].up.inspect().queues.named("open").size_bytes
+    assert 1_700 < queue_bytes <= 2_000
+    net.send("a", at("c", 16), "true", recoverable=True)
+    net.pass_ms(1_000)
+    assert net.receive("c", "open")[-1] == b"true"
+
+
+def test_a_strangers_sequence_takes_the_place_of_one_that_accepted_nothing_and_others_keep_theirs() -> None:
+    net = with_a_stranger("a", "c", settings=Settings(strangers_sequences=2, maximum_sequences=2))
+    net.send("a", at("c", 19), "true 1", transactional=True)
+    net.pass_ms(1_000)
+    early = forged(17, number=5)
+    assert early.transaction is not None
+    early.transaction.previous_tx_sequence_number = 4
+    for name in ("y", "z", "u"):
+        stranger = net.add(name)
+        net.route(name, "c", "c")
+        net.start(name)
+        packet = replace(early, user=replace(early.user, source_queue_manager=stranger.guid))
+        hand_in(net, name, "c", packet)
+    hand_in(net, "x", "c", forged(17))
+    incoming = net.nodes["c"].up.inspect().incoming
+    assert [key[0] for key in incoming] == [A, guid_of("u"), X]
+    assert net.receive("c", "open orders") == [b"forged"]
+    assert all(sequence.held_count == 0 for sequence in incoming.values())
+    net.kill("c")
+    net.start("c")
+    net.send("a", at("c", 19), "true 2", transactional=True)
+    net.pass_ms(10_000)
+    assert net.receive("c", "orders") == [b"true 1", b"true 2"]
+
+
+@pytest.mark.parametrize("called", [(), ("x",)])
+def test_only_hosts_on_the_list_are_called_because_a_stranger_asks(
+    called: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = with_a_stranger("a", "c", called=called)
+    hosts, connect = set[str](), net.connect
+
+    def connecting(node: Node, session: int, host: str) -> None:
+        if node.name == "c":
+            hosts.add(host)
+        connect(node, session, host)
+
+    monkeypatch.setattr(net, "connect", connecting)
+    for host in ("x", "made-up", "a"):
+        net.send(
+            "x",
+            at("c", 16),
+            "one",
+            admin_queue=rf"DIRECT=OS:{host}\private$\replies",
+            acknowledgments=ACKNOWLEDGE_ARRIVAL,
+        )
+    net.send("x", direct("c", "open orders"), "two", transactional=True)
+    net.pass_ms(3_000)
+    assert hosts == set(called)
+    asked = {facts["queue"] for facts in notes(net, "c", "stranger-not-answered")}
+    assert asked == {rf"DIRECT=OS:{host}\PRIVATE$\replies" for host in {"x", "made-up", "a"} - set(called)}
+    replies = [message.properties.message_class for message in kept(net, "x", "replies")]
+    assert replies == [MessageClass.ACK_REACH_QUEUE] * len(called)
+    assert (net.nodes["x"].store.messages == {}) == bool(called), "the OrderAck goes the same way"
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.3.1")
+def test_strangers_take_no_place_of_those_who_are_known() -> None:
+    net = with_a_stranger("a", "c")
+    core = net.nodes["c"].up
+    limit = door.SESSIONS_OF_STRANGER_HOST
+    for number in range(limit + 1):
+        key = core.accepted("10.0.0.9", net.now)
+        client = guid_of(f"stranger {number}")
+        core.receive(
+            key, encode_packet(establish_connection(client=client, server=C, time_stamp_ms=0)), net.now
+        )
+        core.receive(
+            key,
+            encode_packet(
+                connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
+            ),
+            net.now,
+        )
+    net.run()
+    assert [f"{limit} sessions of strangers are open" in reason for reason in reasons(net, "c")] == [True]
+    net.send("a", at("c", 18), "true")
+    net.run()
+    assert net.receive("c", "closed") == [b"true"]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.10")
+def test_connections_that_say_nothing_end_when_more_come_and_keep_nobody_out() -> None:
+    net = with_a_stranger("a", "c")
+    core = net.nodes["c"].up
+    hosts = Counter[str]()
+    for number in range(3 * door.HALF_OPEN):
+        core.accepted("10.0.0.10" if number < 100 else f"10.0.{number % 20}.9", net.now)
+        net.run()
+        hosts = Counter(session.remote_address for session in core.inspect().neighbours.sessions.values())
+        assert hosts["10.0.0.10"] <= door.HALF_OPEN_OF_HOST
+    assert hosts.total() == door.HALF_OPEN
+    assert max(hosts.values()) - min(hosts.values()) <= 2, "each has its share"
+    net.send("a", at("c", 18), "true")
+    net.run()
+    assert net.receive("c", "closed") == [b"true"]
+
+
+def presented(net: Net, client: Guid, host: str, certified: Guid | None) -> bool:
+    """Somebody at a host presents a GUID to `c`, and maybe a certificate: whether he gets a session."""
+    core = net.nodes["c"].up
+    key = core.accepted(host, net.now, certified)
+    core.receive(key, encode_packet(establish_connection(client=client, server=C, time_stamp_ms=0)), net.now)
+    batch = core.take(net.now)
+    (answer,) = (decode_packet(chunk) for send in batch.sends for chunk in send.chunks)
+    assert isinstance(answer, EstablishConnection)
+    return not answer.refused
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.3.1")
+def test_a_certificate_stands_for_one_queue_manager_wherever_it_comes_from() -> None:
+    net = with_a_stranger("a", "c")
+    c = net.nodes["c"]
+    c.routes = replace(c.routes, peers={A: Peer(("a",), certified=True), X: Peer(("x",))})
+    net.start("c")
+    assert not presented(net, X, "x", certified=A)
+    assert not presented(net, A, "x", certified=X)
+    assert presented(net, A, "elsewhere", certified=A)
+    assert presented(net, A, "a", certified=None), "as a stranger"
+    assert c.up.inspect().neighbours.connected() == set()
+    proven = [session.is_proven for session in c.up.inspect().neighbours.sessions.values()]
+    assert proven == [True, False]
+
+
+def test_one_guid_at_two_hosts_is_refused_at_the_second() -> None:
+    net = with_a_stranger("a", "c")
+    assert presented(net, X, "10.0.0.1", None)
+    assert presented(net, X, "10.0.0.1", None)
+    assert not presented(net, X, "10.0.0.2", None)
+    net._advance(net.now.uptime_ms + door.SEEN_MS)
+    assert presented(net, X, "10.0.0.2", None)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.10")
+def test_who_comes_from_where_nobody_is_heard_is_cut_off_and_the_declared_are_not() -> None:
+    net = with_a_stranger("a", "c")
+    c = net.nodes["c"]
+    c.routes = replace(c.routes, heard=("10.0.0.0/8",))
+    net.start("c")
+    for host in ("x", "10.0.0.1", "192.0.2.1", "a"):
+        c.up.accepted(host, net.now)
+    net.run()
+    assert [session.remote_address for session in c.up.inspect().neighbours.sessions.values()] == [
+        "10.0.0.1",
+        "a",
+    ]
+    assert [facts["peer"] for facts in notes(net, "c", "session-closed")] == ["x", "192.0.2.1"]
+    assert reasons(net, "c") == ["nobody is heard from there"] * 2
