@@ -87,6 +87,6 @@ def arrive(net: Net, at: str, *found: UserMessage, peer: str = "a") -> None:
         packet = encode_packet(message)
         decoded = decode_packet(packet)
         assert isinstance(decoded, UserMessage)
-        sender = Remote(peer, message.user.source_queue_manager, is_proven=True, called=False)
+        sender = Remote(peer, message.user.source_queue_manager, is_proven=True)
         net.nodes[at].up.inspect().arrivals.arrived(decoded, packet, sender, net.now)
     net.run()

@@ -45,7 +45,7 @@ def guid_of(name: str) -> Guid:
 
 def remote(name: str) -> Remote:
     """A session with a node that is believed to be it."""
-    return Remote(name, guid_of(name), is_proven=True, called=False)
+    return Remote(name, guid_of(name), is_proven=True)
 
 
 @dataclass

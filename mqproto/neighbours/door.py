@@ -83,11 +83,14 @@ class Door:
         return self._admit_stranger(data, manager, host_group(host), now)
 
     def _limit_peer(self, data: SessionData, manager: Guid) -> str | None:
-        """One more session of a queue manager that is known."""
+        """One more session of a queue manager that is known; those who only present its GUID are not counted."""
         others = [
             session
             for session in self._sessions.values()
-            if session.remote_qm == manager and session.is_accepted and session.key != data.key
+            if session.remote_qm == manager
+            and session.is_proven
+            and session.is_accepted
+            and session.key != data.key
         ]
         if len(others) >= SESSIONS_OF_PEER:
             return f"{len(others)} sessions of queue manager {guid_text(manager)} are open"

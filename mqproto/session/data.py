@@ -47,13 +47,12 @@ class ConnectionStatus(StrEnum):
 class Remote(NamedTuple):
     """Who is at the other end of a session: RemoteQMAddress, RemoteQMGuid, and whether the GUID is more than a claim.
 
-    called: whether we opened the session.
+    A claim is that of a stranger.
     """
 
     address: str
     manager: Guid
     is_proven: bool
-    called: bool
 
 
 @dataclass(slots=True, eq=False)

@@ -155,7 +155,7 @@ class Session:
         """Who is at the other end, once it has said so."""
         data = self.data
         assert data.remote_qm is not None
-        return Remote(data.remote_address, data.remote_qm, data.proven, data.initiator)
+        return Remote(data.remote_address, data.remote_qm, data.proven)
 
     @property
     def is_accepted(self) -> bool:

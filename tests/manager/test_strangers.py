@@ -377,6 +377,16 @@ def presented(net: Net, client: Guid, host: str, certified: Guid | None) -> bool
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.3.1")
+def test_those_who_present_a_guid_from_elsewhere_take_no_session_of_its_queue_manager() -> None:
+    net = with_a_stranger("a", "c")
+    for number in range(3 * door.SESSIONS_OF_PEER):
+        assert presented(net, A, f"10.0.0.{number}", None), "as a stranger"
+    for _ in range(door.SESSIONS_OF_PEER):
+        assert presented(net, A, "a", None)
+    assert not presented(net, A, "a", None)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.3.1")
 def test_a_certificate_stands_for_one_queue_manager_wherever_it_comes_from() -> None:
     net = with_a_stranger("a", "c")
     c = net.nodes["c"]
