@@ -166,10 +166,14 @@ async def test_both_ends_of_a_connection_record_the_same_whatever_is_killed(tmp_
     paths = {name: capture_of(capture, name) for name in topology.nodes}
     middle = by_stream([paths["intermediate"]])
     outer = by_stream([paths["sender"], paths["destination"]])
-    assert set(middle) == set(outer)
-    for ends, packets in outer.items():
-        shared = min(len(packets), len(middle[ends]))
-        assert packets[:shared] == middle[ends][:shared]
+    # Who is killed or stopped may leave unread what somebody else has sent, even all that a connection brought.
+    killed = topology.nodes["intermediate"].host
+    assert all(source.host != killed for source, _ in set(outer) - set(middle))
+    assert all(source.host == killed for source, _ in set(middle) - set(outer))
+    assert len(set(outer) & set(middle)) >= 8  # both ways at both of its links, before the kill and after it
+    for ends in set(outer) & set(middle):
+        shared = min(len(outer[ends]), len(middle[ends]))
+        assert outer[ends][:shared] == middle[ends][:shared]
     assert sum(isinstance(packet.packet, UserMessage) for packet in read_packets(paths["destination"])) >= 20
     for path in paths.values():
         reader = PacketReader(read_capture(path))
