@@ -18,7 +18,7 @@ from simulator.world.node.files import DiedError
 from simulator.world.oracle import intime, invariants
 from simulator.world.scenarios.scenario import Burst, Fault, Scenario
 from simulator.world.scenarios.traffic import KINDS, Message, body_of
-from simulator.world.world import Breach, BreachFoundError, World
+from simulator.world.world import OWN_ERROR, Breach, BreachFoundError, World
 
 UNTIMELY: Final = frozenset({"jump clock", "slow disk", "full disk"})
 """Faults after which messages whose time is over may leave late."""
@@ -68,9 +68,7 @@ def run(world: World) -> Result:
     except (Exception, DiedError) as error:
         *_, last = traceback.extract_tb(error.__traceback__)
         where = f"{last.filename.rpartition('/')[2]}:{last.lineno}"
-        world.breach = Breach(
-            "no_error_of_our_own", world.events.now_ms, f"{type(error).__name__} in {where}: {error}"
-        )
+        world.breach = Breach(OWN_ERROR, world.events.now_ms, f"{type(error).__name__} in {where}: {error}")
     for machine in world.machines.values():
         world.look(machine)
         machine.leave()

@@ -43,13 +43,13 @@ def shrink(
             found = simulate(scenario)
         except UsageError:
             return False  # Without one of its settings another is refused.
-        if found.breach is None or found.breach.invariant != invariant:
+        if found.breach is None or found.breach.kind != kind:
             return False
         smallest = found
         show(scenario)
         return True
 
-    invariant = result.breach.invariant
+    kind = result.breach.kind
     shrunk(result.scenario, [anew(partial(_connected, step)) for step in STEPS], breaks_the_same, runs)
     return smallest
 

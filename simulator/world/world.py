@@ -26,6 +26,8 @@ from simulator.world.scenarios.ways import steps_between
 
 RESTART_MS: Final = 500
 """How long after a crash of its own a node is started again."""
+OWN_ERROR: Final = "no_error_of_our_own"
+"""The invariant that is broken by an exception which nobody expects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,11 @@ class Breach:
     invariant: str
     at_ms: int
     detail: str
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """What a smaller world has to break as well: the invariant, and of an error of our own where it was raised."""
+        return self.invariant, self.detail.partition(": ")[0] if self.invariant == OWN_ERROR else ""
 
     def __str__(self) -> str:
         return f"{self.invariant.replace('_', ' ')}, at {self.at_ms:,} ms: {self.detail}"

@@ -167,7 +167,9 @@ class Scenario:
         reserve_bytes = 0
         if any(fault.kind == "full disk" for fault in self.faults):
             # Each share has room for the largest message.
-            largest_bytes = max(max(burst.size_bytes, *burst.sizes_bytes, 0) for burst in self.bursts)
+            largest_bytes = max(
+                (max(burst.size_bytes, *burst.sizes_bytes, 0) for burst in self.bursts), default=0
+            )
             reserve_bytes = SHARES * (largest_bytes + RESERVE_BYTES)
         if not self.log_bytes:
             return LIMITS._replace(
