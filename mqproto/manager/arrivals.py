@@ -454,9 +454,8 @@ class Arrivals:
 
     def restore(self, state: StoredState, now: Moment) -> None:
         """Go on with the sequences that the store knows, and with what they hold."""
-        keys = {
-            stored.queue: key_of_held(stored.name) for stored in state.queues if stored.kind is QueueKind.HELD
-        }
+        held = {stored.queue: stored for stored in state.queues if stored.kind is QueueKind.HELD}
+        keys = {number: key_of_held(stored.name) for number, stored in held.items()}
         by_number: dict[int, IncomingSequence] = {}
         for row in sorted(state.incoming, key=LAST_ACCESS):
             key = keys[row.queue]
@@ -465,7 +464,7 @@ class Arrivals:
             if row.source not in self._routes.peers and row.source != self._identity:
                 self._strangers[key] = None
             sequence = IncomingSequence(row.source, key[1], row.queue, self._settings, self._timers, now)
-            sequence.restore(row)
+            sequence.restore(row, held[row.queue].last_used)
             self._sequences[key] = by_number[row.queue] = sequence
         for stored_key, packet in state.resident:
             number = stored_key // message_key(1, 0)

@@ -54,8 +54,8 @@ class Confirmations:
         self._reads: list[ReadPage] = []
         self._undecided: dict[tuple[int, int], tuple[int, int]] = {}
         """By final queue and MessageID: position in the order queue, message class."""
-        self._last = 0
-        self._queue = next((row.queue for row in state.queues if row.kind is QueueKind.ORDER), 0)
+        known = next((row for row in state.queues if row.kind is QueueKind.ORDER), None)
+        self._queue, self._last = (known.queue, known.last_used) if known is not None else (0, 0)
         for key, packet in state.resident:
             if key // message_key(1, 0) == self._queue:
                 self._resume(key - message_key(self._queue, 0), packet)
@@ -228,7 +228,6 @@ class Confirmations:
 
     def _resume(self, position: int, packet: bytes) -> None:
         """A FinalAck was not acted upon when the node stopped."""
-        self._last = max(self._last, position)
         message = decode_message(packet)
         body = acknowledgment_in(message)
         assert isinstance(body, FinalAckBody)

@@ -212,7 +212,7 @@ class Lane:
         self.registered = stored is not None
         first, last, count = (stored.first, stored.last, stored.message_count) if stored else (0, 0, 0)
         self.window = QueueWindow(queue, settings, read_through=max(first - 1, 0), last=last, on_disk=count)
-        self._last = last
+        self._last = stored.last_used if stored else 0
         self.loaded_through = last
         """Messages up to this position were there when the store was opened."""
 

@@ -182,7 +182,6 @@ class IncomingSequence:
 
     def restore_held(self, header: TransactionHeader, packet: bytes, position: int) -> None:
         """A message that was held when the node stopped."""
-        self._last_held_position = max(self._last_held_position, position)
         self._keep(Held(header, packet, position))
 
     def _keep(self, held: Held) -> None:
@@ -250,8 +249,9 @@ class IncomingSequence:
             self.reply_to.direct_host or "",
         )
 
-    def restore(self, row: IncomingRow) -> None:
-        """Continue where a row left off."""
+    def restore(self, row: IncomingRow, last_held: int) -> None:
+        """Continue where a row left off; no message that is held gets this position or one before it."""
+        self._last_held_position = last_held
         self.identifier = TxSequenceId(ordinal=row.ordinal, time_stamp=row.time_stamp)
         self.number = row.number
         self.reject_count = row.reject_count

@@ -225,7 +225,10 @@ class Writes:
 
 
 class StoredQueue(NamedTuple):
-    """What a store knows of one queue when it is opened. Positions are 0 where the queue is empty."""
+    """What a store knows of one queue when it is opened. `first` and `last` are 0 where the queue is empty.
+
+    last_used: no message gets this position or one before it. A message that has left may still be in the tables.
+    """
 
     queue: int
     kind: QueueKind
@@ -236,6 +239,7 @@ class StoredQueue(NamedTuple):
     size_bytes: int
     first: int
     last: int
+    last_used: int
     final_ack_count: int
 
 

@@ -234,7 +234,7 @@ class Disk:
         shelf = self._shelves[queue.queue]
         positions = shelf.positions
         first, last = (positions[0], positions[-1]) if positions else (0, 0)
-        return StoredQueue(*queue, len(positions), shelf.size_bytes, first, last, shelf.final_ack_count)
+        return StoredQueue(*queue, len(positions), shelf.size_bytes, first, last, last, shelf.final_ack_count)
 
     def _gaps(self, queue: StoredQueue) -> Iterator[tuple[int, int]]:
         """The ranges of keys between a queue's first and last that have no message; mostly there are none."""

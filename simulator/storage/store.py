@@ -280,7 +280,7 @@ class Store:
                 if not finds_no_room(error):
                     raise
             with self._all_seen():
-                return load(self._tables, self._identity.new)
+                return load(self._tables, self._identity.new, self._recent.gone)
 
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
         """The messages that are asked for, as (position, packet, final_ack), or with their key for those that expire.

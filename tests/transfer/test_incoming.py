@@ -237,7 +237,7 @@ def test_a_sequence_and_what_it_holds_survive_a_restart() -> None:
     arrive(sequence, a_header(1))
     held = [sequence.hold(a_header(n), bytes(10)) for n in (3, 4)]
     again = a_sequence()
-    again.restore(sequence.row())
+    again.restore(sequence.row(), last_held=held[-1].position)
     for one in held:
         again.restore_held(one.header, one.packet, one.position)
     assert again.row() == sequence.row()

@@ -71,6 +71,9 @@ def disks_have_what_was_committed(node: WatchedNode, store: Store, state: Stored
         if not each.compare:
             continue
         found, wanted = getattr(state, each.name), getattr(expected, each.name)
+        if each.name == "queues":
+            # Which positions are free again depends on what the log has and the tables lack.
+            found = [queue._replace(last_used=min(queue.last, queue.last_used)) for queue in found]
         if each.name in UNORDERED:
             found, wanted = sorted(found), sorted(wanted)
         if found != wanted:

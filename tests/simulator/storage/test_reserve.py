@@ -113,6 +113,32 @@ def test_it_starts_on_a_full_disk_after_any_number_of_kills_and_goes_on_where_it
         assert not [name for name in files.names(PATH.parent) if "-log-" in name]
 
 
+def test_the_place_of_a_message_that_the_tables_have_still_is_not_given_again() -> None:
+    """A start on a full disk leaves in the log that it has gone."""
+    files = new_files()
+    store = opened(files)
+    store.commit(DECLARED)
+    store.commit(Writes(messages=[one(number) for number in (1, 2, 3)]))
+    store.close()
+    files.room_bytes = files.size_bytes
+    store = opened(files)
+    for number in (1, 2, 3):
+        remove(store, number)
+    places = []
+    for number in (4, 5):
+        store = killed(files)
+        known = next(queue for queue in store.load().queues if queue.queue == LOCAL)
+        assert (known.message_count, known.last) == (0, 0)
+        places.append(known.last_used)
+        store.commit(Writes(messages=[one(number)]))
+        remove(store, number)
+    assert places[0] == 3
+    store.close()
+    files.room_bytes = None
+    with opened(files) as again:
+        assert numbers(again) == []
+
+
 def test_a_segment_that_is_in_the_tables_is_the_reserve_again_so_that_others_cannot_take_its_room() -> None:
     files = new_files()
     store, taken = filled(files, room_bytes=100)
