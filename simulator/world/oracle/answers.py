@@ -175,8 +175,12 @@ def _misplaced(
     if queue.kind in OUT:
         return _misplaced_on_its_way(ledger, node, queue.kind, found, message, has_left=has_left)
     if found is None:
-        # What the store has for want of memory, and not to last, leaves it with another commit.
+        # What the store has for want of memory, and not to last, leaves it with another commit; what is in the order
+        # queue leaves it as soon as the message is read that it decides.
         is_leaving = queue.name in _core_of(node).leaving() and not (message and message.kind.transactional)
+        is_leaving |= (
+            queue.kind is QueueKind.ORDER and queue.queue in _core_of(node).inspect().desk.writes.leaving()
+        )
         return None if is_leaving else f"it is in {queue.kind} queue {queue.name}"
     if queue.kind is QueueKind.HELD:
         return None if found.spot is Spot.HELD else "it is held"
