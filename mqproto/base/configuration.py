@@ -68,6 +68,8 @@ class Settings:
     """Strangers are refused when there are more sessions than this; known queue managers are not."""
     maximum_sequences: int = 20_000
     """Incoming sequences, one for each sender, queue and name of the queue. One more is turned away."""
+    strangers_share_percent: int = 25
+    """The share of a node's time that strangers get together; each host as much of it as any other."""
     strangers_sequences: int = 1_000
     """Incoming sequences of strangers: one more takes the place of the one that was accessed longest ago."""
     strangers_remembered: int = 8_192
@@ -98,6 +100,8 @@ class Settings:
             if setting.type != "bool" and value is not None and value <= 0:
                 raise UsageError(f"{setting.name} = {value}: must be more than 0")
 
+        if self.strangers_share_percent > 100:
+            raise UsageError(f"strangers_share_percent = {self.strangers_share_percent}: must be 1 to 100")
         if self.session_cleanup_timeout_ms <= self.resend_timer_table_ms[0]:
             raise UsageError(
                 f"session_cleanup_timeout_ms = {self.session_cleanup_timeout_ms}: must be more than "

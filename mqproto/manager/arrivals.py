@@ -220,11 +220,11 @@ class Arrivals:
             raise NotWelcomeError(reason)
         admission = admission_of_stranger(declaration, transactional=message.transaction is not None)
         if isinstance(admission, MessageClass):
-            self._note_refusal(message, packet, admission)
+            self._note_refusal(message, packet, admission, remote)
             return True
         assert queue is not None
         if queue.size_bytes + len(packet) > self._settings.strangers_queue_bytes:
-            self._note_refusal(message, packet, MessageClass.NACK_Q_EXCEED_QUOTA)
+            self._note_refusal(message, packet, MessageClass.NACK_Q_EXCEED_QUOTA, remote)
             return True
         return False
 
@@ -274,14 +274,17 @@ class Arrivals:
     def _refuse(self, arrival: Arrival, message_class: MessageClass) -> None:
         """The message ends here; its sender is told.  3.1.5.8.2, 3.1.5.8.8"""
         message, packet, remote = arrival
-        self._note_refusal(message, packet, message_class)
+        self._note_refusal(message, packet, message_class, remote)
         reply_to = self._outbound.reply_to(message, remote)
         packet = without_session_header(packet)
         self._endings.append(Ending(packet, message_class, Place.AT_DESTINATION, reply_to=reply_to))
 
-    def _note_refusal(self, message: UserMessage, packet: bytes, message_class: MessageClass) -> None:
+    def _note_refusal(
+        self, message: UserMessage, packet: bytes, message_class: MessageClass, remote: Remote
+    ) -> None:
         self.refused_count += 1
         facts: dict[str, str | int] = {
+            "peer": remote.address,
             "reason": message_class.name,
             "source": guid_text(message.user.source_queue_manager),
             "message_id": message.user.message_id,

@@ -102,7 +102,7 @@ class Confirmations:
                 identifier, number = candidates[0].identifier, identifier.ordinal
         succession = self._outbound.succession(identifier.time_stamp)
         if succession is None or not self._outbound.speaks_for(succession.head, source, remote):
-            self._note_stray("OrderAck", body, source)
+            self._note_stray("OrderAck", body, source, remote)
             return
         head = succession.head
         if identifier == head.identifier and (number == 0 or head.was_sent(number)):
@@ -113,7 +113,7 @@ class Confirmations:
         elif head.resends_in_vain and identifier.ordinal <= LAST_ORDINAL:
             self._destination_is_ahead(succession, identifier, number, now)
         else:
-            self._note_stray("OrderAck", body, source)
+            self._note_stray("OrderAck", body, source, remote)
 
     def _destination_is_ahead(
         self, succession: Succession, identifier: TxSequenceId, number: int, now: Moment
@@ -168,7 +168,7 @@ class Confirmations:
             or body.source_guid != self._identity
             or identifier > succession.newest.identifier
         ):
-            self._note_stray("FinalAck", body, source)
+            self._note_stray("FinalAck", body, source, remote)
             return
         sequence = succession.named(identifier) or succession.head
         current = identifier == sequence.identifier
@@ -176,7 +176,7 @@ class Confirmations:
         if (current and not sequence.was_sent(number)) or (
             foreign and not (remote.is_proven and message_class == MessageClass.NACK_HOP_COUNT_EXCEEDED)
         ):
-            self._note_stray("FinalAck", body, source)
+            self._note_stray("FinalAck", body, source, remote)
             return
         self._waypoints.final_acknowledged(identifier, number, body.message_id, message_class)
         if message_class != MessageClass.ACK_RECEIVE:
@@ -191,8 +191,9 @@ class Confirmations:
             self._keep(sequence, body.message_id, message_class, message, packet)
         self._outbound.wake(sequence)
 
-    def _note_stray(self, kind: str, body: OrderAckBody | FinalAckBody, source: Guid) -> None:
+    def _note_stray(self, kind: str, body: OrderAckBody | FinalAckBody, source: Guid, remote: Remote) -> None:
         facts: dict[str, str | int] = {
+            "peer": remote.address,
             "kind": kind,
             "source": guid_text(source),
             "number": body.tx_sequence_number,

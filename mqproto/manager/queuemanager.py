@@ -174,6 +174,15 @@ class QueueManager:
         """
         return self._neighbours.accepted(host, now, certified).key
 
+    def turns_away(self, host: str, reason: str) -> bool:
+        """Whether one that connects from `host` gets nothing for this reason: not if a known one may be there."""
+        return self._neighbours.door.turns_away(host, reason)
+
+    def is_known(self, session: int) -> bool:
+        """Whether the peer is a queue manager that an operator has declared: not before it has said who it is."""
+        found = self._neighbours.sessions.get(session)
+        return found is not None and found.is_proven
+
     def opened(self, session: int, now: Moment) -> None:
         """The transport of an OpenTransport is there."""
         self._neighbours.opened(session, now)

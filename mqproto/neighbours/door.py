@@ -66,6 +66,13 @@ class Door:
             return own[0]
         return max(waiting.values(), key=len)[0] if count >= HALF_OPEN else None
 
+    def turns_away(self, host: str, reason: str) -> bool:
+        """Whether one that connects from a host gets nothing for this reason: not if a known one may be there."""
+        if self._routes.is_declared(host):
+            return False
+        self._notes.append(Note("connection-refused", {"peer": host, "reason": reason}))
+        return True
+
     def hears(self, host: str) -> bool:
         """Whether anybody is listened to who connects from there."""
         return self._routes.hears(host)

@@ -45,7 +45,7 @@ class Neighbours:
 
     def __init__(self, desk: Desk, routes: Routes) -> None:
         self.sessions: dict[int, Session] = {}
-        self._door = Door(desk, routes, self.sessions)
+        self.door = Door(desk, routes, self.sessions)
         self._identity = desk.identity
         self._addressees = frozenset((desk.identity, NULL_GUID))  # 3.1.5.8.5
         self._settings = desk.settings
@@ -125,7 +125,7 @@ class Neighbours:
 
     def accepted(self, host: str, now: Moment, certified: Guid | None = None) -> Session:
         """Somebody has opened a transport to us.  3.1.5.10"""
-        crowded = self._door.make_room(host)
+        crowded = self.door.make_room(host)
         if crowded is not None:
             crowded.close(
                 "3.1.5.10", "too many connections have not said who they are: it is the oldest of its host"
@@ -134,7 +134,7 @@ class Neighbours:
         session = self._new_session(
             initiator=False, remote_qm=None, host=host, direct=False, certified=certified
         )
-        if certified is None and not self._door.hears(host):
+        if certified is None and not self.door.hears(host):
             session.close("3.1.5.10", "nobody is heard from there")
             self._touched[session] = None
             return session
@@ -197,7 +197,7 @@ class Neighbours:
             direct=direct,
             settings=self._settings,
             timers=self._timers,
-            admit=self._door.admit,
+            admit=self.door.admit,
             certified=certified,
             addressees=self._addressees,
         )

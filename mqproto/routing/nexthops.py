@@ -93,9 +93,11 @@ class Routes:
 
     def hears(self, host: str) -> bool:
         """Whether whoever connects from a host is listened to: a stranger, or somebody who is declared there."""
-        return comes_from(host, self.heard) or any(
-            comes_from(host, peer.origins) for peer in self.peers.values()
-        )
+        return comes_from(host, self.heard) or self.is_declared(host)
+
+    def is_declared(self, host: str) -> bool:
+        """Whether a queue manager that is known may be at a host."""
+        return any(comes_from(host, peer.origins) for peer in self.peers.values())
 
     def may_call(self, host: str) -> bool:
         """Whether a host may be called because a stranger asks for an answer there."""

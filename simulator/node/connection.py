@@ -14,7 +14,8 @@ from simulator.base.tap import Tap
 READ_BYTES: Final = 256 * 1024
 """What one read takes at most; throughput at 1,400-byte reads is a fifteenth."""
 FAREWELL_S: Final = 2.0
-"""How long a connection that we close may take to deliver what is queued."""
+FAREWELL_BYTES: Final = 16 * 2**20
+"""How long a connection that we close may take to deliver what is queued, and what may still come meanwhile."""
 
 
 def read_buffer() -> memoryview:
@@ -129,8 +130,8 @@ class Connection:
             raise trio.ClosedResourceError
         await trio.lowlevel.wait_readable(self._socket)
 
-    def read(self) -> memoryview | None:
-        """What has arrived; empty at the end of the stream, None if nothing has.
+    def read(self, limit_bytes: int = READ_BYTES) -> memoryview | None:
+        """What has arrived, up to a limit; empty at the end of the stream, None if nothing has.
 
         It lies in the buffer: use it before the next checkpoint.
 
@@ -138,7 +139,7 @@ class Connection:
             OSError: the connection broke.
         """
         try:
-            size = self._socket.recv_into(self._buffer)
+            size = self._socket.recv_into(self._buffer[:limit_bytes])
         except BlockingIOError:
             return None
         except OSError:
@@ -151,7 +152,7 @@ class Connection:
         return self._buffer[:size]
 
     async def finish(self) -> None:
-        """Send what is queued, wait until the other side ends too, and close; within 2 s.
+        """Send what is queued, wait until the other side ends too, and close; within 2 s and 16 MiB.
 
         Closing at once could have the kernel send a reset, which overtakes what we said last.
         """
@@ -162,9 +163,11 @@ class Connection:
                 if self._tap is not None:
                     self._tap.finished()
                 data: memoryview | None = None
-                while data is None or data:
+                came_bytes = 0
+                while (data is None or data) and came_bytes < FAREWELL_BYTES:
                     await self.readable()
                     data = self.read()
+                    came_bytes += len(data or b"")
             except (OSError, trio.ClosedResourceError):
                 pass
         self.close()

@@ -108,13 +108,16 @@ class Node:
             self._turns,
             clock,
             node.host,
-            node.settings.maximum_sessions,
+            node.settings,
             buffer,
             recording,
             Handshakes(certificates, self.note) if certificates is not None else None,
         )
         self._service = Service(self.core, directory, store, state, self._turns, clock, buffer, self._room)
-        self._pings = Pings(self.core, self._turns, clock, node.host, directory.ping_ports, recording)
+        is_declared = directory.routes.is_declared
+        self._pings = Pings(
+            self.core, self._turns, clock, node.host, directory.ping_ports, is_declared, recording
+        )
 
     def stop(self) -> None:
         """Take in nothing more, carry out what was decided, and end."""

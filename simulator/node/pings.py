@@ -1,14 +1,15 @@
 """Pings over UDP: requests to neighbours, and answers to those who ask.  [MS-MQQB] 2.1.2
 
 The two have sockets of their own, since a request and a response look alike. An answer is no larger than its request,
-goes to nobody who seems to ask from a ping port, and no more than some 3,000 leave in a second.
+and goes to nobody who seems to ask from a ping port. Some 12,800 requests are looked at in a second, and the system
+drops more; those of known hosts are answered, and some 800 of strangers, whose addresses may be forged.
 """
 
 from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Final
 
@@ -26,8 +27,10 @@ from simulator.node.turns import Turns
 
 READ_BYTES: Final = ping_packet.sizeof() + 1
 """One byte more than a Ping has, so that a longer datagram is seen to be one."""
-ROUND: Final = 32
-"""How many requests are answered before the node does anything else."""
+ROUND: Final = 128
+"""How many requests are looked at before the node does anything else."""
+ROUND_OF_STRANGERS: Final = 8
+"""How many of these are answered of hosts where nobody is known to be."""
 PAUSE_S: Final = 0.01
 """How long the next ones then wait, and are dropped where the kernel has no room for more."""
 
@@ -40,6 +43,7 @@ class Pings:
         source: our own address; requests leave from it if they go to loopback.
         ping_ports: those of the nodes we know. A request that seems to come from one is forged: an answer would be
             answered, and that answer too.
+        is_declared: whether a queue manager that is known may be at a host.
         recording: what comes and goes, if it is recorded.
     """
 
@@ -50,6 +54,7 @@ class Pings:
         clock: Clock,
         source: str,
         ping_ports: Collection[int],
+        is_declared: Callable[[str], bool],
         recording: Recording | None = None,
     ) -> None:
         self._core = core
@@ -57,6 +62,7 @@ class Pings:
         self._clock = clock
         self._source = source
         self._ping_ports = {PING_PORT, *ping_ports}
+        self._is_declared = is_declared
         self._recording = recording
         self._scope = trio.CancelScope()
 
@@ -83,6 +89,7 @@ class Pings:
 
     def _answer_some(self, listener: socket.socket) -> bool:
         """Answer what has come, up to ROUND requests; whether there may be more."""
+        strangers = 0
         for _ in range(ROUND):
             try:
                 datagram, address = listener.recvfrom(READ_BYTES)
@@ -90,6 +97,10 @@ class Pings:
                 return False
             except OSError:  # Of an earlier answer, on systems that tell.
                 continue
+            if not self._is_declared(address[0]):
+                strangers += 1
+                if strangers > ROUND_OF_STRANGERS:
+                    continue
             self._record(address, listener.getsockname(), datagram)
             response = self._core.pinged(datagram) if address[1] not in self._ping_ports else None
             if response is not None:

@@ -7,10 +7,12 @@ import ipaddress
 import os
 import socket
 from contextlib import suppress
+from time import perf_counter
 from typing import Any, Final
 
 import trio
 
+from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.turn.effects import CloseTransport, OpenTransport, SendBytes
@@ -19,6 +21,7 @@ from simulator.base.sockets import refuse_itself
 from simulator.base.tap import Recording, Tap
 from simulator.node.clock import Clock
 from simulator.node.connection import READ_BYTES, Connection, end_of
+from simulator.node.shares import DEBT_LIMIT_S, PIECE_BYTES, Shares
 from simulator.node.tls import Handshakes, TlsConnection, TlsError, TlsSocket
 from simulator.node.turns import Turns
 
@@ -27,10 +30,18 @@ BACKLOG: Final = 128
 CROWD: Final = 24
 """Connections beyond the core's own limit: it answers them with a refusal. More wait in the kernel's backlog."""
 
+FAREWELLS: Final = 64
+"""How many strangers may take their time to end a connection that we have closed: one more is cut off."""
+UNREAD_BYTES: Final = 64 * 1024
+UNREAD_BY_NEIGHBOUR_BYTES: Final = 2**20
+"""What may wait to be sent to one who does not read before the connection is cut: it acknowledges what he sends. Of a
+neighbour, beside the messages for it."""
+
 # Errors of accept() that pass: the peer has gone again, or there is no descriptor or memory to spare.
 PASSING: Final = {errno.EAGAIN, errno.ECONNABORTED, errno.EPROTO, errno.EINTR}
 EXHAUSTED: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 EXHAUSTED_PAUSE_S: Final = 0.1
+TOO_DEAR: Final = "what came from there has taken more than its share of the time"
 
 
 class Transports:
@@ -39,7 +50,7 @@ class Transports:
     Args:
         core: is fed from here; what it decides comes back with `open`, `send` and `close`.
         source: our own address; connections leave from it, so that a capture shows who is who.
-        limit: how many sessions the core accepts.
+        settings: of this queue manager.
         buffer: to read into.
         recording: what crosses the connections, if it is recorded.
         handshakes: those of TLS, if there are neighbours that speak it.
@@ -51,7 +62,7 @@ class Transports:
         turns: Turns,
         clock: Clock,
         source: str,
-        limit: int,
+        settings: Settings,
         buffer: memoryview,
         recording: Recording | None = None,
         handshakes: Handshakes | None = None,
@@ -63,8 +74,13 @@ class Transports:
         self._clock = clock
         self._source = source
         self._handshakes = handshakes
-        self._places = trio.Semaphore(limit + CROWD)
+        self._places = trio.Semaphore(settings.maximum_sessions + CROWD)
+        self._unread_limit_bytes = settings.in_flight_bytes + UNREAD_BY_NEIGHBOUR_BYTES
+        self._shares = Shares(settings.strangers_share_percent)
+        self._farewells = trio.CapacityLimiter(FAREWELLS)
         self._connections: dict[int, Connection] = {}
+        self._strangers: dict[int, str] = {}
+        """By session, the hosts of those that are not known, or have not said yet who they are."""
         self._scopes: dict[int, trio.CancelScope] = {}
         self._accepting = trio.CancelScope()
 
@@ -96,12 +112,18 @@ class Transports:
         while True:
             await self._places.acquire()
             accepted, host = await accept(listener)
+            began_s = perf_counter()
+            if self._shares.debt_s(host) > DEBT_LIMIT_S and self._core.turns_away(host, TOO_DEAR):
+                accepted.close()
+                self._places.release()
+                continue
             _hurry(accepted)
             session = self._core.accepted(host, self._clock.now())
             tap = self._recording.accepted(accepted) if self._recording is not None else None
-            scope = self._adopt(session, accepted, tap)
+            scope = self._adopt(session, accepted, tap, host)
             self._nursery.start_soon(self._serve_accepted, session, scope)
             self._turns.wake()
+            self._shares.took(host, perf_counter() - began_s)
 
     async def _accept_tls(
         self, listener: socket.socket, handshakes: Handshakes, accepting: trio.Nursery
@@ -166,7 +188,7 @@ class Transports:
             wire.close()  # The core gave up as the connection came.
             return
         tap = self._recording.opened(opened) if self._recording is not None else None
-        scope = self._adopt(order.session, wire, tap)
+        scope = self._adopt(order.session, wire, tap, None if order.tls is not None else order.host)
         self._core.opened(order.session, self._clock.now())
         self._turns.wake()
         await self._serve(order.session, scope)
@@ -175,7 +197,15 @@ class Transports:
         assert self._handshakes is not None, "who has links with TLS has certificates"
         return await self._handshakes.call(opened, manager)
 
-    def _adopt(self, session: int, wire: socket.socket | TlsSocket, tap: Tap | None) -> trio.CancelScope:
+    def _adopt(
+        self, session: int, wire: socket.socket | TlsSocket, tap: Tap | None, stranger: str | None = None
+    ) -> trio.CancelScope:
+        """
+        Args:
+            stranger: the host of a peer that has only its word to say who it is.
+        """
+        if stranger is not None:
+            self._strangers[session] = stranger
         kind = TlsConnection if isinstance(wire, TlsSocket) else Connection
         self._connections[session] = kind(wire, self._nursery, self._buffer, tap)
         scope = self._scopes[session] = trio.CancelScope()
@@ -203,8 +233,12 @@ class Transports:
             with scope:
                 reason = await self._read(session, connection)
             del self._connections[session], self._scopes[session]
-            if reason is None:
+            is_stranger = self._strangers.pop(session, None) is not None
+            if reason is None and not is_stranger:
                 await connection.finish()
+            elif reason is None and self._farewells.available_tokens:
+                async with self._farewells:
+                    await connection.finish()
         finally:
             connection.close()
         if reason is not None:
@@ -214,12 +248,20 @@ class Transports:
         """Feed the core what arrives; why that ended."""
         while True:
             await connection.readable()
+            stranger = self._strangers.get(session)
+            if stranger is not None and self._core.is_known(session):
+                stranger = None
+                del self._strangers[session]
+            if stranger is not None:
+                await self._shares.turn(stranger)
+            limit_bytes = READ_BYTES if stranger is None else PIECE_BYTES
             await self._turns.room()
+            began_s = perf_counter()
             size_bytes = 0
             # While the core works on one piece the next arrives, and the two then share a commit.
-            while size_bytes < READ_BYTES:
+            while size_bytes < limit_bytes:
                 try:
-                    data = connection.read()
+                    data = connection.read(limit_bytes)
                 except OSError as error:
                     return end_of(error)
                 if data is None or (size_bytes and not data):
@@ -229,7 +271,12 @@ class Transports:
                 self._core.receive(session, data, self._clock.now())
                 size_bytes += len(data)
             if size_bytes:
-                await self._turns.fed(size_bytes=size_bytes)
+                cost_s = perf_counter() - began_s + await self._turns.fed(size_bytes=size_bytes)
+                if stranger is not None:
+                    self._shares.took(stranger, cost_s)
+            limit_bytes = UNREAD_BYTES if stranger is not None else self._unread_limit_bytes
+            if connection.unsent_bytes > limit_bytes:
+                return "it does not read what is sent to it"
 
     def _lost(self, session: int, reason: str) -> None:
         self._core.lost(session, reason, self._clock.now())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import Final
 
 import trio
@@ -21,6 +22,10 @@ class Turns:
     def __init__(self) -> None:
         self._messages = 0
         self._bytes = 0
+        self._batch_bytes = 0
+        self._began_s = 0.0
+        self._byte_s = 0.0
+        """What a byte of the last batch has cost to carry out, in seconds."""
         self._work = trio.Event()
         self._over = trio.Event()
 
@@ -29,11 +34,16 @@ class Turns:
         while self._messages >= TURN_MESSAGES or self._bytes >= TURN_BYTES:
             await self._over.wait()
 
-    async def fed(self, *, messages: int = 0, size_bytes: int = 0) -> None:
-        """Something was fed; return when it has been carried out."""
+    async def fed(self, *, messages: int = 0, size_bytes: int = 0) -> float:
+        """Something was fed; return when it has been carried out.
+
+        Returns:
+            How many seconds that took, in proportion to the bytes that the batch took in.
+        """
         over = self._over
         self.count(messages=messages, size_bytes=size_bytes)
         await over.wait()
+        return size_bytes * self._byte_s
 
     def count(self, *, messages: int = 0, size_bytes: int = 0) -> None:
         """Something was fed by one who has more to do before it waits."""
@@ -53,10 +63,13 @@ class Turns:
 
     def begin(self) -> None:
         """The loop takes a batch; what is fed from now on is for the next."""
+        self._batch_bytes = self._bytes
         self._messages = self._bytes = 0
+        self._began_s = perf_counter()
         self._work = trio.Event()
 
     def end(self) -> None:
         """The batch has been carried out."""
+        self._byte_s = (perf_counter() - self._began_s) / max(1, self._batch_bytes)
         over, self._over = self._over, trio.Event()
         over.set()

@@ -72,9 +72,7 @@ class Peer:
         self._core = QueueManager(
             node.guid, directory.queues, directory.routes, node.settings, self._disk.load(), clock.now()
         )
-        self._transports = Transports(
-            self._core, self._turns, clock, node.host, node.settings.maximum_sessions, buffer
-        )
+        self._transports = Transports(self._core, self._turns, clock, node.host, node.settings, buffer)
 
     async def submit(self, count: int, body: bytes) -> list[MessageId]:
         """Send `count` messages to the node's queue; return when all are in this peer's store."""

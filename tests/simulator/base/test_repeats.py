@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.base.repeats import FIRST_S, LIMIT, LONGEST_S, QUIET_S, Line, Repeats
+from simulator.base.repeats import FIRST_S, KINDS, KINDS_OF_PEER, LIMIT, LONGEST_S, QUIET_S, Line, Repeats
 
 DOWN = {"peer": "127.0.0.2", "reason": "connection refused by 127.0.0.2:1801"}
 
@@ -66,8 +66,32 @@ def test_whatever_comes_is_written_or_counted(steps: list[tuple[str, int, float]
             )
 
 
-def test_a_stranger_who_varies_what_he_does_takes_no_memory() -> None:
+def test_lines_about_nobody_that_are_all_different_take_no_memory() -> None:
     repeats = Repeats()
     told = [line for number in range(3 * LIMIT) for line in repeats.lines("x", {"reason": str(number)}, 0)]
     assert len(told) == 3 * LIMIT
     assert len(repeats._series) == LIMIT
+
+
+def test_a_stranger_who_varies_what_he_does_costs_a_few_lines_and_others_have_theirs() -> None:
+    repeats, told = Repeats(), list[Line]()
+    for number in range(20_000):
+        facts = {"peer": "127.0.0.9", "message_id": number}
+        told += repeats.lines("message-refused", facts, number / 1_000)
+    told += repeats.lines("message-refused", DOWN, 20)
+    assert len(told) == KINDS_OF_PEER + 1 + 1
+    assert told[-1] == ("message-refused", DOWN)
+    told += repeats.rest()
+    assert sum(map(times, told)) == 20_000 + 1
+    assert told[-1][1]["facts"] == "those of the last"
+
+
+def test_any_number_of_strangers_who_vary_what_they_do_cost_some_lines() -> None:
+    repeats, told = Repeats(), list[Line]()
+    for minute in range(3):
+        for number in range(5_000):
+            facts = {"peer": f"10.0.{number % 100}.1", "message_id": f"{minute} {number}"}
+            told += repeats.lines("message-refused", facts, 60 * minute + number / 100)
+    assert len(told) <= 3 * (2 * KINDS + 2)
+    told += repeats.rest()
+    assert sum(map(times, told)) == 15_000

@@ -16,7 +16,7 @@ from mqproto.base.errors import UsageError
 from mqproto.wire import Guid, Ping, decode_ping, encode_ping
 from simulator.client import connect
 from simulator.node.node import run_node
-from simulator.node.pings import PAUSE_S, ROUND
+from simulator.node.pings import PAUSE_S, ROUND, ROUND_OF_STRANGERS
 from simulator.topology import Topology, load
 from tests.simulator.running import DESTINATION, Log, running
 
@@ -121,21 +121,32 @@ async def test_nothing_is_sent_to_a_ping_port_since_it_would_be_answered(
                 forged.recv(100)
 
 
-async def test_a_flood_is_answered_a_round_at_a_time(
+async def test_a_flood_is_looked_at_a_round_at_a_time_and_neighbours_are_answered_in_it(
     tmp_path: Path, stranger: socket.socket, mock_clock: MockClock
 ) -> None:
     chain = pinging("sender")
     node = chain.nodes["sender"]
+    elsewhere = {
+        name: replace(chain.nodes[name], host="127.0.0.2") for name in ("intermediate", "destination")
+    }
+    chain = replace(chain, nodes={**chain.nodes, **elsewhere})
     async with running(chain, "sender", tmp_path):
-        for cookie in range(2 * ROUND):
-            stranger.sendto(a_request(cookie), node.ping_address)
-        heard = [(await hear(stranger)).cookie for _ in range(ROUND)]
-        await wait_all_tasks_blocked()
-        with pytest.raises(BlockingIOError):
-            stranger.recv(100)
-        mock_clock.jump(PAUSE_S)
-        heard += [(await hear(stranger)).cookie for _ in range(ROUND)]
-    assert heard == list(range(2 * ROUND))
+        with closing(socket.socket(type=socket.SOCK_DGRAM)) as known:
+            known.bind(("127.0.0.2", 0))
+            known.setblocking(False)
+            for cookie in range(ROUND - 1):
+                stranger.sendto(a_request(cookie), node.ping_address)
+            for cookie in (ROUND, ROUND + 1):
+                known.sendto(a_request(cookie), node.ping_address)
+            assert (await hear(known)).cookie == ROUND
+            heard = [(await hear(stranger)).cookie for _ in range(ROUND_OF_STRANGERS)]
+            await wait_all_tasks_blocked()
+            for asking in (known, stranger):
+                with pytest.raises(BlockingIOError):
+                    asking.recv(100)
+            mock_clock.jump(PAUSE_S)
+            assert (await hear(known)).cookie == ROUND + 1
+    assert heard == list(range(ROUND_OF_STRANGERS))
 
 
 async def test_a_node_without_ping_has_no_ping_port(tmp_path: Path, stranger: socket.socket) -> None:

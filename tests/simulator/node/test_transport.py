@@ -11,6 +11,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from mqproto.base.configuration import Settings
 from mqproto.turn.effects import CloseTransport, OpenTransport
 from simulator.node.clock import Clock
 from simulator.node.connection import read_buffer
@@ -81,7 +82,7 @@ async def test_a_connection_that_comes_when_the_core_has_given_up_is_closed(
 ) -> None:
     """The core is told nothing of it: this one would have no `opened`."""
     core: Any = SimpleNamespace()
-    transports = Transports(core, Turns(), Clock(), "127.0.0.1", 1, read_buffer())
+    transports = Transports(core, Turns(), Clock(), "127.0.0.1", Settings(), read_buffer())
     connected: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as neighbour, Troubled() as listener:
 
