@@ -161,7 +161,11 @@ class Arrivals:
         hop_count = None if is_ours else head.flags & HOP_COUNT
         transactional, recoverable = head.flags & TRANSACTIONAL, bool(head.flags & RECOVERABLE)
         would_be_bytes = self.stored_bytes + len(packet)
-        disk_is_full = recoverable and self.limit_bytes is not None and would_be_bytes > self.limit_bytes
+        disk_is_full = (
+            self.limit_bytes is not None
+            and would_be_bytes > self.limit_bytes
+            and (recoverable or not self._stays_in_memory(head, packet, message, is_ours=is_ours))
+        )
         if (
             (disk_is_full or would_be_bytes > self._settings.quota_bytes)
             and not is_acknowledgment(message, packet)
@@ -199,6 +203,18 @@ class Arrivals:
             self._arrived_in_sequence(queue, arrival, now)
         else:
             self._let_in(queue, arrival, now)
+
+    def _stays_in_memory(
+        self, head: Head, packet: bytes, message: UserMessage | None, *, is_ours: bool
+    ) -> bool:
+        """Whether an express message needs no disk: its queue has a place for it in memory, or there is no queue."""
+        priority = priority_of(packet, head.flags)
+        if is_ours:
+            message = message or decode_message(packet)
+            local = self._queues.addressed(message.user.destination_queue)
+            return local is None or local.lane(priority).window.fits
+        order = goes_to_private(packet, head.flags, ORDER_QUEUE)
+        return self._outbound.towards_manager(head.queue_manager_address, priority, order=order).window.fits
 
     def _is_strangers(self, arrival: Arrival, head: Head, now: Moment, *, is_ours: bool) -> bool:
         """A stranger sends something; whether that was all.
@@ -260,7 +276,7 @@ class Arrivals:
             self._waypoints.duplicate_dropped(packet)
             return
         self.forwarded_count += 1
-        if recoverable:
+        if recoverable or not queue.window.fits:
             self.stored_bytes += len(packet)
         self._waypoints.forwarded(packet, queue.name)
         joining = Joining(packet, head.message_id, recoverable, expires_s=expires_s)
@@ -301,12 +317,12 @@ class Arrivals:
             self._refuse(arrival, refusal)
             return
         user = message.user
-        recoverable = user.recoverable
-        if recoverable:
+        recoverable, priority = user.recoverable, priority_of(packet, user.flags)
+        if recoverable or not queue.lane(priority).window.fits:
             self.stored_bytes += len(packet)
         expires_s = None if user.time_to_be_received_s == INFINITE else receive_deadline_s(packet)
         joining = Joining(packet, user.message_id, recoverable, asks_final_ack(message), expires_s)
-        queue.insert(joining, self._writes, priority=priority_of(packet, user.flags))
+        queue.insert(joining, self._writes, priority=priority)
         self._inserted(queue, message, joining, now)
 
     def _refusal(self, queue: LocalQueue, packet: bytes, now: Moment) -> MessageClass | None:

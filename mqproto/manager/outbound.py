@@ -134,6 +134,13 @@ class Outbound:
         assert destination.manager is not None
         return self.towards_manager(destination.manager, priority)
 
+    def known_towards(self, destination: Destination, priority: int) -> OutgoingQueue | None:
+        """The same, if it is there already."""
+        if destination.host is not None:
+            return self._by_name.get((destination.host, priority))
+        assert destination.manager is not None
+        return self._by_manager.get((destination.manager, priority, False))
+
     def _hops_to_host(self, host: str, manager: Guid | None) -> tuple[NextHop, ...]:
         hop = self._routes.to_host(host)
         if hop.manager is None and manager is not None:

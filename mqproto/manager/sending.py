@@ -21,6 +21,7 @@ from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import HEADROOM_BYTES, Draft, queue_name
 from mqproto.messages.listing import list_of_all
 from mqproto.queues.joining import Joining
+from mqproto.queues.lanes import Lane, QueueWindow
 from mqproto.queues.localqueue import LocalQueue
 from mqproto.turn.desk import Desk
 from mqproto.turn.endings import Ending, Place
@@ -111,7 +112,7 @@ class Sending:
 
     def _check(self, runs: Iterable[Run]) -> None:
         """See that all can be sent, and that there is room for them."""
-        stored_bytes = express_bytes = 0
+        stored_bytes = express_bytes = express_count = 0
         needs_disk = False
         here_bytes: dict[LocalQueue, int] = {}
         for run in runs:
@@ -121,11 +122,13 @@ class Sending:
                 if draft.label != example.label or draft.correlation_id != example.correlation_id:
                     draft.check(names=False)
             self._check_destination(run, here_bytes)
-            if run.example.recoverable or run.example.transactional:
-                stored_bytes += run.size_bytes
-                needs_disk = True
+            size_bytes, is_express = run.size_bytes, not (example.recoverable or example.transactional)
+            express_count += len(run.drafts) * is_express
+            if is_express and self._stays_in_memory(run, express_count, express_bytes + size_bytes):
+                express_bytes += size_bytes
             else:
-                express_bytes += run.size_bytes
+                stored_bytes += size_bytes
+                needs_disk = True
         if self.stored_bytes + stored_bytes + express_bytes > self._settings.quota_bytes:
             raise QuotaExceeded(
                 f"the store would hold more than quota_bytes = {self._settings.quota_bytes:,}: receive or purge "
@@ -139,6 +142,21 @@ class Sending:
                 "message that has to be on disk"
             )
         self.stored_bytes += stored_bytes
+
+    def _stays_in_memory(self, run: Run, count: int, size_bytes: int) -> bool:
+        """Whether an express run needs no disk; where that has room for anything, nobody asks.
+
+        count, size_bytes: with what comes before it, as if all of that went where it goes.
+        """
+        if self.limit_bytes is None:
+            return True
+        destination, priority = run.destination, run.example.priority
+        if destination.manager == self._identity:
+            lane: Lane | None = self._here(destination).known_lane(priority)
+        else:
+            lane = self._outbound.known_towards(destination, priority)
+        window = lane.window if lane is not None else QueueWindow(0, self._settings)
+        return window.takes(count, size_bytes)
 
     def _check_destination(self, run: Run, here_bytes: dict[LocalQueue, int]) -> None:
         """See that a run can be sent to where it goes.

@@ -81,6 +81,13 @@ class QueueWindow:
             and self._bytes < self._limit_bytes
         )
 
+    def takes(self, count: int, size_bytes: int) -> bool:
+        """Whether so many more messages, of so many bytes, would all stay in memory; one alone may be long."""
+        return self.fits and (
+            count == 1
+            or (len(self._ready) + count <= self._limit and self._bytes + size_bytes <= self._limit_bytes)
+        )
+
     def append(self, message: Waiting) -> None:
         """A message joins at the end; its position is above all before it."""
         if self.fits:

@@ -143,6 +143,10 @@ class LocalQueue:
             self._open(lane)
         return lane
 
+    def known_lane(self, priority: int) -> Lane | None:
+        """The lane of a priority, if there is one."""
+        return self._lanes.get(priority)
+
     def _open(self, lane: Lane) -> None:
         self._lanes[lane.priority] = lane
         self._lanes = dict(sorted(self._lanes.items(), reverse=True))

@@ -270,6 +270,32 @@ def test_what_the_disk_has_no_room_for_stays_with_the_neighbour_and_what_needs_n
     assert [len(each) for each in net.receive("c", "notes")] == [300]
 
 
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.8")
+@pytest.mark.parametrize("to", ["b", "c"])
+def test_on_a_full_disk_express_messages_stay_with_the_neighbour_when_memory_has_no_place_for_them(
+    to: str,
+) -> None:
+    net = chain("a", "b", "c", queues=[NOTES], settings=Settings(resident_messages=2))
+    net.nodes["b"].queues = (NOTES,)
+    net.start("b")
+    net.blocked.add(frozenset("bc"))
+    net.cut("b", "c")
+    core = net.nodes["b"].up
+
+    def note(message_id: int) -> UserMessage:
+        return a_message(message_id=message_id, body=bytes(300), destination_manager=guid_of(to))
+
+    core.has_room(0)
+    arrive(net, "b", note(1), note(2))
+    with pytest.raises(NoRoomError, match="the disk is full: make room, or receive or purge"):
+        arrive(net, "b", note(3))
+    core.has_room(700)
+    with pytest.raises(NoRoomError, match="the disk is full: make room, or receive or purge"):
+        arrive(net, "b", note(3), note(4))
+    net.run()
+    assert len(net.nodes["b"].store.messages) == 1
+
+
 def test_beyond_the_limit_of_sequences_a_new_sender_is_turned_away_and_the_known_ones_go_on() -> None:
     net = chain("a", "c", queues=[ORDERS], settings=Settings(maximum_sequences=2))
     for name in "ab":

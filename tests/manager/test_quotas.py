@@ -227,6 +227,36 @@ def test_one_sender_too_many_is_turned_away_with_the_reason_and_the_others_go_on
 # A full disk
 
 
+@pytest.mark.parametrize("to", ["a", "c"])
+def test_on_a_full_disk_express_messages_are_taken_as_far_as_memory_has_places_for_them(to: str) -> None:
+    net = chain("a", "c", queues=[NOTES], settings=replace(QUICK, resident_messages=5))
+    net.nodes["a"].queues = (NOTES,)
+    net.start("a")
+    net.blocked.add(frozenset("ac"))
+    net.cut("a", "c")
+    core = net.nodes["a"].up
+
+    def send(*numbers: int) -> None:
+        core.enqueue([(at(to, 17), Draft(body=body(number))) for number in numbers], net.now)
+
+    core.has_room(0)
+    with pytest.raises(QuotaExceeded, match="the disk is full"):
+        send(*range(6))
+    send(0, 1, 2)
+    with pytest.raises(QuotaExceeded, match="the disk is full"):
+        send(3, 4, 5)
+    send(3, 4)
+    with pytest.raises(QuotaExceeded, match="the disk is full"):
+        send(5)
+    net.pass_ms(2_000)
+    assert not net.nodes["a"].store.messages
+    core.has_room(10_000)
+    send(5, 6)
+    assert 2_000 < core.added_bytes < 3_000
+    net.run()
+    assert len(net.nodes["a"].store.messages) == 2
+
+
 def test_an_application_hears_that_the_disk_is_full_and_how_much_was_handed_in_is_known() -> None:
     net = chain("a", "c", queues=[ORDERS], settings=QUICK)
     core = net.nodes["a"].up

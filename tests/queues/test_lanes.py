@@ -161,6 +161,22 @@ def test_memory_is_bounded_by_count_and_by_bytes() -> None:
     assert len(heavy) == 2, "the second still begins below the limit"
 
 
+@given(
+    sizes=st.lists(st.integers(1, 60), max_size=3),
+    coming=st.lists(st.integers(1, 60), min_size=1, max_size=5),
+)
+def test_what_a_window_is_said_to_take_stays_in_memory(sizes: list[int], coming: list[int]) -> None:
+    window = QueueWindow(QUEUE, SETTINGS)
+    for position, size in enumerate(sizes, 1):
+        window.append(Waiting(position, bytes(size), False, stored=False))
+    before = len(window)
+    takes_one, takes_all = window.takes(1, coming[0]), window.takes(len(coming), sum(coming))
+    for position, size in enumerate(coming, len(sizes) + 1):
+        window.append(Waiting(position, bytes(size), False, stored=False))
+    assert takes_one == (len(window) > before)
+    assert not takes_all or window.complete
+
+
 def test_a_page_asks_for_half_of_the_window_and_only_when_half_of_it_is_free() -> None:
     window = QueueWindow(QUEUE, SETTINGS, last=9, on_disk=9)
     assert window.wanted() == ReadPage(QUEUE, 0, 2, 50, ReadBy.WINDOW)
