@@ -73,6 +73,11 @@ def filled(files: SimulatedFiles, room_bytes: int = 0, *, first: Writes = DECLAR
     raise AssertionError
 
 
+def log_of(files: SimulatedFiles) -> set[str]:
+    """The names of its segments."""
+    return {name for name in files.names(PATH.parent) if "-log-" in name}
+
+
 def remove(store: Store, number: int) -> None:
     key = message_key(LOCAL, number)
     store.commit(Writes(removals=[(key, key)]))
@@ -110,7 +115,7 @@ def test_it_starts_on_a_full_disk_after_any_number_of_kills_and_goes_on_where_it
     with opened(files) as again:
         assert numbers(again) == [taken]
         assert again.notices == []
-        assert not [name for name in files.names(PATH.parent) if "-log-" in name]
+        assert not log_of(files)
 
 
 def test_the_place_of_a_message_that_the_tables_have_still_is_not_given_again() -> None:
@@ -137,6 +142,21 @@ def test_the_place_of_a_message_that_the_tables_have_still_is_not_given_again() 
     files.room_bytes = None
     with opened(files) as again:
         assert numbers(again) == []
+
+
+def test_the_reserve_is_used_to_its_end_though_memory_has_more_than_it_should() -> None:
+    """What little room a disk has left makes no segment in which the next record would have none."""
+    files = new_files()
+    store = opened(files, LIMITS._replace(segment_bytes=1_000, memory_bytes=2_000))
+    store.commit(DECLARED)
+    files.room_bytes = files.size_bytes + 600
+    each = count(1)
+    while RESERVE.name in files.names(PATH.parent):
+        store.commit(Writes(messages=[one(next(each), BODY)]))
+    begun = log_of(files)
+    for _ in range(15):
+        store.commit(Writes(messages=[one(next(each), BODY)]))
+    assert log_of(files) <= begun
 
 
 def test_a_segment_that_is_in_the_tables_is_the_reserve_again_so_that_others_cannot_take_its_room() -> None:
