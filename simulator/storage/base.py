@@ -270,8 +270,9 @@ class Tables:
         rows = recent.messages.rows
         there = self.those_there(rows)
         self.put_queues(recent.states.queues.values())
-        self.insert([rows[key] for key in sorted(rows.keys() - set(there))])
+        # Those that are gone make room for those that come, where the file cannot grow.
         self.remove(recent.gone)
+        self.insert([rows[key] for key in sorted(rows.keys() - set(there))])
         self.make_lasting(recent.lasting)
         self.make_lasting(key for key in there if rows[key].expires_s is None)
         self.put_identifiers(list(recent.states.identifiers.values()), recent.states.forgotten_identifiers)

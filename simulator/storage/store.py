@@ -598,8 +598,8 @@ class Store:
         mark = self._mark
         with self._tables.transaction(flushed=is_done):
             self._tables.put_queues(states.queues.values())
+            self._tables.remove(gone)  # first, as what comes may need its room
             self._tables.insert(rows)
-            self._tables.remove(gone)
             # What is gone and stays for a later slice is counted out as it was when it went.
             self._tables.make_lasting(recent.lasting - recent.gone.keys())
             self._tables.put_identifiers(identifiers, states.forgotten_identifiers)

@@ -159,6 +159,22 @@ def test_the_reserve_is_used_to_its_end_though_memory_has_more_than_it_should() 
     assert log_of(files) <= begun
 
 
+def test_what_has_left_makes_room_in_the_tables_for_what_comes_in_its_place() -> None:
+    """As dead letters do: each takes as much as what becomes one."""
+    files = new_files()
+    store = opened(files)
+    store.commit(DECLARED)
+    size = 3_000
+    store.commit(Writes(messages=[one(number, bytes(size)) for number in range(1, 21)]))
+    store.close()
+    files.room_bytes = files.size_bytes + 300
+    store = opened(files)
+    for number in range(1, 21):
+        key = message_key(LOCAL, number)
+        store.commit(Writes(messages=[one(20 + number, bytes(size))], removals=[(key, key)]))
+    assert numbers(store) == [*range(21, 41)]
+
+
 def test_a_segment_that_is_in_the_tables_is_the_reserve_again_so_that_others_cannot_take_its_room() -> None:
     files = new_files()
     store, taken = filled(files, room_bytes=100)
