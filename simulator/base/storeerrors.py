@@ -24,7 +24,7 @@ class LifeFullError(DiskFullError):
 
     def __init__(self, path: Path) -> None:
         super().__init__(
-            f"{path}: another life of the store must begin, or it was moved, and the disk is full: make room, then"
+            f"{path}: a life of the store must begin, or it was moved, and the disk is full: make room, then"
             " start the node again; nothing acknowledged is lost"
         )
 

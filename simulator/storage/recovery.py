@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mqproto.wire.guid import Guid
-from simulator.base.storeerrors import StoreError, finds_no_room, repair_advice
+from simulator.base.storeerrors import DiskFullError, LifeFullError, StoreError, finds_no_room, repair_advice
 from simulator.storage.base import BEGINNING, Mark, Tables
 from simulator.storage.files import DRAFT, Files
 from simulator.storage.opening.earlier import found_segment
@@ -45,6 +45,7 @@ def witness_of(files: Files, tables: Tables, path: Path, node: Guid) -> Witness:
     """The witness of a store's log. One that has no log yet, and never had one, gets its own.
 
     Raises:
+        LifeFullError: a life is to begin, and the disk has no room for the file.
         StoreError: it is missing, damaged or another node's.
     """
     mark = tables.mark()
@@ -57,7 +58,10 @@ def witness_of(files: Files, tables: Tables, path: Path, node: Guid) -> Witness:
         return Witness.open(files, path, node)
     if mark != BEGINNING:
         raise StoreError(f"{path}: {witness_path(path).name} is missing, {repair_advice(path)}")
-    return Witness.create(files, path, node, Said(mark.record - 1, tables.log_salts))
+    try:
+        return Witness.create(files, path, node, Said(mark.record - 1, tables.log_salts))
+    except DiskFullError as error:
+        raise LifeFullError(witness_path(path)) from error
 
 
 def recover(files: Files, tables: Tables, witness: Witness, path: Path, node: Guid) -> Recovered:

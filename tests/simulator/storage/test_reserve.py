@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from mqproto.base.errors import UsageError
 from mqproto.turn.effects import LIFE, MESSAGE_ID_CEILING, SEQUENCE_ORDINAL_CEILING, Writes, message_key
 from simulator.base.randomness import chance
-from simulator.base.storeerrors import DiskFullError, StoreError
+from simulator.base.storeerrors import DiskFullError, LifeFullError, StoreError
 from simulator.storage import Limits, Store
 from simulator.storage.disk import Disk
 from simulator.storage.files import SYSTEM_FILES, SystemFiles
@@ -347,7 +347,7 @@ def test_where_another_life_must_begin_a_full_disk_is_refused_in_one_line_until_
     for _ in range(2):
         with pytest.raises(
             DiskFullError,
-            match=r"/a\.life: another life of the store must begin, [^\n]* disk is full: make room, [^\n]*$",
+            match=r"/a\.life: a life of the store must begin, [^\n]* disk is full: make room, [^\n]*$",
         ):
             opened(files)
         assert LIFE_FILE.name not in files.names(PATH.parent)
@@ -356,6 +356,18 @@ def test_where_another_life_must_begin_a_full_disk_is_refused_in_one_line_until_
     assert store.life is not None
     assert (store.life.number, store.life.is_restored) == (2, True)
     assert [packet for _, packet in store.everything()] == [BODY] * taken
+
+
+def test_a_store_that_is_begun_on_a_full_disk_is_refused_as_a_life_must_begin() -> None:
+    """Its witness needs room, be it new or lost with the store."""
+    files = new_files()
+    files.room_bytes = 1
+    for _ in range(2):
+        with pytest.raises(LifeFullError, match=r"/a\.sqlite-witness: a life of the store must begin, "):
+            opened(files)
+        files.crash(kept=None, power_lost=False)
+    files.room_bytes = None
+    assert opened(files).life is not None
 
 
 # The tables, and SQLite's own files
