@@ -126,6 +126,7 @@ class Whereabouts:
         self._outbound = parts.outbound
         self._queues = parts.queues
         self._incoming = parts.incoming
+        self._writes = parts.desk.writes
 
     def numbers_of(self, name: str) -> list[int]:
         """The store's queues whose messages are in a local queue or held for it, or in the outgoing ones of a name.
@@ -146,7 +147,7 @@ class Whereabouts:
         position = key - message_key(number, 0)
         outgoing = self._outbound.queue(number)
         if outgoing is not None:
-            spot = self._outgoing_spot(outgoing, position, packet)
+            spot = None if self._writes.removes(key) else self._outgoing_spot(outgoing, position, packet)
             return None if spot is None else Found(spot, outgoing.name, key, packet)
         local = self._queues.of_lane(number)
         if local is not None:

@@ -96,6 +96,11 @@ class PendingWrites:
             counts[queue] = counts.get(queue, 0) + last - first + 1
         return counts
 
+    def removes(self, key: int) -> bool:
+        """Whether the next commit removes a message wholly, and does not keep it for its FinalAck."""
+        is_gone = any(first <= key <= last for first, last in self._writes.removals)
+        return is_gone and not any(first <= key <= last for first, last, _ in self._writes.finals)
+
     def force(self) -> None:
         """Write in this turn whatever there is."""
         self._is_urgent = True

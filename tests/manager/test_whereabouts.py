@@ -167,6 +167,16 @@ def test_what_left_a_moment_ago_is_nowhere_though_the_store_still_has_it(recover
     assert spots(net, "c") == [("gone", Spot.IN_QUEUE, "notes")]
 
 
+def test_what_an_operator_has_purged_is_nowhere_though_the_store_still_has_it() -> None:
+    net = a_chain()
+    block(net, "a", "b")
+    net.send("a", TO_ORDERS, "deleted", transactional=True, final_ack=True)
+    net.run()
+    net.nodes["a"].up.purge(TO_ORDERS.name)
+    assert len(net.nodes["a"].store.messages) == 1
+    assert spots(net, "a") == []
+
+
 def test_the_numbers_of_a_queue_lead_to_all_that_waits_in_it() -> None:
     net = a_chain()
     block(net, "a", "b")

@@ -7,6 +7,7 @@ import pytest
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer, Timers
 from mqproto.turn.effects import (
+    FinalAckKept,
     IncomingRow,
     MessageRow,
     OutcomeRow,
@@ -119,6 +120,17 @@ def test_an_outcome_joins_what_its_operation_wrote_and_is_not_written_by_itself_
     taken = writes.take(NOW)
     assert taken is not None
     assert taken.outcomes == outcomes
+
+
+def test_what_moves_on_for_its_final_ack_is_not_removed_wholly() -> None:
+    writes, _ = pending()
+    first, last = message_key(3, 5), message_key(3, 9)
+    writes.later.finals.append(FinalAckKept(first, first + 1, final_queue=4))
+    writes.later.remove(3, 5, 9)
+    assert [writes.removes(key) for key in range(first - 1, last + 2)] == [False] * 3 + [True] * 3 + [False]
+    writes.urgent()
+    writes.take(NOW)
+    assert not writes.removes(last)
 
 
 def test_neighbouring_removals_become_one_range_and_others_stay_apart() -> None:

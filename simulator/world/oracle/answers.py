@@ -63,6 +63,11 @@ def _core_of(node: WatchedNode) -> QueueManager:
     return node.core
 
 
+def _leaving(node: WatchedNode) -> dict[int, int]:
+    """By number of a queue, how many messages it counts no more, which the next commit removes: it is purged, say."""
+    return _core_of(node).inspect().desk.writes.leaving()
+
+
 def _rows_of(node: WatchedNode, name: str, *kinds: QueueKind) -> Iterator[QueueRow]:
     return (queue for queue in node.disk.queues.values() if queue.kind in kinds and queue.name == name)
 
@@ -112,6 +117,7 @@ def _miscounted_on_its_way(
         least = sum(message is not None and not ledger.has_ended(node, message) for message in messages)
     else:
         least = unstored + sum(identity_of(row.packet) not in node.left for row in rows)
+    least -= sum(_leaving(node).get(queue.queue, 0) for queue in _rows_of(node, name, kind))
     if not least <= waiting <= len(rows) + unstored:
         return f"{waiting} messages wait in {name}, and there are {least} to {len(rows) + unstored}"
     return None
@@ -173,14 +179,14 @@ def _misplaced(
 ) -> str | None:
     """Why the place that is told of a message in a queue of the store is wrong, if it is."""
     if queue.kind in OUT:
+        if found is None and queue.queue in _leaving(node):  # It is purged, say.
+            return None
         return _misplaced_on_its_way(ledger, node, queue.kind, found, message, has_left=has_left)
     if found is None:
         # What the store has for want of memory, and not to last, leaves it with another commit; what is in the order
         # queue leaves it as soon as the message is read that it decides.
         is_leaving = queue.name in _core_of(node).leaving() and not (message and message.kind.transactional)
-        is_leaving |= (
-            queue.kind is QueueKind.ORDER and queue.queue in _core_of(node).inspect().desk.writes.leaving()
-        )
+        is_leaving |= queue.kind is QueueKind.ORDER and queue.queue in _leaving(node)
         return None if is_leaving else f"it is in {queue.kind} queue {queue.name}"
     if queue.kind is QueueKind.HELD:
         return None if found.spot is Spot.HELD else "it is held"
