@@ -687,6 +687,8 @@ class Machine(WatchedNode):
             act()
         inbox, self._inbox = self._inbox, []
         for inboxed, arguments in inbox:
+            if life != self.life:
+                return  # Its process has ended by its disk, and what came behind that has reached nobody.
             inboxed(*arguments)
         if inbox:
             self._enter_turn()

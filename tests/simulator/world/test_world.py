@@ -140,6 +140,29 @@ def test_an_error_of_our_own_is_a_breach_that_says_where() -> None:
     assert "TypeError in ledger.py:" in breach.detail
 
 
+def test_when_a_node_ends_with_what_waited_for_its_flush_the_rest_that_waited_reaches_nobody() -> None:
+    """Two applications send while a flush lasts, and with the first the disk fails that has to say if it has room."""
+    scenario = Scenario(
+        seed=5991,
+        nodes=("a", "b"),
+        links=(Link(one="a", other="b", latency_ms=25),),
+        bursts=(
+            a_burst(at_ms=1_800, target="b"),
+            a_burst(at_ms=3_000, target="b", kind="wrong queue", count=5, sizes_bytes=(5_000, 5_000, 40)),
+            a_burst(at_ms=3_800, target="b"),
+        ),
+        faults=(
+            Fault(at_ms=1_000, kind="die in commit", where="a", for_ms=0, value=26),
+            Fault(at_ms=1_900, kind="slow disk", where="a", for_ms=58, value=2_000),
+            Fault(at_ms=1_000, kind="full disk", where="b", for_ms=0, value=0),
+        ),
+        storm_ms=4_800,
+    )
+    result = simulate(scenario)
+    assert result.breach is None
+    assert result.tally["disk fails"] == 1
+
+
 def test_a_message_that_has_nowhere_to_go_is_found() -> None:
     scenario = a_chain(a_burst(), links=(Link(one="a", other="b"),))
     breach = simulate(scenario).breach
