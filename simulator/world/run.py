@@ -31,6 +31,8 @@ Of honest worlds 99 in 100 need one minute, and the slowest of a thousand four. 
 minute for each, and then resends that come to the longest timeout, one minute as well, for what is lost once more.
 """
 CALM_STEP_MS: Final = 2_000
+ROOMY_AFTER_MS: Final = 5_000
+"""How long into the calm a node is back that was full and is given more room."""
 FOLLOWING: Final = 200
 """How many messages at most follow one that is refused, until it is known which it is."""
 FIRST_FOLLOWING: Final = 10_000
@@ -120,14 +122,14 @@ def _calm(world: World) -> None:
         line.mend()
     for machine in world.machines.values():
         machine.mend()
-    _send_once_more(world)
+    sent_ms = _send_once_more(world)
     _send_behind_what_is_refused(world)
     end_ms = now_ms + CALM_MS
     step_ms = CALM_STEP_MS
     nodes = world.machines.values()
     return_ms = now_ms + max(intime.return_limit_ms(node.settings) for node in nodes)
     retained: str | None = ""
-    while retained is not None and world.events.now_ms < end_ms:
+    while (retained is not None or world.events.now_ms <= sent_ms) and world.events.now_ms < end_ms:
         _pass_the_time(world, step_ms, now_ms)
         retained = invariants.nothing_is_retained(nodes)
         step_ms = min(2 * step_ms, 60_000)
@@ -147,11 +149,13 @@ def _pass_the_time(world: World, step_ms: int, calm_ms: int) -> None:
     world.oracle.check("unused_sessions_are_closed", reason)
 
 
-def _send_once_more(world: World) -> None:
+def _send_once_more(world: World) -> int:
     """Where an operator has deleted what was sent, or put a store back, one more message of each sequence follows.
 
-    A copy that the destination holds behind one that was lost and then deleted stays there until it comes.
+    A copy that the destination holds behind one that was lost and then deleted stays there until it comes. So it must
+    not be refused for want of room: nodes that were full have more by then. Returns when it is sent.
     """
+    at_ms = world.events.now_ms + ROOMY_AFTER_MS
     streams = {
         (burst.source, target, KINDS[burst.kind].direct)
         for burst in world.scenario.bursts
@@ -161,8 +165,9 @@ def _send_once_more(world: World) -> None:
     }
     for number, (source, target, direct) in enumerate(sorted(streams), len(world.scenario.bursts)):
         kind = "direct" if direct else "transactional"
-        burst = Burst(at_ms=world.events.now_ms, source=source, target=target, kind=kind)
-        world.machines[source].submit(burst, number)
+        burst = Burst(at_ms=at_ms, source=source, target=target, kind=kind)
+        world.events.at(at_ms, world.machines[source].submit, burst, number)
+    return at_ms if streams else 0
 
 
 def _send_behind_what_is_refused(world: World) -> None:
