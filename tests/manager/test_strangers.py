@@ -238,9 +238,10 @@ def test_an_order_ack_counts_by_any_declared_router_of_its_destination(is_declar
     assert any("no declared router" in reason for reason in reasons(net, "a")) != is_declared
 
 
-def test_a_neighbour_brings_only_what_it_is_a_declared_router_of() -> None:
+@pytest.mark.parametrize("source", ["x", "c"])
+def test_a_neighbour_brings_only_what_it_is_a_declared_router_of(source: str) -> None:
     net = with_a_stranger("a", "c")
-    hand_in(net, "a", "c", forged(18, source="a"), forged(18, source="x", number=2))
+    hand_in(net, "a", "c", forged(18, source="a"), forged(18, source=source, number=2))
     assert net.receive("c", "closed") == [b"forged"]
     assert any("no declared router" in reason for reason in reasons(net, "c"))
 
