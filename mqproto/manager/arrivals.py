@@ -152,7 +152,9 @@ class Arrivals:
             message = message or decode_message(packet)
             if self._is_strangers(Arrival(message, packet, remote), head, now, is_ours=is_ours):
                 return
-        elif source != self._identity and not self._routes.brings(remote.manager, source, is_ours=is_ours):
+        elif not self._routes.brings(
+            remote.manager, source, target=head.queue_manager_address, own=self._identity
+        ):
             raise NotWelcomeError(
                 f"it brings a message of queue manager {guid_text(source)} and is no declared router on its ways"
             )

@@ -142,6 +142,7 @@ class MessageIdHistory:
     Args:
         connected: tells which queue managers have a session with us.
         size: how many entries there are at most.
+        unstored: the senders of whose messages memory alone knows.
     """
 
     def __init__(
@@ -152,11 +153,13 @@ class MessageIdHistory:
         now: Moment,
         connected: Callable[[], Collection[Guid]],
         size: int,
+        unstored: Collection[Guid] = (),
     ) -> None:
         self._settings = settings
         self._most = size
         self._timers = timers
         self._connected = connected
+        self._unstored = unstored
         self._kept_s = settings.remove_duplicate_cleanup_ms // 1_000
         self._senders: dict[tuple[Guid, bool], SenderHistory] = {}
         self._bringers: WeakValueDictionary[Guid, Bringer] = WeakValueDictionary()
@@ -230,7 +233,7 @@ class MessageIdHistory:
         if hop_count is not None:
             if not known:
                 sender.hop_counts[ordinal] = hop_count
-        elif recoverable:
+        elif recoverable and source not in self._unstored:
             sender.is_stored = True
             writes.urgent().identifiers.append(IdentifierRow(source, ordinal, now.utc_s))
         if known:
@@ -367,7 +370,11 @@ class MessageIdHistory:
 
 
 class Histories(NamedTuple):
-    """One of the queue managers that are known, and one of strangers, who push none of those out."""
+    """One of the queue managers that are known, and one of strangers, who push none of those out.
+
+    The store has one row for a source and an ordinal, whoever brought it. So it has none of strangers who present the
+    GUID of a queue manager that is known: after a restart true messages would be taken for what these had brought.
+    """
 
     known: MessageIdHistory
     strangers: MessageIdHistory

@@ -129,6 +129,7 @@ class QueueManager:
                 now,
                 partial(self._neighbours.connected, proven=False),
                 settings.strangers_remembered,
+                unstored=known,
             ),
         )
         self._outcomes = Outcomes(desk, incoming, routes, self._outbound, self._queues)

@@ -77,19 +77,21 @@ class Routes:
         peer = self.peers.get(manager)
         return peer is not None and not peer.certified and comes_from(host, peer.origins)
 
-    def brings(self, neighbour: Guid, source: Guid, *, is_ours: bool) -> bool:
+    def brings(self, neighbour: Guid, source: Guid, *, target: Guid, own: Guid) -> bool:
         """Whether a neighbour may bring a message of a queue manager: its own, or as a declared router on its way.
 
-        One that is for others may have passed here before: when ways change, a router hands back what it was given.
+        One that has passed here before, or begun here, may come back: when ways change, a router hands back what it was
+        given. It was given only what is for those to whom it leads.
 
-        is_ours: whether the message is for this queue manager.
+        target: the queue manager that the message is for.
+        own: this queue manager.
         """
         if neighbour == source:
             return True
         peer = self.peers.get(neighbour)
         if peer is None:
             return False
-        return source in peer.brings or (not is_ours and bool(peer.brings) and source in self.peers)
+        return source in peer.brings or (target in peer.brings and (source in self.peers or source == own))
 
     def hears(self, host: str) -> bool:
         """Whether whoever connects from a host is listened to: a stranger, or somebody who is declared there."""

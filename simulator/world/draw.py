@@ -16,6 +16,7 @@ from mqproto.base.configuration import WINDOWS_REMEMBERED
 from mqproto.manager.outbound import LAST_NUMBER, TRANSACTION_LIMIT
 from mqproto.messages.drafts import HEADROOM_BYTES, PACKET_LIMIT_BYTES
 from simulator.base.randomness import chance
+from simulator.world.faults.attacks import draw_attacks
 from simulator.world.faults.table import DETOUR_MS, FAULTS
 from simulator.world.node.files import DEATHS
 from simulator.world.scenarios.scenario import Burst, Consumer, Counters, Fault, Link, Scenario
@@ -26,7 +27,7 @@ NAMES: Final = "abcdefg"
 SHAPES: Final = ("pair", "chain", "chain", "chain", "two routes", "two routes", "fan-in", "ring", "mesh")
 ON_LINKS: Final = frozenset({"reset", "stall", "refuse", "silence", "half open"})
 AT_FORKS: Final = frozenset({"reroute", "detour"})
-APART: Final = frozenset({"cut", "put back"})
+APART: Final = frozenset({"cut", "put back", "impostor"})
 """Faults that are drawn in their own way."""
 TRAFFIC: Final = {
     "transactional": 10,
@@ -87,6 +88,7 @@ def draw(seed: int) -> Scenario:
     if len({(burst.source, burst.target) for burst in bursts}) == 1:
         # Two nodes that are full of messages for each other wait for ever, by the specification.
         settings["quota_bytes"] = chance(seed, "store quota").choice((8 * 2**30, 40_000))
+    attacks = tuple(draw_attacks(chance(seed, "impostors"), nodes, links, bursts, storm_ms))
     return Scenario(
         seed=seed,
         nodes=nodes,
@@ -102,11 +104,13 @@ def draw(seed: int) -> Scenario:
             *_cut(seed, nodes, links, bursts, storm_ms),
             *_barred(seed, nodes, links, bursts, storm_ms),
             *_put_back(seed, nodes, storm_ms),
+            *attacks,
         ),
         settings=settings,
         routes={name: chance(seed, "route", name).randrange(3) for name in nodes},
         costs=_costs(chance(seed, "costs"), nodes, links),
         windows={name: 2 for name in nodes if chance(seed, "window", name).randrange(8) == 0},
+        strangers=bool(attacks) and chance(seed, "open to strangers").randrange(2) == 0,
         quota_bytes=chance(seed, "quota").choice((0,) * 8 + (3_000, 10_000)),
         storm_ms=storm_ms,
         counters=_counters(chance(seed, "counters")),

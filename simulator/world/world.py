@@ -74,7 +74,7 @@ class World:
         if capture is not None:
             self.sniffer = Sniffer(capture, scenario.nodes, self.events, segment_bytes=segment_bytes)
         self.trace = Trace(wanted=traced)
-        self.ledger = Ledger(_common_endings(scenario))
+        self.ledger = Ledger(_common_endings(scenario), strangers=scenario.strangers)
         self.oracle = Oracle(self.ledger, self._breach)
         self.maxima: dict[str, int] = {}
         self.route_choices = dict(scenario.routes)
@@ -97,12 +97,14 @@ class World:
         bursts = self.scenario.bursts
         queues: list[QueueDeclaration] = []
         if any(name in burst.targets for burst in bursts):
-            queues += [replace(queue, quota_bytes=self.scenario.quota_bytes or None) for queue in QUEUES]
+            quota_bytes, strangers = self.scenario.quota_bytes or None, self.scenario.strangers
+            queues += [replace(queue, quota_bytes=quota_bytes, strangers=strangers) for queue in QUEUES]
         if any(burst.source == name and KINDS[burst.kind].acknowledged for burst in bursts):
             queues.append(REPLIES)
         has_sequences = any(
             name in (burst.source, *burst.targets) and KINDS[burst.kind].transactional for burst in bursts
         )
+        has_sequences |= self.scenario.strangers and bool(queues)
         return Machine(self, name, tuple(queues), has_sequences=has_sequences)
 
     def _employ(self) -> None:
@@ -141,15 +143,24 @@ class World:
 
     def _peers_of(self, name: str) -> dict[Guid, Peer]:
         """All other nodes, each at its address, with those whose messages it may bring over any link there is."""
-        links: dict[str, list[str]] = {node: [] for node in self.scenario.nodes}
-        for link in self.scenario.links:
-            links[link.one].append(link.other)
-            links[link.other].append(link.one)
+        links = self._linked()
         return {
             guid_of(other): Peer((other,), brings=frozenset(map(guid_of, brought_by(other, name, links))))
             for other in self.scenario.nodes
             if other != name
         }
+
+    def _linked(self) -> dict[str, list[str]]:
+        links: dict[str, list[str]] = {node: [] for node in self.scenario.nodes}
+        for link in self.scenario.links:
+            links[link.one].append(link.other)
+            links[link.other].append(link.one)
+        return links
+
+    def cannot_bring(self, name: str, at: str) -> list[str]:
+        """The neighbours of a node by which nothing of another can come to it."""
+        links = self._linked()
+        return [way for way in links[at] if name not in {way, *brought_by(way, at, links)}]
 
     def take_off_the_map(self, link: str) -> None:
         """Nodes that start from now on have ways around a link."""

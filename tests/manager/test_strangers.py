@@ -79,7 +79,12 @@ def hand_in(net: Net, at: str, to: str, *packets: UserMessage) -> None:
 
 
 def forged(
-    identifier: int = 16, *, source: str = "x", number: int = 1, body: bytes = b"forged"
+    identifier: int = 16,
+    *,
+    source: str = "x",
+    number: int = 1,
+    body: bytes = b"forged",
+    recoverable: bool = False,
 ) -> UserMessage:
     """A message for a queue of `c` that names this source; transactional for queues with orders."""
     header = None
@@ -94,6 +99,7 @@ def forged(
         message_id=number,
         sent_time_s=1_700_000_000,
         body=body,
+        recoverable=recoverable,
         transaction=header,
     )
 
@@ -232,9 +238,10 @@ def test_an_order_ack_counts_by_any_declared_router_of_its_destination(is_declar
     assert any("no declared router" in reason for reason in reasons(net, "a")) != is_declared
 
 
-def test_a_neighbour_brings_only_what_it_is_a_declared_router_of() -> None:
+@pytest.mark.parametrize("source", ["x", "c"])
+def test_a_neighbour_brings_only_what_it_is_a_declared_router_of(source: str) -> None:
     net = with_a_stranger("a", "c")
-    hand_in(net, "a", "c", forged(18, source="a"), forged(18, source="x", number=2))
+    hand_in(net, "a", "c", forged(18, source="a"), forged(18, source=source, number=2))
     assert net.receive("c", "closed") == [b"forged"]
     assert any("no declared router" in reason for reason in reasons(net, "c"))
 
@@ -253,6 +260,24 @@ def test_what_strangers_send_pushes_nothing_out_that_is_remembered_of_others() -
     net.start("c")
     histories = net.nodes["c"].up.inspect().histories
     assert len(histories.known) == 1
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.1")
+def test_after_a_restart_a_true_message_is_no_duplicate_of_one_that_a_stranger_sent_in_its_senders_name() -> (
+    None
+):
+    net = with_a_stranger("a", "c", claims="a")
+    identifiers = range(1, 4)
+    hand_in(
+        net, "x", "c", *(forged(16, source="a", number=number, recoverable=True) for number in identifiers)
+    )
+    assert net.receive("c", "open") == [b"forged"] * 3
+    net.kill("c")
+    net.start("c")
+    for number in identifiers:
+        net.send("a", at("c", 18), f"true {number}", recoverable=True)
+    net.pass_ms(5_000)
+    assert net.receive("c", "closed") == [b"true 1", b"true 2", b"true 3"]
 
 
 def test_a_queue_takes_strangers_messages_up_to_a_bound_and_others_beyond_it() -> None:

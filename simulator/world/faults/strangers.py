@@ -12,7 +12,7 @@ from mqproto.wire import (
     establish_connection,
 )
 from simulator.world.faults.hostile import hostile_packets, hostile_pings
-from simulator.world.faults.impostors import PLOTS, Impostor, claimed_by, plot
+from simulator.world.faults.impostors import AGAIN_MS, Impostor, Plot, Standing, plot_of
 from simulator.world.network.links import STRANGER, End, Line
 from simulator.world.node.machine import Machine
 from simulator.world.scenarios.scenario import Fault, Link, guid_of
@@ -42,6 +42,7 @@ class Stranger:
 
     name = STRANGER
     has_power = True
+    is_node = False
 
     def hear(self, life: int, act: Callable[..., None], *arguments: Any) -> None:
         """Whatever happens, it does not care."""
@@ -55,16 +56,10 @@ class Stranger:
 
 
 def stranger(world: World, fault: Fault) -> bool:
-    """Somebody who is no queue manager calls the node, says the thing that is number `value`, and hangs up.
-
-    Those beyond SAYINGS are the plots of impostors, first of those who present the GUID of another node, then of those
-    who present their own and only speak in its name.
-    """
+    """Somebody who is no queue manager calls the node, says the thing that is number `value`, and hangs up."""
     machine = world.machines[fault.where]
     if machine.core is None:
         return False
-    if fault.value >= len(SAYINGS):
-        return _impostor(world, machine, fault)
     near = _call(world, machine, Stranger())
     data = SAYINGS[fault.value % len(SAYINGS)](machine.name)
     if data:
@@ -73,20 +68,42 @@ def stranger(world: World, fault: Fault) -> bool:
     return True
 
 
-def _impostor(world: World, machine: Machine, fault: Fault) -> bool:
-    which, number = divmod(fault.value - len(SAYINGS), len(PLOTS))
-    claimed = claimed_by(world, fault)
-    near = _call(world, machine, Impostor(world, claimed))
-    _shake_hands(world, near, guid_of(STRANGER if which else claimed), machine.guid)
-    world.events.at(world.events.now_ms + 2 * HANDSHAKE_MS, _plots, world, near, machine, claimed, number)
-    world.events.at(world.events.now_ms + HANGS_UP_MS, _hang_up, near)
+def impostor(world: World, fault: Fault) -> bool:
+    """Somebody calls the node, follows the plot that `value` tells, and hangs up after a while, before the calm.
+
+    No sniffer sees him: what reads captures knows queue managers by their GUIDs.
+    """
+    machine = world.machines[fault.where]
+    plot, name = plot_of(fault.value, world.scenario.nodes)
+    caller = _caller(world, plot, name, fault.where)
+    if machine.core is None or name == fault.where or caller is None:
+        return False
+    now_ms = world.events.now_ms
+    until_ms = min(now_ms + fault.for_ms, world.scenario.storm_ms)
+    for _ in range(plot.sessions):
+        near = _call(world, machine, caller, is_watched=False)
+        client = guid_of(name if plot.standing is Standing.CLAIM else caller.name)
+        _shake_hands(world, near, client, machine.guid)
+        world.events.at(now_ms + 2 * HANDSHAKE_MS, _follows, world, near, machine, plot, name, until_ms)
+        world.events.at(max(until_ms, now_ms + 1), _hang_up, near)
     return True
 
 
-def _plots(world: World, near: End, machine: Machine, claimed: str, number: int) -> None:
-    if near.open and machine.core is not None:
-        for packet in plot(world, machine, claimed, number):
-            _say(world, near, packet)
+def _caller(world: World, plot: Plot, name: str, called: str) -> Impostor | None:
+    """Who comes for a plot; None if there is no node by whose address he could."""
+    if plot.standing is not Standing.NEIGHBOUR:
+        return Impostor(world, STRANGER, name if plot.standing is Standing.CLAIM else STRANGER)
+    neighbour = next(iter(world.cannot_bring(name, called)), None)
+    return None if neighbour is None else Impostor(world, neighbour, None)
+
+
+def _follows(world: World, near: End, machine: Machine, plot: Plot, name: str, until_ms: int) -> None:
+    if not near.open or machine.core is None:
+        return
+    for packet in plot.says(world, machine, name):
+        _say(world, near, encode_packet(packet))
+    if plot.goes_on and world.events.now_ms + AGAIN_MS < until_ms:
+        world.events.at(world.events.now_ms + AGAIN_MS, _follows, world, near, machine, plot, name, until_ms)
 
 
 def _shake_hands(world: World, near: End, client: Guid, server: Guid) -> None:
@@ -97,11 +114,11 @@ def _shake_hands(world: World, near: End, client: Guid, server: Guid) -> None:
     world.events.at(world.events.now_ms + HANDSHAKE_MS, _say, world, near, encode_packet(parameters))
 
 
-def _call(world: World, machine: Machine, caller: Any) -> End:
+def _call(world: World, machine: Machine, caller: Any, *, is_watched: bool = True) -> End:
     """A stranger is connected to a node at once; the end that is his."""
-    line = Line(Link(one=STRANGER, other=machine.name), world.scenario.seed, world.events, world.sniffer)
+    line = Line(Link(one=caller.name, other=machine.name), world.scenario.seed, world.events, world.sniffer)
     talk = None
-    if world.sniffer is not None:
+    if world.sniffer is not None and is_watched:
         talk = world.sniffer.calls(STRANGER, machine.name)
         talk.accepted()
         talk.established()

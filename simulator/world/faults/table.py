@@ -8,7 +8,7 @@ from typing import Final
 
 from mqproto.queues.localqueue import SystemQueue
 from simulator.world.faults.rogues import deaf, forged_ack, impatient, lossy, picky, sparse
-from simulator.world.faults.strangers import hostile, hostile_ping, stranger
+from simulator.world.faults.strangers import hostile, hostile_ping, impostor, stranger
 from simulator.world.node.files import Death
 from simulator.world.node.machine import BACK_AFTER_MS, Machine
 from simulator.world.scenarios.scenario import Fault
@@ -303,6 +303,7 @@ FAULTS: Final[dict[str, Callable[[World, Fault], bool]]] = {
     "cut": cut,
     "sparse": sparse,
     "put back": put_back,
+    "impostor": impostor,
 }
 """What `draw` draws from."""
 

@@ -39,6 +39,10 @@ class Host(Protocol):
     def has_power(self) -> bool:
         """Whether its system answers, be its queue manager up or down."""
 
+    @property
+    def is_node(self) -> bool:
+        """Whether it is a node of the world, under whatever name it comes."""
+
     def packets_arrive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
         """Bytes arrive at one of its connections; `glimpses` are the packets that end with them."""
 

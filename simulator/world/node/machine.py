@@ -233,6 +233,8 @@ class Machine(WatchedNode):
         """Somebody has connected to it."""
         assert self.core is not None
         end.session = self.core.accepted(end.peer.host.name, self.moment())
+        if not end.peer.host.is_node:
+            self.strange.add(end.session)
         self.ends[end.session] = end
 
     def opened(self, end: End) -> None:
@@ -422,6 +424,7 @@ class Machine(WatchedNode):
                 else:
                     end.line.forget(end)
         self.ends.clear()
+        self.strange.clear()
         self.spare_until = None
         self._tick_ms = None
         self._restarts_at_ms = None

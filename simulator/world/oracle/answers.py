@@ -86,7 +86,7 @@ def _miscounted(ledger: Ledger, node: WatchedNode, local: LocalStatus, unstored:
     held = sum(node.disk.count(number) for number in _held_for(node, numbers))
     if local.held > held:
         return f"{local.held} messages held for {local.name}, and there are {held}"
-    if local.name == ORDERS.name and not node.forgets_soon:
+    if local.name == ORDERS.name and not (node.forgets_soon or ledger.strangers):
         out = sum(
             message.is_out and not (message.receipts or message.gone) and message.kind.transactional
             for message in ledger.messages.values()
@@ -150,7 +150,7 @@ def whereabouts_tell_the_truth(ledger: Ledger, node: WatchedNode) -> str | None:
             return f"{node.name} does not know of its {queue.kind} queue {queue.name}"
         for row in node.disk.rows(queue.queue):
             found = where.stored(row.key, row.packet)
-            message = ledger.messages.get(identity_of(row.packet))
+            message = ledger.message_in(row.packet)
             name = identity_of(row.packet)
             if reason := _misplaced(ledger, node, queue, found, message, has_left=name in node.left):
                 spot = "nowhere" if found is None else found.spot.value

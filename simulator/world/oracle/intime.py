@@ -73,7 +73,7 @@ def _is_watched(queue: QueueRow, node: WatchedNode) -> bool:
 def _deadline_s(ledger: Ledger, node: WatchedNode, kind: QueueKind, packet: bytes) -> int | None:
     """The last second at which a message may be in a queue of this kind; None if nobody says."""
     name = identity_of(packet)
-    message = ledger.messages.get(name)
+    message = ledger.message_in(packet)
     if message is None or message.is_unsure:
         return None
     if kind is QueueKind.LOCAL:

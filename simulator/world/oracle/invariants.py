@@ -285,6 +285,19 @@ def acknowledged_is_on_disk(
     return None
 
 
+def strangers_get_no_mail(end: End, mail_for: str | None, glimpses: Iterable[Glimpse]) -> str | None:
+    """Nothing that is for a node leaves over a session of somebody who only presents its GUID.
+
+    Args:
+        end: the stranger's.
+        mail_for: whose GUID he presents; None if he comes from the address of that node, too.
+    """
+    count = sum(glimpse.is_user for glimpse in glimpses)
+    if mail_for is not None and count:
+        return f"{end.peer.host.name} sends {count} messages for {mail_for} to a stranger"
+    return None
+
+
 def order_acks_leave_no_gap(
     ledger: Ledger, node: WatchedNode, source: bytes, body: OrderAckBody
 ) -> str | None:
@@ -490,7 +503,13 @@ def refusals_are_explained(node: WatchedNode, note: Note) -> str | None:
         section, reason = str(note.facts["section"]), note.facts["reason"]
         if not section or not reason:
             return f"{node.name} closed a session and does not say why"
-        if section.startswith(BROKEN_RULES) and section != NO_ROOM and note.facts["peer"] in node.lines:
+        is_strange = note.facts["session"] in node.strange
+        if (
+            section.startswith(BROKEN_RULES)
+            and section != NO_ROOM
+            and note.facts["peer"] in node.lines
+            and not is_strange
+        ):
             return f"{node.name} closed its session with {note.facts['peer']} by {section}: {reason}"
     elif note.name == "message-refused" and not note.facts.get("reason"):
         return f"{node.name} refused a message and does not say why"

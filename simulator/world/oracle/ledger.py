@@ -15,11 +15,11 @@ from typing import Final, TypeAlias
 
 from mqproto.turn.effects import Note
 from mqproto.wire import MessageClass
-from simulator.world.network.glimpse import Glimpse, identity, place_in_sequence
+from simulator.world.network.glimpse import Glimpse, identity, identity_of, place_in_sequence
 from simulator.world.network.links import End
 from simulator.world.oracle.watched import WatchedNode
 from simulator.world.scenarios.scenario import START_UTC_S, Burst
-from simulator.world.scenarios.traffic import KINDS, Kind, Message, Promise, Stream
+from simulator.world.scenarios.traffic import KINDS, VISITING, Kind, Message, Promise, Stream
 
 SET_ASIDE: Final = frozenset({MessageClass.NACK_DELETED, MessageClass.NACK_HOP_COUNT_EXCEEDED})
 """How a message ends that the next hop refuses, at its source and on its way."""
@@ -45,9 +45,11 @@ class Ledger:
 
     Args:
         common_endings: the classes with which any message of this world may end unreceived.
+        strangers: whether strangers may send to its queues.
     """
 
-    def __init__(self, common_endings: frozenset[int]) -> None:
+    def __init__(self, common_endings: frozenset[int], *, strangers: bool = False) -> None:
+        self.strangers = strangers
         self.tally: Counter[str] = Counter()
         self.messages: dict[bytes, Message] = {}
         self.sequences: dict[SequenceName, Sequence] = {}
@@ -69,6 +71,14 @@ class Ledger:
         """The queues that operators have ever deleted, by node and identifier."""
         self.refused: set[bytes] = set()
         """The bodies of messages that some node refuses, by closing each session on which they come."""
+
+    def message_in(self, packet: bytes) -> Message | None:
+        """The message of an application that a packet is; a stranger's is none, whatever its identity."""
+        return None if self.is_strangers(packet) else self.messages.get(identity_of(packet))
+
+    def is_strangers(self, packet: bytes) -> bool:
+        """Whether a packet is what a stranger has sent who may."""
+        return self.strangers and VISITING in packet
 
     def endings_of(self, message: Message) -> frozenset[int]:
         """The classes with which a message may end unreceived."""

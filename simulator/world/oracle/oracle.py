@@ -30,7 +30,7 @@ from simulator.world.network.glimpse import (
     place_in_sequence,
     previous_number_of,
 )
-from simulator.world.network.links import STRANGER, End
+from simulator.world.network.links import End
 from simulator.world.oracle import intime, invariants
 from simulator.world.oracle.ledger import Ledger
 from simulator.world.oracle.watched import WatchedNode
@@ -96,7 +96,8 @@ class Oracle:
         for row in writes.messages:
             kind = queues[row.key >> POSITION_BITS].kind
             name = identity_of(row.packet)
-            node.stored.add(name)
+            if not self.ledger.is_strangers(row.packet):
+                node.stored.add(name)
             if kind is QueueKind.SEQUENCE:
                 self.ledger.retains(name, row.packet)
             elif kind is QueueKind.OUTGOING:
@@ -137,8 +138,7 @@ class Oracle:
             if queue.name == REPLIES.name:
                 replies.append(packet)
             elif queue.kind is QueueKind.LOCAL:
-                name = identity_of(packet)
-                message = self.ledger.messages.get(name)
+                message = self.ledger.message_in(packet)
                 if message is None:
                     continue
                 if queue.name in LETTERS:
@@ -229,7 +229,7 @@ class Oracle:
         rows = node.disk.between(first, last)
         rows += [row for key, row in fresh.items() if first <= key <= last]
         for row in rows:
-            message = self.ledger.messages.get(identity_of(row.packet))
+            message = self.ledger.message_in(row.packet)
             if message is not None and message not in received:
                 message.gone += 1
                 message.stream.waiting.pop(message, None)
@@ -252,11 +252,11 @@ class Oracle:
 
     def handed_out(self, node: WatchedNode, delivery: Delivery) -> list[Message]:
         """A consumer will be given these; back come those that applications have sent."""
-        packets = [received.packet for received in delivery.messages]
-        handed = [(self.ledger.messages.get(identity_of(packet)), packet) for packet in packets]
+        deliveries = [each for each in delivery.messages if not self.ledger.is_strangers(each.packet)]
+        handed = [(self.ledger.message_in(received.packet), received.packet) for received in deliveries]
         reason = invariants.handed_out_as_it_was_sent(node, handed)
         self.check("handed_out_as_it_was_sent", reason)
-        for (message, _), received in zip(handed, delivery.messages, strict=True):
+        for (message, _), received in zip(handed, deliveries, strict=True):
             if message is not None:
                 message.delivery_count = received.delivery_count
                 self.check("delivery_counts_are_true", invariants.delivery_counts_are_true(node, message))
@@ -284,7 +284,7 @@ class Oracle:
             self.check("paused_queues_send_nothing", reason)
         foreign = []
         for glimpse in glimpses:
-            if glimpse.session is not None and end.peer.host.name != STRANGER:
+            if glimpse.session is not None and end.peer.host.is_node:
                 reason = invariants.acknowledged_is_on_disk(self.ledger, node, end, glimpse.session)
                 self.check("acknowledged_is_on_disk", reason)
                 reason = invariants.windows_are_told_as_they_are(node, end, glimpse.session)

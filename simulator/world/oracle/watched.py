@@ -33,6 +33,8 @@ class WatchedNode:
         least_window: the smallest window of any node in the world.
     """
 
+    is_node = True
+
     def __init__(
         self,
         name: str,
@@ -68,6 +70,8 @@ class WatchedNode:
         """By the name of the node at the other end."""
         self.ends: dict[int, End] = {}
         """Its end of each connection that it has not closed, by session."""
+        self.strange: set[int] = set()
+        """The sessions of this life that strangers have opened, under whatever name."""
         self.stored: set[bytes] = set()
         """The identity of every message that has ever been on the disk."""
         self.came: dict[tuple[bytes, bytes], set[int]] = {}

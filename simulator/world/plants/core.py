@@ -105,7 +105,9 @@ def forget_incoming_sequences_after_a_restart(sound: Any) -> Any:
 @plant(MessageIdHistory, "__init__", "delivered_once_and_in_order", "delivery_counts_are_true")
 def forget_message_ids_after_a_restart(sound: Any) -> Any:
     """What came before the restart is no duplicate."""
-    return lambda self, settings, timers, rows, *others: sound(self, settings, timers, (), *others)
+    return lambda self, settings, timers, rows, *others, **more: sound(
+        self, settings, timers, (), *others, **more
+    )
 
 
 @plant(IncomingSequence, "restore_held", "nothing_is_retained", "no_error_of_our_own")

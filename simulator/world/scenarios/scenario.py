@@ -155,6 +155,8 @@ class Scenario:
     """What the links cost, by their names, if nodes ask a Router for the cheapest ways."""
     quota_bytes: int = 0
     """What each application's queue may hold; 0 is any amount."""
+    strangers: bool = False
+    """Whether strangers may send to the applications' queues."""
     storm_ms: int = 10_000
     counters: Counters | None = None
     """Where counters begin that begin at nought elsewhere."""

@@ -23,6 +23,8 @@ REPLIES: Final = QueueDeclaration("replies", 18, transactional=False)
 """Where a source hears of what became of its messages: its administration queue."""
 QUEUES: Final = (ORDERS, NOTES)
 """The queues of each target of a burst."""
+VISITING: Final = b"from a stranger"
+"""The body of what strangers send who may."""
 NOWHERE: Final = 99
 """The identifier of a queue that no node has."""
 

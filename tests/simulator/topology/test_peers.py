@@ -43,8 +43,19 @@ def test_a_neighbour_brings_the_messages_of_those_behind_it() -> None:
     of_a, of_b = directory(row, "a").routes, directory(row, "b").routes
     assert (of_a.peers[b].brings, of_a.peers[c].brings) == (frozenset({c}), frozenset())
     assert (of_b.peers[a].brings, of_b.peers[c].brings) == (frozenset(), frozenset())
-    assert of_a.brings(b, c, is_ours=True)
-    assert not of_b.brings(a, c, is_ours=True)
+    assert of_a.brings(b, c, target=a, own=a)
+    assert not of_b.brings(a, c, target=b, own=b)
+
+
+def test_a_neighbour_hands_back_only_what_is_for_those_to_whom_it_leads() -> None:
+    row = parse(ROW, "row.toml")
+    a, b, c = (row.nodes[name].guid for name in "abc")
+    of_a, of_b = directory(row, "a").routes, directory(row, "b").routes
+    assert of_a.brings(b, a, target=c, own=a)
+    assert not of_a.brings(b, a, target=a, own=a)
+    assert not of_a.brings(b, a, target=b, own=a)
+    for source, target in ((b, a), (b, c), (a, c), (a, a)):
+        assert not of_b.brings(c, source, target=target, own=b)
 
 
 def test_with_sites_each_routing_server_brings_what_others_send() -> None:

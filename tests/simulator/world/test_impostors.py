@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+import io
+from collections import Counter
 
 import pytest
 
-from mqproto.manager.outbound import Outbound
-from mqproto.routing import Routes
-from mqproto.session import Session
-from simulator.world import simulate
-from simulator.world.faults.impostors import NO_MAIL, PLOTS
-from simulator.world.faults.strangers import SAYINGS
+from captures.files.pcap import read_frames
+from captures.packets import PacketReader
+from simulator.world import draw, simulate
+from simulator.world.faults.impostors import PLOTS, plot_of, value_of
 from simulator.world.scenarios.scenario import Burst, Fault, Link, Scenario
 
-IMPOSTORS = 2 * len(PLOTS)
-"""Each plot of those who present the GUID of a node, and of those who only speak in its name."""
-
-
+NODES = ("a", "b", "c")
+SEEDS = range(400)
+NAMES = {"a": "c", "b": "a", "c": "a"}
+"""By the node that is called, the one that it is about."""
 TROUBLES = (
     None,
     Fault(at_ms=100, kind="lossy", where="b", for_ms=7_000),
@@ -26,64 +25,88 @@ TROUBLES = (
 """What else goes wrong: the node in the middle loses most of what it says that it has; the destination is down."""
 
 
-def besieged(plot: int, trouble: Fault | None) -> Scenario:
+def besieged(plot: int, trouble: Fault | None, *, strangers: bool = False) -> Scenario:
     """Three nodes in a row; whatever they send, impostors call each of them all the time."""
-    nodes = ("a", "b", "c")
     bursts = [
         Burst(at_ms=at_ms, source=source, target=target, kind=kind, count=5)
         for at_ms in range(0, 8_000, 500)
-        for source, target in (("a", "c"), ("b", "c"), ("c", "a"))
+        for source, target in (("a", "c"), ("a", "b"), ("b", "c"), ("c", "a"))
         for kind in ("transactional", "recoverable")
     ]
     faults = [
-        Fault(at_ms=at_ms, kind="stranger", where=node, value=len(SAYINGS) + plot)
+        Fault(
+            at_ms=at_ms,
+            kind="impostor",
+            where=called,
+            for_ms=5_000,
+            value=value_of(plot, name, NODES),
+        )
         for at_ms in range(200, 8_000, 700)
-        for node in nodes
+        for called, name in NAMES.items()
     ]
     if trouble is not None:
         faults.append(trouble)
     links = (Link(one="a", other="b"), Link(one="b", other="c"))
     return Scenario(
-        seed=plot, nodes=nodes, links=links, bursts=tuple(bursts), faults=tuple(faults), storm_ms=9_000
+        seed=plot,
+        nodes=NODES,
+        links=links,
+        bursts=tuple(bursts),
+        faults=tuple(faults),
+        strangers=strangers,
+        storm_ms=9_000,
     )
 
 
+@pytest.mark.parametrize("strangers", [False, True])
 @pytest.mark.parametrize("trouble", TROUBLES)
-@pytest.mark.parametrize("plot", range(IMPOSTORS))
-def test_whatever_an_impostor_does_every_promise_is_kept(plot: int, trouble: Fault | None) -> None:
-    assert simulate(besieged(plot, trouble)).breach is None
-
-
-def broken_by(*plots: int) -> set[str]:
-    """The invariants that break in worlds with these plots."""
-    breaches = [simulate(besieged(plot, trouble)).breach for plot in plots for trouble in TROUBLES]
-    return {breach.invariant for breach in breaches if breach is not None}
-
-
-def test_the_worlds_find_a_node_that_believes_every_guid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Routes, "proves", lambda self, manager, host, certified: manager in self.peers)
-    assert NO_MAIL in broken_by(0)
-    assert broken_by(1)
-    assert broken_by(2)
-
-
-def test_the_worlds_find_a_node_that_lets_strangers_confirm(monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = Outbound.speaks_for
-
-    def speaks_for(self: Outbound, sequence: Any, source: Any, remote: Any) -> bool:
-        return sound(self, sequence, source, remote._replace(is_proven=True))
-
-    monkeypatch.setattr(Outbound, "speaks_for", speaks_for)
-    assert broken_by(3)
-
-
-def test_the_worlds_find_a_node_that_judges_strangers_as_if_they_were_known(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("plot", range(len(PLOTS)))
+def test_whatever_an_impostor_does_every_promise_is_kept(
+    plot: int, trouble: Fault | None, strangers: bool
 ) -> None:
-    sound = vars(Session)["remote"]
+    result = simulate(besieged(plot, trouble, strangers=strangers))
+    assert result.breach is None
+    assert result.tally["fault impostor"] > 0
 
-    def remote(self: Session) -> Any:
-        return sound.fget(self)._replace(is_proven=True)
 
-    monkeypatch.setattr(Session, "remote", property(remote))
-    assert broken_by(2)
+def test_strangers_who_come_by_the_address_of_a_node_come_only_where_that_one_leads_nowhere() -> None:
+    plot = next(index for index, plot in enumerate(PLOTS) if plot.standing.name == "NEIGHBOUR")
+    calls = {fault.where for fault in besieged(plot, None).faults}
+    assert calls == set(NODES)
+    result = simulate(besieged(plot, None))
+    # `a` has one neighbour, by which all others come, and so has `c`: only `b` can be called.
+    assert result.tally["fault impostor"] == sum(fault.where == "b" for fault in besieged(plot, None).faults)
+
+
+def test_no_capture_shows_an_impostor() -> None:
+    file = io.BytesIO()
+    scenario = besieged(1, None)
+    result = simulate(scenario, capture=file)
+    assert result.tally["fault impostor"] > 0
+    packets = list(PacketReader(read_frames(io.BytesIO(file.getvalue()))))
+    assert {packet.source.host for packet in packets} == {"127.0.0.1", "127.0.0.2", "127.0.0.3"}
+    assert not any(b"forged" in packet.data for packet in packets)
+
+
+def test_a_value_tells_a_plot_and_the_node_that_it_is_about() -> None:
+    for plot in range(len(PLOTS)):
+        for name in NODES:
+            assert plot_of(value_of(plot, name, NODES), NODES) == (PLOTS[plot], name)
+
+
+def test_one_world_of_four_has_attacks_with_every_plot_and_half_of_these_are_open_to_strangers() -> None:
+    attacked = [
+        scenario
+        for scenario in map(draw, SEEDS)
+        if any(fault.kind == "impostor" for fault in scenario.faults)
+    ]
+    assert len(SEEDS) / 5 < len(attacked) < len(SEEDS) / 3
+    assert len(attacked) / 3 < sum(scenario.strangers for scenario in attacked) < 2 * len(attacked) / 3
+    plots = Counter(
+        PLOTS.index(plot_of(fault.value, scenario.nodes)[0])
+        for scenario in attacked
+        for fault in scenario.faults
+        if fault.kind == "impostor"
+    )
+    assert plots.keys() == set(range(len(PLOTS)))
+    assert not any(scenario.strangers for scenario in map(draw, SEEDS) if scenario not in attacked)

@@ -1,0 +1,63 @@
+"""Attacks drawn from dice: who is called, by whom, and when it could hurt most.
+
+In one world of four strangers come who present the GUIDs of nodes or speak in their names. In half of these the queues
+of applications are open to strangers, so that what they may send meets what they may not.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Final
+
+from simulator.world.faults import impostors
+from simulator.world.faults.impostors import PLOTS, Plot, Standing, value_of
+from simulator.world.scenarios.scenario import Burst, Fault, Link
+from simulator.world.scenarios.ways import steps_between
+
+FOR_MAIL: Final = frozenset({impostors.says_nothing, impostors.stays_awake})
+"""What those say who want what is for another: they call the one that would send it."""
+CONFIRMING: Final = frozenset(
+    {impostors.confirms_orders, impostors.confirms_receipt, impostors.says_that_it_went_too_far}
+)
+"""What those say who call the source of messages in the name of their destination."""
+DOWN_MS: Final = (100, 1_000, 5_000)
+"""For how long the node is down in whose name somebody comes."""
+EARLY_MS: Final = 200
+"""By how much it goes down before that."""
+
+
+def draw_attacks(
+    dice: random.Random,
+    nodes: tuple[str, ...],
+    links: tuple[Link, ...],
+    bursts: Iterable[Burst],
+    storm_ms: int,
+) -> Iterable[Fault]:
+    """In one world of four a few attacks, each at about the time of a burst, and some while a node is down."""
+    routed = [burst for burst in bursts if burst.source != burst.target]
+    if dice.randrange(4) or not routed:
+        return
+    steps = steps_between(nodes, links)
+    for _ in range(dice.choice((2, 4, 8))):
+        plot = dice.randrange(len(PLOTS))
+        burst = dice.choice(routed)
+        called, name = _parties(dice, PLOTS[plot], burst, steps)
+        at_ms = min(max(0, burst.at_ms + dice.randrange(-1_000, 1_000)), storm_ms - 1)
+        if PLOTS[plot].standing is Standing.CLAIM and dice.randrange(2):
+            yield Fault(at_ms=max(0, at_ms - EARLY_MS), kind="kill", where=name, for_ms=dice.choice(DOWN_MS))
+        for_ms = dice.choice((1_000, 5_000, 20_000))
+        yield Fault(
+            at_ms=at_ms, kind="impostor", where=called, for_ms=for_ms, value=value_of(plot, name, nodes)
+        )
+
+
+def _parties(
+    dice: random.Random, plot: Plot, burst: Burst, steps: dict[tuple[str, str], list[str]]
+) -> tuple[str, str]:
+    """Who is called, and who it is about."""
+    if plot.says in FOR_MAIL:
+        return burst.source, dice.choice(steps[burst.source, burst.target])
+    if plot.says in CONFIRMING:
+        return burst.source, burst.target
+    return burst.target, burst.source

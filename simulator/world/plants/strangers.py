@@ -1,0 +1,197 @@
+"""Faults of admission, one for each check of who somebody is, or of what a stranger may do: it is left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mqproto.base.moment import Moment
+from mqproto.manager import arrivals
+from mqproto.manager.arrivals import Arrival, Arrivals
+from mqproto.manager.confirmations import Confirmations
+from mqproto.manager.identifiers import Histories
+from mqproto.manager.outbound import Outbound
+from mqproto.neighbours import door
+from mqproto.neighbours.door import Door
+from mqproto.neighbours.neighbours import Neighbours
+from mqproto.routing import Routes
+from mqproto.rules.admission import ADMISSIONS, MISSING
+from mqproto.session import Remote, Session
+from mqproto.session.data import SessionData
+from mqproto.wire import Guid, MessageClass
+from mqproto.wire.glance import Head
+from simulator.world.plants.planting import plant
+
+# Who is who
+
+
+@plant(Routes, "proves", "strangers_get_no_mail", "handed_out_as_it_was_sent")
+def believe_every_guid(sound: Any) -> Any:
+    """Whoever presents the GUID of a queue manager that is known is taken for it."""
+    return lambda self, manager, host, certified: manager in self.peers
+
+
+@plant(Routes, "brings", "handed_out_as_it_was_sent", "delivered_once_and_in_order")
+def let_a_neighbour_bring_anything(sound: Any) -> Any:
+    """A neighbour may bring messages in the name of one to which it is no router."""
+    return lambda self, neighbour, source, *, target, own: True
+
+
+@plant(Door, "_limit_peer", "refusals_are_explained")
+def count_claims_as_sessions_of_the_neighbour(sound: Any) -> Any:
+    """Those who only present the GUID of a neighbour take the sessions that it may have."""
+
+    def limit(self: Door, data: SessionData, manager: Guid) -> str | None:
+        others = [
+            session
+            for session in self._sessions.values()
+            if session.remote_qm == manager and session.is_accepted and session.key != data.key
+        ]
+        return "too many" if len(others) >= door.SESSIONS_OF_PEER else None
+
+    return limit
+
+
+# What leaves over which session
+
+
+def _as_if_proven(session: Session, act: Any, *arguments: Any) -> Any:
+    data, proven = session.data, session.data.proven
+    data.proven = True
+    try:
+        return act(*arguments)
+    finally:
+        data.proven = proven
+
+
+@plant(Neighbours, "_settle", "strangers_get_no_mail")
+def adopt_the_session_of_a_stranger(sound: Any) -> Any:
+    """A session that somebody opens with the GUID of a next hop serves what waits for it."""
+    return lambda self, session, now: _as_if_proven(session, sound, self, session, now)
+
+
+@plant(Neighbours, "_call", "strangers_get_no_mail")
+def use_the_session_of_a_stranger(sound: Any) -> Any:
+    """Instead of a call a session is used that is open with the GUID of the next hop, whoever has it."""
+
+    def call(self: Neighbours, neighbour: Any, index: int, now: Moment) -> None:
+        strange = [session for session in self.sessions.values() if session.is_open and not session.is_proven]
+        for session in strange:
+            session.data.proven = True
+        sound(self, neighbour, index, now)
+        for session in strange:
+            session.data.proven = False
+
+    return call
+
+
+# What counts
+
+
+@plant(Confirmations, "_order_ack", "nothing_is_retained", "all_is_accounted_for")
+def believe_the_order_ack_of_a_stranger(sound: Any) -> Any:
+    """An OrderAck counts if its source is the destination, whoever brings it."""
+    return lambda self, body, source, remote, now: sound(
+        self, body, source, remote._replace(is_proven=True), now
+    )
+
+
+@plant(Confirmations, "_final_ack", "endings_have_reasons", "nothing_is_retained", "all_is_accounted_for")
+def believe_the_final_ack_of_a_stranger(sound: Any) -> Any:
+    """A FinalAck counts if its source is the destination, whoever brings it."""
+
+    def final_ack(
+        self: Confirmations, body: Any, message: Any, packet: bytes, remote: Remote, now: Moment
+    ) -> None:
+        sound(self, body, message, packet, remote._replace(is_proven=True), now)
+
+    return final_ack
+
+
+@plant(Confirmations, "_final_ack", "endings_have_reasons", "all_is_accounted_for", "nothing_is_retained")
+def believe_a_stranger_that_a_message_went_too_far(sound: Any) -> Any:
+    """Of a message that went too far anybody may tell, not only those whom we know."""
+
+    def final_ack(
+        self: Confirmations, body: Any, message: Any, packet: bytes, remote: Remote, now: Moment
+    ) -> None:
+        went_too_far = message.properties.message_class == MessageClass.NACK_HOP_COUNT_EXCEEDED
+        sound(self, body, message, packet, remote._replace(is_proven=remote.is_proven or went_too_far), now)
+
+    return final_ack
+
+
+@plant(Outbound, "speaks_for", "all_is_accounted_for", "gaps_are_bridged", "nothing_is_retained")
+def let_any_neighbour_confirm(sound: Any) -> Any:
+    """An acknowledgment counts whoever it is from, if a neighbour brings it."""
+    return lambda self, sequence, source, remote: remote.is_proven
+
+
+@plant(Outbound, "may_answer", "nothing_is_retained")
+def answer_strangers_wherever_they_say(sound: Any) -> Any:
+    """A stranger is answered at whatever host he names."""
+    return lambda self, host: host is not None
+
+
+@plant(Histories, "of", "all_is_accounted_for", "nothing_is_retained")
+def remember_what_strangers_send_as_their_names_say(sound: Any) -> Any:
+    """The MessageIDs of a stranger go into the history of the queue managers that are known."""
+    return lambda self, remote: self.known
+
+
+# What a stranger may send
+
+
+@plant(
+    arrivals,
+    "why_unwelcome",
+    "handed_out_as_it_was_sent",
+    "delivered_once_and_in_order",
+    "order_acks_leave_no_gap",
+)
+def let_a_claim_begin_sequences(sound: Any) -> Any:
+    """One who presents the GUID of a queue manager that is known may send what has consequences for it."""
+
+    def why_unwelcome(head: Head, manager: bytes, *, claims: bool, **others: Any) -> str | None:
+        reason: str | None = sound(head, manager, claims=False, **others)
+        return reason
+
+    return why_unwelcome
+
+
+@plant(arrivals, "why_unwelcome", "handed_out_as_it_was_sent")
+def let_strangers_speak_in_any_name(sound: Any) -> Any:
+    """The source of a stranger's message is not compared with the GUID that he presents."""
+
+    def why_unwelcome(head: Head, manager: bytes, **others: Any) -> str | None:
+        reason: str | None = sound(head, head.source_queue_manager, **others)
+        return reason
+
+    return why_unwelcome
+
+
+@plant(arrivals, "admission_of_stranger", "handed_out_as_it_was_sent")
+def open_every_queue_to_strangers(sound: Any) -> Any:
+    """A queue takes what strangers send, though nobody has said so."""
+    return lambda queue, *, transactional: ADMISSIONS[
+        MISSING if queue is None else queue.transactional, transactional
+    ]
+
+
+@plant(Arrivals, "_is_strangers", "forwarded_as_it_came", "refusals_are_explained")
+def forward_what_strangers_send(sound: Any) -> Any:
+    """A stranger's message for another queue manager is passed on like that of a neighbour."""
+
+    def is_strangers(self: Arrivals, arrival: Arrival, head: Head, now: Moment, *, is_ours: bool) -> bool:
+        return is_ours and bool(sound(self, arrival, head, now, is_ours=is_ours))
+
+    return is_strangers
+
+
+@plant(Arrivals, "_arrived_in_sequence", "nothing_is_retained")
+def hold_what_strangers_send_early(sound: Any) -> Any:
+    """What a stranger sends behind a gap is held until the gap is closed, which it never is."""
+
+    def arrived(self: Arrivals, queue: Any, arrival: Arrival, now: Moment) -> None:
+        sound(self, queue, arrival._replace(remote=arrival.remote._replace(is_proven=True)), now)
+
+    return arrived
