@@ -227,7 +227,7 @@ class Writes:
 class StoredQueue(NamedTuple):
     """What a store knows of one queue when it is opened. `first` and `last` are 0 where the queue is empty.
 
-    last_used: no message gets this position or one before it. A message that has left may still be in the tables.
+    last_used: no message gets this position or one before it. What has left may still be in the log or in the tables.
     """
 
     queue: int

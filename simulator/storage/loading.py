@@ -26,12 +26,12 @@ from simulator.storage.tables import LAST_POSITION, keys_of
 T = TypeVar("T")
 
 
-def load(tables: Tables, life: NewLife | None, gone: Iterable[int]) -> StoredState:
+def load(tables: Tables, life: NewLife | None, used: Iterable[int]) -> StoredState:
     """All that a queue manager must know to start, oldest first; of the messages only the held ones.
 
     Args:
         life: the one that is to begin.
-        gone: the keys of messages that have left, and will be in the tables again when these are seen alone.
+        used: the keys of messages that the log has, and of those that it removes from the tables.
 
     Raises:
         DamageError: something is not what was written.
@@ -42,10 +42,10 @@ def load(tables: Tables, life: NewLife | None, gone: Iterable[int]) -> StoredSta
     def rows(table: str, make: Callable[..., T]) -> Iterator[T]:
         return whole_rows(table, db.execute(f"SELECT * FROM {table}").fetchall(), make)
 
-    last_gone: dict[int, int] = {}
-    for key in gone:
-        last_gone[key >> POSITION_BITS] = max(last_gone.get(key >> POSITION_BITS, 0), key & LAST_POSITION)
-    queues = [_stored_queue(db, queue, last_gone.get(queue.queue, 0)) for queue in tables.queues()]
+    last_used: dict[int, int] = {}
+    for key in used:
+        last_used[key >> POSITION_BITS] = max(last_used.get(key >> POSITION_BITS, 0), key & LAST_POSITION)
+    queues = [_stored_queue(db, queue, last_used.get(queue.queue, 0)) for queue in tables.queues()]
     identifiers = db.execute(
         "SELECT source, ordinal, time_stamp_s, checksum FROM message_id ORDER BY arrival"
     ).fetchall()
@@ -74,7 +74,7 @@ def made_outcome(
     return OutcomeRow(invoker, identifier, outcome, bool(lasting), performed_s)
 
 
-def _stored_queue(db: sqlite3.Connection, queue: QueueRow, last_gone: int) -> StoredQueue:
+def _stored_queue(db: sqlite3.Connection, queue: QueueRow, last_used: int) -> StoredQueue:
     chosen = "SELECT key FROM message WHERE key BETWEEN ? AND ? ORDER BY key"
     [(first, last)] = db.execute(
         f"SELECT ({chosen} LIMIT 1), ({chosen} DESC LIMIT 1)", keys_of(queue.queue) * 2
@@ -86,7 +86,7 @@ def _stored_queue(db: sqlite3.Connection, queue: QueueRow, last_gone: int) -> St
         f"queue {queue.queue} counts {message_count} messages, the first being {first}"
     )
     first, last = ((first or 0) & LAST_POSITION, (last or 0) & LAST_POSITION)
-    return StoredQueue(*queue, message_count, size_bytes, first, last, max(last, last_gone), final_ack_count)
+    return StoredQueue(*queue, message_count, size_bytes, first, last, max(last, last_used), final_ack_count)
 
 
 def _gaps(db: sqlite3.Connection, queue: StoredQueue) -> Iterator[tuple[int, int]]:

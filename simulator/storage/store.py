@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -280,7 +280,8 @@ class Store:
                 if not finds_no_room(error):
                     raise
             with self._all_seen():
-                return load(self._tables, self._identity.new, self._recent.gone)
+                in_log = chain.from_iterable(segment.keys for segment in self._segments())
+                return load(self._tables, self._identity.new, chain(self._recent.gone, in_log))
 
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
         """The messages that are asked for, as (position, packet, final_ack), or with their key for those that expire.
