@@ -528,7 +528,7 @@ def remember_less_than_a_window(sound: Any) -> Any:
     return lambda self, manager, window_size: sound(self, manager, 1)
 
 
-@plant(Copies, "waits", "all_is_accounted_for", "nothing_is_retained")
+@plant(Copies, "waits", "all_is_accounted_for", "nothing_is_retained", "what_was_lost_is_sent_again")
 def drop_what_comes_after_the_first_has_left(sound: Any) -> Any:
     """An intermediate takes a copy that it has passed on for one that waits, and drops each resend."""
     return lambda self, name, packet: name in self._places
