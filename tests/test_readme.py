@@ -63,6 +63,8 @@ ELSEWHERE: Final[dict[str, str]] = {
         ],
         "tests/simulator/cli/test_cli.py::test_what_the_readme_shows_of_a_stuck_message_is_what_the_commands_say",
     ),
+    "mqproto peers": "tests/simulator/command/test_peers.py::"
+    "test_what_the_readme_shows_of_peers_is_what_the_commands_say",
     **dict.fromkeys(
         ["mqproto gateway", "curl --data"],
         "tests/simulator/edges/validation/test_command.py::test_what_the_readme_shows_of_the_gateway_is_what_it_says",

@@ -125,6 +125,8 @@ class Arrivals:
         self._waypoints = desk.waypoints
         self.forwarded_count = 0
         self.refused_count = 0
+        self.last_refusal = ""
+        """The name of the class with which the last of them was refused."""
         self.stored_bytes = 0
         """What the store held when the last batch was committed, and what was put into it since."""
         self.limit_bytes: int | None = None
@@ -301,6 +303,7 @@ class Arrivals:
         self, message: UserMessage, packet: bytes, message_class: MessageClass, remote: Remote
     ) -> None:
         self.refused_count += 1
+        self.last_refusal = message_class.name
         facts: dict[str, str | int] = {
             "peer": remote.address,
             "reason": message_class.name,
@@ -441,6 +444,11 @@ class Arrivals:
     def known_count(self) -> int:
         """How many sequences there are of senders that are no strangers."""
         return len(self._sequences) - len(self._strangers)
+
+    @property
+    def strangers_count(self) -> int:
+        """How many there are of strangers."""
+        return len(self._strangers)
 
     def queue_deleted(self, queue: LocalQueue) -> None:
         """What waits behind a gap is not in the queue, and its senders still have it. What had come is still known."""

@@ -60,6 +60,8 @@ class Outbound:
         self._neighbours = neighbours
         self._queues: dict[int, OutgoingQueue] = {}
         self._by_name: dict[tuple[str, int], OutgoingQueue] = {}
+        self._named: dict[str, list[OutgoingQueue]] = {}
+        """The same and the sequences, by name alone, in lower case."""
         self._by_manager: dict[tuple[Guid, int, bool], OutgoingQueue] = {}
         self._strangers_hosts: set[str] = set()
         self._dice = state.dice
@@ -162,6 +164,7 @@ class Outbound:
 
     def _add(self, queue: OutgoingQueue, hops: tuple[NextHop, ...]) -> None:
         self._queues[queue.queue] = queue
+        self._named.setdefault(queue.name.lower(), []).append(queue)
         if not isinstance(queue, OutgoingSequence):
             self._by_name[queue.name, queue.priority] = queue
         if hops:
@@ -169,7 +172,7 @@ class Outbound:
 
     def named(self, name: str) -> list[OutgoingQueue]:
         """The queues and the sequence with this name, one for each priority."""
-        return [queue for queue in self if queue.name.lower() == name.lower()]
+        return self._named.get(name.lower(), [])
 
     def hold(self, queue: OutgoingQueue, *, on_hold: bool) -> None:
         """Pause a queue, or resume it; it stays so over restarts.  3.1.7.13, 3.1.7.14"""

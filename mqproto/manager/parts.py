@@ -12,7 +12,9 @@ from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.outcomes import Outcomes
 from mqproto.manager.sending import Sending
+from mqproto.neighbours.blocks import Blocks
 from mqproto.neighbours.neighbours import Neighbours
+from mqproto.routing import Routes
 from mqproto.transfer.incoming import IncomingSequence, SequenceKey
 from mqproto.turn.desk import Desk
 
@@ -33,3 +35,5 @@ class Parts(NamedTuple):
     outcomes: Outcomes
     sending: Sending
     expiration: Expiration
+    blocks: Blocks
+    routes: Routes

@@ -2,6 +2,7 @@
 
 It decides; it never waits. The shell feeds it all that has happened, takes one batch, commits its writes, then sends:
 
+    core.is_blocked / count_blocked        somebody has connected from where nobody gets an answer
     core.accepted(host, now)               somebody has connected
     core.pinged(datagram)                  a neighbour asks whether it may connect; returns the answer
     core.ping_answered(session, data)      a datagram came from where we asked
@@ -17,7 +18,9 @@ It decides; it never waits. The shell feeds it all that has happened, takes one 
     core.reject                            it refuses what it was given, for good
     core.remember(outcomes)                what came of the operation that was fed last
     core.purge / send_back / hold          an operator empties a queue, returns dead letters, pauses a queue
-    core.peek / status / whereabouts       an operator looks
+    core.block / unblock                   an operator has nobody from somewhere answered
+    core.peek / status / peers             an operator looks
+    core.whereabouts                       and looks for messages
     core.stop()                            the node is about to end in order
     core.take(now) -> Batch                everything decided since the last take
 
@@ -28,7 +31,7 @@ receive, `expiration` finds what is over, and `outcomes` does what follows when 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -47,13 +50,16 @@ from mqproto.manager.outcomes import Outcomes
 from mqproto.manager.parts import Parts
 from mqproto.manager.purges import Purges
 from mqproto.manager.sending import Sending
-from mqproto.manager.status import NodeStatus, counts, describe
+from mqproto.manager.status import NodeStatus, PeersStatus, counts, describe, describe_peers
 from mqproto.manager.tracing import Tracing
 from mqproto.manager.whereabouts import Whereabouts
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import Draft
+from mqproto.neighbours.blocks import Blocks, network_of
 from mqproto.neighbours.connections import Neighbour
+from mqproto.neighbours.hosts import BLOCKED
 from mqproto.neighbours.neighbours import Neighbours
+from mqproto.neighbours.peerstatus import FloodStatus, floods
 from mqproto.queues.localqueue import Consumer, QueueDeclaration
 from mqproto.routing import Routes
 from mqproto.transfer.incoming import IncomingSequence, SequenceKey
@@ -109,6 +115,7 @@ class QueueManager:
         self._neighbours = Neighbours(desk, routes)
         self._outbound = Outbound(desk, routes, self._neighbours, state, now)
         self._queues = LocalQueues(desk, queues, self._outbound.next_queue, state)
+        self._blocks = Blocks(state, desk.writes, self._outbound.next_queue)
         known = {identity, *routes.peers}
         rows: dict[bool, list[IdentifierRow]] = {True: [], False: []}
         for row in state.identifiers:
@@ -164,6 +171,8 @@ class QueueManager:
             self._outcomes,
             self._sending,
             self._expiration,
+            self._blocks,
+            routes,
         )
 
     # Transports
@@ -175,14 +184,25 @@ class QueueManager:
         """
         return self._neighbours.accepted(host, now, certified).key
 
-    def turns_away(self, host: str, reason: str) -> bool:
+    def turns_away(self, host: str, reason: str, now: Moment) -> bool:
         """Whether one that connects from `host` gets nothing for this reason: not if a known one may be there."""
-        return self._neighbours.door.turns_away(host, reason)
+        if not self._neighbours.door.turns_away(host, reason):
+            return False
+        self._neighbours.hosts.turned_away(host, reason, now)
+        return True
 
     def is_known(self, session: int) -> bool:
         """Whether the peer is a queue manager that an operator has declared: not before it has said who it is."""
         found = self._neighbours.sessions.get(session)
         return found is not None and found.is_proven
+
+    def is_blocked(self, host: str) -> bool:
+        """Whether nobody who connects from a host, or asks from there, gets an answer: an operator has said so."""
+        return self._blocks.covers(host)
+
+    def count_blocked(self, host: str, now: Moment) -> None:
+        """Somebody has connected from there; the connection was closed, and there is no session."""
+        self._neighbours.hosts.turned_away(host, BLOCKED, now)
 
     def opened(self, session: int, now: Moment) -> None:
         """The transport of an OpenTransport is there."""
@@ -211,8 +231,10 @@ class QueueManager:
         full = False
         messages = found.receive(data, now)
         if not messages:
+            self._neighbours.hosts.received(found, 0, len(data), now)
             self._neighbours.touched(found)
             return
+        refused_before = self._arrivals.refused_count
         remote = found.remote
         self._arrivals.brought_by(remote, found.window_announced)
         for message, packet in messages:
@@ -229,6 +251,8 @@ class QueueManager:
                 self._waypoints.turned_away(packet, str(error))
                 found.close("3.1.5.8", str(error))
                 break
+        refused, reason = self._arrivals.refused_count - refused_before, self._arrivals.last_refusal
+        self._neighbours.hosts.received(found, len(messages), len(data), now, refused, reason)
         self._neighbours.touched(found)
 
     # Time and the store
@@ -464,6 +488,24 @@ class QueueManager:
         if on_hold:
             self._neighbours.hold(outgoing[0])
 
+    def block(self, network: str, *, is_blocked: bool) -> int:
+        """Answer nobody who connects from an address or a network, over restarts as well; or answer them again.
+
+        The sessions end that came from there. Those that this queue manager opened go on, and it opens more.
+
+        Returns:
+            How many sessions end.
+
+        Raises:
+            UsageError: it is no network, BLOCKS are blocked already, or this one is not and was to be no more.
+        """
+        network = network_of(network)
+        if not is_blocked:
+            self._blocks.unblock(network)
+            return 0
+        self._blocks.block(network)
+        return self._neighbours.turn_out(self._blocks.covers)
+
     def stop(self) -> None:
         """Close all sessions and write what could have waited; one more batch is to be carried out.  3.1.4.2"""
         self._neighbours.close_all("the queue manager stops")
@@ -516,9 +558,24 @@ class QueueManager:
         self._notes.clear()
         return batch
 
-    def status(self) -> NodeStatus:
-        """What waits where, for people; the caller adds the time."""
-        return describe(self._parts)
+    def status(self, names: Collection[str] | None = None) -> NodeStatus:
+        """What waits where, for people; the caller adds the time.
+
+        names: the queues to tell of; by default all, of which QUEUES_LISTED and SEQUENCES_LISTED are.
+        """
+        return describe(self._parts, names)
+
+    def outgoing_names(self) -> list[str]:
+        """The names of all outgoing queues, each once, in the order in which they came to be."""
+        return list(dict.fromkeys(queue.name for queue in self._outbound))
+
+    def peers(self, now: Moment) -> PeersStatus:
+        """Who is connected, who was, and what they did, for people."""
+        return describe_peers(self._parts, now)
+
+    def floods(self, now: Moment) -> list[FloodStatus]:
+        """The hosts that did too much in the last minute."""
+        return floods(self._neighbours.hosts.tallies(now), self._parts.routes.peers, now)
 
     def counts(self) -> dict[str, int]:
         """What `status` counts, for those who ask often: it costs a fraction of all that is for people."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import nlargest
 from typing import Final
 
 from mqproto.base.foreign import TEXT_LIMIT, shown
+from mqproto.base.moment import Moment
 from mqproto.formatname import PrivateName
 from mqproto.manager.parts import Parts
 from mqproto.neighbours.connections import ConnectionAttempt
 from mqproto.neighbours.neighbours import Neighbours
+from mqproto.neighbours.peerstatus import FloodStatus, PeerStatus, describe_hosts
 from mqproto.neighbours.refusals import suspected
 from mqproto.queues.localqueue import LocalQueue
 from mqproto.session import InFlight
@@ -143,6 +146,10 @@ class DuplicatesStatus:
     of: int = 0
 
 
+QUEUES_LISTED: Final = 500
+SEQUENCES_LISTED: Final = 500
+"""How many outgoing queues and incoming sequences a node tells of at once, as peers can make more of them: the queues
+that have a way and in which the most waits, the sequences that hold the most and were accessed last."""
 DUPLICATES_SHOWN: Final = 16
 """Of how many senders it is shown, those with the most."""
 
@@ -157,6 +164,9 @@ class NodeStatus:
     in_doubt: the names of lists of what may have been delivered before; the caller fills this in.
     disk_is_full: whether nothing is taken in that has to be on disk, as there is no room for it; as well.
     room_lasts_s: for how long the store may go on to grow as it has of late, if it grows; as well.
+    floods: hosts that do far more than others; as well.
+    unlisted: outgoing queues that are not in `outgoing`, as there are so many; `unlisted_waiting` is what waits there.
+    unlisted_sequences: incoming sequences that are not in `incoming`.
     duplicates_of: by sender, those with the most first, which are DUPLICATES_SHOWN at most; `duplicates` are all.
     """
 
@@ -180,33 +190,114 @@ class NodeStatus:
     overflowed: int = 0
     resent: int = 0
     in_doubt: list[str] = field(default_factory=list)
+    floods: list[FloodStatus] = field(default_factory=list)
+    unlisted: int = 0
+    unlisted_waiting: int = 0
+    unlisted_sequences: int = 0
 
 
-def describe(parts: Parts) -> NodeStatus:
-    """Look at all parts of a queue manager; nothing changes."""
+@dataclass(frozen=True, slots=True)
+class PeersStatus:
+    """Who is connected or was, and what strangers have of this queue manager together.
+
+    blocked: the hosts and networks that get no answer.
+    open_queues: the queues that are open to strangers, with what each holds and may hold of theirs, in bytes.
+    sequences, sequences_limit: those of strangers.
+    utc_s: when that was.
+    """
+
+    peers: list[PeerStatus]
+    blocked: list[str]
+    open_queues: list[tuple[str, int, int]]
+    sequences: int
+    sequences_limit: int
+    utc_s: int
+
+
+def describe(parts: Parts, names: Collection[str] | None = None) -> NodeStatus:
+    """Look at all parts of a queue manager; nothing changes.
+
+    names: the queues to tell of; by default all.
+    """
+    names = None if names is None else set(names)
     neighbours, queues, incoming = parts.neighbours, parts.queues, parts.incoming
-    names = {queue.queue: queue.name for queue in queues}
+    called = {queue.queue: queue.name for queue in queues}
     held: dict[int, int] = {}
     for sequence in incoming.values():
         held[sequence.queue] = held.get(sequence.queue, 0) + sequence.held_count
     lanes: dict[str, list[OutgoingQueue]] = {}
     for queue in parts.outbound:
-        lanes.setdefault(queue.name, []).append(queue)
+        if names is None or queue.name in names:
+            lanes.setdefault(queue.name, []).append(queue)
+    listed = _listed(lanes, neighbours)
+    sequences = [one for one in incoming.items() if names is None or called.get(one[1].queue) in names]
+    newest = (
+        nlargest(SEQUENCES_LISTED, sequences, _by_weight) if len(sequences) > SEQUENCES_LISTED else sequences
+    )
     in_flight = neighbours.in_flight()
     return NodeStatus(
-        local=[_local(queue, held.get(queue.queue, 0)) for queue in queues if not queues.is_gone(queue)],
-        outgoing=[_outgoing(one_queue, neighbours, in_flight) for one_queue in lanes.values()],
-        incoming=[
-            _incoming(sequence, key, names.get(sequence.queue, ""), parts.desk.identity)
-            for key, sequence in incoming.items()
+        local=[
+            _local(queue, held.get(queue.queue, 0))
+            for queue in queues
+            if not queues.is_gone(queue) and (names is None or queue.name in names)
         ],
+        outgoing=[_outgoing(lanes[name], neighbours, in_flight) for name in listed],
+        incoming=[
+            _incoming(sequence, key, called.get(sequence.queue, ""), parts.desk.identity)
+            for key, sequence in newest
+        ],
+        unlisted=len(lanes) - len(listed),
+        unlisted_waiting=sum(queue.count for name in lanes.keys() - listed for queue in lanes[name]),
+        unlisted_sequences=len(sequences) - len(newest),
         stored_bytes=parts.arrivals.stored_bytes,
         quota_bytes=parts.desk.settings.quota_bytes,
         sessions_open=sum(session.is_open for session in neighbours.sessions.values()),
         duplicates_of=_duplicates(parts),
         in_doubt=[],
+        floods=[],
         disk_is_full=False,
         **counts(parts),
+    )
+
+
+def _listed(lanes: Mapping[str, list[OutgoingQueue]], neighbours: Neighbours) -> dict[str, None]:
+    """The names of the outgoing queues to tell of, in the order in which they came to be."""
+    if len(lanes) <= QUEUES_LISTED:
+        return dict.fromkeys(lanes)
+    ranks = {
+        name: (neighbours.of_queue(queues[0]) is not None, sum(queue.count for queue in queues))
+        for name, queues in lanes.items()
+    }
+    chosen = set(nlargest(QUEUES_LISTED, ranks, ranks.__getitem__))
+    return {name: None for name in lanes if name in chosen}
+
+
+def _by_weight(sequence: tuple[SequenceKey, IncomingSequence]) -> tuple[int, int]:
+    return sequence[1].held_count, sequence[1].last_access_s
+
+
+def describe_peers(parts: Parts, now: Moment) -> PeersStatus:
+    """Look at all who are connected or were; nothing changes."""
+    settings = parts.desk.settings
+    found = describe_hosts(
+        parts.neighbours.hosts,
+        parts.routes.peers,
+        parts.outbound,
+        parts.incoming.values(),
+        parts.blocks,
+        now,
+    )
+    return PeersStatus(
+        list(found),
+        list(parts.blocks.networks),
+        [
+            (queue.name, queue.size_bytes, settings.strangers_queue_bytes)
+            for queue in parts.queues
+            if queue.declaration.strangers
+        ],
+        parts.arrivals.strangers_count,
+        settings.strangers_sequences,
+        now.utc_s,
     )
 
 

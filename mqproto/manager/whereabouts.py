@@ -135,7 +135,8 @@ class Whereabouts:
         """
         local = next((queue for queue in self._queues if queue.name == name), None)
         if local is not None:
-            held = [one.held_queue for one in self._incoming.values() if one.queue == local.queue]
+            sequences = self._incoming.values()
+            held = [one.held_queue for one in sequences if one.queue == local.queue and one.held_count]
             return [lane.queue for lane in local.lanes] + held
         outgoing = sorted(self._outbound.named(name), key=lambda queue: -queue.priority)
         finals = [queue.final_queue for queue in outgoing if isinstance(queue, OutgoingSequence)]

@@ -18,8 +18,8 @@ from mqproto.routing import NextHop
 from mqproto.session import ConnectionStatus, Session
 from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
-from mqproto.turn.effects import ReadPage
-from mqproto.wire.guid import Guid
+from mqproto.turn.effects import Note, ReadPage
+from mqproto.wire.guid import Guid, guid_text
 
 HISTORY: Final = 16
 """How many tries are remembered after their end."""
@@ -172,3 +172,13 @@ class Neighbour:
 
     def _all(self) -> Iterator[OutgoingQueue]:
         return chain.from_iterable(self._queues.values())
+
+
+def note_of_end(session: Session) -> Note:
+    """What the log says of a session that is over."""
+    closed = session.closed
+    assert closed is not None
+    facts: dict[str, str | int] = {"session": session.key, "peer": session.data.remote_address}
+    if session.remote_qm is not None:
+        facts["manager"] = guid_text(session.remote_qm)
+    return Note("session-closed", {**facts, "section": closed.section, "reason": closed.reason})

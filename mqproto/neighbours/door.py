@@ -7,7 +7,7 @@ for all of them, and never takes the place of a queue manager that is known.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple, TypeVar
 
 from mqproto.base.moment import Moment
@@ -53,15 +53,27 @@ class Door:
         self._strangers: OrderedDict[Guid, _Seen] = OrderedDict()
         self._claims: OrderedDict[tuple[Guid, str], _Seen] = OrderedDict()
 
-    def make_room(self, host: str) -> Session | None:
-        """A connection from a host is accepted: another that has not said who it is and has to end for it, if any."""
+    def enter(self, session: Session) -> Iterator[Session]:
+        """A connection was accepted: close what has to end for it, and it if nobody is heard from there; those."""
+        crowded = self._crowded(session)
+        if crowded is not None:
+            crowded.close(
+                "3.1.5.10", "too many connections have not said who they are: it is the oldest of its host"
+            )
+            yield crowded
+        if session.data.certified is None and not self._routes.hears(session.remote_address):
+            session.close("3.1.5.10", "nobody is heard from there")
+            yield session
+
+    def _crowded(self, new: Session) -> Session | None:
+        """Another that has not said who it is, and has to make room."""
         waiting: dict[str, list[Session]] = {}
         count = 0
         for session in self._sessions.values():
-            if session.is_anonymous and session.data.certified is None:
+            if session.is_anonymous and session.data.certified is None and session is not new:
                 waiting.setdefault(host_group(session.remote_address), []).append(session)
                 count += 1
-        own = waiting.get(host_group(host), [])
+        own = waiting.get(host_group(new.remote_address), [])
         if len(own) >= HALF_OPEN_OF_HOST:
             return own[0]
         return max(waiting.values(), key=len)[0] if count >= HALF_OPEN else None
@@ -72,10 +84,6 @@ class Door:
             return False
         self._notes.append(Note("connection-refused", {"peer": host, "reason": reason}))
         return True
-
-    def hears(self, host: str) -> bool:
-        """Whether anybody is listened to who connects from there."""
-        return self._routes.hears(host)
 
     def admit(self, data: SessionData, manager: Guid, now: Moment) -> str | None:
         """Somebody presents a GUID: see whether it is to be believed. Why there is no session, if there is none."""

@@ -10,14 +10,16 @@ was sent over the later one is answered for, the queues change over to it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
-from mqproto.neighbours.connections import Neighbour
+from mqproto.neighbours.connections import Neighbour, note_of_end
 from mqproto.neighbours.door import Door
+from mqproto.neighbours.hosts import BLOCKED, Hosts
 from mqproto.neighbours.ping import Pings, answer_ping
 from mqproto.neighbours.refusals import Refusals
 from mqproto.neighbours.trial import Trial, queue_of
@@ -29,7 +31,7 @@ from mqproto.turn.effects import CloseTransport, Note, OpenTransport, ReadPage, 
 from mqproto.turn.endings import Ending, Place
 from mqproto.wire import MessageClass, UserHeader
 from mqproto.wire.glance import is_traced, user_flags
-from mqproto.wire.guid import NULL_GUID, Guid, guid_text
+from mqproto.wire.guid import NULL_GUID, Guid
 
 TURN: Final = 32
 """How many messages one queue sends before the next queue to the same neighbour has its turn."""
@@ -46,6 +48,7 @@ class Neighbours:
     def __init__(self, desk: Desk, routes: Routes) -> None:
         self.sessions: dict[int, Session] = {}
         self.door = Door(desk, routes, self.sessions)
+        self.hosts = Hosts()
         self._identity = desk.identity
         self._addressees = frozenset((desk.identity, NULL_GUID))  # 3.1.5.8.5
         self._settings = desk.settings
@@ -125,18 +128,12 @@ class Neighbours:
 
     def accepted(self, host: str, now: Moment, certified: Guid | None = None) -> Session:
         """Somebody has opened a transport to us.  3.1.5.10"""
-        crowded = self.door.make_room(host)
-        if crowded is not None:
-            crowded.close(
-                "3.1.5.10", "too many connections have not said who they are: it is the oldest of its host"
-            )
-            self._touched[crowded] = None
         session = self._new_session(
             initiator=False, remote_qm=None, host=host, direct=False, certified=certified
         )
-        if certified is None and not self.door.hears(host):
-            session.close("3.1.5.10", "nobody is heard from there")
-            self._touched[session] = None
+        self.hosts.of(session, now)
+        self._touched |= dict.fromkeys(self.door.enter(session))
+        if session.closed is not None:
             return session
         session.data.accepting = len(self.sessions) <= self._settings.maximum_sessions
         deadline_ms = now.uptime_ms + self._settings.session_initialization_timeout_ms
@@ -208,8 +205,9 @@ class Neighbours:
         assert session.closed is not None
         del self.sessions[session.key]
         self._touched.pop(session, None)
+        self.hosts.ended(session, now)
         self.pings.forget(session.key)
-        self._note_close(session)
+        self._notes.append(note_of_end(session))
         self._complete(session)
         neighbour = self._by_session.pop(session.key, None)
         lost = session.lost()
@@ -261,15 +259,6 @@ class Neighbours:
         deadline_ms = now.uptime_ms + self._settings.try_connect_interval_ms
         self._timers.start(Timer.SESSION_RETRY_CONNECT, neighbour, deadline_ms)
 
-    def _note_close(self, session: Session) -> None:
-        closed = session.closed
-        assert closed is not None
-        facts: dict[str, str | int] = {"session": session.key, "peer": session.data.remote_address}
-        if session.remote_qm is not None:
-            facts["manager"] = guid_text(session.remote_qm)
-        facts |= {"section": closed.section, "reason": closed.reason}
-        self._notes.append(Note("session-closed", facts))
-
     # One turn
 
     def turn(self, now: Moment) -> tuple[list[ReadPage], list[SendBytes], list[CloseTransport]]:
@@ -290,6 +279,7 @@ class Neighbours:
                 chunks = session.take_outbox()
                 if chunks:
                     sends.append(SendBytes(session.key, chunks))
+                    self.hosts.of(session, now).sent_bytes += sum(map(len, chunks))
                 if session.closed is not None:
                     closes.append(session.closed)
                     self._forget(session, now)
@@ -426,6 +416,7 @@ class Neighbours:
 
     def _send(self, entries: list[InFlight], session: Session, now: Moment) -> None:
         session.send(entries, now)
+        self.hosts.of(session, now).sent += len(entries)
         self._waypoints.sent(entries, session)
         host = session.data.remote_address
         self._traced += [(entry.packet, host) for entry in entries if is_traced(entry.packet)]
@@ -481,6 +472,14 @@ class Neighbours:
         if neighbour is not None and neighbour.session is not None and neighbour.session.is_open:
             neighbour.session.pause()
             self._touched[neighbour.session] = None
+
+    def turn_out(self, is_blocked: Callable[[str], bool]) -> int:
+        """The sessions end that came from where nobody gets an answer any more; how many."""
+        found = [one for one in self.sessions.values() if one.is_accepted and is_blocked(one.remote_address)]
+        for session in found:
+            session.close("3.1.5.10", BLOCKED)
+            self._touched[session] = None
+        return len(found)
 
     def close_all(self, reason: str) -> None:
         """The queue manager stops.  3.1.4.2"""

@@ -38,6 +38,8 @@ class QueueKind(StrEnum):
     and how the sender names it."""
     ORDER = "order"
     """order_queue$: FinalAcks that came and were not acted upon yet."""
+    BLOCKED = "blocked"
+    """No queue, and empty. Nobody who connects from the network that is its name gets an answer while it is on hold."""
 
 
 class QueueRow(NamedTuple):

@@ -19,7 +19,7 @@ from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
 from simulator.base.extras import to_install
 from simulator.bench import command as bench
 from simulator.cli import commands
-from simulator.command import analysis, decoding, reporting, store
+from simulator.command import analysis, decoding, peers, reporting, store
 from simulator.command.options import (
     DONE,
     FINDING,
@@ -259,6 +259,7 @@ for command in (
 app.command("return")(commands.send_back)
 
 
+app.add_typer(peers.app, name="peers")
 app.add_typer(store.app, name="store")
 app.command()(gateway)
 app.command()(trigger)

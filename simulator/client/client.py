@@ -23,7 +23,7 @@ import msgspec
 import trio
 
 from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
-from mqproto.manager.status import NodeStatus
+from mqproto.manager.status import NodeStatus, PeersStatus
 from mqproto.messages.drafts import Draft
 from mqproto.wire import Guid
 from simulator.base.storeerrors import StoreError
@@ -347,6 +347,34 @@ class Client:
     async def resume(self, queue: str) -> None:
         """Go on sending."""
         await self._exchange.ask(Operation.HOLD, control.Hold(queue, False))
+
+    async def peers(self) -> PeersStatus:
+        """Who is connected or was, and what they did."""
+        status: PeersStatus = await self._exchange.ask(Operation.PEERS, control.Nothing())
+        return status
+
+    async def block(self, network: str, *, forced: bool = False) -> control.Blocked:
+        """Have nobody answered who connects from an address or a network, over restarts as well.
+
+        forced: also where a node of the topology comes from; what is to be sent there still goes.
+
+        Raises:
+            UsageError: it is no network, a node comes from there, or too many are blocked.
+        """
+        return await self._block(network, is_blocked=True, forced=forced)
+
+    async def unblock(self, network: str) -> control.Blocked:
+        """Have them answered again.
+
+        Raises:
+            UsageError: it is not blocked.
+        """
+        return await self._block(network, is_blocked=False, forced=False)
+
+    async def _block(self, network: str, *, is_blocked: bool, forced: bool) -> control.Blocked:
+        wish = control.Block(network, is_blocked, forced)
+        blocked: control.Blocked = await self._exchange.ask(Operation.BLOCK, wish)
+        return blocked
 
     async def purge(self, queue: str) -> int:
         """Delete all that waits in a queue of the node, or in its outgoing queue to another's; how many messages go.

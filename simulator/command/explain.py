@@ -13,6 +13,7 @@ from typing import Final
 from mqproto.base.foreign import quoted
 from mqproto.manager.status import IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.manager.whereabouts import MessageStatus, Spot
+from mqproto.neighbours.peerstatus import FloodStatus
 from mqproto.queues.localqueue import JOURNAL_SUFFIX, SystemQueue
 from mqproto.wire import MessageClass, guid_from_text
 from mqproto.wire.classes import REFUSALS
@@ -71,6 +72,12 @@ class Explainer:
                     f" their identifiers came before: was the store of {sender} put back, or does another send in its"
                     " name?"
                 )
+        yield from (self._flood(name, flood) for flood in status.floods)
+        if status.unlisted:
+            yield (
+                f"{name} has {status.unlisted:,} more outgoing queues, with {_messages(status.unlisted_waiting)}; "
+                f"`mqproto peers {name}{self._options}` says who sends much"
+            )
         for file in status.in_doubt:
             yield (
                 f"{name} began a life on a store that was put back, and what waited then may have been delivered"
@@ -91,6 +98,19 @@ class Explainer:
                 f"{name} is nearly full: {status.stored_bytes:,} of {status.quota_bytes:,} bytes (quota_bytes); beyond "
                 "that it takes no message from anybody"
             )
+
+    def _flood(self, name: str, flood: FloodStatus) -> str:
+        """Who does far more than others, and what stops it."""
+        command = f"`mqproto peers block {flood.host} {name}"
+        nodes = " and ".join(map(self._manager, flood.managers))
+        then = f"{command}{self._options}` has it answered no more"
+        if nodes:
+            then = f"{nodes} may come from there too: {command} --force{self._options}` has none of them answered"
+        return (
+            f"{flood.host} floods {name}: in the last minute it opened {flood.opened:,} connections, sent "
+            f"{_messages(flood.messages)} and {flood.size_bytes:,} bytes, and was refused {flood.refused:,} times; "
+            f"{then}"
+        )
 
     # Outgoing queues
 

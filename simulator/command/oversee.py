@@ -25,12 +25,19 @@ from simulator.topology.resolve import is_bare, is_system_queue
 T = TypeVar("T")
 
 
-async def ask_all(place: Place, ask: Callable[[Client], Awaitable[T]]) -> dict[str, T | None]:
-    """What each node answers; None for one that is not running.
+async def ask_all(
+    place: Place, ask: Callable[[Client], Awaitable[T]], node: str | None = None
+) -> dict[str, T | None]:
+    """What each node answers, or the one; None for one of all that is not running.
 
     Raises:
         UsageError, FormatNameError: no node knows what to make of the question.
+        NodeUnreachable: the one is not running.
     """
+    if node is not None:
+        name = place.topology.node_named(node).name
+        async with connect(place.topology, name, place.directory) as client:
+            return {name: await ask(client)}
     found: dict[str, T | None] = dict.fromkeys(place.topology.nodes)
     refusals: dict[str, UsageError | FormatNameError] = {}
 
@@ -68,13 +75,9 @@ async def explanations(
         UsageError, FormatNameError: it is none of these.
         NodeUnreachable: the one is not running.
     """
-    if node is not None:
-        name = place.topology.node_named(node).name
-        async with connect(place.topology, name, place.directory) as client:
-            return {name: await client.explain(subject, limit)}
-    if _is_queue_of_one(place.topology, subject):
+    if node is None and _is_queue_of_one(place.topology, subject):
         subject = f"{place.topology.host_of(subject).name}\\{subject}"
-    return await ask_all(place, lambda client: client.explain(subject, limit))
+    return await ask_all(place, lambda client: client.explain(subject, limit), node)
 
 
 def _is_queue_of_one(topology: Topology, subject: str) -> bool:
@@ -163,8 +166,18 @@ def show_queues(topology: Topology, found: Mapping[str, NodeStatus | None]) -> N
     for row in rows:
         table.add_row(*(escape(cell) for cell, is_filled in zip(row, filled, strict=True) if is_filled))
     wide_console().print(table, markup=False)
-    for line in _dropped(topology, found):
+    for line in (*_unlisted(found), *_dropped(topology, found)):
         print(line)
+
+
+def _unlisted(found: Mapping[str, NodeStatus | None]) -> Iterator[str]:
+    """What each node has beside the queues that it told of."""
+    for name, status in found.items():
+        if status is not None and status.unlisted:
+            yield (
+                f"{name} has {status.unlisted:,} more outgoing queues, with {status.unlisted_waiting:,} messages; see "
+                f"who made them: mqproto peers {name}"
+            )
 
 
 def _dropped(topology: Topology, found: Mapping[str, NodeStatus | None]) -> Iterator[str]:

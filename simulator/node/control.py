@@ -26,12 +26,12 @@ from construct import Int8ul, Int32ul, Struct
 
 from mqproto.base.errors import FormatNameError, MqprotoError, QuotaExceeded, UsageError
 from mqproto.edge.operations import IDENTIFIERS, is_numbered, parted, with_identifier
-from mqproto.manager.status import NodeStatus
+from mqproto.manager.status import NodeStatus, PeersStatus
 from mqproto.manager.whereabouts import MessageStatus
 from mqproto.messages.drafts import Draft
 from simulator.topology import TopologyError
 
-VERSION: Final = 4
+VERSION: Final = 5
 REQUEST_LIMIT_BYTES: Final = 16 * 2**20
 """The payload of a request. An answer is as large as what was asked for."""
 OUTSTANDING_LIMIT: Final = 64
@@ -61,6 +61,8 @@ class Operation(IntEnum):
     HOLD = 4
     EXPLAIN = 5
     RECEIVE = 6
+    PEERS = 7
+    BLOCK = 8
     SEND = 32
     SETTLE = 33
     SEND_TOGETHER = 34
@@ -237,6 +239,24 @@ class Hold(msgspec.Struct, array_like=True):
     on_hold: bool
 
 
+class Block(msgspec.Struct, array_like=True):
+    """Answer nobody who connects from an address or a network, or answer them again.
+
+    forced: also where a node of the topology comes from.
+    """
+
+    network: str
+    is_blocked: bool
+    forced: bool
+
+
+class Blocked(msgspec.Struct, array_like=True):
+    """What is blocked, or is no more, and how many sessions end."""
+
+    network: str
+    sessions: int
+
+
 class Explain(msgspec.Struct, array_like=True):
     """A queue or a node that messages go to, or a message by its identifier; empty for all queues.
 
@@ -286,6 +306,8 @@ REQUESTS: Final[dict[int, type[msgspec.Struct]]] = {
     Operation.PEEK: Peek,
     Operation.ABANDON: Abandon,
     Operation.HOLD: Hold,
+    Operation.PEERS: Nothing,
+    Operation.BLOCK: Block,
     Operation.EXPLAIN: Explain,
     Operation.SEND: Send,
     Operation.RECEIVE: Receive,
@@ -303,6 +325,8 @@ RESULTS: Final[dict[int, Any]] = {
     Operation.PEEK: Messages,
     Operation.ABANDON: Nothing,
     Operation.HOLD: Nothing,
+    Operation.PEERS: PeersStatus,
+    Operation.BLOCK: Blocked,
     Operation.EXPLAIN: Explanation,
     Operation.SEND: Sent,
     Operation.RECEIVE: Messages,

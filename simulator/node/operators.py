@@ -10,13 +10,14 @@ from typing import Final
 import trio
 
 from mqproto.base.errors import FormatNameError, UsageError
-from mqproto.manager.queuemanager import QueueManager
-from mqproto.manager.status import NodeStatus
+from mqproto.manager.queuemanager import QUEUES_NAMED, QueueManager
+from mqproto.manager.status import QUEUES_LISTED, NodeStatus, PeersStatus
 from mqproto.manager.whereabouts import Found, MessageStatus, Whereabouts, describe_message
+from mqproto.neighbours.blocks import network_of, overlap
 from mqproto.turn.effects import POSITION_BITS, QueueKind, ReadBy, ReadPage, message_key
 from mqproto.wire import Guid, guid_text
 from simulator.node.clock import Clock
-from simulator.node.control import Explanation
+from simulator.node.control import Block, Blocked, Explanation
 from simulator.node.indoubt import lists_of
 from simulator.node.received import MessageId, received
 from simulator.node.room import Room
@@ -48,9 +49,12 @@ class Operators:
 
     # Questions
 
-    def status(self) -> NodeStatus:
-        """What waits where, now."""
-        now, status = self._clock.now(), self._core.status()
+    def status(self, names: Collection[str] | None = None) -> NodeStatus:
+        """What waits where, now.
+
+        names: the queues to tell of; by default all, as far as there is room in an answer.
+        """
+        now, status = self._clock.now(), self._core.status(names)
         if unread := self._store.counts(QueueKind.FINAL):
             outgoing = [replace(queue, unread=unread.get(queue.name, 0)) for queue in status.outgoing]
             status = replace(status, outgoing=outgoing)
@@ -69,7 +73,12 @@ class Operators:
             flushes=self._store.flush_count,
             disk_is_full=self._store.room_bytes == 0,
             room_lasts_s=self._room.lasts_s,
+            floods=self._core.floods(now),
         )
+
+    def peers(self) -> PeersStatus:
+        """Who is connected or was, now."""
+        return self._core.peers(self._clock.now())
 
     async def explain(self, subject: str, limit: int) -> Explanation:
         """What of this node has to do with a queue, a node, or a message; see `control.Explain`."""
@@ -97,39 +106,42 @@ class Operators:
             for message in map(describe_message, [*found, *places.unstored()])
             if (message.source, message.ordinal) == (source, identifier.ordinal)
         ]
-        return Explanation(_only(self.status(), {message.queue for message in messages}), messages)
+        return Explanation(self.status({message.queue for message in messages}), messages)
 
     def _explain_queue(self, subject: str, limit: int) -> Explanation:
-        topology, status = self._directory.topology, self.status()
-        known = {queue.name: known_as(topology, queue.name) for queue in status.outgoing}
+        topology = self._directory.topology
+        known = {name: known_as(topology, name) for name in self._core.outgoing_names()}
         try:
             target = self._directory.target(subject)
         except (UsageError, FormatNameError):
             names = self._directory.outgoing_queues(subject, known)
             if not names:
                 raise
-            return Explanation(_only(status, names), self._first(names, limit))
+            return Explanation(self.status(names), self._first(names[:QUEUES_LISTED], limit))
         if target.node is self._directory.node:
             queue = target.local_name
             if not queue:
                 return self._explain_all()
-            return Explanation(_only(status, [queue]), self._first([queue], limit))
+            return Explanation(self.status([queue]), self._first([queue], limit))
         towards_node = [name for name in known if known[name] == target.node.name]
         if not target.local_name:
             names = [name for name in known if known[name].startswith(f"{target.node.name}\\")] + towards_node
-            return Explanation(_only(status, names), self._first(names, limit))
+            return Explanation(self.status(names), self._first(names, limit))
         names = [name for name in known if known[name] == target.text]
         messages = self._first(names, limit)
         # Those that pass through here, and those without a transaction, wait among others for the same node.
         others = self._first(towards_node, LOOKED_THROUGH)
         mine = [one for one in others if known_as(topology, one.destination) == target.text]
         messages += mine[:limit]
-        return Explanation(_only(status, names + towards_node), messages)
+        return Explanation(self.status(names + towards_node), messages)
 
     def _first(self, names: Iterable[str], limit: int) -> list[MessageStatus]:
         """The first messages of each of these queues, in the order in which they leave."""
         places = self._core.whereabouts()
         messages: list[MessageStatus] = []
+        unstored: dict[str, list[Found]] = {}
+        for one in places.unstored():
+            unstored.setdefault(one.queue, []).append(one)
         for name in names:
             numbers = places.numbers_of(name)
             turn = {number: place for place, number in enumerate(numbers)}
@@ -137,7 +149,7 @@ class Operators:
             found = [
                 one for number in numbers for one in islice(self._stored(places, number), looked_through)
             ]
-            found += (one for one in places.unstored() if one.queue == name)
+            found += unstored.get(name, ())
             found.sort(key=lambda one: (turn[one.key >> POSITION_BITS], one.key))
             messages += _without_copies(map(describe_message, found))[:limit]
         return messages
@@ -158,6 +170,27 @@ class Operators:
         """Pause outgoing queues, or resume them."""
         for name in self._outgoing(text):
             self._core.hold(name, on_hold=on_hold)
+
+    def block(self, wish: Block) -> Blocked:
+        """Answer nobody from an address or a network, or answer them again; see `control.Block`.
+
+        Raises:
+            UsageError: it is no network, a node of the topology comes from there, or that is how it is already.
+        """
+        network = network_of(wish.network)
+        peers = self._directory.routes.peers.items()
+        names = [
+            node.name
+            for manager, peer in peers
+            if any(overlap(network, origin) for origin in peer.origins)
+            and (node := self._directory.topology.node_by_guid(manager)) is not None
+        ]
+        if names and wish.is_blocked and not wish.forced:
+            raise UsageError(
+                f"{' and '.join(names)} may come from {network}: block them as well with --force; what waits here for "
+                "them still goes, as this node calls them"
+            )
+        return Blocked(network, self._core.block(network, is_blocked=wish.is_blocked))
 
     def purge(self, text: str) -> int:
         """Delete all that is in a queue of this node, or in outgoing ones; how many messages go."""
@@ -195,13 +228,15 @@ class Operators:
 
     def _outgoing(self, text: str) -> list[str]:
         """The outgoing queues that are meant, as the queue manager calls them: at least one."""
-        names = [queue.name for queue in self._core.status().outgoing]
+        names = self._core.outgoing_names()
         found = self._directory.outgoing_queues(text, names)
         if not found:
             topology = self._directory.topology
-            known = ", ".join(sorted({known_as(topology, name) for name in names})) or "none"
+            known = sorted({known_as(topology, name) for name in names})
+            shown = ", ".join(known[:QUEUES_NAMED]) or "none"
+            more = f" and {len(known) - QUEUES_NAMED:,} more" if len(known) > QUEUES_NAMED else ""
             node = self._directory.node.name
-            raise UsageError(f"{node} has no outgoing queue to {text}; there are: {known}")
+            raise UsageError(f"{node} has no outgoing queue to {text}; there are: {shown}{more}")
         return found
 
 
@@ -223,14 +258,4 @@ def _only_waiting(status: NodeStatus) -> NodeStatus:
             queue for queue in status.outgoing if queue.waiting or queue.unread or queue.state == "on hold"
         ],
         incoming=[sequence for sequence in status.incoming if sequence.held],
-    )
-
-
-def _only(status: NodeStatus, names: Collection[str]) -> NodeStatus:
-    """The same without all other queues."""
-    return replace(
-        status,
-        local=[queue for queue in status.local if queue.name in names],
-        outgoing=[queue for queue in status.outgoing if queue.name in names],
-        incoming=[sequence for sequence in status.incoming if sequence.queue in names],
     )

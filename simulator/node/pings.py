@@ -102,7 +102,8 @@ class Pings:
                 if strangers > ROUND_OF_STRANGERS:
                     continue
             self._record(address, listener.getsockname(), datagram)
-            response = self._core.pinged(datagram) if address[1] not in self._ping_ports else None
+            is_answered = address[1] not in self._ping_ports and not self._core.is_blocked(address[0])
+            response = self._core.pinged(datagram) if is_answered else None
             if response is not None:
                 with suppress(OSError):  # A neighbour that cannot be answered asks again.
                     listener.sendto(response, address)

@@ -385,6 +385,8 @@ class Client:
             case control.Hold(queue, on_hold):
                 service.operators.hold(queue, on_hold=on_hold)
                 return control.Nothing()
+            case control.Block():
+                return service.operators.block(wish)
             case control.OneQueue(queue):
                 purge = request.operation == Operation.PURGE
                 return control.Count((service.operators.purge if purge else service.operators.delete)(queue))
@@ -393,7 +395,8 @@ class Client:
             case control.Introduction():
                 return service.introduce(self, wish)
             case _:
-                return service.operators.status()
+                peers = request.operation == Operation.PEERS
+                return (service.operators.peers if peers else service.operators.status)()
 
     def _send(self, parts: list[tuple[str, list[Draft]]], *, together: bool) -> control.Sent:
         """Take all messages or none."""

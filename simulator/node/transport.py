@@ -111,13 +111,14 @@ class Transports:
     async def _accept(self, listener: socket.socket) -> None:
         while True:
             await self._places.acquire()
-            accepted, host = await accept(listener)
+            accepted, host = await self._next(listener)
             began_s = perf_counter()
-            if self._shares.debt_s(host) > DEBT_LIMIT_S and self._core.turns_away(host, TOO_DEAR):
+            if self._shares.debt_s(host) > DEBT_LIMIT_S and self._core.turns_away(
+                host, TOO_DEAR, self._clock.now()
+            ):
                 accepted.close()
                 self._places.release()
                 continue
-            _hurry(accepted)
             session = self._core.accepted(host, self._clock.now())
             tap = self._recording.accepted(accepted) if self._recording is not None else None
             scope = self._adopt(session, accepted, tap, host)
@@ -129,9 +130,18 @@ class Transports:
         self, listener: socket.socket, handshakes: Handshakes, accepting: trio.Nursery
     ) -> None:
         while True:
-            accepted, host = await accept(listener)
-            _hurry(accepted)
+            accepted, host = await self._next(listener)
             accepting.start_soon(self._greet, accepted, host, handshakes)
+
+    async def _next(self, listener: socket.socket) -> tuple[socket.socket, str]:
+        """The next connection that is answered. One from where an operator has blocked them is closed at once."""
+        while True:
+            accepted, host = await accept(listener)
+            if not self._core.is_blocked(host):
+                _hurry(accepted)
+                return accepted, host
+            accepted.close()
+            self._core.count_blocked(host, self._clock.now())
 
     async def _greet(self, accepted: socket.socket, host: str, handshakes: Handshakes) -> None:
         """The core hears of one that calls over TLS once it has shown the certificate of a neighbour."""

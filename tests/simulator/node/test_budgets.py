@@ -41,7 +41,10 @@ class Listening:
     def is_known(self, session: int) -> bool:
         return self.hosts[session] == NEIGHBOUR
 
-    def turns_away(self, host: str, reason: str) -> bool:
+    def is_blocked(self, host: str) -> bool:
+        return False
+
+    def turns_away(self, host: str, reason: str, now: Moment) -> bool:
         if host != NEIGHBOUR:
             self.turned_away.append(host)
         return host != NEIGHBOUR

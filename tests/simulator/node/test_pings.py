@@ -185,3 +185,18 @@ async def test_a_ping_port_that_is_taken_or_reached_from_outside_is_refused_in_o
     chain = replace(chain, nodes={**chain.nodes, "sender": outside})
     with pytest.raises(UsageError, match="--allow-remote"):
         await run_node(chain, "sender", tmp_path, log=Log())
+
+
+async def test_nobody_at_a_blocked_host_is_answered(tmp_path: Path, stranger: socket.socket) -> None:
+    chain = pinging("destination")
+    address = chain.nodes["destination"].ping_address
+    async with running(chain, "destination", tmp_path), connect(chain, "destination", tmp_path) as client:
+        await client.block("127.0.0.1", forced=True)
+        stranger.sendto(a_request(1), address)
+        await client.queues()
+        await client.unblock("127.0.0.1")
+        while True:
+            stranger.sendto(a_request(2), address)
+            with trio.move_on_after(1):
+                assert (await hear(stranger)).cookie == 2
+                break

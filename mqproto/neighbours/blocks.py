@@ -1,0 +1,106 @@
+"""Hosts and networks that an operator has blocked: nobody who connects from there gets an answer.
+
+This lasts over restarts, as a paused queue does: each is a row of the store's queues, of a kind of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ipaddress import IPv6Network, ip_network
+from typing import Final
+
+from mqproto.base.errors import UsageError
+from mqproto.routing.peers import HOST_BITS_V6, address_of, comes_from, host_group
+from mqproto.turn.effects import QueueKind, QueueRow, StoredState
+from mqproto.turn.pending import PendingWrites
+
+BLOCKS: Final = 256
+"""How many may be blocked at a time; a wider network is one."""
+
+
+class Blocks:
+    """What is blocked."""
+
+    def __init__(self, state: StoredState, writes: PendingWrites, next_number: Callable[[], int]) -> None:
+        self._writes = writes
+        self._next_number = next_number
+        rows = [stored for stored in state.queues if stored.kind is QueueKind.BLOCKED]
+        self._numbers = {stored.name: stored.queue for stored in rows}
+        """By network, the numbers of the rows. Those that are blocked no more are used again."""
+        self.networks = tuple(stored.name for stored in rows if stored.on_hold)
+        """The first that was blocked is the first, but for those that took the row of another."""
+
+    def covers(self, host: str) -> bool:
+        """Whether whoever connects from a host gets no answer."""
+        return bool(self.networks) and comes_from(_as_compared(host), self.networks)
+
+    def block(self, network: str) -> None:
+        """Answer nobody from there; a second time changes nothing.
+
+        Args:
+            network: as `network_of` writes it.
+
+        Raises:
+            UsageError: there are too many.
+        """
+        if network in self.networks:
+            return
+        if len(self.networks) >= BLOCKS:
+            raise UsageError(
+                f"{BLOCKS} hosts and networks are blocked: unblock some, or block a wider network"
+            )
+        if network not in self._numbers:
+            free = next((name for name in self._numbers if name not in self.networks), None)
+            self._numbers[network] = self._next_number() if free is None else self._numbers.pop(free)
+        self.networks += (network,)
+        self._write(network, is_blocked=True)
+
+    def unblock(self, network: str) -> None:
+        """Answer them again.
+
+        Raises:
+            UsageError: it is not blocked.
+        """
+        if network not in self.networks:
+            known = ", ".join(self.networks) or "none"
+            raise UsageError(f"{network} is not blocked; blocked are: {known}")
+        self.networks = tuple(one for one in self.networks if one != network)
+        self._write(network, is_blocked=False)
+
+    def _write(self, network: str, *, is_blocked: bool) -> None:
+        row = QueueRow(self._numbers[network], QueueKind.BLOCKED, network, on_hold=is_blocked)
+        self._writes.urgent().queues.append(row)
+
+
+def network_of(text: str) -> str:
+    """What is blocked by an address or a network: a whole host, of IPv6 a /64.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    address = address_of(text)
+    if address is not None:
+        return host_group(text)
+    try:
+        network = ip_network(text)
+    except ValueError as error:
+        raise UsageError(f"{text!r}: {error}; write an address, or a network as 10.0.0.0/8") from None
+    if isinstance(network, IPv6Network):
+        return str(network.supernet(new_prefix=min(network.prefixlen, HOST_BITS_V6)))
+    return str(network.network_address) if network.prefixlen == network.max_prefixlen else str(network)
+
+
+def overlap(network: str, origin: str) -> bool:
+    """Whether some address is in both; an origin may be a name or `any` as well, which no network is."""
+    try:
+        one, other = ip_network(network), ip_network(origin)
+    except ValueError:
+        return False
+    if one.version != other.version:
+        return False
+    return one.network_address in other or other.network_address in one
+
+
+def _as_compared(host: str) -> str:
+    address = address_of(host)
+    return host if address is None else str(address)

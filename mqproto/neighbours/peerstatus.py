@@ -1,0 +1,191 @@
+"""What an operator is shown of those who connect: who they are, what they did, what is held for them; and floods."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Final
+
+from mqproto.base.moment import Moment
+from mqproto.neighbours.blocks import Blocks, overlap
+from mqproto.neighbours.hosts import OTHERS, Figures, Hosts, Tally, Who
+from mqproto.routing.peers import Peer, host_group
+from mqproto.transfer.incoming import IncomingSequence
+from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
+from mqproto.wire.guid import Guid, guid_text
+
+FLOOD_SESSIONS: Final = 100
+FLOOD_MESSAGES: Final = 6_000
+FLOOD_BYTES: Final = 64 * 2**20
+FLOOD_REFUSALS: Final = 100
+"""What a host may open, send, and be refused in a minute before that is called a flood."""
+FLOODS_SHOWN: Final = 4
+"""How many hosts are named, those that do the most."""
+
+
+class Kind(StrEnum):
+    """What one is to us."""
+
+    NEIGHBOUR = "neighbour"
+    CLAIMS = "claims"
+    """It presents the GUID of a queue manager that is known, and is not believed."""
+    STRANGER = "stranger"
+    OTHERS = "others"
+    """Strangers of a host with many, together."""
+    UNKNOWN = "unknown"
+    """What a host did before it said who it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerStatus:
+    """One who is connected, or was. What is counted is counted since `first_s`.
+
+    manager: the GUID that it presents; empty if it has not said, or if it is several.
+    tls: whether a certificate has shown that it is its own.
+    sessions, half_open: those that last: open, and not yet.
+    first_s, last_s: when it was here first, and last to within 10 seconds; UTC.
+    opened, messages, size_bytes, sent, sent_bytes, refused, ended: `Figures`.
+    reason: why something of it was refused last; empty if nothing was.
+    sequences, held_bytes: its incoming sequences, and what they hold behind a gap.
+    acknowledgments: what waits to be sent to its order queue.
+    blocked: whether it gets no answer.
+    """
+
+    host: str
+    kind: Kind
+    manager: str
+    tls: bool
+    sessions: int
+    half_open: int
+    first_s: int
+    last_s: int
+    opened: int
+    messages: int
+    size_bytes: int
+    sent: int
+    sent_bytes: int
+    refused: int
+    ended: int
+    reason: str
+    sequences: int
+    held_bytes: int
+    acknowledgments: int
+    blocked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FloodStatus:
+    """A host that did far more than others in the last minute, or was mostly refused.
+
+    opened, messages, size_bytes, refused: what it did then; the last is of connections and of messages.
+    managers: the GUIDs of queue managers that are declared there, and would be blocked as well.
+    """
+
+    host: str
+    opened: int
+    messages: int
+    size_bytes: int
+    refused: int
+    managers: list[str]
+
+
+def describe_hosts(
+    hosts: Hosts,
+    peers: Mapping[Guid, Peer],
+    outbound: Iterable[OutgoingQueue],
+    incoming: Iterable[IncomingSequence],
+    blocks: Blocks,
+    now: Moment,
+) -> Iterator[PeerStatus]:
+    """All who are connected or were; nothing changes."""
+    acknowledgments = Counter[str]()
+    for queue in outbound:
+        if queue.count and queue.name.endswith(ORDER_SUFFIX):
+            acknowledgments[host_group(queue.name.removesuffix(ORDER_SUFFIX))] += queue.count
+    sequences, held_bytes = Counter[Guid](), Counter[Guid]()
+    for sequence in incoming:
+        sequences[sequence.source] += 1
+        held_bytes[sequence.source] += sequence.held_bytes
+    for tally in hosts.tallies(now):
+        who, total, count = tally.who, tally.total, len(tally.sessions)
+        if who.manager is None and not (count or total.ended or total.opened > tally.moved_on):
+            continue  # All who came from there have said who they are.
+        manager = who.manager or OTHERS
+        name = guid_text(manager) if manager != OTHERS else ""
+        is_open = 0 if who.manager is None else count
+        yield PeerStatus(
+            host=who.host,
+            kind=_kind(who, peers),
+            manager=name,
+            tls=who.is_proven and manager in peers and peers[manager].certified,
+            sessions=is_open,
+            half_open=count - is_open,
+            first_s=tally.first_s,
+            last_s=now.utc_s if count else tally.last_s,
+            **asdict(total),
+            reason=tally.reason,
+            sequences=sequences[manager],
+            held_bytes=held_bytes[manager],
+            acknowledgments=acknowledgments[name] + acknowledgments[who.host] if name else 0,
+            blocked=blocks.covers(who.host),
+        )
+
+
+def _kind(who: Who, peers: Mapping[Guid, Peer]) -> Kind:
+    if who.manager is None:
+        return Kind.UNKNOWN
+    if who.manager == OTHERS:
+        return Kind.OTHERS
+    if who.is_proven:
+        return Kind.NEIGHBOUR
+    return Kind.CLAIMS if who.manager in peers else Kind.STRANGER
+
+
+def floods(tallies: Iterable[Tally], peers: Mapping[Guid, Peer], now: Moment) -> list[FloodStatus]:
+    """The hosts that do too much, those first that do the most. What a neighbour sends as itself is no flood.
+
+    One is named that opens more connections than all others together and FLOOD_SESSIONS at least, or sends so many
+    more messages or bytes than all other strangers, or FLOOD_REFUSALS of whose connections and messages were refused,
+    which are the better part of them.
+    """
+    by_host: dict[str, Figures] = {}
+    for tally in tallies:
+        if not tally.who.is_proven:
+            did = tally.last_minute(now)
+            if tally.who.manager is not None:
+                did.opened = 0  # The host has them.
+            by_host.setdefault(tally.who.host, Figures()).add(did)
+    everybody = Figures()
+    for did in by_host.values():
+        everybody.add(did)
+    found = [(host, did) for host, did in by_host.items() if _is_flood(did, everybody)]
+    found.sort(key=lambda one: -(one[1].opened + one[1].messages))
+    return [
+        FloodStatus(
+            host,
+            did.opened,
+            did.messages,
+            did.size_bytes,
+            did.refused + did.ended,
+            [
+                guid_text(manager)
+                for manager, peer in peers.items()
+                if any(overlap(host, origin) for origin in peer.origins)
+            ],
+        )
+        for host, did in found[:FLOODS_SHOWN]
+    ]
+
+
+def _is_flood(did: Figures, everybody: Figures) -> bool:
+    more = (
+        (did.opened, everybody.opened, FLOOD_SESSIONS),
+        (did.messages, everybody.messages, FLOOD_MESSAGES),
+        (did.size_bytes, everybody.size_bytes, FLOOD_BYTES),
+    )
+    refused = did.refused + did.ended
+    return (refused >= FLOOD_REFUSALS and 2 * refused > did.opened + did.messages) or any(
+        mine >= least and 2 * mine > all_of_it for mine, all_of_it, least in more
+    )

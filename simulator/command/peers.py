@@ -1,0 +1,299 @@
+"""Who is connected to a node, and whom it answers no more: `mqproto peers`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+from mqproto.base.errors import UsageError
+from mqproto.wire.guid import guid_from_text
+from simulator.command.explain import duration
+from simulator.command.options import (
+    DEFAULT_TOPOLOGY,
+    DONE,
+    FINDING,
+    MISUSE,
+    DirectoryOption,
+    JsonOption,
+    TopologyOption,
+    complain,
+    place_of,
+    print_json,
+    run_task,
+    typed_again,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mqproto.manager.status import PeersStatus
+    from mqproto.neighbours.peerstatus import PeerStatus
+    from simulator.client import Client
+    from simulator.node.control import Blocked
+    from simulator.topology import Topology
+    from simulator.topology.places import Place
+
+SHOW: Final = "show"
+
+
+class _Peers(TyperGroup):
+    """`mqproto peers [NODE]` is short for `mqproto peers show [NODE]`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            args = [SHOW, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_Peers,
+    help="Who is connected, and what they did; mqproto peers [NODE] is short for its first command.",
+)
+NodeArgument = Annotated[
+    str | None, typer.Argument(metavar="[NODE]", help="By default all nodes that run.", show_default=False)
+]
+NetworkArgument = Annotated[
+    str,
+    typer.Argument(metavar="ADDRESS|NETWORK", help="Such as 10.0.0.7 or 10.0.0.0/8; of IPv6 at least a /64."),
+]
+
+
+@app.command(SHOW)
+def show(
+    node: NodeArgument = None,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Who is connected to a node, or was, and what they did. Status 1 if no node runs."""
+    place = place_of(topology, directory)
+    found = run_task(partial(peers_of, place, node))
+    if as_json:
+        print_json(as_values(place.topology, found))
+    else:
+        show_peers(place.topology, found, typed_again(topology, directory)[1])
+    return DONE if any(found.values()) else _all_down(place, topology)
+
+
+@app.command()
+def block(
+    network: NetworkArgument,
+    node: NodeArgument = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also where a node of the topology comes from.")
+    ] = False,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Answer nobody who connects from there, over restarts as well; the sessions end that came from there.
+
+    What a node itself has to send there still goes: `mqproto pause` holds it back.
+    """
+    return _block(network, node, topology, directory, as_json, is_blocked=True, forced=force)
+
+
+@app.command()
+def unblock(
+    network: NetworkArgument,
+    node: NodeArgument = None,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Answer those again who connect from there."""
+    return _block(network, node, topology, directory, as_json, is_blocked=False, forced=False)
+
+
+def _block(
+    network: str,
+    node: str | None,
+    topology: str,
+    directory: Path | None,
+    as_json: bool,
+    *,
+    is_blocked: bool,
+    forced: bool,
+) -> int:
+    place = place_of(topology, directory)
+    found = run_task(partial(blocked_at, place, node, network, is_blocked=is_blocked, forced=forced))
+    if as_json:
+        print_json([{"node": name, **_blocked_values(one)} for name, one in found.items()])
+    else:
+        for name, one in found.items():
+            if not isinstance(one, UsageError):
+                print(f"{name}: {blocked_words(one, is_blocked=is_blocked)}")
+    refusals = {name: one for name, one in found.items() if isinstance(one, UsageError)}
+    for name, refusal in refusals.items():
+        complain(f"{name}: {refusal}")
+    if refusals:
+        return MISUSE
+    return DONE if any(found.values()) else _all_down(place, topology)
+
+
+def _all_down(place: Place, topology: str) -> int:
+    complain(f"no node of {place.topology.name} is running; start them: mqproto run {topology}")
+    return FINDING
+
+
+# Asking
+
+
+async def peers_of(place: Place, node: str | None) -> dict[str, PeersStatus | None]:
+    """What each node, or the one, says of those who connect to it; None for one that is not running.
+
+    Raises:
+        NodeUnreachable: the one is not running.
+    """
+    from simulator.command.oversee import ask_all
+
+    return await ask_all(place, lambda client: client.peers(), node)
+
+
+async def blocked_at(
+    place: Place, node: str | None, network: str, *, is_blocked: bool, forced: bool
+) -> dict[str, Blocked | UsageError | None]:
+    """Have each node, or the one, answer nobody from a network, or answer them again; None as above.
+
+    Of a node that would not, why it would not.
+
+    Raises:
+        NodeUnreachable: the one is not running.
+    """
+    from simulator.command.oversee import ask_all
+
+    async def ask(client: Client) -> Blocked | UsageError:
+        try:
+            return await (client.block(network, forced=forced) if is_blocked else client.unblock(network))
+        except UsageError as error:
+            return error
+
+    return await ask_all(place, ask, node)
+
+
+# Showing
+
+
+def as_values(topology: Topology, found: Mapping[str, PeersStatus | None]) -> list[dict[str, Any]]:
+    """All of it for programs; of a queue manager that the topology has also the `node`."""
+    values = []
+    for name, status in found.items():
+        value: dict[str, Any] = {"node": name, "running": status is not None}
+        if status is not None:
+            value |= asdict(status)
+            for peer in value["peers"]:
+                peer["node"] = _node_of(topology, peer["manager"])
+        values.append(value)
+    return values
+
+
+def show_peers(topology: Topology, found: Mapping[str, PeersStatus | None], options: str = "") -> None:
+    """The same for people, those first who are connected.
+
+    options: what a proposed command needs to find the nodes.
+    """
+    for name, status in found.items():
+        if status is None:
+            print(f"{name} is not running")
+            continue
+        print(
+            f"{name}: "
+            + ("nobody has connected" if not status.peers else _counted(len(status.peers), "peer"))
+        )
+        for peer in sorted(status.peers, key=lambda one: not (one.sessions or one.half_open)):
+            print(f"  {_line(topology, peer, status)}")
+        for network in status.blocked:
+            print(
+                f"  {network} is blocked; to answer it again: mqproto peers unblock {network} {name}{options}"
+            )
+        if status.open_queues:
+            open_queues = ", ".join(
+                f"{queue} has {size:,} of {limit:,} bytes" for queue, size, limit in status.open_queues
+            )
+            sequences = f"{_counted(status.sequences, 'sequence')} of {status.sequences_limit:,}"
+            print(f"  held for strangers: {sequences}; {open_queues}")
+
+
+def _line(topology: Topology, peer: PeerStatus, status: PeersStatus) -> str:
+    return f"{peer.host}: " + "; ".join(_parts(topology, peer, status))
+
+
+def _parts(topology: Topology, peer: PeerStatus, status: PeersStatus) -> Iterator[str]:
+    """All that there is to say of one, and nothing of what there is not."""
+    here = [
+        f"{count:,} {what}"
+        for count, what in ((peer.sessions, "open"), (peer.half_open, "half-open"))
+        if count
+    ]
+    last = status.utc_s - (peer.first_s if here else peer.last_s)
+    yield _who(topology, peer) + ", blocked" * peer.blocked
+    yield (
+        f"{' and '.join(here)}, first seen {duration(last)} ago"
+        if here
+        else f"gone, last seen {duration(last)} ago"
+    )
+    if peer.opened:
+        yield f"opened {peer.opened:,}"
+    if peer.size_bytes:
+        yield f"received {_counted(peer.messages, 'message')}, {peer.size_bytes:,} bytes"
+    if peer.sent_bytes:
+        yield f"sent {peer.sent:,}, {peer.sent_bytes:,} bytes"
+    if peer.refused:
+        yield f"{_counted(peer.refused, 'message')} refused"
+    if peer.ended:
+        yield f"{_counted(peer.ended, 'session')} refused or ended"
+    if peer.reason:
+        yield f"last for: {peer.reason}"
+    held = [
+        f"{_counted(peer.sequences, 'sequence')}" * bool(peer.sequences),
+        f"{peer.held_bytes:,} bytes behind a gap" * bool(peer.held_bytes),
+        f"{_counted(peer.acknowledgments, 'acknowledgment')} for it" * bool(peer.acknowledgments),
+    ]
+    if any(held):
+        yield "held: " + ", ".join(filter(None, held))
+
+
+def _who(topology: Topology, peer: PeerStatus) -> str:
+    name = _node_of(topology, peer.manager) or peer.manager
+    match peer.kind:
+        case "neighbour":
+            return name + " over TLS" * peer.tls
+        case "claims":
+            return f"claims to be {name}"
+        case "stranger":
+            return f"stranger {name}"
+        case "others":
+            return "further strangers"
+        case _:
+            return "has not said who it is"
+
+
+def _node_of(topology: Topology, manager: str) -> str | None:
+    node = topology.node_by_guid(guid_from_text(manager)) if manager else None
+    return node.name if node is not None else None
+
+
+def _blocked_values(one: Blocked | UsageError | None) -> dict[str, Any]:
+    if one is None:
+        return {"running": False}
+    if isinstance(one, UsageError):
+        return {"running": True, "refused": str(one)}
+    return {"running": True, "network": one.network, "sessions": one.sessions}
+
+
+def blocked_words(one: Blocked | None, *, is_blocked: bool) -> str:
+    """What came of a request to block a network, or to block it no more."""
+    if one is None:
+        return "is not running, and does as before when it is started"
+    if not is_blocked:
+        return f"{one.network} is answered again"
+    return f"{one.network} is blocked, and {_counted(one.sessions, 'session')} ended"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
