@@ -91,6 +91,8 @@ class Alone:
     def __init__(self, settings: Settings = SMALL) -> None:
         self.settings = settings
         self.store = Disk()
+        self.used: dict[int, int] = {}
+        """By queue, the last position that a message had; a store may tell of it though that message has left."""
         self.now = NOW
         self.forget()
 
@@ -101,13 +103,17 @@ class Alone:
 
     def stored(self, number: int) -> StoredQueue | None:
         """What the store knows of a queue."""
-        return next((found for found in self.store.load().queues if found.queue == number), None)
+        found = next((found for found in self.store.load().queues if found.queue == number), None)
+        return found and found._replace(last_used=max(found.last, self.used.get(number, 0)))
 
     def commit(self) -> Writes | None:
         """What is urgent goes to disk, and takes along the rest."""
         writes = self.writes.take(self.now)
         if writes is not None:
             self.store.commit(writes)
+            for key in (*(row.key for row in writes.messages), *(new for _, new, _ in writes.moves)):
+                number, position = divmod(key, message_key(1, 0))
+                self.used[number] = max(self.used.get(number, 0), position)
         return writes
 
     def commit_all(self) -> None:

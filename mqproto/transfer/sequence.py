@@ -469,12 +469,12 @@ class OutgoingSequence(OutgoingQueue):
         """
         self.identifier = TxSequenceId(ordinal=row.ordinal, time_stamp=row.time_stamp)
         self.renumbered_through = row.renumbered_through
-        last_kept, self._last = self._last, row.base + row.next_number - 1
+        self._last = row.base + row.next_number - 1
         self.cursors.restore(
             row.base, row.base + row.last_ack, row.saved_through, row.sent_ceiling, self._last
         )
         acknowledged = row.base + row.last_ack
-        missing = [(acknowledged + 1, first - 1), *gaps, (last_kept + 1, self._last)]
+        missing = [(acknowledged + 1, first - 1), *gaps, (self.loaded_through + 1, self._last)]
         # All of it may be gone, if the store was hurt; an OrderAck for it may still come.
         for low, high in missing if self.count else [(acknowledged + 1, self._last)]:
             if low <= high:
