@@ -44,6 +44,7 @@ def as_toml(topology: Topology) -> str:
 
 def _lines(topology: Topology) -> Iterator[str]:
     yield from _entries(name=topology.name, description=topology.description)
+    yield from _table("[strangers]", hear=topology.strangers.hear, call=topology.strangers.call)
     for node in topology.nodes.values():
         yield from _node(node)
     for link in topology.links:
@@ -65,6 +66,7 @@ def _node(node: Node) -> Iterator[str]:
         f"[node.{node.name}]",
         guid=guid_text(node.guid),
         address=_address(node.host, node.port),
+        **{"from": node.origins or None},
         ping=_address(*node.ping) if node.ping else None,
         site=node.sites or None,
         routing_server=node.routing_server or None,
@@ -87,6 +89,7 @@ def _node(node: Node) -> Iterator[str]:
             quota_kb=queue.quota_kb,
             journal=queue.journal,
             journal_quota_kb=queue.journal_quota_kb,
+            strangers=queue.strangers or None,
         )
     changed = {setting.name: getattr(node.settings, setting.name) for setting in fields(Settings)}
     yield from _table(f"[node.{node.name}.settings]", **changed)

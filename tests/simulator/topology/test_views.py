@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.topology import QueueDeclaration, Topology, load, parse, shipped
+from simulator.topology.model import Strangers
 from simulator.topology.views import as_toml, seen_by
 from tests.simulator.certificates import over_tls
 
@@ -39,6 +40,7 @@ def test_names_that_toml_has_to_quote_survive(queue: str) -> None:
         quota_kb=st.none() | st.integers(1, 2**40),
         journal=st.just(True),
         journal_quota_kb=st.none() | st.integers(1, 2**40),
+        strangers=st.booleans(),
     )
 )
 def test_what_is_declared_of_a_queue_survives(queue: QueueDeclaration) -> None:
@@ -51,6 +53,14 @@ def test_what_is_declared_of_a_queue_survives(queue: QueueDeclaration) -> None:
 def test_what_nodes_are_to_write_into_their_logs_survives() -> None:
     asked = load("pair").with_waypoints()
     assert same(asked) == asked
+
+
+def test_who_may_connect_and_what_strangers_may_do_survives() -> None:
+    pair = load("pair")
+    sender = replace(pair.nodes["sender"], origins=("10.0.0.0/8", "any"))
+    strangers = Strangers(hear=("10.0.0.0/8",), call=("10.0.0.7",))
+    topology = replace(pair, nodes={**pair.nodes, "sender": sender}, strangers=strangers)
+    assert same(topology) == topology
 
 
 def test_certificates_survive_and_stay_where_they_are(tmp_path: Path) -> None:
