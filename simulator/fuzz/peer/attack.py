@@ -70,6 +70,8 @@ class Attack:
                 await line.finish()
             case Act.CLOSE | Act.RESET:
                 line.close(reset=step.act is Act.RESET)
+            case Act.DEAF:
+                line.deafen()
         return None
 
     async def _settle(self) -> Fault | None:

@@ -31,6 +31,8 @@ class Act(StrEnum):
     """Close our half of the connection: nothing more will come."""
     CLOSE = "close"
     RESET = "reset"
+    DEAF = "deaf"
+    """Read nothing more on this connection."""
     WATCH = "watch"
     """While all connections stay as they are, others must be served."""
     DATAGRAM = "datagram"

@@ -12,13 +12,15 @@ from typing import Final
 from simulator.base.randomness import chance
 from simulator.fuzz.mutations import Edit, plan_of
 from simulator.fuzz.peer.cases import Case
-from simulator.fuzz.peer.tactics import TACTICS
+from simulator.fuzz.peer.tactics import OUT_OF_TURN, STRANGERS, TACTICS
 from simulator.fuzz.peer.talk import MESSAGES, Talk, Target, message_of, whole_conversation
 
 AIMED_EVERY: Final = 3
 """Of how many cases one lies about a length, a limit or a flag: first each such lie once, then all of them again."""
 MUTATED_SHARE: Final = 0.6
 """How many of the others have a packet mutated at random; the rest are out of turn."""
+STRANGERS_SHARE: Final = 0.1
+"""How many of these are by strangers who say much, or slowly: a case of theirs takes as long as a hundred others."""
 LIES: Final = ("length", "limit", "flags")
 """The classes of mutations that parsers are broken by most of all."""
 
@@ -32,7 +34,7 @@ def draw_case(target: Target, seed: int, number: int) -> Case:
         return aimed(talk, seed)
     if talk.dice.random() < MUTATED_SHARE:
         return mutated(talk)
-    name = talk.dice.choice(list(TACTICS))
+    name = talk.dice.choice(list(STRANGERS if talk.dice.random() < STRANGERS_SHARE else OUT_OF_TURN))
     return talk.case(name, TACTICS[name](talk))
 
 

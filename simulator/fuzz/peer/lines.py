@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,6 +22,8 @@ DATAGRAM_BYTES: Final = 2_048
 OURS: Final = {errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 """Errors of connecting that say nothing about the peer: we have run out of something."""
 PAUSE_S: Final = 0.05
+DEAF_PATIENCE_S: Final = 1.0
+"""How long we try to say something where we read nothing; a peer that then reads nothing either is right."""
 
 
 @dataclass(slots=True)
@@ -30,6 +32,8 @@ class Place:
 
     where: its address as `socket.connect` takes it.
     server: its queue manager, once it is known.
+    source: the address that our connections leave from; empty for the one that the system chooses.
+    judge: makes the judge of a connection, for a peer with this queue manager.
     """
 
     family: int
@@ -37,6 +41,8 @@ class Place:
     ping_port: int
     patience_s: float
     server: Guid | None = None
+    source: str = ""
+    judge: Callable[[Guid | None], Conduct] = Conduct
     counts: dict[str, int] = field(
         default_factory=lambda: {"connections": 0, "answers": 0, "closed by the peer": 0}
     )
@@ -52,22 +58,25 @@ class Line:
     """One connection: what is sent and what comes, both shown to its judge."""
 
     def __init__(self, place: Place, stream: trio.SocketStream) -> None:
-        self.conduct = Conduct(place.server)
+        self.conduct = place.judge(place.server)
         self.closed = False
         """Whether the peer has closed it, in whatever way."""
         self._place = place
         self._stream = stream
         self._changed = trio.Event()
+        self._listening = trio.CancelScope()
 
     async def listen(self) -> None:
-        """Hear what comes, until the peer or we close."""
-        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+        """Hear what comes, until the peer or we close, or `deafen`."""
+        with self._listening, suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             while data := await self._stream.receive_some(READ_BYTES):
                 answers = self.conduct.answer_count
                 self.conduct.heard(data)
                 self._place.counts["answers"] += self.conduct.answer_count - answers
                 self._stir()
             self.conduct.ended()
+        if self._listening.cancel_called:
+            return
         self.closed = True
         self._place.counts["closed by the peer"] += 1
         self._stir()
@@ -79,12 +88,13 @@ class Line:
     async def say(self, data: bytes, piece_bytes: int = 0) -> Fault | None:
         """Send bytes, a few at a time if `piece_bytes` is not 0. That the peer has closed is no fault."""
         self.conduct.said(data)
+        patience_s = DEAF_PATIENCE_S if self._listening.cancel_called else self._place.patience_s
         with trio.CancelScope() as patience, suppress(trio.BrokenResourceError):
             for start in range(0, len(data), piece_bytes or len(data) or 1):
-                patience.deadline = trio.current_time() + self._place.patience_s
+                patience.deadline = trio.current_time() + patience_s
                 await self._stream.send_all(data[start : start + (piece_bytes or len(data))])
-        if patience.cancelled_caught:
-            return Fault(Oracle.HANGS, "it reads no more", f"{self._place.patience_s:g} s long")
+        if patience.cancelled_caught and not self._listening.cancel_called:
+            return Fault(Oracle.HANGS, "it reads no more", f"{patience_s:g} s long")
         return self.conduct.fault
 
     async def settle(self, patience_s: float | None = None) -> Fault | None:
@@ -98,6 +108,11 @@ class Line:
             return conduct.fault
         owed = conduct.owed
         return Fault(owed.oracle, owed.rule, "; ".join(filter(None, [owed.detail, f"{patience_s:g} s long"])))
+
+    def deafen(self) -> None:
+        """Read nothing more, so that what the peer says stays with it; it owes us nothing from now on."""
+        self.conduct.finish()
+        self._listening.cancel()
 
     async def finish(self) -> None:
         """Close our half."""
@@ -121,6 +136,8 @@ async def connected(place: Place) -> trio.SocketStream | Fault:
         while True:
             connecting = trio.socket.socket(place.family, socket.SOCK_STREAM)
             try:
+                if place.source:
+                    await connecting.bind((place.source, 0))
                 await connecting.connect(place.where)
             except OSError as error:
                 connecting.close()
@@ -141,6 +158,8 @@ async def connected(place: Place) -> trio.SocketStream | Fault:
 async def datagrams(place: Place) -> AsyncIterator[trio.socket.SocketType]:
     """A socket from which Pings go to the peer."""
     with trio.socket.socket(place.family, socket.SOCK_DGRAM) as asking:
+        if place.source:
+            await asking.bind((place.source, 0))
         await asking.connect((place.where[0], place.ping_port, *place.where[2:]))
         yield asking
 

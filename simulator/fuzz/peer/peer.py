@@ -37,10 +37,12 @@ class Options:
 
     queues: where valid messages go: names of private queues, or direct names without `DIRECT=`.
     presented: the queue manager that we say we are; None for strangers.
+    known: queue managers that the peer knows, in whose name some cases speak.
     """
 
     queues: tuple[str, ...] = DEFAULT_QUEUES
     presented: Guid | None = None
+    known: tuple[Guid, ...] = ()
     ping_port: int = 3_527
     patience_s: float = 15
     allow_remote: bool = False
@@ -113,6 +115,7 @@ def target_of(place: Place, options: Options) -> Target:
         place.server,
         options.presented,
         int(time.time()),
+        options.known,
     )
 
 

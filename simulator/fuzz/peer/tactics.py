@@ -1,4 +1,4 @@
-"""Packets out of turn: at the wrong time, too many, too few, in bits, by the wrong people.
+"""Packets out of turn: at the wrong time, too many, too few, in bits; and the table of all tactics.
 
 Each tactic says its part of a case, and returns what exactly was drawn.
 """
@@ -25,7 +25,10 @@ from mqproto.wire import (
 )
 from mqproto.wire.layouts.base import MAXIMUM_PACKET_SIZE, base_header
 from simulator.fuzz.mutations import mutate
+from simulator.fuzz.peer.burdens import BURDENS
 from simulator.fuzz.peer.cases import Act
+from simulator.fuzz.peer.floods import FLOODS
+from simulator.fuzz.peer.forgeries import FORGERIES
 from simulator.fuzz.peer.talk import (
     IDENTITY,
     MESSAGES,
@@ -339,7 +342,7 @@ def malformed_pings(talk: Talk) -> str:
     return f"{sum(step.act is Act.DATAGRAM for step in talk.steps)} datagrams"
 
 
-TACTICS: Final[dict[str, Callable[[Talk], str]]] = {
+OUT_OF_TURN: Final[dict[str, Callable[[Talk], str]]] = {
     "a second EstablishConnection": second_request,
     "ConnectionParameters out of turn": second_proposal,
     "a UserMessage too early": message_too_early,
@@ -361,3 +364,6 @@ TACTICS: Final[dict[str, Callable[[Talk], str]]] = {
     "malformed pings": malformed_pings,
 }
 """By kind of case, who says it."""
+STRANGERS: Final = FLOODS | FORGERIES | BURDENS
+"""Those that are much, large, slow or in another's name: what a stranger does who wants a peer to serve nobody."""
+TACTICS: Final = OUT_OF_TURN | STRANGERS

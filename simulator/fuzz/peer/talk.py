@@ -7,7 +7,7 @@ case: so a mutation is drawn from a plan that is made once for each packet, and 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -75,12 +75,14 @@ class Target:
     server: the peer's queue manager; NULL_GUID while it is not known.
     presented: the queue manager that we say we are; None for a stranger, a new one each time.
     sent_s: what messages say of the time; it also makes who we are, new at each time.
+    known: queue managers that the peer knows, itself not among them.
     """
 
     queues: tuple[str, ...]
     server: Guid = NULL_GUID
     presented: Guid | None = None
     sent_s: int = 0
+    known: tuple[Guid, ...] = ()
 
 
 def identity_of(target: Target, seed: int, name: str) -> Guid:
@@ -138,6 +140,16 @@ class Talk:
             packet, note = with_session_header(packet, self.header(connection)), f"{note}, SessionHeader"
         self.say(packet, note, connection)
 
+    def burst(self, packets: Iterable[bytes], note: str, connection: int = 0) -> None:
+        """UserMessages in one piece, each with a number of its own where NUMBER stands; without SessionHeaders."""
+        counts = self.counts(connection)
+        said = []
+        for packet in packets:
+            counts[0] += 1
+            counts[1] += is_recoverable(packet)
+            said.append(packet.replace(_NUMBER_MARK, self.dice.randbytes(_word.size)))
+        self.say(b"".join(said), f"{len(said)} {note}", connection)
+
     def last_word(self, connection: int = 0) -> None:
         """A message that has to be acknowledged soon; if the session lives it is."""
         self.message("recoverable", connection)
@@ -167,6 +179,11 @@ class Talk:
     def act(self, act: Act, connection: int = 0, data: bytes = b"") -> None:
         """Any other step."""
         self.steps.append(Step(act, connection, data))
+
+    def hold(self, count: int = 1) -> None:
+        """Leave all connections as they are for a while, in which others must be served."""
+        for _ in range(count):
+            self.act(Act.WATCH)
 
     def wait(self, connection: int = 0) -> None:
         """Hear what the peer owes."""
@@ -246,7 +263,8 @@ def proposal() -> bytes:
     )
 
 
-def _message(queue: str, **changes: Any) -> UserMessage:
+def a_message(queue: str | int, **changes: Any) -> UserMessage:
+    """A message to a queue, some of its properties changed; IDENTITY sends it."""
     arguments: dict[str, Any] = {
         "source": IDENTITY,
         "destination_manager": NULL_GUID,
@@ -275,7 +293,7 @@ def transaction(
 
 def transactional(queue: str, place: TransactionHeader) -> UserMessage:
     """A transactional message with this place in a sequence."""
-    return _message(queue, transaction=place)
+    return a_message(queue, transaction=place)
 
 
 def _names(queue: str) -> FormatNameList:
@@ -291,7 +309,7 @@ def _names(queue: str) -> FormatNameList:
 def _with_headers(queue: str) -> UserMessage:
     """All that a message may have beside its body."""
     names = MqfAddressHeader(format_name_list=_names(queue))
-    message = _message(
+    message = a_message(
         queue,
         transaction=transaction(),
         admin_queue=PrivateQueueFormatName(IDENTITY, 9),
@@ -306,7 +324,7 @@ def _with_headers(queue: str) -> UserMessage:
 
 
 def _secured(queue: str) -> UserMessage:
-    message = _message(queue, recoverable=True)
+    message = a_message(queue, recoverable=True)
     message.user.has_security = True
     message.security = SecurityHeader(sender_id=IDENTITY, signature=b"signed", sender_cert=b"certificate")
     message.security.sender_id_type = 2
@@ -338,21 +356,21 @@ def _final_ack(_: str) -> UserMessage:
 
 
 MESSAGES: Final[dict[str, Callable[[str], UserMessage]]] = {
-    "express": lambda queue: _message(queue),
-    "recoverable": lambda queue: _message(queue, recoverable=True),
-    "transactional": lambda queue: _message(queue, transaction=transaction()),
+    "express": lambda queue: a_message(queue),
+    "recoverable": lambda queue: a_message(queue, recoverable=True),
+    "transactional": lambda queue: a_message(queue, transaction=transaction()),
     "with all headers": _with_headers,
     "secured": _secured,
-    "traced": lambda queue: _message(queue, trace_queue=IDENTITY),
-    "asking for acknowledgments": lambda queue: _message(
+    "traced": lambda queue: a_message(queue, trace_queue=IDENTITY),
+    "asking for acknowledgments": lambda queue: a_message(
         queue, recoverable=True, acknowledgments=0x0F, admin_queue=queue, journal_negative=True
     ),
-    "for a queue that is not there": lambda queue: _message(queue + "-not-there", recoverable=True),
-    "for another queue manager": lambda queue: _message(
+    "for a queue that is not there": lambda queue: a_message(queue + "-not-there", recoverable=True),
+    "for another queue manager": lambda queue: a_message(
         queue, destination_manager=IDENTITY, destination=17, recoverable=True
     ),
-    "for a private queue by number": lambda queue: _message(queue, destination=17, recoverable=True),
-    "an administration acknowledgment": lambda queue: _message(
+    "for a private queue by number": lambda queue: a_message(queue, destination=17, recoverable=True),
+    "an administration acknowledgment": lambda queue: a_message(
         queue, message_class=MessageClass.ACK_REACH_QUEUE, correlation_id=IDENTITY + bytes(4)
     ),
     "OrderAck": _order_ack,

@@ -48,6 +48,17 @@ async def test_a_valid_conversation_is_without_fault_on_one_connection_and_on_se
         assert place.counts["answers"] == 9
 
 
+async def test_one_who_has_become_deaf_is_owed_nothing(idle_clock: MockClock) -> None:
+    talk = Talk(TARGET, 1, 1)
+    talk.greet(glued=False)
+    talk.act(Act.DEAF)
+    talk.last_word()
+    async with serving(Peer()) as address:
+        place = a_place(address)
+        assert await Attack(place, everybody_is_served).carry_out(talk.case("kind", "name")) is None
+        assert place.counts["answers"] == 2
+
+
 async def test_what_is_owed_at_the_end_is_waited_for(idle_clock: MockClock) -> None:
     talk = Talk(TARGET, 1, 1)
     talk.greet(glued=False)

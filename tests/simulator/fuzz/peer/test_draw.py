@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
+from simulator.fuzz.peer import draw
 from simulator.fuzz.peer.draw import AIMED_EVERY, draw_case, lies_in
-from simulator.fuzz.peer.tactics import TACTICS
+from simulator.fuzz.peer.tactics import OUT_OF_TURN, STRANGERS, TACTICS
 from simulator.fuzz.peer.talk import Target
 from tests.examples import DESTINATION
 
@@ -20,12 +23,19 @@ def test_a_case_is_made_from_its_seed_and_number_alone() -> None:
     assert [draw_case(TARGET, 2, number) for number in range(1, 300)] != first[1:]
 
 
-def test_every_kind_comes_and_the_first_has_nothing_wrong() -> None:
-    kinds = Counter(draw_case(TARGET, 1, number).kind for number in range(2_000))
+def test_every_kind_comes_and_the_first_has_nothing_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draw, "STRANGERS_SHARE", 0.5)
+    kinds = Counter(draw_case(TARGET, 1, number).kind for number in range(3_000))
     assert draw_case(TARGET, 1, 0).kind == "valid"
     assert kinds["valid"] == 1
     assert set(TACTICS) < set(kinds)
     assert sum(count for kind, count in kinds.items() if kind.startswith("mutated")) > 1_000
+
+
+def test_strangers_who_take_long_are_few() -> None:
+    kinds = Counter(draw_case(TARGET, 1, number).kind for number in range(1_000))
+    assert 0 < sum(kinds[name] for name in STRANGERS) < 50
+    assert sum(kinds[name] for name in OUT_OF_TURN) > 100
 
 
 def test_each_lie_about_a_field_is_told_once_before_any_is_told_again() -> None:

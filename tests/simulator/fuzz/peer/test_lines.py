@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import socket
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 import trio
 
+from simulator.fuzz.peer import lines
 from simulator.fuzz.peer.conduct import Fault, Oracle
 from simulator.fuzz.peer.lines import Line, Place, connected, datagrams, judge_datagrams
 from simulator.fuzz.peer.talk import connection_request
@@ -47,6 +49,41 @@ async def test_a_peer_that_accepts_nobody_or_answers_nobody_is_given_up_in_time(
             assert fault is not None
             assert fault.rule == "it reads no more"
             line.close()
+
+
+async def test_to_read_nothing_from_one_who_reads_nothing_is_no_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lines, "DEAF_PATIENCE_S", 0.05)
+    with closing(a_listener()) as listener:
+        place = a_place(listener.getsockname()[1])
+        stream = await connected(place)
+        assert isinstance(stream, trio.SocketStream)
+        with listener.accept()[0] as accepted:
+            async with trio.open_nursery() as nursery:
+                line = Line(place, stream)
+                nursery.start_soon(line.listen)
+                line.deafen()
+                accepted.sendall(b"what it says is heard by nobody, and judged by nobody")
+                assert await line.say(connection_request()) is None
+                assert await line.say(bytes(50_000_000)) is None
+                assert await line.settle() is None
+                assert not line.closed
+                line.close()
+    assert place.counts["answers"] == 0
+
+
+async def test_connections_leave_from_the_address_that_is_asked_for() -> None:
+    with closing(a_listener()) as listener:
+        place = replace(a_place(listener.getsockname()[1]), source="127.0.0.99")
+        stream = await connected(place)
+        assert isinstance(stream, trio.SocketStream)
+        accepted, (host, _) = listener.accept()
+        assert host == "127.0.0.99"
+        accepted.close()
+        await stream.aclose()
+        async with datagrams(place) as asking:
+            assert asking.getsockname()[0] == "127.0.0.99"
 
 
 async def test_a_peer_may_close_at_any_time_and_owes_nothing_then() -> None:

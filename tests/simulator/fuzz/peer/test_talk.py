@@ -104,6 +104,19 @@ def test_what_is_glued_is_one_step_and_nothing_is_lost() -> None:
     assert glued.case("", "").data == apart.case("", "").data
 
 
+def test_a_burst_is_one_step_whose_messages_have_numbers_of_their_own_and_are_counted() -> None:
+    talk = a_talk()
+    talk.greet(glued=True)
+    talk.burst(
+        [message_of(TARGET.queues[0], "recoverable"), message_of(TARGET.queues[0], "express")] * 300, "notes"
+    )
+    assert talk.counts() == [600, 300]
+    [*_, step] = talk.case("", "").steps
+    packets = [decode_packet(packet) for packet in PacketBuffer().feed(step.data)]
+    assert step.note == "600 notes"
+    assert len({packet.user.message_id for packet in packets if isinstance(packet, UserMessage)}) == 600
+
+
 def test_a_mutated_step_knows_what_it_was() -> None:
     talk = a_talk()
     places = whole_conversation(talk, 3)
