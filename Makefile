@@ -5,6 +5,9 @@
 VENV := .venv
 export PYTHON
 
+# How long `make strangers` takes.
+MINUTES := 10
+
 # A .venv with everything serves as well: `demo` makes the smaller one only where there is none.
 DEV := $(VENV)/.dev
 DEMO := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.simulator)
@@ -16,7 +19,7 @@ TESTS := $(VENV)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reo
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo crash kills lives producers validate backlogs powerloss hurt mutants test core wheel plants truth rotation coverage lint format bench samples lock clean
+.PHONY: help demo crash kills lives producers validate backlogs powerloss hurt strangers mutants test core wheel plants truth rotation coverage lint format bench samples lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -47,6 +50,9 @@ powerloss: $(DEV)  ## the store after a power loss at every one of its writes; s
 
 hurt: $(DEV)  ## 1,000 stores of real traffic, each hurt in one way, and 1,000 kills; half an hour; ARGS="--seed 7 --trial 3"
 	@$(VENV)/bin/python -m tests.simulator.hurt $(ARGS)
+
+strangers: $(DEMO)  ## three nodes under honest load, and attack after attack; ten minutes; MINUTES=1, ARGS="--seed 7"
+	@$(VENV)/bin/mqproto fuzz strangers --minutes $(MINUTES) $(ARGS)
 
 mutants: $(DEV)  ## 200 random faults of one line: do worlds notice them, and tests? hours; ARGS="--faults 20"
 	@$(VENV)/bin/python -m tests.mutants $(ARGS)

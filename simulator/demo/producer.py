@@ -48,7 +48,7 @@ class Producer:
         self.sent_bytes = 0
         self._connect = connect
         self._queue = queue
-        self._transactional = transactional
+        self.is_transactional = transactional
         self._count = workload.count
         self._items = workload.items()
         self._due: list[Item] = []
@@ -56,23 +56,35 @@ class Producer:
     async def run(self, span_s: float) -> None:
         """Send it all, within `span_s` if the node is there, and connect again whenever it is gone."""
         start_s = trio.current_time()
+        await self.keep_up(lambda: int(self._count * (trio.current_time() - start_s) / span_s) + 1)
+
+    async def keep_up(self, due: Callable[[], int]) -> None:
+        """Send until all of the workload is sent, and connect again whenever the node is gone.
+
+        Args:
+            due: how many should have been sent by now.
+        """
         while len(self.sent) < self._count:
             try:
                 async with self._connect() as client:
                     while len(self.sent) < self._count:
-                        await self._send_due(client, (trio.current_time() - start_s) / span_s)
+                        await self._send_due(client, min(self._count, due()))
                         await trio.sleep(BEAT_S)
             except NodeUnreachable:
                 await trio.sleep(RECONNECT_S)
 
-    async def _send_due(self, client: Client, share: float) -> None:
-        """Hand over what is due when this share of the time has passed.
+    @property
+    def has_due(self) -> bool:
+        """Whether it is about to hand over something."""
+        return bool(self._due)
+
+    async def _send_due(self, client: Client, due: int) -> None:
+        """Hand over what is missing to this number.
 
         Raises:
             NodeUnreachable: the node is gone; what it has not been asked to take is still due.
         """
-        due = min(self._count, int(self._count * share) + 1)
-        self._due += islice(self._items, due - len(self.sent) - len(self._due))
+        self._due += islice(self._items, max(0, due - len(self.sent) - len(self._due)))
         for batch in as_batches(self._due[:]):
             await self._send(client, batch)
             del self._due[: len(batch)]
@@ -93,7 +105,7 @@ class Producer:
         return Draft(
             body=item.body,
             label=item.label,
-            transactional=self._transactional,
-            recoverable=not self._transactional,
-            final_ack=self._transactional and place % FINAL_ACK_EVERY == 0,
+            transactional=self.is_transactional,
+            recoverable=not self.is_transactional,
+            final_ack=self.is_transactional and place % FINAL_ACK_EVERY == 0,
         )

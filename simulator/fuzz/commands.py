@@ -154,6 +154,13 @@ def peer(
             "--as", help="The queue manager to be, by its GUID; strangers by default.", show_default=False
         ),
     ] = None,
+    neighbour: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A queue manager that the peer knows, by its GUID, in whose name some cases speak.",
+            show_default=False,
+        ),
+    ] = None,
     minutes: MinutesOption = None,
     seconds: SecondsOption = None,
     cases: Annotated[
@@ -189,6 +196,7 @@ def peer(
     options = peers.Options(
         queues=tuple(queue or peers.DEFAULT_QUEUES),
         presented=peers.read_guid(identity) if identity is not None else None,
+        known=tuple(map(peers.read_guid, neighbour or ())),
         ping_port=ping_port,
         patience_s=patience_s,
         allow_remote=allow_remote,
@@ -217,6 +225,49 @@ def peer(
     else:
         print("\n".join(peers.as_lines(report)))
     return status
+
+
+@app.command()
+def strangers(
+    minutes: Annotated[float, typer.Option(min=0.05, max=1_440, help="How long.")] = 10,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            help="Which attack in which form on which node; a new one by default.", show_default=False
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="This attack, in all its forms, whatever time it takes.", show_default=False),
+    ] = None,
+    directory: Annotated[
+        Path | None, typer.Option("--directory", "-d", help="A folder for the stores.", show_default=False)
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Three nodes of ours under honest load, and attack after attack. Status 1 if something does not hold.
+
+    \b
+    What has to hold: each honest message comes once, in order, and soon after the attack; half of what came before an
+    attack comes during it; no node takes more memory, or writes more log, than is said at the end.
+    """
+    from simulator.fuzz.hostile import shown, suite
+    from simulator.fuzz.hostile.plan import Plan
+    from simulator.fuzz.hostile.verdict import Ordeal
+
+    seed = secrets.randbelow(1_000_000) if seed is None else seed
+    plan = Plan(seed, 60 * minutes, tuple(only or ()), directory=directory)
+
+    def show(ordeal: Ordeal) -> None:
+        if not as_json:
+            print(ordeal.line(timed=plan.timed), flush=True)
+
+    report = run_task(partial(suite.run_strangers, plan, show))
+    if as_json:
+        print_json(report.as_json())
+    else:
+        shown.show_report(report)
+    return FINDING if report.broken else DONE
 
 
 @app.command()

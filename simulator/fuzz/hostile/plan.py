@@ -1,0 +1,110 @@
+"""Which attacks are run, in which order, by how many, and for how long: all of it follows from a seed and the time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count, islice
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from mqproto.base.errors import UsageError
+from simulator.base.randomness import chance
+from simulator.fuzz.hostile.chain import ATTACKERS
+from simulator.fuzz.peer.tactics import TACTICS
+
+KNOWN: Final = (
+    "a cold list of queues",
+    "a cold text",
+    "unfinished packets",
+    "large messages for nobody",
+    "messages for nobody",
+    "journals and dead letters",
+    "forged sources",
+    "a sequence beyond a neighbour's",
+    "messages in a neighbour's name",
+    "a session in a neighbour's name",
+    "idle sessions in neighbours' names",
+    "administration queues at made-up hosts",
+    "many sessions",
+    "half-open connections",
+)
+"""Those that once did harm to nodes of ours. They come first, in whatever time there is."""
+SHORTEST_S, LONGEST_S = 1.5, 4.0
+ROUNDS: Final = 150
+"""An attack takes one of so many parts of the whole time, within these limits."""
+PLAIN_SHARE: Final = 0.75
+"""How much of the time goes to links without TLS; the rest to attackers at a neighbour's own address."""
+RESTARTS: Final = (
+    "a session in a neighbour's name",
+    "idle sessions in neighbours' names",
+    "claims again and again",
+)
+"""While these last, a neighbour of the node is killed and comes back."""
+
+
+class Form(NamedTuple):
+    """How many attackers, and from where.
+
+    spread: each from an address of its own.
+    as_neighbour: from a neighbour's own address and in its name; the links have TLS then.
+    """
+
+    text: str
+    attackers: int = 1
+    spread: bool = False
+    as_neighbour: bool = False
+
+
+PLAIN_FORMS: Final = (
+    Form("one attacker"),
+    Form(f"{ATTACKERS} attackers at {ATTACKERS} addresses", ATTACKERS, spread=True),
+    Form(f"{ATTACKERS} attackers at one address", ATTACKERS),
+)
+TLS_FORMS: Final = (Form("one at a neighbour's address", as_neighbour=True),)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is run.
+
+    only: these tactics alone, each in all forms, whatever time that takes; empty for all that there is time for.
+    rounds: with TLS and without, this many at most; None for as many as there is time for.
+    timed: whether throughput and times are judged; what does not depend on the machine always is.
+    patience_s: how long after an attack honest messages may be on their way before they count as blocked.
+    directory: the stores go into a new folder in it; by default among the temporary files.
+
+    Raises:
+        UsageError: there is no such tactic.
+    """
+
+    seed: int
+    seconds: float
+    only: tuple[str, ...] = ()
+    rounds: int | None = None
+    with_tls: bool = True
+    timed: bool = True
+    patience_s: float = 60.0
+    directory: Path | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.only:
+            if name not in TACTICS:
+                raise UsageError(f"no attack is called {name!r}; there are: {', '.join(TACTICS)}")
+
+    @property
+    def attack_s(self) -> float:
+        """How long an attack lasts."""
+        return min(max(self.seconds / ROUNDS, SHORTEST_S), LONGEST_S)
+
+    def attacks(self, *, tls: bool) -> Iterator[tuple[str, Form]]:
+        """Which tactic in which form, in their order: each once in some form, then each in another."""
+        forms = TLS_FORMS if tls else PLAIN_FORMS
+        others = [name for name in TACTICS if name not in KNOWN]
+        chance(self.seed, "order", str(tls)).shuffle(others)
+        names = self.only or (*KNOWN, *others)
+        passes = range(len(forms)) if self.only else count()
+        everything = (
+            (name, forms[(index + turn) % len(forms)]) for turn in passes for index, name in enumerate(names)
+        )
+        return islice(everything, self.rounds)

@@ -1,0 +1,204 @@
+"""One attack: the load alone, the load and the attack, and the rest of the load; and all that is measured meanwhile.
+
+While the load is alone, the attackers rehearse, and take as much of the processor as they will. The load is sent as
+fast as it arrives. So its rate says what an attack costs the nodes, and not what it costs the attackers, who are on the
+same machine.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import trio
+from msgspec.structs import replace as replace_fields
+
+from mqproto.wire import guid_text
+from simulator.base.logfile import LIMIT_BYTES
+from simulator.base.processes import PROC, RESET_PEAK, memory_of
+from simulator.base.randomness import chance
+from simulator.client import NodeUnreachable
+from simulator.faults.proof import compare, delays_ms, percentile
+from simulator.faults.supervisor import NodeError, NodeProcess
+from simulator.fuzz.hostile.attackers import Attackers, Order
+from simulator.fuzz.hostile.chain import LATE, OPEN_QUEUES, Chain
+from simulator.fuzz.hostile.plan import RESTARTS, Form, Plan
+from simulator.fuzz.hostile.verdict import Figures, Ordeal
+from simulator.topology import Node
+
+ALONE_SHARE: Final = 0.5
+"""For how long the load is alone first, of the attack's time."""
+SETTLED_S: Final = 0.3
+"""How long the load has to get going before its rate is taken."""
+LOOK_S: Final = 0.5
+"""How often the node that is attacked is asked for its queues."""
+FIRST_ADDRESS: Final = 101
+"""The last number of the first attacker's address; those of the nodes are 1 to 3."""
+
+
+class Look:
+    """What a node had taken when it was looked at; its peak of resident memory counts from then on."""
+
+    def __init__(self, node: NodeProcess) -> None:
+        self._node = node
+        self._cpu_s = node.cpu_s() or 0.0
+        self._at_s = trio.current_time()
+        self._log_bytes = _size_of(node.log)
+        self._first_bytes = memory_of(node.pid).resident_bytes
+        with suppress(OSError):
+            (PROC / str(node.pid) / "clear_refs").write_text(RESET_PEAK)
+
+    def figures(self) -> Figures:
+        """What it has taken since."""
+        cpu_s = (self._node.cpu_s() or 0.0) - self._cpu_s
+        log_bytes = _size_of(self._node.log) - self._log_bytes
+        return Figures(
+            peak_bytes=memory_of(self._node.pid).peak_bytes,
+            first_bytes=self._first_bytes,
+            cpu=cpu_s / (trio.current_time() - self._at_s),
+            # A log that has become shorter has been rotated meanwhile.
+            log_bytes=log_bytes if log_bytes >= 0 else log_bytes + LIMIT_BYTES,
+        )
+
+
+def _size_of(log: Path) -> int:
+    return log.stat().st_size
+
+
+class Round:
+    """One attack in one form on one node, which the dice choose."""
+
+    def __init__(
+        self, chain: Chain, crowd: Attackers, network: str, plan: Plan, tactic: str, form: Form
+    ) -> None:
+        self._chain = chain
+        self._crowd = crowd
+        self._network = network
+        self._plan = plan
+        self._form = form
+        self._dice = chance(plan.seed, "attack", tactic, form.text)
+        self._node = self._dice.choice(list(chain.topology.nodes.values()))
+        self._neighbour = self._dice.choice(chain.neighbours(self._node.name))
+        self.ordeal = Ordeal(tactic, form.text, self._node.name, restarts=tactic in RESTARTS)
+
+    async def run(self) -> Ordeal:
+        """Carry it out; what came of it."""
+        chain, ordeal, seconds = self._chain, self.ordeal, self._plan.attack_s
+        chain.pause(paused=False)
+        await trio.sleep(SETTLED_S)
+        began_s = trio.current_time()
+        order = self._order(seconds)
+        await self._crowd.carry_out(replace_fields(order, seconds=ALONE_SHARE * seconds, sources=()))
+        ordeal.before_per_s = self._rate(began_s)
+        looks = {name: Look(node) for name, node in chain.supervisor.running.items()}
+        began_s = trio.current_time()
+        await self._attack(order)
+        ended_s = trio.current_time()
+        ordeal.seconds = ended_s - began_s
+        ordeal.during_per_s = self._rate(began_s)
+        cpu = {name: look.figures().cpu for name, look in looks.items()}
+        chain.pause()
+        ordeal.recovered_s = await chain.emptied(self._plan.patience_s)
+        for name, look in looks.items():
+            ordeal.nodes[name] = replace(look.figures(), cpu=cpu[name])
+        self._compare(began_s, ended_s)
+        await self._look_after()
+        return ordeal
+
+    def _rate(self, since_s: float) -> float:
+        now_s = trio.current_time()
+        return self._chain.received_between(since_s, now_s) / (now_s - since_s)
+
+    # The attack
+
+    async def _attack(self, order: Order) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._ask)
+            if self.ordeal.restarts:
+                nursery.start_soon(self._restart, order.seconds)
+            self.ordeal.spent = await self._crowd.carry_out(order)
+            nursery.cancel_scope.cancel()
+
+    def _order(self, seconds: float) -> Order:
+        node, form = self._node, self._form
+        addresses = [
+            f"{self._network}.{FIRST_ADDRESS + number * form.spread}" for number in range(form.attackers)
+        ]
+        sources = [self._neighbour.host] if form.as_neighbour else addresses
+        return Order(
+            tactic=self.ordeal.tactic,
+            seconds=seconds,
+            seed=self._dice.getrandbits(31),
+            host=node.host,
+            port=node.port,
+            ping_port=node.ping_address[1],
+            server=guid_text(node.guid),
+            sources=tuple(sources),
+            presented=guid_text(self._neighbour.guid) if form.as_neighbour else "",
+            known=tuple(guid_text(other.guid) for other in self._others()),
+            queues=tuple(rf"TCP:{node.host}\private$\{queue}" for queue in self._queues()),
+        )
+
+    def _queues(self) -> list[str]:
+        """Those of the node: the two that are open to strangers at both ends of the list."""
+        first, last = OPEN_QUEUES
+        return [first, *(queue for queue in self._node.queues if queue not in OPEN_QUEUES), last]
+
+    def _others(self) -> list[Node]:
+        return [other for other in self._chain.topology.nodes.values() if other is not self._node]
+
+    async def _ask(self) -> None:
+        """An operator's question, again and again."""
+        with suppress(NodeUnreachable):
+            async with self._chain.connect(self._node.name) as client:
+                while True:
+                    began_s = trio.current_time()
+                    try:
+                        await client.queues()
+                    finally:
+                        waited_s = trio.current_time() - began_s
+                        self.ordeal.answer_s = max(self.ordeal.answer_s, waited_s)
+                    await trio.sleep(LOOK_S)
+
+    async def _restart(self, seconds: float) -> None:
+        """A neighbour is killed, is away for a third of the attack, and comes back."""
+        supervisor = self._chain.supervisor
+        await trio.sleep(seconds / 4)
+        with trio.CancelScope(shield=True):
+            await supervisor.kill(self._neighbour.name)
+            await trio.sleep(seconds / 3)
+            try:
+                await supervisor.start(self._neighbour.name)
+            except NodeError as error:
+                self.ordeal.wrongs.append(str(error))
+
+    # Afterwards
+
+    def _compare(self, began_s: float, ended_s: float) -> None:
+        """Each honest message came once and in order; after a restart a recoverable one may come twice."""
+        delays: list[float] = []
+        for flow in self._chain.flows:
+            sent, received = flow.taken()
+            comparison = compare(sent, received)
+            if self.ordeal.restarts and not flow.producer.is_transactional:
+                comparison = replace(comparison, duplicated=0, out_of_order=0)
+            if self.ordeal.recovered_s is None:
+                comparison = replace(comparison, lost=0)  # They are blocked, which is told by itself.
+            self.ordeal.wrongs += [f"{flow.queue}: {wrong}" for wrong in comparison.broken()]
+            if flow.queue != LATE:
+                delays += delays_ms((one for one in sent if began_s <= one.at_s < ended_s), received)
+        delays.sort()
+        self.ordeal.typical_ms = percentile(delays, 50)
+        self.ordeal.worst_ms = delays[-1] if delays else 0.0
+
+    async def _look_after(self) -> None:
+        """The node still runs, in the process that was attacked; what strangers left in its queues goes."""
+        for node in self._chain.supervisor.running.values():
+            if node.process.poll() is not None:
+                self.ordeal.wrongs.append(str(node.failure()))
+                self.ordeal.recovered_s = None
+                return
+        with suppress(NodeUnreachable):
+            await self._chain.purge(self._node.name)

@@ -1,0 +1,74 @@
+"""Attack after attack on a chain under honest load, until time is over.  Each is a Round."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from mqproto.base.errors import UsageError
+from simulator.base.randomness import chance
+from simulator.fuzz.hostile.attackers import Attackers, attackers
+from simulator.fuzz.hostile.chain import running, topology_of
+from simulator.fuzz.hostile.plan import PLAIN_SHARE, Plan
+from simulator.fuzz.hostile.round import Round
+from simulator.fuzz.hostile.verdict import Ordeal, Report
+
+NETWORKS: Final = 250
+
+
+async def run_strangers(plan: Plan, show: Callable[[Ordeal], None] = lambda ordeal: None) -> Report:
+    """Attack until time is over.
+
+    Args:
+        show: is given each attack when it is over.
+
+    Raises:
+        NodeError: a node does not start.
+        UsageError: there is no such directory, or no openssl for the links with TLS.
+    """
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="mqproto-strangers-", dir=plan.directory))
+    except OSError as error:
+        raise UsageError(f"{plan.directory}: {error.strerror}; name a folder to write to") from None
+    report = Report(plan.seed, plan.timed, stores=str(folder))
+    began_s = trio.current_time()
+    async with attackers() as crowd:
+        await _run_part(plan, crowd, folder, report, show, tls=False)
+        if plan.with_tls:
+            await _run_part(plan, crowd, folder, report, show, tls=True)
+    report.seconds = trio.current_time() - began_s
+    if not report.broken:
+        shutil.rmtree(folder)  # Otherwise the stores and the logs in it say more.
+    return report
+
+
+async def _run_part(
+    plan: Plan, crowd: Attackers, folder: Path, report: Report, show: Callable[[Ordeal], None], *, tls: bool
+) -> None:
+    """All attacks with TLS, or without. Where honest messages stay blocked, the next begins with new nodes."""
+    share = 1 - PLAIN_SHARE if tls else PLAIN_SHARE if plan.with_tls else 1
+    ends_at = trio.current_time() + plan.seconds * share
+    attacks = plan.attacks(tls=tls)
+    attack = next(attacks, None)
+    for number in count(1):
+        if attack is None:
+            return
+        part = folder / f"{'tls' if tls else 'plain'}-{number}"
+        part.mkdir()
+        dice = chance(plan.seed, "network", part.name)
+        network = f"127.{dice.randint(1, NETWORKS)}.{dice.randint(0, NETWORKS)}"
+        async with running(topology_of(network, part, tls=tls), part, plan.seed) as chain:
+            is_sound = True
+            while is_sound and attack is not None:
+                ordeal = await Round(chain, crowd, network, plan, *attack).run()
+                report.ordeals.append(ordeal)
+                show(ordeal)
+                is_sound = ordeal.recovered_s is not None
+                is_over = not plan.only and plan.rounds is None and trio.current_time() >= ends_at
+                attack = None if is_over else next(attacks, None)

@@ -1,0 +1,178 @@
+"""What came of each attack: the figures, and what they have to be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from simulator.fuzz.hostile.attackers import Spent
+
+MB: Final = 10**6
+MEMORY_LIMIT_BYTES: Final = 200 * MB
+"""What a node may have resident at any moment."""
+LOG_LIMIT_BYTES: Final = 256 * 1_024
+"""What a node may write into its log during an attack and until all is well again, however long that is."""
+LEAST_SHARE: Final = 0.5
+"""Honest throughput during an attack, of that before it."""
+RECOVERY_S: Final = 10.0
+"""How long after an attack all has come that was sent before its end."""
+ANSWER_S: Final = 5.0
+"""How long an operator may wait for `queues` of the node that is attacked."""
+
+
+@dataclass(slots=True)
+class Figures:
+    """What one node took during an attack.
+
+    peak_bytes: resident, by the kernel's own account; None where it has none. `first_bytes` were when it began.
+    cpu: of one core.
+    log_bytes: what its log grew by until all was well again.
+    """
+
+    peak_bytes: int | None = None
+    first_bytes: int | None = None
+    cpu: float = 0.0
+    log_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Ordeal:
+    """One attack on one node, and how the honest ones fared.
+
+    form: how many attackers there were, and where they came from.
+    restarts: whether a neighbour of the node was killed and started again meanwhile; then throughput is not judged.
+    before_per_s, during_per_s: honest messages that came.
+    typical_ms, worst_ms: from the moment an honest message was handed over during the attack until it came; half of
+        them came within the former.
+    recovered_s: after the attack's end, until all had come; None if it did not within the patience there was.
+    answer_s: the longest that `queues` of the node took.
+    wrongs: promises to honest ones that were broken, and what ended.
+    """
+
+    tactic: str
+    form: str
+    node: str
+    restarts: bool = False
+    seconds: float = 0.0
+    spent: Spent = field(default_factory=Spent)
+    before_per_s: float = 0.0
+    during_per_s: float = 0.0
+    typical_ms: float = 0.0
+    worst_ms: float = 0.0
+    recovered_s: float | None = None
+    answer_s: float = 0.0
+    nodes: dict[str, Figures] = field(default_factory=dict)
+    wrongs: list[str] = field(default_factory=list)
+
+    @property
+    def share(self) -> float:
+        """Honest throughput during the attack, of that before it."""
+        return self.during_per_s / self.before_per_s if self.before_per_s else 0.0
+
+    def broken(self, *, timed: bool) -> list[str]:
+        """What does not hold, in words.
+
+        Args:
+            timed: whether throughput and times count; otherwise only what does not depend on the machine.
+        """
+        return list(self._broken(timed=timed))
+
+    def _broken(self, *, timed: bool) -> Iterator[str]:
+        yield from self.wrongs
+        if not self.spent.cases:
+            yield "nobody attacked: no case was begun"
+        for name, figures in self.nodes.items():
+            if figures.peak_bytes is not None and figures.peak_bytes > MEMORY_LIMIT_BYTES:
+                yield (
+                    f"{name} had {figures.peak_bytes / MB:,.0f} MB resident, at most {MEMORY_LIMIT_BYTES / MB:.0f}; "
+                    f"{(figures.first_bytes or 0) / MB:,.0f} when it began"
+                )
+            if figures.log_bytes > LOG_LIMIT_BYTES:
+                yield f"{name} wrote {figures.log_bytes:,} bytes of log, at most {LOG_LIMIT_BYTES:,}"
+        if self.recovered_s is None:
+            yield "honest messages are blocked after the attack"
+        if not timed:
+            return
+        if self.recovered_s is not None and self.recovered_s > RECOVERY_S:
+            yield f"all had come {self.recovered_s:.1f} s after the attack, at most {RECOVERY_S:g} s"
+        if not self.restarts and self.share < LEAST_SHARE:
+            yield (
+                f"honest throughput was {self.during_per_s:,.0f} a second, {self.share:.0%} of "
+                f"{self.before_per_s:,.0f} before, at least {LEAST_SHARE:.0%}"
+            )
+        if self.answer_s > ANSWER_S:
+            yield f"`queues` of {self.node} took {self.answer_s:.1f} s, at most {ANSWER_S:g} s"
+
+    def line(self, *, timed: bool) -> str:
+        """The attack in one line."""
+        verdict = "FAILED" if self.broken(timed=timed) else "held"
+        recovered = "never" if self.recovered_s is None else f"{self.recovered_s:.1f} s"
+        share = "restart" if self.restarts else f"{self.share:.0%}"
+        return (
+            f"{verdict:6} {self.tactic}, {self.form}, at {self.node}: "
+            f"{self.spent.cases:,} cases, {self.spent.sent_bytes / MB:,.1f} MB in {self.seconds:.1f} s; "
+            f"{self.during_per_s:,.0f} honest a second ({share}), "
+            f"{self.typical_ms:,.0f} ms late, worst {self.worst_ms:,.0f} ms, all after {recovered}; "
+            f"{self.peak_mb:,.0f} MB, {self.log_bytes:,} bytes of log, {self.cpu:.0%} of a core"
+        )
+
+    @property
+    def peak_mb(self) -> float:
+        """Of the node that had most resident."""
+        return max((figures.peak_bytes or 0 for figures in self.nodes.values()), default=0) / MB
+
+    @property
+    def log_bytes(self) -> int:
+        """Of the node that wrote most."""
+        return max((figures.log_bytes for figures in self.nodes.values()), default=0)
+
+    @property
+    def cpu(self) -> float:
+        """What the node that was attacked took of one core."""
+        return self.nodes[self.node].cpu if self.node in self.nodes else 0.0
+
+
+@dataclass(slots=True)
+class Report:
+    """All that a run ends with.
+
+    timed: whether throughput and times were judged.
+    stores: where the nodes' stores and logs are; they are removed if all held.
+    """
+
+    seed: int
+    timed: bool
+    ordeals: list[Ordeal] = field(default_factory=list)
+    seconds: float = 0.0
+    stores: str = ""
+
+    @property
+    def broken(self) -> list[str]:
+        """What does not hold, each with its attack and how to run that again."""
+        return [
+            f"{ordeal.tactic}, {ordeal.form}, at {ordeal.node}: {wrong}; again: {self.again(ordeal)}"
+            for ordeal in self.ordeals
+            for wrong in ordeal.broken(timed=self.timed)
+        ]
+
+    def again(self, ordeal: Ordeal) -> str:
+        """The command that runs one attack again."""
+        return f"mqproto fuzz strangers --seed {self.seed} --only '{ordeal.tactic}'"
+
+    def as_json(self) -> Mapping[str, Any]:
+        """For programs."""
+        return {
+            "seed": self.seed,
+            "seconds": round(self.seconds, 1),
+            "attacks": [
+                {
+                    **{key: value for key, value in asdict(ordeal).items() if key != "spent"},
+                    "spent": {name: getattr(ordeal.spent, name) for name in Spent.__struct_fields__},
+                    "share": round(ordeal.share, 3),
+                    "broken": ordeal.broken(timed=self.timed),
+                }
+                for ordeal in self.ordeals
+            ],
+            "broken": self.broken,
+        }

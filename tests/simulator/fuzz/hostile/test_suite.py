@@ -1,0 +1,70 @@
+"""A short run of `mqproto fuzz strangers`; and that it finds what does harm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from simulator.fuzz.hostile import plan as plans
+from simulator.fuzz.hostile import suite
+from simulator.fuzz.hostile.chain import topology_of
+from simulator.fuzz.hostile.plan import Plan
+from simulator.fuzz.hostile.suite import run_strangers
+from simulator.topology import Topology
+
+PATIENCE_S = 100.0
+"""More than the slowest machine needs for what takes a few seconds."""
+
+
+@pytest.fixture(autouse=True)
+def short_attacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "SHORTEST_S", 0.3)
+
+
+async def test_honest_messages_come_through_attacks(tmp_path: Path) -> None:
+    plan = Plan(seed=7, seconds=1, rounds=2, timed=False, patience_s=PATIENCE_S, directory=tmp_path)
+    report = await run_strangers(plan)
+    assert report.broken == []
+    assert [ordeal.form for ordeal in report.ordeals] == [
+        "one attacker",
+        "16 attackers at 16 addresses",
+        "one at a neighbour's address",
+        "one at a neighbour's address",
+    ]
+    for ordeal in report.ordeals:
+        assert ordeal.spent.connections
+        assert ordeal.during_per_s
+        assert set(ordeal.nodes) == {"sender", "intermediate", "destination"}
+        assert all(figures.peak_bytes for figures in ordeal.nodes.values())
+    assert entries_of(tmp_path) == [], "stores stay only where something does not hold"
+
+
+def entries_of(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
+async def test_harm_is_found_where_an_address_proves_who_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without TLS, one at a neighbour's own address is that neighbour, and may put itself before its messages."""
+
+    def without_tls(network: str, folder: Path, *, tls: bool) -> Topology:
+        return topology_of(network, folder, tls=False)
+
+    monkeypatch.setattr(suite, "topology_of", without_tls)
+    monkeypatch.setattr(plans, "PLAIN_FORMS", plans.TLS_FORMS)
+    plan = Plan(
+        seed=9,
+        seconds=1,
+        only=("a sequence beyond a neighbour's",),
+        with_tls=False,
+        timed=False,
+        patience_s=1,
+        directory=tmp_path,
+    )
+    report = await run_strangers(plan)
+    assert any("blocked" in wrong for wrong in report.broken), report.broken
+    assert any("never sent" in wrong for wrong in report.broken), report.broken
+    assert all("--seed 9 --only" in wrong for wrong in report.broken)
+    assert len(entries_of(tmp_path)) == 1
