@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import count
 from typing import Final
 
@@ -11,7 +12,7 @@ import trio
 
 from simulator.fuzz.peer.cases import Act
 from simulator.fuzz.peer.conduct import Fault, Oracle
-from simulator.fuzz.peer.lines import Line, Place, connected
+from simulator.fuzz.peer.lines import Line, Place, connected, elsewhere
 from simulator.fuzz.peer.talk import NUMBERS_EACH, Talk, Target, identity_of
 
 MESSAGES_EACH: Final = NUMBERS_EACH - 8
@@ -102,9 +103,9 @@ class Canary:
 
 @asynccontextmanager
 async def a_canary(place: Place, target: Target, seed: int) -> AsyncIterator[Canary]:
-    """A canary; its session opens at the first check."""
+    """A canary, on another host than ours if there is one; its session opens at the first check."""
     async with trio.open_nursery() as nursery:
-        canary = Canary(place, target, seed, nursery)
+        canary = Canary(replace(place, source=elsewhere(place)), target, seed, nursery)
         try:
             yield canary
         finally:

@@ -18,6 +18,7 @@ from simulator.base.sockets import RESET_ON_CLOSE
 from simulator.fuzz.peer.conduct import Conduct, Fault, Oracle
 
 READ_BYTES: Final = 65_536
+ELSEWHERE: Final = "127.98.76.54"
 DATAGRAM_BYTES: Final = 2_048
 OURS: Final = {errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 """Errors of connecting that say nothing about the peer: we have run out of something."""
@@ -152,6 +153,21 @@ async def connected(place: Place) -> trio.SocketStream | Fault:
                 place.counts["connections"] += 1
                 return trio.SocketStream(connecting)
     return fault
+
+
+def elsewhere(place: Place) -> str:
+    """An address of another host than ours, as a peer on loopback sees it; empty where there is none.
+
+    A peer may bound what one host has. Who looks whether others are served must not share that with the attackers.
+    """
+    if place.family != socket.AF_INET or not str(place.where[0]).startswith("127."):
+        return ""
+    with socket.socket() as trying:
+        try:
+            trying.bind((ELSEWHERE, 0))
+        except OSError:  # Only Linux answers on all of 127.0.0.0/8.
+            return ""
+    return ELSEWHERE
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ import trio
 
 from simulator.fuzz.peer import lines
 from simulator.fuzz.peer.conduct import Fault, Oracle
-from simulator.fuzz.peer.lines import Line, Place, connected, datagrams, judge_datagrams
+from simulator.fuzz.peer.lines import Line, Place, connected, datagrams, elsewhere, judge_datagrams
 from simulator.fuzz.peer.talk import connection_request
 from tests.simulator.fuzz.peers import Peer, serving
 
@@ -84,6 +84,14 @@ async def test_connections_leave_from_the_address_that_is_asked_for() -> None:
         await stream.aclose()
         async with datagrams(place) as asking:
             assert asking.getsockname()[0] == "127.0.0.99"
+
+
+def test_another_host_is_there_where_the_peer_is_on_loopback() -> None:
+    host = elsewhere(a_place(9))
+    assert host.startswith("127.")
+    assert host != "127.0.0.1"
+    assert elsewhere(Place(socket.AF_INET, ("192.0.2.1", 9), 9, 1.0)) == ""
+    assert elsewhere(Place(socket.AF_INET6, ("::1", 9, 0, 0), 9, 1.0)) == ""
 
 
 async def test_a_peer_may_close_at_any_time_and_owes_nothing_then() -> None:
