@@ -105,8 +105,9 @@ class Ordeal:
             yield f"`queues` of {self.node} took {self.answer_s:.1f} s, at most {ANSWER_S:g} s"
 
     def line(self, *, timed: bool) -> str:
-        """The attack in one line."""
-        verdict = "FAILED" if self.broken(timed=timed) else "held"
+        """The attack in one line, with what does not hold."""
+        broken = self.broken(timed=timed)
+        verdict = "FAILED" if broken else "held"
         recovered = "never" if self.recovered_s is None else f"{self.recovered_s:.1f} s"
         share = "restart" if self.restarts else f"{self.share:.0%}"
         return (
@@ -115,6 +116,7 @@ class Ordeal:
             f"{self.during_per_s:,.0f} honest a second ({share}), "
             f"{self.typical_ms:,.0f} ms late, worst {self.worst_ms:,.0f} ms, all after {recovered}; "
             f"{self.peak_mb:,.0f} MB, {self.log_bytes:,} bytes of log, {self.cpu:.0%} of a core"
+            + "".join(f"; {wrong}" for wrong in broken)
         )
 
     @property

@@ -93,6 +93,7 @@ def test_what_is_beyond_a_bound_is_said_with_the_attack_and_how_to_run_it_again(
     assert ordeal.broken(timed=True) == [wrong]
     assert ordeal.broken(timed=False) == ([] if is_timed else [wrong])
     assert ordeal.line(timed=True).startswith("FAILED forged sources")
+    assert ordeal.line(timed=True).endswith(f"; {wrong}")
     report = Report(seed=7, timed=True, ordeals=[an_ordeal(), ordeal])
     again = "mqproto fuzz strangers --seed 7 --only 'forged sources'"
     assert report.broken == [f"forged sources, one attacker, at sender: {wrong}; again: {again}"]
