@@ -88,6 +88,10 @@ ELSEWHERE: Final[dict[str, str]] = {
     "make rotation": WATCHED,
     "mqproto analyse captures --out tables --watch": WATCHED,
     "dumpcap -i eth0 -f 'tcp port 1801' -b duration:60 -w captures/run.pcapng &": WATCHED,
+    **dict.fromkeys(
+        ["make strangers", "mqproto fuzz strangers"],
+        "tests/simulator/fuzz/hostile/test_suite.py::test_honest_messages_come_through_attacks",
+    ),
     "make bench": "it measures for minutes; the benchmarks' own tests have them at small sizes",
 }
 """Commands that run for long or need nodes, with what covers them: `tests/...py::test_name`, or words."""
