@@ -26,7 +26,7 @@ from simulator.fuzz.peer.cases import Case
 from simulator.fuzz.peer.conduct import Conduct, Fault, Oracle
 from simulator.fuzz.peer.lines import Place
 from simulator.fuzz.peer.tactics import TACTICS
-from simulator.fuzz.peer.talk import Talk, Target
+from simulator.fuzz.peer.talk import IDENTITY_COUNT, Talk, Target, identity_of
 
 SHARE: Final = 0.4
 """Of one core, for all attackers together."""
@@ -166,7 +166,7 @@ async def _attack(order: Order, place: Place, ration: Ration, numbers: count[int
     for number in numbers:
         async with turn:
             await ration.wait()
-            case = _case(order, number)
+            case = _case(order, number, place.source)
         place.counts["cases"] += 1
         place.counts["bytes"] += sum(len(step.data) for step in case.steps)
         fault = await Attack(place, _hold).carry_out(case)
@@ -175,11 +175,13 @@ async def _attack(order: Order, place: Place, ration: Ration, numbers: count[int
             await trio.sleep(BEAT_S)
 
 
-def _case(order: Order, number: int) -> Case:
+def _case(order: Order, number: int, source: str) -> Case:
+    """Each source has queue managers of its own: one that was at another host within the hour is refused."""
     presented = guid_from_text(order.presented) if order.presented else None
     known = tuple(map(guid_from_text, order.known))
     target = Target(order.queues, guid_from_text(order.server), presented, int(time.time()), known)
-    talk = Talk(target, order.seed, number, presented)
+    identity = presented or identity_of(target, order.seed, f"{source}/{number % IDENTITY_COUNT}")
+    talk = Talk(target, order.seed, number, identity)
     return talk.case(order.tactic, TACTICS[order.tactic](talk))
 
 
@@ -190,7 +192,7 @@ async def _hold() -> Fault | None:
 
 async def _rehearse(order: Order, ration: Ration) -> None:
     for number in count(1):
-        _case(order, number)
+        _case(order, number, "")
         await ration.wait()
 
 
@@ -200,11 +202,6 @@ class Attackers:
     def __init__(self, process: trio.Process) -> None:
         self._process = process
         self._said = b""
-
-    @property
-    def pid(self) -> int:
-        """Its number."""
-        return self._process.pid
 
     async def carry_out(self, order: Order) -> Spent:
         """Have them attack; returns when that is over."""

@@ -31,7 +31,7 @@ KNOWN: Final = (
 )
 """Those that once did harm to nodes of ours. They come first, in whatever time there is."""
 SHORTEST_S, LONGEST_S = 1.5, 4.0
-ROUNDS: Final = 150
+ROUNDS: Final = 200
 """An attack takes one of so many parts of the whole time, within these limits."""
 PLAIN_SHARE: Final = 0.75
 """How much of the time goes to links without TLS; the rest to attackers at a neighbour's own address."""
