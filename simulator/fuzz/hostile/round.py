@@ -34,8 +34,9 @@ SETTLED_S: Final = 0.3
 """How long the load has to get going before its rate is taken."""
 LOOK_S: Final = 0.5
 """How often the node that is attacked is asked for its queues."""
-FIRST_ADDRESS: Final = 101
-"""The last number of the first attacker's address; those of the nodes are 1 to 3."""
+NETWORKS: Final = (251, 254)
+"""The second number of the attackers' addresses, from and to; nodes have others. In each round the addresses are new,
+as a node remembers what a host has cost it for longer than the attack lasts."""
 
 
 class Look:
@@ -70,12 +71,9 @@ def _size_of(log: Path) -> int:
 class Round:
     """One attack in one form on one node, which the dice choose."""
 
-    def __init__(
-        self, chain: Chain, crowd: Attackers, network: str, plan: Plan, tactic: str, form: Form
-    ) -> None:
+    def __init__(self, chain: Chain, crowd: Attackers, plan: Plan, tactic: str, form: Form) -> None:
         self._chain = chain
         self._crowd = crowd
-        self._network = network
         self._plan = plan
         self._form = form
         self._dice = chance(plan.seed, "attack", tactic, form.text)
@@ -123,9 +121,8 @@ class Round:
 
     def _order(self, seconds: float) -> Order:
         node, form = self._node, self._form
-        addresses = [
-            f"{self._network}.{FIRST_ADDRESS + number * form.spread}" for number in range(form.attackers)
-        ]
+        network = f"127.{self._dice.randint(*NETWORKS)}.{self._dice.randrange(256)}"
+        addresses = [f"{network}.{1 + number * form.spread}" for number in range(form.attackers)]
         sources = [self._neighbour.host] if form.as_neighbour else addresses
         return Order(
             tactic=self.ordeal.tactic,

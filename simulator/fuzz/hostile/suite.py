@@ -20,6 +20,7 @@ from simulator.fuzz.hostile.round import Round
 from simulator.fuzz.hostile.verdict import Ordeal, Report
 
 NETWORKS: Final = 250
+"""The second number of the nodes' addresses is 1 to this."""
 
 
 async def run_strangers(plan: Plan, show: Callable[[Ordeal], None] = lambda ordeal: None) -> Report:
@@ -62,11 +63,11 @@ async def _run_part(
         part = folder / f"{'tls' if tls else 'plain'}-{number}"
         part.mkdir()
         dice = chance(plan.seed, "network", part.name)
-        network = f"127.{dice.randint(1, NETWORKS)}.{dice.randint(0, NETWORKS)}"
+        network = f"127.{dice.randint(1, NETWORKS)}.{dice.randrange(256)}"
         async with running(topology_of(network, part, tls=tls), part, plan.seed) as chain:
             is_sound = True
             while is_sound and attack is not None:
-                ordeal = await Round(chain, crowd, network, plan, *attack).run()
+                ordeal = await Round(chain, crowd, plan, *attack).run()
                 report.ordeals.append(ordeal)
                 show(ordeal)
                 is_sound = ordeal.recovered_s is not None
