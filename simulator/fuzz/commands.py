@@ -243,6 +243,7 @@ def strangers(
     directory: Annotated[
         Path | None, typer.Option("--directory", "-d", help="A folder for the stores.", show_default=False)
     ] = None,
+    listing: Annotated[bool, typer.Option("--list", help="Only say which attacks there are.")] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Three nodes of ours under honest load, and attack after attack. Status 1 if something does not hold.
@@ -255,6 +256,9 @@ def strangers(
     from simulator.fuzz.hostile.plan import Plan
     from simulator.fuzz.hostile.verdict import Ordeal
 
+    if listing:
+        shown.show_attacks()
+        return DONE
     seed = secrets.randbelow(1_000_000) if seed is None else seed
     plan = Plan(seed, 60 * minutes, tuple(only or ()), directory=directory)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 from rich.table import Table
 
 from simulator.base.screen import plain_table, show_verdict, wide_console
@@ -14,6 +16,7 @@ from simulator.fuzz.hostile.verdict import (
     Ordeal,
     Report,
 )
+from simulator.fuzz.peer.tactics import TACTICS
 
 
 def show_report(report: Report) -> None:
@@ -31,6 +34,15 @@ def show_report(report: Report) -> None:
     if report.broken:
         console.print(f"stores and logs: {report.stores}", markup=False)
     show_verdict(console, report.broken, "nothing honest was lost, doubled, out of order or blocked")
+
+
+def show_attacks() -> None:
+    """Every attack, and what it does."""
+    found = plain_table("attack")
+    found.add_column("what it does", no_wrap=True)
+    for name, tactic in TACTICS.items():
+        found.add_row(name, (inspect.getdoc(tactic) or "").partition("\n")[0].partition("  [MS-")[0])
+    wide_console(markup=False).print(found)
 
 
 def table(ordeals: list[Ordeal]) -> Table:

@@ -55,7 +55,7 @@ def half_open(talk: Talk) -> str:
 
 
 def unfinished_packets(talk: Talk) -> str:
-    """Half-open connections, each with the most of a packet of 4 MiB, in a session or before one."""
+    """Connections with a part of a packet of 4 MiB each, in a session or before one."""
     head = message_of(talk.target.queues[0], "express")
     begun = head[:8] + MAXIMUM_PACKET_SIZE.to_bytes(4, "little") + head[12:]
     part = talk.dice.choice(PARTS)

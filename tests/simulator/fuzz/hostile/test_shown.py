@@ -12,6 +12,7 @@ from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 from simulator.fuzz.hostile import suite
 from simulator.fuzz.hostile.plan import Plan
 from simulator.fuzz.hostile.verdict import Ordeal, Report
+from simulator.fuzz.peer.tactics import TACTICS
 from tests.simulator.fuzz.hostile.test_verdict import an_ordeal
 
 
@@ -67,6 +68,15 @@ def test_programs_get_json_and_nothing_else(
     report = json.loads(capsys.readouterr().out)
     assert report["broken"] == []
     assert report["attacks"][0]["spent"]["cases"] == 1
+
+
+def test_every_attack_is_listed_with_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["fuzz", "strangers", "--list"]) == DONE
+    heading, *lines = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["attack", "what", "it", "does"]
+    listed = dict(line.split("  ", 1) for line in lines)
+    assert list(listed) == list(TACTICS)
+    assert all(what.strip().endswith(".") for what in listed.values())
 
 
 def test_a_name_that_is_no_attack_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:
