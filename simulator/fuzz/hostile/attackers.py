@@ -236,8 +236,11 @@ def main() -> None:
     """Carry out orders until no more come."""
     for line in sys.stdin.buffer:
         spent = trio.run(carry_out, msgspec.json.decode(line, type=Order))
-        sys.stdout.buffer.write(msgspec.json.encode(spent) + b"\n")
-        sys.stdout.buffer.flush()
+        try:
+            sys.stdout.buffer.write(msgspec.json.encode(spent) + b"\n")
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            return  # The run was ended.
 
 
 if __name__ == "__main__":
