@@ -81,9 +81,9 @@ class Round:
         self._neighbour = self._dice.choice(chain.neighbours(self._node.name))
         self.ordeal = Ordeal(tactic, form.text, self._node.name, restarts=tactic in RESTARTS)
 
-    async def run(self) -> Ordeal:
-        """Carry it out; what came of it."""
-        chain, ordeal, seconds = self._chain, self.ordeal, self._plan.attack_s
+    async def run(self, seconds: float) -> Ordeal:
+        """Carry it out for a time; what came of it."""
+        chain, ordeal = self._chain, self.ordeal
         chain.pause(paused=False)
         await trio.sleep(SETTLED_S)
         began_s = trio.current_time()

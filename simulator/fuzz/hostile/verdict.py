@@ -70,6 +70,11 @@ class Ordeal:
         """Honest throughput during the attack, of that before it."""
         return self.during_per_s / self.before_per_s if self.before_per_s else 0.0
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether too little came during the attack."""
+        return not self.restarts and self.share < LEAST_SHARE
+
     def broken(self, *, timed: bool) -> list[str]:
         """What does not hold, in words.
 
@@ -96,7 +101,7 @@ class Ordeal:
             return
         if self.recovered_s is not None and self.recovered_s > RECOVERY_S:
             yield f"all had come {self.recovered_s:.1f} s after the attack, at most {RECOVERY_S:g} s"
-        if not self.restarts and self.share < LEAST_SHARE:
+        if self.is_slow:
             yield (
                 f"honest throughput was {self.during_per_s:,.0f} a second, {self.share:.0%} of "
                 f"{self.before_per_s:,.0f} before, at least {LEAST_SHARE:.0%}"

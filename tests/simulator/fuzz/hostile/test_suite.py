@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,9 @@ from simulator.fuzz.hostile import suite
 from simulator.fuzz.hostile.chain import topology_of
 from simulator.fuzz.hostile.plan import Plan
 from simulator.fuzz.hostile.suite import run_strangers
+from simulator.fuzz.hostile.verdict import Ordeal
 from simulator.topology import Topology
+from tests.simulator.fuzz.hostile.test_verdict import an_ordeal
 
 PATIENCE_S = 100.0
 """More than the slowest machine needs for what takes a few seconds."""
@@ -68,3 +71,28 @@ async def test_harm_is_found_where_an_address_proves_who_one_is(
     assert any("never sent" in wrong for wrong in report.broken), report.broken
     assert all("--seed 9 --only" in wrong for wrong in report.broken)
     assert len(entries_of(tmp_path)) == 1
+
+
+async def test_an_attack_in_which_too_little_came_is_repeated_and_the_longer_one_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lengths = []
+
+    class SlowAtFirst:
+        def __init__(self, *about: object) -> None:
+            self.ordeal = an_ordeal()
+
+        async def run(self, seconds: float) -> Ordeal:
+            lengths.append(seconds)
+            self.ordeal.during_per_s = 100 if len(lengths) == 1 else 900
+            return self.ordeal
+
+    monkeypatch.setattr(suite, "Round", SlowAtFirst)
+    anything: Any = None
+    ordeal = await suite.tried(anything, anything, Plan(seed=7, seconds=600), "Pings", plans.PLAIN_FORMS[0])
+    assert lengths == [3, 9]
+    assert ordeal.during_per_s == 900
+    lengths.clear()
+    plan = Plan(seed=7, seconds=600, timed=False)
+    await suite.tried(anything, anything, plan, "Pings", plans.PLAIN_FORMS[0])
+    assert lengths == [3]
