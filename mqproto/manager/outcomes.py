@@ -34,6 +34,7 @@ from mqproto.turn.endings import Ending, Place, ReplyTo
 from mqproto.wire import (
     MAXIMUM_PACKET_SIZE,
     DebugHeader,
+    Guid,
     MessageClass,
     MessageIdentifier,
     PrivateQueueFormatName,
@@ -167,7 +168,9 @@ class Outcomes:
         if name is None or insecure:
             return
         destination = destination_of(name, self._routes, self._identity)
-        if destination is None or (self._is_strangers(message) and not self._may_answer(destination)):
+        if destination is None:
+            return
+        if self._is_strangers(message) and not self._may_answer(user.source_queue_manager, destination):
             return
         whole = repeats_body(ending, message)
         self._post(
@@ -186,12 +189,13 @@ class Outcomes:
             body_type=properties.body_type if whole else 0,
         )
 
-    def _may_answer(self, destination: Destination) -> bool:
+    def _may_answer(self, stranger: Guid, destination: Destination) -> bool:
         """Whether a stranger may have something sent there: to another host that is on the list for it."""
         host = destination.host
         if host is not None and destination.manager is None and self._outbound.may_answer(host):
             return True
-        self._notes.append(Note("stranger-not-answered", {"queue": destination.name}))
+        facts: dict[str, str | int] = {"source": guid_text(stranger), "queue": destination.name}
+        self._notes.append(Note("stranger-not-answered", facts))
         return False
 
     def report(self, debug: DebugHeader, label: str, body: str, now: Moment) -> None:

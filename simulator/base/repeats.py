@@ -136,5 +136,5 @@ class Repeats:
 
 
 def _peer(facts: Mapping[str, Any]) -> str:
-    """Whom a line is about: a host, or a host and a port; nothing if it is about no peer."""
-    return str(facts.get("peer", ""))
+    """Whom a line is about: a host, or a host and a port; else the queue manager that sent something, or nothing."""
+    return str(facts.get("peer") or facts.get("source", ""))

@@ -86,6 +86,16 @@ def test_a_stranger_who_varies_what_he_does_costs_a_few_lines_and_others_have_th
     assert told[-1][1]["facts"] == "those of the last"
 
 
+def test_where_no_host_is_known_the_lines_about_one_queue_manager_are_few() -> None:
+    repeats, told = Repeats(), list[Line]()
+    for number in range(20_000):
+        facts = {"source": f"GUID {number % 2}", "queue": f"DIRECT=OS:made-up-host\\q{number}"}
+        told += repeats.lines("stranger-not-answered", facts, number / 1_000)
+    assert len(told) == 2 * (KINDS_OF_PEER + 1)
+    told += repeats.rest()
+    assert sum(map(times, told)) == 20_000
+
+
 def test_any_number_of_strangers_who_vary_what_they_do_cost_some_lines() -> None:
     repeats, told = Repeats(), list[Line]()
     for minute in range(3):
