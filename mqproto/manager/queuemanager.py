@@ -196,6 +196,15 @@ class QueueManager:
         found = self._neighbours.sessions.get(session)
         return found is not None and found.is_proven
 
+    def may_be_known(self, session: int) -> bool:
+        """Whether the session is not open yet, and the peer is where a declared queue manager may be."""
+        found = self._neighbours.sessions.get(session)
+        return found is not None and not found.is_open and self.is_declared(found.remote_address)
+
+    def is_declared(self, host: str) -> bool:
+        """Whether a queue manager that an operator has declared may be at a host, and speaks without TLS."""
+        return self._parts.routes.is_declared(host)
+
     def is_blocked(self, host: str) -> bool:
         """Whether nobody who connects from a host, or asks from there, gets an answer: an operator has said so."""
         return self._blocks.covers(host)

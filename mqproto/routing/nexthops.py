@@ -98,8 +98,8 @@ class Routes:
         return comes_from(host, self.heard) or self.is_declared(host)
 
     def is_declared(self, host: str) -> bool:
-        """Whether a queue manager that is known may be at a host."""
-        return any(comes_from(host, peer.origins) for peer in self.peers.values())
+        """Whether a queue manager that is known may be at a host, and speaks without TLS."""
+        return any(comes_from(host, peer.origins) for peer in self.peers.values() if not peer.certified)
 
     def may_call(self, host: str) -> bool:
         """Whether a host may be called because a stranger asks for an answer there."""

@@ -7,7 +7,7 @@ line can have us write many that differ a little: beyond some of them all are co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,7 +20,8 @@ LIMIT: Final = 1_000
 """How many kinds of lines are watched."""
 KINDS_OF_PEER: Final = 16
 KINDS: Final = 128
-"""How many lines of one name differ, of one peer and of all: of one more it is only counted how often such came."""
+"""How many lines of one name differ, of one peer and of all: of one more it is only counted how often such came. Those
+of known peers have places beyond that."""
 PASSING: Final = "session"
 """A fact that is another one each time."""
 
@@ -60,9 +61,14 @@ Key = tuple[str, frozenset[tuple[str, Any]]]
 
 
 class Repeats:
-    """Turns lines that come into lines to write. A line about a message is always written."""
+    """Turns lines that come into lines to write. A line about a message is always written.
 
-    def __init__(self) -> None:
+    Args:
+        is_known: whether a host is one whose lines are not to be lost among those of any others.
+    """
+
+    def __init__(self, is_known: Callable[[str], bool] = lambda host: False) -> None:
+        self._is_known = is_known
         self._series: dict[Key, Series] = {}
         self._kinds: Counter[tuple[str, str]] = Counter()
         """How many series there are, by name and peer, and by name with an empty peer."""
@@ -97,7 +103,7 @@ class Repeats:
         key = name, frozenset((fact, value) for fact, value in facts.items() if fact != PASSING)
         if key in self._series or not peer:
             return key, False
-        if self._kinds[name, ""] >= KINDS:
+        if self._kinds[name, ""] >= KINDS and not self._is_known(peer):
             return (name, frozenset()), True
         if self._kinds[name, peer] >= KINDS_OF_PEER:
             return (name, frozenset({("peer", peer)})), True

@@ -90,7 +90,7 @@ class Node:
         self._log = log
         self._clock = clock
         self._recording = recording
-        self._repeats = Repeats()
+        self._repeats = Repeats(directory.routes.is_declared)
         self._room = Room(node.settings.quota_bytes, partial(free_bytes, store.path.parent))
         self._fullness = Fullness(store)
         self._turns = Turns()

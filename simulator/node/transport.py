@@ -124,7 +124,8 @@ class Transports:
             scope = self._adopt(session, accepted, tap, host)
             self._nursery.start_soon(self._serve_accepted, session, scope)
             self._turns.wake()
-            self._shares.took(host, perf_counter() - began_s)
+            if not self._core.is_declared(host):
+                self._shares.took(host, perf_counter() - began_s)
 
     async def _accept_tls(
         self, listener: socket.socket, handshakes: Handshakes, accepting: trio.Nursery
@@ -262,6 +263,8 @@ class Transports:
             if stranger is not None and self._core.is_known(session):
                 stranger = None
                 del self._strangers[session]
+            elif stranger is not None and self._core.may_be_known(session):
+                stranger = None  # A neighbour that shakes hands waits for nobody.
             if stranger is not None:
                 await self._shares.turn(stranger)
             limit_bytes = READ_BYTES if stranger is None else PIECE_BYTES

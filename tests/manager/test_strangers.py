@@ -452,3 +452,21 @@ def test_who_comes_from_where_nobody_is_heard_is_cut_off_and_the_declared_are_no
     ]
     assert [facts["peer"] for facts in notes(net, "c", "session-closed")] == ["x", "192.0.2.1"]
     assert reasons(net, "c") == ["nobody is heard from there"] * 2
+
+
+def test_who_is_where_a_known_one_may_be_counts_as_one_until_he_has_a_session() -> None:
+    """What a handshake costs is laid to the account of those only who cannot be a neighbour."""
+    net = with_a_stranger("a", "c")
+    core = net.nodes["c"].up
+    [origin] = core.inspect().routes.peers[A].origins
+    near, far = core.accepted(origin, net.now), core.accepted("10.9.9.9", net.now)
+    assert [core.may_be_known(session) for session in (near, far)] == [True, False]
+    parameters = connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
+    for session, manager in ((near, X), (core.accepted(origin, net.now), A)):
+        request = establish_connection(client=manager, server=C, time_stamp_ms=0)
+        core.receive(session, encode_packet(request), net.now)
+        assert core.may_be_known(session)
+        core.receive(session, encode_packet(parameters), net.now)
+        assert core.inspect().neighbours.sessions[session].is_open
+        assert not core.may_be_known(session)
+        assert core.is_known(session) is (manager == A)

@@ -96,12 +96,13 @@ def test_where_no_host_is_known_the_lines_about_one_queue_manager_are_few() -> N
     assert sum(map(times, told)) == 20_000
 
 
-def test_any_number_of_strangers_who_vary_what_they_do_cost_some_lines() -> None:
-    repeats, told = Repeats(), list[Line]()
+def test_any_number_of_strangers_who_vary_what_they_do_cost_some_lines_and_a_neighbour_has_its_own() -> None:
+    repeats, told = Repeats(lambda host: host == DOWN["peer"]), list[Line]()
     for minute in range(3):
         for number in range(5_000):
             facts = {"peer": f"10.0.{number % 100}.1", "message_id": f"{minute} {number}"}
             told += repeats.lines("message-refused", facts, 60 * minute + number / 100)
     assert len(told) <= 3 * (2 * KINDS + 2)
+    assert list(repeats.lines("message-refused", DOWN, 180)) == [("message-refused", DOWN)]
     told += repeats.rest()
     assert sum(map(times, told)) == 15_000

@@ -44,6 +44,12 @@ class Listening:
     def is_blocked(self, host: str) -> bool:
         return False
 
+    def may_be_known(self, session: int) -> bool:
+        return False
+
+    def is_declared(self, host: str) -> bool:
+        return host == NEIGHBOUR
+
     def turns_away(self, host: str, reason: str, now: Moment) -> bool:
         if host != NEIGHBOUR:
             self.turned_away.append(host)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from simulator.topology import Topology, TopologyError, load, parse
@@ -35,6 +37,19 @@ def test_a_node_comes_from_its_own_host_and_from_the_proxy_that_it_dials() -> No
     assert routes.proves(guids["c"], "127.0.0.3", None)
     assert not routes.proves(guids["c"], "127.0.0.1", None)
     assert not directory(row, "a").routes.proves(guids["b"], "127.0.0.1", None)
+
+
+def test_where_a_neighbour_speaks_tls_alone_its_address_says_nothing() -> None:
+    row = parse(ROW, "row.toml")
+    routes = directory(row, "b").routes
+    c = row.nodes["c"].guid
+    with_tls = replace(routes, peers={**routes.peers, c: replace(routes.peers[c], certified=True)})
+    assert [routes.is_declared(host) for host in ("127.0.0.1", "127.0.0.3", "127.0.0.9")] == [
+        True,
+        True,
+        False,
+    ]
+    assert [with_tls.is_declared(host) for host in ("127.0.0.1", "127.0.0.3")] == [True, False]
 
 
 def test_a_neighbour_brings_the_messages_of_those_behind_it() -> None:
