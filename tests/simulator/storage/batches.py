@@ -108,7 +108,11 @@ def batches(draw: st.DrawFn, there: set[int], fresh: Iterator[int]) -> Writes:
 
 
 def in_order(state: StoredState) -> StoredState:
-    """The same state; of its tables without an order of their own, sorted."""
+    """The same state; of its tables without an order of their own, sorted.
+
+    Which places are free again depends on what the log has: none up to the last that is taken.
+    """
+    state.queues[:] = [queue._replace(last_used=min(queue.last, queue.last_used)) for queue in state.queues]
     state.outgoing.sort()
     state.incoming.sort()
     state.outcomes.sort()
