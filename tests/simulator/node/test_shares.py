@@ -23,13 +23,13 @@ async def test_whoever_costs_most_waits_longest_and_all_together_have_their_shar
 ) -> None:
     shares, rounds = Shares(25), list[str]()
     costs_s = {"10.0.0.1": 0.001, "10.0.0.2": 0.004}
-    with trio.move_on_after(60):
+    with trio.move_on_after(10):
         async with trio.open_nursery() as nursery:
             for host, cost_s in costs_s.items():
                 for _ in range(8):
                     nursery.start_soon(served, shares, host, cost_s, rounds)
     took_s = {host: rounds.count(host) * cost_s for host, cost_s in costs_s.items()}
-    assert sum(took_s.values()) == pytest.approx(0.25 * 60, rel=0.05)
+    assert sum(took_s.values()) == pytest.approx(0.25 * 10, rel=0.05)
     assert took_s["10.0.0.1"] == pytest.approx(took_s["10.0.0.2"], rel=0.05)
 
 
