@@ -216,7 +216,8 @@ class Arrivals:
         if is_ours:
             message = message or decode_message(packet)
             local = self._queues.addressed(message.user.destination_queue)
-            return local is None or local.lane(priority).window.fits
+            lane = local.known_lane(priority) if local is not None else None
+            return lane is None or lane.window.fits
         order = goes_to_private(packet, head.flags, ORDER_QUEUE)
         return self._outbound.towards_manager(head.queue_manager_address, priority, order=order).window.fits
 

@@ -118,7 +118,7 @@ class Ration:
     async def wait(self) -> None:
         """Return when there is some."""
         await trio.lowlevel.checkpoint()
-        while self.is_used_up:  # noqa: ASYNC110
+        while self.is_used_up:  # noqa: ASYNC110 - time alone makes more.
             await trio.sleep(BEAT_S)
 
 

@@ -202,7 +202,7 @@ class Chain:
         """Wait until all has come that was sent; after how many seconds, or None if that takes too long."""
         began_s = trio.current_time()
         with trio.move_on_after(patience_s):
-            while not all(flow.is_empty for flow in self.flows):  # noqa: ASYNC110
+            while not all(flow.is_empty for flow in self.flows):  # noqa: ASYNC110 - nobody tells; one has to ask.
                 await trio.sleep(BEAT_S)
             return trio.current_time() - began_s
         return None

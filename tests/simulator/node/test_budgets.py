@@ -6,6 +6,7 @@ import itertools
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from typing import Any
 
 import pytest
 import trio
@@ -70,9 +71,9 @@ class Shell:
         self.core = core
         self.turns = Turns()
         self.address = listener.getsockname()
-        made: object = core
+        made: Any = core
         self.callers: list[socket.socket] = []
-        self.transports = Transports(made, self.turns, Clock(), NEIGHBOUR, Settings(), read_buffer())  # type: ignore[arg-type]
+        self.transports = Transports(made, self.turns, Clock(), NEIGHBOUR, Settings(), read_buffer())
 
     def caller(self, host: str) -> socket.socket:
         self.callers.append(socket.create_connection(self.address, source_address=(host, 0)))
