@@ -69,7 +69,9 @@ async def test_the_process_carries_out_one_order_after_the_other() -> None:
 async def test_where_nobody_listens_cases_are_broken_off() -> None:
     _, port = reserved_address()
     spent = await carry_out(an_order(port))
-    assert spent.broken_off == spent.cases >= 2
+    assert spent.cases >= 2
+    # The order may end in the midst of its last case.
+    assert spent.cases - 1 <= spent.broken_off <= spent.cases
     assert spent.connections == 0
 
 
