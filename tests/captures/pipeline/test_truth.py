@@ -24,7 +24,7 @@ from mqproto.wire import NULL_GUID, MessageClass, guid_text
 from simulator.world.campaign import run_seeds
 from simulator.world.scenarios.scenario import START_UTC_S, guid_of
 
-WORLDS = int(os.environ.get("MQPROTO_TRUTH_WORLDS", "8"))
+WORLDS = int(os.environ.get("MQPROTO_TRUTH_WORLDS", "5"))
 SECOND_NS = 10**9
 STRANGE = {"malformed", "out-of-turn"}
 """What strangers do who connect to a node and say something else."""

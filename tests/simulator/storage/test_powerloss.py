@@ -172,8 +172,9 @@ def test_what_a_power_loss_has_left_survives_the_next(folder: Path, number: int)
 @needs_strace
 @pytest.mark.parametrize("left_out", LEFT_OUT)
 def test_a_store_that_leaves_out_a_flush_is_found_out(folder: Path, left_out: str) -> None:
-    found = Counter(
-        trial.found.partition(":")[0] for trial in trials(folder / "a", 1, left_out=left_out, percent=4)
+    found = (
+        trial
+        for trial in trials(folder / "a", 1, left_out=left_out, percent=4)
+        if trial.found.partition(":")[0] in (LOST, REFUSED)
     )
-    print(left_out, dict(found))
-    assert found[LOST] + found[REFUSED]
+    assert next(found, None), "no power loss shows it"
