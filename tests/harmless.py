@@ -12,8 +12,8 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
     ): "the first outcome has none before it that could be forgotten",
     (
         "mqproto/session/acknowledgment.py",
-        "before = ahead(base, first) if ahead(base, first) < 0x8000 else 0",
-        "before = ahead(base, first) if (ahead(base, first) <= 32768) else 0",
+        "before = ahead(base, first) if ahead(base, first) < HALF_CIRCLE else 0",
+        "before = ahead(base, first) if (ahead(base, first) <= HALF_CIRCLE) else 0",
     ): "half of all numbers apart, the function has returned above",
     (
         "mqproto/manager/identifiers.py",

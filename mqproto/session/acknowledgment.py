@@ -13,6 +13,8 @@ from mqproto.wire import SessionAck, SessionHeader, session_ack, with_session_he
 
 FLAG_COUNT: Final = 32
 """How many recoverable messages the RecoverableMsgAckFlags of one SessionHeader cover.  [MS-MQMQ] 2.2.20.4"""
+HALF_CIRCLE: Final = 0x8000
+"""A 16-bit count that is ahead of another by as much or more is behind it."""
 
 
 def count_sent(data: SessionData, entries: Sequence[InFlight], now: Moment) -> None:
@@ -98,8 +100,13 @@ def take_session_ack(data: SessionData, packet: SessionAck, now: Moment) -> None
 
 
 def take_session_header(data: SessionData, header: SessionHeader, now: Moment) -> None:
-    """The neighbour says what it has received and saved, and how many messages it has sent.  3.1.5.5"""
+    """The neighbour says what it has received and saved, and how many messages it has sent.  3.1.5.5
+
+    AckSequenceNumber marks all up to it. One that is older than the last marks nothing, as all of that is marked.
+    """
     received = ahead(header.ack_sequence_number, acknowledged_count(data))
+    if received >= HALF_CIRCLE:
+        received = 0
     if received > len(data.unacknowledged):
         data.close(
             "3.1.5.5.1",
@@ -135,7 +142,7 @@ def take_saved(data: SessionData, header: SessionHeader) -> bool:
     first = (data.recoverable_message_sent_count - len(data.unsaved) + 1) & 0xFFFF
     last = (base + flags.bit_length() - 1) & 0xFFFF
     count = ahead(last, first) + 1
-    if count > 0x8000:
+    if count > HALF_CIRCLE:
         return True  # All of it was acknowledged before.
     if count > len(data.unsaved):
         data.close(
@@ -143,7 +150,7 @@ def take_saved(data: SessionData, header: SessionHeader) -> bool:
             f"it has saved recoverable message {last}, the last one sent was {data.recoverable_message_sent_count}",
         )
         return False
-    before = ahead(base, first) if ahead(base, first) < 0x8000 else 0
+    before = ahead(base, first) if ahead(base, first) < HALF_CIRCLE else 0
     skipped = ahead(first, base) if before == 0 else 0
     saved = flags >> skipped
     covered = islice(data.unsaved, count)

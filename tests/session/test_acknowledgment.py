@@ -92,8 +92,8 @@ def test_a_hole_in_the_flags_stays_open_until_a_later_flag_fills_it() -> None:
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.5.1")
-@pytest.mark.parametrize("number", [3, 100, 0xFFFF])
-def test_an_acknowledgment_of_what_was_never_sent_or_going_back_closes_with_both_numbers(number: int) -> None:
+@pytest.mark.parametrize("number", [3, 100, 0x8000])
+def test_an_acknowledgment_of_what_was_never_sent_closes_with_both_numbers(number: int) -> None:
     session = a_session()
     send(session, 2)
     receive(session, an_ack(1))
@@ -102,6 +102,43 @@ def test_an_acknowledgment_of_what_was_never_sent_or_going_back_closes_with_both
     assert session.closed.section == "3.1.5.5.1"
     assert f"message {number}" in session.closed.reason
     assert "sent was 2" in session.closed.reason
+
+
+OLDER = "10001b00 4c494f52 24000000 ffffffff 0000 0100 {number:04x}0000 00000000 00000000 4000 0000"
+"""A SessionAck, byte by byte: after its two headers AckSequenceNumber; nothing saved, nothing sent, a window of 64."""
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.5.1")
+@pytest.mark.parametrize("number", [0, 1, 0xFFFF, 0x8002])
+@pytest.mark.parametrize("start", [0, 0xFFFE])
+def test_an_acknowledgment_older_than_the_last_marks_nothing_and_the_session_goes_on(
+    number: int, start: int
+) -> None:
+    session = a_session()
+    session.data.message_sent_count = start
+    send(session, 3, recoverable=False)
+    receive(session, an_ack(start + 2))
+    assert positions(session) == [1, 2]
+    older = (start + number) & 0xFFFF
+    receive(session, bytes.fromhex(OLDER.format(number=older << 8 & 0xFF00 | older >> 8)))
+    assert session.closed is None
+    assert positions(session) == []
+    assert [entry.position for entry in session.lost()] == [3]
+    receive(session, an_ack(start + 3))
+    assert positions(session) == [3]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.5.1")
+@pytest.mark.spec("[MS-MQQB] 3.1.5.5.3")
+def test_what_an_older_acknowledgment_says_is_saved_is_saved_and_its_counts_have_to_agree() -> None:
+    session = a_session()
+    send(session, 2)
+    receive(session, an_ack(2))
+    receive(session, an_ack(1, base=1, flags=0b01))
+    assert positions(session) == [1]
+    receive(session, an_ack(1, user=1))
+    assert session.closed is not None
+    assert session.closed.section == "3.1.5.5.5"
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.5.3")
