@@ -117,7 +117,7 @@ def session_facts(sight: Sight) -> SessionFacts:
         return facts._replace(client=packet.client_guid, server=packet.server_guid, refused=packet.refused)
     if isinstance(packet, ConnectionParameters):
         timeouts_ms = (packet.recoverable_ack_timeout_ms, packet.ack_timeout_ms)
-        return facts._replace(timeouts_ms=timeouts_ms, window=packet.window_size)
+        return facts._replace(refused=packet.refused, timeouts_ms=timeouts_ms, window=packet.window_size)
     return facts
 
 

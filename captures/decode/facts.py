@@ -27,7 +27,7 @@ class SessionFacts(NamedTuple):
     recoverable: of a UserMessage; None of other packets.
     header: its SessionHeader, if it has one.
     client, server: of an EstablishConnection.
-    refused: CS of an EstablishConnection.
+    refused: CS of an EstablishConnection or a ConnectionParameters.
     timeouts_ms: RecoverableAckTimeout and AckTimeout of a ConnectionParameters.
     window: WindowSize of a ConnectionParameters.
     """

@@ -160,15 +160,20 @@ class SessionChecker:
         stage = connection.stage
         if stage is Stage.UNKNOWN:
             return
-        if half is connection.client and stage is Stage.GRANTED:
+        proposes = half is connection.client and stage is Stage.GRANTED
+        view.answers = half is connection.server and stage is Stage.PROPOSED
+        if not proposes and not view.answers:
+            self._out_of_turn(facts, view)
+        elif facts.refused:
+            connection.stage = Stage.REFUSED
+            text = f"the {'acceptor' if view.answers else 'initiator'} wants no session after all"
+            view.findings.append(Finding(NOTE, "refused", facts.number, text, "[MS-MQQB] 2.2.1"))
+        elif proposes:
             connection.stage = Stage.PROPOSED
             connection.timeouts_ms = facts.timeouts_ms
-        elif half is connection.server and stage is Stage.PROPOSED:
-            view.answers = True
+        else:
             connection.stage = Stage.OPEN
             self._compare_timeouts(facts, view)
-        else:
-            self._out_of_turn(facts, view)
 
     def _compare_timeouts(self, facts: SessionFacts, view: SessionView) -> None:
         """The acceptor adopts the timeouts that were proposed, and says so.  3.1.5.4.1"""

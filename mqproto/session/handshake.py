@@ -107,6 +107,9 @@ def confirm_connection(data: SessionData, packet: EstablishConnection, now: Mome
 
 def accept_parameters(data: SessionData, packet: ConnectionParameters, now: Moment) -> None:
     """The initiator proposes: take its timeouts, answer with our window, and the session is open.  3.1.5.4.1"""
+    if packet.refused:
+        refused_after_all(data, "initiator")
+        return
     data.ack_wait_timeout_ms = packet.ack_timeout_ms
     data.recoverable_ack_send_timeout_ms = packet.recoverable_ack_timeout_ms
     data.send(proposed_parameters(data))
@@ -115,7 +118,16 @@ def accept_parameters(data: SessionData, packet: ConnectionParameters, now: Mome
 
 def adopt_parameters(data: SessionData, packet: ConnectionParameters, now: Moment) -> None:
     """The acceptor answered with its window: the session is open.  3.1.5.4.2"""
+    if packet.refused:
+        refused_after_all(data, "acceptor")
+        return
     open_session(data, packet.window_size, now)
+
+
+def refused_after_all(data: SessionData, peer: str) -> None:
+    """CS is set in ConnectionParameters: the connection is refused. 3.1.5.4 says no more of it.  [MS-MQQB] 2.2.1"""
+    data.status = ConnectionStatus.CONNECTION_REFUSED
+    data.close("2.2.1", f"the {peer} refused the connection in its ConnectionParameters")
 
 
 def proposed_parameters(data: SessionData) -> ConnectionParameters:

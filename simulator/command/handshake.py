@@ -125,6 +125,9 @@ class Handshake:
         if isinstance(packet, EstablishConnection):
             return self._take_answer(packet, now_s)
         assert isinstance(packet, ConnectionParameters), "nothing else is welcome"
+        if packet.refused:
+            self._end(Outcome.REFUSED, "MSMQ, refuses us a session in its ConnectionParameters")
+            return b""
         self.finding.window_size = packet.window_size
         self.finding.ack_timeout_ms = packet.ack_timeout_ms
         self.finding.recoverable_ack_timeout_ms = packet.recoverable_ack_timeout_ms

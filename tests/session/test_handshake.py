@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
-from mqproto.session import Session, SessionState
+from mqproto.session import ConnectionStatus, Session, SessionState
 from mqproto.wire import NULL_GUID, ConnectionParameters, EstablishConnection, Guid
 from mqproto.wire.layouts.internal import connection_parameters, establish_connection
 from tests.sessions import NOW, OTHER, SETTINGS, THEM, US, a_session, later, receive, sent
@@ -209,6 +209,34 @@ def test_a_window_of_none_counts_as_one_so_that_nothing_stalls_for_ever() -> Non
     receive(session, parameters(window_size=0))
     assert session.data.received_window_size == 1
     assert session.room
+
+
+REFUSING = "10000b00 4c494f52 20000000 ffffffff 0000 1300 f4010000 204e0000 0000 4000"
+"""ConnectionParameters, byte by byte: the flags of the InternalHeader are 0x13, type 3 and CS."""
+
+
+@pytest.mark.spec("[MS-MQQB] 2.2.1")
+@pytest.mark.spec("[MS-MQQB] 3.1.5.4.1")
+@pytest.mark.spec("[MS-MQQB] 3.1.5.4.2")
+@pytest.mark.parametrize(
+    ("state", "who"), [(SessionState.WAITING_CP_MSG, "initiator"), (SessionState.WAITING_CPR_MSG, "acceptor")]
+)
+def test_parameters_with_the_refusal_bit_set_open_no_session(state: SessionState, who: str) -> None:
+    session = a_session(state, initiator=who == "acceptor")
+    receive(session, bytes.fromhex(REFUSING))
+    assert session.closed is not None
+    assert session.closed.section == "2.2.1"
+    assert session.closed.reason == f"the {who} refused the connection in its ConnectionParameters"
+    assert session.data.status is ConnectionStatus.CONNECTION_REFUSED
+    assert sent(session) == []
+    assert session.data.timers.next_ms is None
+
+
+@pytest.mark.spec("[MS-MQQB] 2.2.1")
+def test_reserved_bits_of_parameters_refuse_nothing() -> None:
+    session = a_session(SessionState.WAITING_CPR_MSG)
+    receive(session, bytes.fromhex(REFUSING.replace("1300", "e3ff")))
+    assert session.is_open
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.6.6")

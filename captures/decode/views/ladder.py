@@ -12,7 +12,14 @@ from captures.decode.names import Names
 from captures.decode.sight import Kind, Sight
 from captures.decode.views.line import CLASS_NAMES
 from mqproto.base.errors import UsageError
-from mqproto.wire import EstablishConnection, FinalAckBody, OrderAckBody, Ping, SessionHeader
+from mqproto.wire import (
+    ConnectionParameters,
+    EstablishConnection,
+    FinalAckBody,
+    OrderAckBody,
+    Ping,
+    SessionHeader,
+)
 
 NANOSECONDS: Final = 1_000_000_000
 PAUSE_NS: Final = NANOSECONDS
@@ -147,7 +154,9 @@ def arrow_text(sight: Sight, names: Names) -> str:
         return "ping refused" if packet.refused else "ping"
     if sight.session is not None:
         return _session_text(sight.session)
-    return "parameters" if sight.kind is Kind.CONNECTION_PARAMETERS else "malformed"
+    if isinstance(packet, ConnectionParameters):
+        return "refused" if packet.refused else "parameters"
+    return "malformed"
 
 
 def _message_text(sight: Sight, names: Names) -> str:

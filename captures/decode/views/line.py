@@ -101,7 +101,7 @@ def what(sight: Sight, names: Names) -> str:
         return f"{client} asks for " + ("anybody" if packet.server_guid == NULL_GUID else server)
     if isinstance(packet, ConnectionParameters):
         timeouts = f"ack {packet.recoverable_ack_timeout_ms} ms, wait {packet.ack_timeout_ms} ms"
-        return f"window {packet.window_size}, {timeouts}"
+        return f"window {packet.window_size}, {timeouts}" + (", refused" if packet.refused else "")
     if isinstance(packet, Ping):
         return f"cookie {packet.cookie}, {names.manager(packet.qm_guid)}" + (
             ", refused" if packet.refused else ""

@@ -58,7 +58,7 @@ class Fault:
 class Stage(Enum):
     """How far a session has come, as the peer has to see it once it has read what we sent.
 
-    In REFUSED it said, or should have said, that it wants no session; in CLOSED it has to close.
+    In REFUSED it said, or should have said, that it wants no session, or we have said so; in CLOSED it has to close.
     """
 
     WAITING_EC_MSG = "before EstablishConnection"
@@ -155,7 +155,7 @@ class Conduct:
                     self.stage = Stage.REFUSED
             case ConnectionParameters() if self.stage is Stage.WAITING_CP_MSG:
                 self._proposal = packet
-                self.stage = Stage.OPEN
+                self.stage = Stage.REFUSED if packet.refused else Stage.OPEN
             case SessionAck() if self.stage is Stage.OPEN:
                 self._take_our_header(packet.session)
             case UserMessage() if self.stage is Stage.OPEN:
@@ -261,6 +261,9 @@ class Conduct:
         if proposal is None or self._is_open:
             what = "a second ConnectionParameters" if self._is_open else "an answer to no proposal"
             self._wrong(f"{what} (3.1.5.4.1)", "")
+            return
+        if answer.refused:  # 2.2.1
+            self.stage = Stage.REFUSED
             return
         self._is_open = True
         said = answer.recoverable_ack_timeout_ms, answer.ack_timeout_ms

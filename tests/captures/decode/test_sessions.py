@@ -223,6 +223,22 @@ def test_an_answer_to_a_request_for_anybody_may_come_from_anybody_and_a_refusal_
     assert [(each.severity, each.code) for each in scene.findings()] == [("note", "refused")]
 
 
+@pytest.mark.spec("[MS-MQQB] 2.2.1")
+@pytest.mark.parametrize(("place", "who"), [(2, "initiator"), (3, "acceptor")])
+def test_parameters_that_refuse_are_a_note_and_what_comes_then_is_out_of_turn(place: int, who: str) -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    del scene.packets[place:]
+    refusal = connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=9)
+    refusal.internal.refused = True
+    wire.put("a" if who == "initiator" else "c", refusal)
+    [note] = scene.findings()
+    assert (note.severity, note.code) == ("note", "refused")
+    assert note.text == f"the {who} wants no session after all"
+    wire.send("a", express())
+    assert [code for code, _ in scene.faults()] == ["out-of-turn"]
+
+
 def test_a_capture_that_begins_in_the_middle_is_judged_from_its_first_acknowledgment_on() -> None:
     scene, wire = busy()
     del scene.packets[:4]

@@ -101,6 +101,14 @@ def test_a_queue_manager_that_refuses_is_one_all_the_same() -> None:
     assert (handshake.finding.outcome, handshake.finding.manager) == (Outcome.REFUSED, US)
 
 
+@pytest.mark.spec("[MS-MQQB] 2.2.1")
+def test_parameters_that_refuse_are_a_refusal() -> None:
+    flags_at = 18
+    handshake = asking(an_answer(), PARAMETERS[:flags_at] + b"\x13\0" + PARAMETERS[flags_at + 2 :])
+    finding = handshake.finding
+    assert (finding.outcome, finding.window_size, handshake.is_over) == (Outcome.REFUSED, None, True)
+
+
 @given(st.lists(st.binary(max_size=700), max_size=8))
 def test_any_bytes_are_judged_and_little_is_kept_of_them(chunks: list[bytes]) -> None:
     handshake = asking()

@@ -7,7 +7,9 @@ from captures.decode.views.line import DAY_NS
 from captures.packets import SeenPacket
 from mqproto.wire import SessionHeader, session_ack
 from tests.captures.decode.scene import Scene, names, transactional
-from tests.captures.decode.story import KNOWN, pinged, story
+from tests.captures.decode.story import KNOWN, ladder, pinged, story
+
+REFUSING = bytes.fromhex("10000b00 4c494f52 20000000 ffffffff 0000 1300 f4010000 204e0000 0000 4000")
 
 STORY = """
      #  2023-11-14 UTC   from         to           kind           bytes  what it says
@@ -109,6 +111,15 @@ def test_what_is_out_of_the_ordinary_is_said() -> None:
     assert message.endswith(r"tx 1/5 after 2 c\orders msg 5 '\\x1b[2Jlong long long l…'")
     assert "saved r1-r3 in part" in ack
     assert ack.endswith("; sent n0 r0, window 1")
+
+
+def test_parameters_that_refuse_the_session_say_so() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    del scene.packets[3:]
+    wire.put("c", REFUSING)
+    assert written(scene, names("a", "c"))[-1].endswith("window 64, ack 500 ms, wait 20000 ms, refused")
+    assert ladder(scene).arrows[-1].text == "refused"
 
 
 def test_bytes_that_begin_no_packet_have_no_number_and_long_names_are_cut() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mqproto.base.configuration import Settings
@@ -18,6 +20,7 @@ from mqproto.wire import (
     establish_connection,
     session_ack,
 )
+from mqproto.wire.layouts.internal import InternalHeader
 from simulator.fuzz.peer.conduct import Conduct, Oracle
 from simulator.fuzz.peer.draw import draw_case
 from simulator.fuzz.peer.talk import Target
@@ -90,6 +93,15 @@ def test_a_request_to_another_queue_manager_is_refused() -> None:
     assert "to another queue manager" in rule(conduct(("we", request), ("it", ANSWER)))
     refused = conduct(("we", request), ("it", refusal), ("we", PARAMETERS))
     assert (rule(refused), owed(refused), refused.is_refused) == ("", "", True)
+
+
+@pytest.mark.spec("[MS-MQQB] 2.2.1")
+@pytest.mark.parametrize("who", ["we", "it"])
+def test_after_parameters_that_refuse_nothing_is_owed(who: str) -> None:
+    refusing = replace(PARAMETERS, internal=InternalHeader(flags=0x13))
+    before = OPENED[:2] if who == "we" else OPENED[:3]
+    judge = conduct(*before, (who, refusing))
+    assert (rule(judge), owed(judge), judge.is_refused) == ("", "", True)
 
 
 @pytest.mark.parametrize(
