@@ -22,6 +22,7 @@ from mqproto.wire.schema.parts import (
     Octets,
     OneOf,
     Pad4,
+    PaddedRest,
     Repeated,
     Single,
     TerminatedText,
@@ -156,7 +157,7 @@ class _Walk:
             case TerminatedText():
                 self._leaf(Leaf(name + suffix, "string"))
                 self.emit(f"terminated({named}{_further(suffix)})")
-            case _ if part is GreedyBytes:
+            case _ if part is GreedyBytes or isinstance(part, PaddedRest):
                 self._leaf(Leaf(name, "bytes"))
                 self.emit(f"rest({named})")
             case Record():

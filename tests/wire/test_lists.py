@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.base.errors import UsageError, WireFormatError
+from mqproto.formatname.wire import destinations_to_wire, element_from_wire
 from mqproto.testing.headers import mqf_format_name_elements
 from mqproto.wire import (
     FormatNameList,
@@ -58,12 +59,17 @@ def a_list(header_id: int, count: int, data: bytes, size: int | None = None) -> 
     return struct.pack("<IHHI", 12 + len(data) if size is None else size, header_id, 0, count) + data
 
 
+def padded(data: bytes) -> bytes:
+    """As the list of a header, whose end is on a 4-byte boundary."""
+    return data + bytes(-len(data) & 3)
+
+
 def a_packet(destinations: bytes, rest: bytes = b"") -> bytes:
     """A message whose MultiQueueFormatHeader begins with these bytes; the other lists are empty."""
     others = a_list(ADMINISTRATION, 0, b"") + a_list(RESPONSES, 0, b"") + struct.pack("<HHI", SIGNATURE, 0, 0)
     empty = encode_packet(a_message([]))
     packet = bytearray(empty[: -len(a_list(DESTINATIONS, 0, b"") + others)])
-    packet += destinations + bytes(-len(destinations) & 3) + (rest or others)
+    packet += padded(destinations) + (rest or others)
     packet[8:12] = struct.pack("<I", len(packet))
     return bytes(packet)
 
@@ -86,7 +92,57 @@ def outcome(judge: Callable[[bytes], object], data: bytes) -> object:
 def test_the_example_packets_are_what_the_codec_writes() -> None:
     names = [MqfFormatNameElement(DIRECT_NAME, b"", "OS:a\\b"), MqfFormatNameElement(DIRECT_NAME, b"", "")]
     data = struct.pack("<H", DIRECT_NAME) + "OS:a\\b\0".encode("utf-16-le") + SMALLEST
-    assert a_packet(a_list(DESTINATIONS, 2, data)) == encode_packet(a_message(names))
+    assert a_packet(a_list(DESTINATIONS, 2, padded(data))) == encode_packet(a_message(names))
+
+
+NAMES: Final = (r"OS:a-server-of-windows\PRIVATE$\orders", r"OS:another\PRIVATE$\the-second-one-of-these-two")
+"""Two names that take 178 bytes in a list, as those of the only list whose bytes are known that Windows wrote."""
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.20.2")
+def test_the_size_of_a_list_counts_the_padding_behind_its_names() -> None:
+    """The list that Windows wrote: names of 178 bytes and the 12 before them are 190, and its HeaderSize says 192."""
+    elements = [MqfFormatNameElement(DIRECT_NAME, format_name=name) for name in NAMES]
+    message = a_message([])
+    message.multi_queue_format = destinations_to_wire(map(element_from_wire, elements))
+    names = b"".join(struct.pack("<H", DIRECT_NAME) + f"{name}\0".encode("utf-16-le") for name in NAMES)
+    assert len(names) == 178
+    written = struct.pack("<IHHI", 192, DESTINATIONS, 0, 2) + names + bytes(2)
+    assert encode_packet(message) == reference.encode_packet(message) == a_packet(written)
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.20.2")
+@given(st.lists(mqf_format_name_elements(), min_size=1, max_size=5), st.binary(min_size=3, max_size=3))
+def test_a_list_is_read_whether_or_not_its_size_counts_the_padding_and_written_as_it_came(
+    elements: list[MqfFormatNameElement], filler: bytes
+) -> None:
+    packet = encode_packet(a_message(elements))
+    size_at = packet.index(struct.pack("<HHI", DESTINATIONS, 0, len(elements))) - 4
+    [size] = struct.unpack_from("<I", packet, size_at)
+    assert size % 4 == 0
+    elements_end = size_at + 12 + len(b"".join(_elements_of(packet)))
+    missing = -elements_end & 3
+    for counted in {0, missing}:
+        data = (
+            packet[:size_at]
+            + struct.pack("<I", size - missing + counted)
+            + packet[size_at + 4 : elements_end]
+        )
+        data += filler[:missing] + packet[elements_end + missing :]
+        message = decode_message(data)
+        assert message == reference.decode_packet(data) == a_message(elements)
+        check_packet(data)
+        assert encode_packet(message) == reference.encode_packet(message) == data
+        header = message.multi_queue_format
+        assert header is not None
+        assert header.destination.format_name_list.padding == (filler[:missing] if counted else b"")
+        assert inspect_packet(data).findings == []
+
+
+def _elements_of(packet: bytes) -> list[bytes]:
+    """The bytes of the fields of a packet's first list."""
+    names = "multi_queue_format.destination.format_name_list.elements["
+    return [field.raw for field in inspect_packet(packet).fields if field.name.startswith(names)]
 
 
 # Both codecs

@@ -24,6 +24,7 @@ from mqproto.wire.schema.parts import (
     Absent,
     OneOf,
     Pad4,
+    PaddedRest,
     Repeated,
     Single,
     TerminatedText,
@@ -227,7 +228,7 @@ class Walk:
             case Pad4():
                 self._arrive()
                 self._sized(name, self._starts - self._at & 3, fields)
-            case _ if part is GreedyBytes:
+            case _ if part is GreedyBytes or isinstance(part, PaddedRest):
                 self._arrive()
                 self._sized(name, self._ends - self._at, fields)
             case _:

@@ -28,6 +28,7 @@ from mqproto.wire.schema.parts import (
     Octets,
     OneOf,
     Pad4,
+    PaddedRest,
     Repeated,
     Single,
     TerminatedText,
@@ -120,7 +121,7 @@ class Reader(Writer):
                 self.octets(self.words(part.length, scope), target)
             case Pad4():
                 self.pad(target)
-            case _ if part is GreedyBytes:
+            case _ if part is GreedyBytes or isinstance(part, PaddedRest):
                 self.greedy(target)
             case _:
                 raise NotImplementedError(f"{part!r} in a layout")

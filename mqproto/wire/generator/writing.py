@@ -27,6 +27,7 @@ from mqproto.wire.schema.parts import (
     Octets,
     OneOf,
     Pad4,
+    PaddedRest,
     Repeated,
     Single,
     TerminatedText,
@@ -146,6 +147,11 @@ class Builder(Writer):
                 self.piece(target, size)
             case Pad4():
                 self.pad(target)
+            case PaddedRest():
+                self.arrive()
+                self.emit(f"if {target} is None:")
+                self.emit(f"    {target} = zeros[-at & 3]")
+                self.piece(target, f"len({target})")
             case _ if part is GreedyBytes:
                 self.piece(target, f"len({target})")
             case _:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from construct import Const, GreedyBytes, Int16ul, Int32ul, Rebuild, len_, this
+from construct import Const, Int16ul, Int32ul, Rebuild, len_, this
 from construct.expr import FuncPath
 
 from mqproto.wire.guid import Guid
@@ -16,6 +16,7 @@ from mqproto.wire.schema.parts import (
     Octets,
     OneOf,
     Pad4,
+    PaddedRest,
     Repeated,
     TerminatedText,
     Window,
@@ -87,10 +88,14 @@ mqf_format_name_element = Record(
 
 @dataclass(slots=True)
 class FormatNameList:
-    """The elements of a list, and bytes that HeaderSize counts beyond them.  [MS-MQMQ] 2.2.20.2"""
+    """The elements of a list, and bytes that HeaderSize counts beyond them.  [MS-MQMQ] 2.2.20.2
+
+    padding: belongs to the list, as its end is on a 4-byte boundary; None for as many zeros as that takes. Others leave
+        it out of HeaderSize: then it is that of the header.
+    """
 
     elements: list[MqfFormatNameElement] = field(default_factory=list)
-    padding: bytes = b""
+    padding: bytes | None = field(default=None, compare=False, repr=False)
 
 
 format_name_list = Record(
@@ -98,7 +103,7 @@ format_name_list = Record(
     Layout(
         "[MS-MQMQ] 2.2.20.2",
         "elements" / Repeated(this._.element_count, mqf_format_name_element),
-        "padding" / GreedyBytes,
+        "padding" / PaddedRest(),
     ),
 )
 
@@ -108,7 +113,10 @@ _list_size_ = FuncPath(EncodedSize(format_name_list))
 
 @dataclass(slots=True)
 class MqfAddressHeader:
-    """A list of queues: destinations, administration queues or response queues.  [MS-MQMQ] 2.2.20.2"""
+    """A list of queues: destinations, administration queues or response queues.  [MS-MQMQ] 2.2.20.2
+
+    padding: of a list whose HeaderSize does not count it.
+    """
 
     reserved: int = 0
     format_name_list: FormatNameList = field(default_factory=FormatNameList)

@@ -95,6 +95,22 @@ class Pad4(Construct):  # type: ignore[type-arg]
         return obj
 
 
+class PaddedRest(Construct):  # type: ignore[type-arg]
+    """All that is left of a window. When building, None stands for zeros up to the next 4-byte boundary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flagbuildnone = True
+
+    def _parse(self, stream: Any, context: Any, path: str) -> bytes:
+        data: bytes = stream.read()
+        return data
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        stream.write(bytes(-stream.tell() & 3) if obj is None else obj)
+        return obj
+
+
 class Absent(Construct):  # type: ignore[type-arg]
     """Nothing: no bytes, and None in the record."""
 
