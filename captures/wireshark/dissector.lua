@@ -130,8 +130,7 @@ local function acknowledgment_in(message, data)
   local class, label, body = properties.message_class, properties._places.label, properties._places.message_body
   if class ~= known.order_ack_class and class < known.first_final_class then return nil end
   if data:sub(label.at + 1, label.at + label.size) ~= known.label or body.size ~= known.body_size then return nil end
-  local flags = message.base.flags
-  if flags ~= part(flags, base_bits.session_header) * 2 ^ base_bits.session_header[1] then return nil end
+  if part(message.base.flags, base_bits.debug_header) == 1 then return nil end
   local queue = user.destination_queue
   if part(user.flags, user_bits.destination_type) == known.private_on_destination then
     if queue ~= known.order_queue then return nil end

@@ -11,7 +11,6 @@ from construct import Int32ul
 from mqproto.wire.classes import MessageClass
 from mqproto.wire.generator import REFUSALS, builder, reader
 from mqproto.wire.guid import NULL_GUID, Guid
-from mqproto.wire.layouts.base import BaseHeader
 from mqproto.wire.layouts.transaction import TxSequenceId, tx_sequence_id
 from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION
 from mqproto.wire.messages import user_message
@@ -86,7 +85,9 @@ _build_final_ack: Final = builder(final_ack_body)
 def acknowledgment_in(message: UserMessage) -> OrderAckBody | FinalAckBody | None:
     """What a UserMessage acknowledges if it is an OrderAck or a FinalAck, else None.  [MS-MQQB] 3.1.5.1.1
 
-    SH is left aside when BaseHeader.Flags is compared with 0, as a SessionHeader may ride on any UserMessage.
+    All bits of BaseHeader.Flags are to be 0 there. Some are let pass: a SessionHeader may ride on any UserMessage,
+    reserved bits are ignored on receipt, and a priority does not say what a message is ([MS-MQMQ] 2.2.19.1). With DH it
+    is another packet, as acknowledgments have no DebugHeader.
     """
     properties = message.properties
     message_class = properties.message_class
@@ -94,7 +95,7 @@ def acknowledgment_in(message: UserMessage) -> OrderAckBody | FinalAckBody | Non
         return None
     if properties.label != LABEL or len(properties.message_body) != BODY_SIZE:
         return None
-    if message.base.flags & ~BaseHeader.session_header.mask or not addresses_order_queue(message):
+    if message.base.debug_header or not addresses_order_queue(message):
         return None
     if message_class == MessageClass.ORDER_ACK:
         return _read_order_ack(properties.message_body)

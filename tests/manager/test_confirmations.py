@@ -10,7 +10,7 @@ import pytest
 from mqproto.base.configuration import Settings
 from mqproto.manager.arrivals import HOP_LIMIT
 from mqproto.turn.effects import QueueKind
-from mqproto.wire import MessageClass
+from mqproto.wire import FinalAckBody, MessageClass, OrderAckBody, encode_packet, final_ack, order_ack
 from simulator.storage.disk import Disk
 from tests.examples import a_sequence_id, a_transaction_header, a_transactional_message
 from tests.observing import DEADXACT, JOURNAL, acknowledgments, arrive, bodies, ended, final_acks, messages
@@ -122,6 +122,37 @@ def test_a_message_waits_for_its_final_ack_through_restarts(net: Net, restarted:
     assert bodies(net, "a", JOURNAL) == [b"received"]
     assert ended(net, "a", DEADXACT) == [(MessageClass.NACK_RECEIVE_REJECTED, b"rejected")]
     assert nothing_waits(net)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.1.1")
+def test_acknowledgments_count_whatever_their_priority_and_their_reserved_bits(net: Net) -> None:
+    """An OrderAck and a FinalAck with bits that nobody should set; before, they went to a queue that is not there."""
+    net.send("a", at("c"), "x", transactional=True, journal_positive=True)
+    net.send("a", at("c"), "y", transactional=True)
+    net.run()
+    net.kill("c")
+    header = messages(net, "b", "c")[0].transaction
+    assert header is not None
+    there: dict[str, Any] = {"source": guid_of("c"), "destination_manager": guid_of("a"), "destination": 4}
+    order = order_ack(**there, message_id=1, sent_time_s=0, body=OrderAckBody(header.tx_sequence_id, 2, 1))
+    final = final_ack(
+        **there,
+        message_id=2,
+        sent_time_s=0,
+        message_class=MessageClass.ACK_RECEIVE,
+        body=FinalAckBody(
+            header.tx_sequence_id, 1, 0, guid_of("a"), messages(net, "b", "c")[0].user.message_id
+        ),
+    )
+    for ack in (order, final):
+        ack.base.flags = 0xFEC7
+        assert encode_packet(ack)[:4] == bytes.fromhex("1000c7fe")
+        arrive(net, "a", ack, peer="b")
+    assert bodies(net, "a", JOURNAL) == [b"x"]
+    assert [note.name for note in net.nodes["a"].notes if note.name == "message-refused"] == []
+    assert (
+        net.nodes["a"].store.waiting(QueueKind.SEQUENCE) == net.nodes["a"].store.waiting(QueueKind.FINAL) == 0
+    )
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.7")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -91,6 +91,22 @@ def test_a_session_header_may_ride_on_an_acknowledgment() -> None:
     assert acknowledgment_in(message) == acknowledgment_in(an_order_ack())
 
 
+RESERVED: Final = (6, 7, *range(9, 16))
+"""X9 to X0 of BaseHeader.Flags, which are ignored on receipt."""
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.1.1")
+@pytest.mark.spec("[MS-MQMQ] 2.2.19.1")
+@pytest.mark.parametrize("flags", [*range(8), *(1 << bit for bit in RESERVED), 0xFEC7])
+@pytest.mark.parametrize("ack", [an_order_ack(), a_final_ack()], ids=["OrderAck", "FinalAck"])
+def test_a_priority_and_reserved_bits_hide_no_acknowledgment(flags: int, ack: UserMessage) -> None:
+    packet = encode_packet(ack)
+    assert packet[:4] == b"\x10\0\0\0", "version, Reserved, and no flag"
+    message = decode_packet(packet[:2] + flags.to_bytes(2, "little") + packet[4:])
+    assert isinstance(message, UserMessage)
+    assert acknowledgment_in(message) == acknowledgment_in(ack) is not None
+
+
 @pytest.mark.spec("[MS-MQQB] 3.1.5.1.1")
 @pytest.mark.parametrize(
     "queue", ["TCP:10.0.0.1\\PRIVATE$\\order_queue$", "tcp:[::1]\\private$\\ORDER_QUEUE$"]
@@ -119,7 +135,7 @@ def changed(**changes: Any) -> UserMessage:
         changed(properties__message_body=bytes(0x25)),
         changed(properties__message_class=MessageClass.NORMAL),
         changed(properties__message_class=MessageClass.ACK_REACH_QUEUE),
-        changed(base__flags=3),
+        changed(base__debug_header=True),
         changed(user__destination_queue=5),
         changed(user__destination_type=5, user__destination_queue=SENDER),
         an_order_ack(destination="TCP:10.0.0.1\\private$\\orders"),

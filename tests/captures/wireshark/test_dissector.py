@@ -16,6 +16,7 @@ from mqproto.base.errors import WireFormatError
 from mqproto.formatname.wire import destination_from_wire
 from mqproto.testing import final_acks, mutated, order_acks, pings
 from mqproto.wire import (
+    DebugHeader,
     FinalAckBody,
     MessageClass,
     OrderAckBody,
@@ -181,7 +182,8 @@ def near_misses() -> list[UserMessage]:
         {"properties.message_class": MessageClass.ACK_REACH_QUEUE},
         {"properties.message_class": 0x4001},
         {"base.priority": 1},
-        {"base.flags": 0x8000},
+        {"base.flags": 0xFEC7},
+        {"base.debug_header": True, "debug": DebugHeader()},
         {"base.session_header": True, "session": a_session_header()},
         {"user.destination_queue": 5},
         {"user.destination_queue": SENDER, "user.destination_type": PUBLIC},
