@@ -7,6 +7,7 @@ alone; the queue manager's GUID stands elsewhere in the packet, so each way need
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from mqproto.base.errors import FormatNameError
 from mqproto.base.foreign import shown
@@ -143,7 +144,11 @@ def element_to_wire(name: SingleName) -> MqfFormatNameElement:
 
 
 def element_from_wire(element: MqfFormatNameElement) -> SingleName:
-    """The name that an element of a MultiQueueFormatHeader stands for."""
+    """The name that an element of a MultiQueueFormatHeader stands for.
+
+    Raises:
+        FormatNameError: its text is no name.
+    """
     match element.format_name:
         case str(text):
             return _direct(text)
@@ -169,12 +174,12 @@ def destinations_to_wire(names: Iterable[SingleName]) -> MultiQueueFormatHeader:
 
 
 def destinations_from_wire(header: MultiQueueFormatHeader) -> list[SingleName]:
-    """The queues that a header lists as destinations.
-
-    Raises:
-        FormatNameError: one of them is no name.
-    """
-    return [element_from_wire(element) for element in header.destination.format_name_list.elements]
+    """The queues that a header lists as destinations; without those whose text is no name, which hide no others."""
+    names = []
+    for element in header.destination.format_name_list.elements:
+        with suppress(FormatNameError):
+            names.append(element_from_wire(element))
+    return names
 
 
 def _anywhere_to_wire(name: SingleName) -> tuple[int, QueueName]:

@@ -93,13 +93,17 @@ def draft_of(message: UserMessage) -> Draft:
 
 
 def _destinations(message: UserMessage) -> tuple[str, ...]:
-    """The queues that got a copy, as its header lists them; none where the list is one that we would not send."""
+    """The queues that got a copy, as its header lists them; none where the list is longer than we would send.
+
+    What cannot be read there, or cannot be sent to, is left out.
+    """
     if message.multi_queue_format is None:
         return ()
+    listed = destinations_from_wire(message.multi_queue_format)
+    names = tuple(str(name) for name in listed if not name.read_only)
     try:
-        names = tuple(map(str, destinations_from_wire(message.multi_queue_format)))
         list_of_all(names)
-    except (UsageError, FormatNameError):
+    except UsageError:
         return ()
     return names
 

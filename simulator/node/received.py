@@ -130,14 +130,9 @@ class ReceivedMessage:
 
     @property
     def destinations(self) -> list[str]:
-        """The format names of all queues that got a copy, if there are several and their names can be read."""
+        """The format names of all queues that got a copy, if there are several: those that can be read."""
         header = self.record.multi_queue_format
-        if header is None:
-            return []
-        try:
-            return [str(name) for name in destinations_from_wire(header)]
-        except FormatNameError:
-            return []
+        return [] if header is None else [str(name) for name in destinations_from_wire(header)]
 
 
 def received(packets: Iterable[bytes], delivery_counts: Iterable[int]) -> list[ReceivedMessage]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,11 +11,22 @@ from hypothesis import strategies as st
 from mqproto.base.errors import UsageError
 from mqproto.formatname import parse_format_name
 from mqproto.formatname.wire import destinations_from_wire
+from mqproto.manager.deadletters import draft_of
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import HEADROOM_BYTES, PACKET_LIMIT_BYTES, Draft, copies
 from mqproto.messages.listing import DESTINATION_LIMIT, list_bytes, list_of_all
 from mqproto.queues.localqueue import SystemQueue
-from mqproto.wire import PacketBuffer, UserMessage, decode_packet, encode_packet, without_session_header
+from mqproto.wire import (
+    MultiQueueFormatHeader,
+    PacketBuffer,
+    UserMessage,
+    decode_message,
+    decode_packet,
+    encode_packet,
+    without_session_header,
+)
+from simulator.node.received import ReceivedMessage
+from tests.examples import a_user_message
 from tests.pair import Net, at, chain, queue
 
 ORDERS, NOTES, MORE = queue("orders"), queue("notes", 17, transactional=False), queue("more", 18)
@@ -180,3 +193,25 @@ def test_a_copy_that_is_sent_once_more_still_lists_all() -> None:
     assert net.nodes["a"].up.send_back(SystemQueue.DEADXACT, None, net.now) == 2
     net.pass_ms(10_000)
     assert listed(first_in(net, "orders")) == listed(first_in(net, "more")) == LISTED
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.20.1")
+@pytest.mark.spec("[MS-MQMQ] 2.2.18.1.4")
+def test_one_name_that_cannot_be_read_hides_no_other_of_its_list() -> None:
+    """Three names as they lie in a packet, of which the second is none; before, the whole list was empty."""
+    names = b"".join(
+        b"\3\0" + f"{text}\0".encode("utf-16-le") for text in (r"OS:a\q", "tomorrow", r"TCP:10.0.0.1\q")
+    )
+    message = a_user_message()
+    message.user.has_multi_queue_format = True
+    message.multi_queue_format = MultiQueueFormatHeader()
+    packet = encode_packet(message)
+    empty = bytes.fromhex("0c000000 6400 0000 00000000")
+    assert packet.count(empty) == 1
+    size = 12 + len(names) + (-len(names) & 3)
+    whole = packet.replace(empty, struct.pack("<IHHI", size, 0x64, 0, 3) + names + bytes(-len(names) & 3))
+    whole = whole[:8] + struct.pack("<I", len(whole)) + whole[12:]
+    others = [r"DIRECT=OS:a\q", r"DIRECT=TCP:10.0.0.1\q"]
+    assert listed(decode_message(whole)) == others
+    assert ReceivedMessage(whole).destinations == others
+    assert draft_of(decode_message(whole)).destinations == tuple(others)
