@@ -27,6 +27,8 @@ class End(Enum):
     """An application has it."""
     KEPT_OUT = auto()
     """It came to its end before its queue."""
+    NOT_TAKEN = auto()
+    """Its destination can make nothing of it: it has no such queue."""
     TAKEN_OUT = auto()
     """It was in its queue, and left it unreceived."""
 
@@ -37,6 +39,8 @@ def end_of(message_class: int) -> End:
         return End.REACHED
     if message_class == MessageClass.ACK_RECEIVE:
         return End.RECEIVED
+    if message_class == MessageClass.NACK_BAD_DST_Q:
+        return End.NOT_TAKEN
     return End.TAKEN_OUT if message_class & IN_QUEUE_BIT else End.KEPT_OUT
 
 
@@ -81,6 +85,11 @@ CONSEQUENCES: Final[Mapping[tuple[End, bool, bool], Consequence]] = {
     (End.KEPT_OUT, OURS, TRANSACTIONAL): DEADXACT,
     (End.KEPT_OUT, OTHERS, PLAIN): DEADLETTER,
     (End.KEPT_OUT, OTHERS, TRANSACTIONAL): Consequence(FinalAck.ALWAYS),
+    # What a destination can make nothing of, it disregards: a copy is kept by its source alone, if that hears of it.
+    (End.NOT_TAKEN, OURS, PLAIN): DEADLETTER,
+    (End.NOT_TAKEN, OURS, TRANSACTIONAL): DEADXACT,
+    (End.NOT_TAKEN, OTHERS, PLAIN): NOTHING,
+    (End.NOT_TAKEN, OTHERS, TRANSACTIONAL): Consequence(FinalAck.ALWAYS),
     (End.TAKEN_OUT, OURS, PLAIN): DEADLETTER,
     (End.TAKEN_OUT, OURS, TRANSACTIONAL): DEADXACT,
     (End.TAKEN_OUT, OTHERS, PLAIN): DEADLETTER,

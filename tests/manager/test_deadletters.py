@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.base.errors import UsageError
+from mqproto.manager.arrivals import HOP_LIMIT
 from mqproto.manager.deadletters import draft_of
 from mqproto.messages.drafts import Draft
 from mqproto.queues.localqueue import QueueDeclaration
-from mqproto.wire import INFINITE, Guid, MessageClass, UserMessage, decode_packet, guid_text
+from mqproto.wire import INFINITE, MessageClass, UserMessage, decode_packet, guid_text
 from mqproto.wire.layouts.user import NO_QUEUE
 from tests.examples import a_user_message
 from tests.observing import (
@@ -31,6 +32,8 @@ from tests.pair import Net, at, chain, guid_of, queue
 ADMIN = queue("admin", 5, transactional=False)
 NOTES = queue("notes", 17, transactional=False)
 ORDERS = QueueDeclaration("orders", 16, transactional=True, journal=True)
+FULL = QueueDeclaration("late notes", 21, quota_bytes=1)
+"""Nothing fits into it, so that what is for it is a dead letter where it is."""
 QUEUE_NAMES = st.sampled_from(
     [
         *(rf"PRIVATE={guid_text(guid_of(name))}\0000000{number}" for number, name in enumerate("abc")),
@@ -43,7 +46,7 @@ EVERYTHING = {"journal_negative": True, "journal_positive": True, "acknowledgmen
 
 @pytest.fixture
 def net() -> Net:
-    return chain("a", "c", queues=[ADMIN, NOTES, ORDERS])
+    return chain("a", "c", queues=[ADMIN, NOTES, ORDERS, FULL])
 
 
 # What is kept has ended
@@ -69,7 +72,7 @@ def test_nothing_follows_when_a_message_leaves_where_it_was_kept(net: Net, leavi
     a, c = net.nodes["a"].up, net.nodes["c"].up
     asked = {**EVERYTHING, "admin_queue": at("c", 5).name}
     net.send("a", at("c", 99), "nowhere", transactional=True, **asked)
-    net.send("a", at("c", 99), "nowhere", **asked)
+    net.send("a", at("c", 21), "no room", **asked)
     net.send("a", at("c"), "received", transactional=True, **asked)
     net.run()
     net.receive("c", "orders")
@@ -98,7 +101,7 @@ def test_nothing_follows_when_a_message_leaves_where_it_was_kept(net: Net, leavi
 
 
 def dead_letters(net: Net, count: int = 3) -> None:
-    """Messages of both kinds for queues that do not exist: dead letters of `a` and of `c`."""
+    """Messages for a queue that does not exist and for one that is full: dead letters of `a` and of `c`."""
     for number in range(count):
         for transactional in (True, False):
             net.send(
@@ -115,9 +118,9 @@ def dead_letters(net: Net, count: int = 3) -> None:
 
 
 def open_queues(net: Net) -> None:
-    """The queues that were missing are there now."""
+    """The queue that was missing is there now, and the other has room."""
     net.kill("c")
-    net.nodes["c"].queues += (queue("late orders", 20), queue("late notes", 21, transactional=False))
+    net.nodes["c"].queues = (ADMIN, NOTES, ORDERS, queue("late orders", 20), replace(FULL, quota_bytes=None))
     net.start("c")
 
 
@@ -151,25 +154,22 @@ def test_an_operator_may_choose_which_go_back(net: Net) -> None:
 
 @pytest.mark.parametrize("what", ["no such queue here", "public queue unknown", "no name", "queue full"])
 def test_what_cannot_be_sent_stays_a_dead_letter(net: Net, what: str) -> None:
-    destinations: dict[str, int | Guid | None] = {
-        "no such queue here": 99,
-        "public queue unknown": guid_of("public"),
-        "no name": None,
-        "queue full": 22,
-    }
-    destination = destinations[what]
-    net.nodes["c"].queues += (QueueDeclaration("full", 22, quota_bytes=1),)
-    net.start("c")
+    """It is for a queue of `c` itself, or has gone too far on its way to somewhere else."""
+    passing = what in ("public queue unknown", "no name")
     message = a_user_message(
         source=guid_of("a"),
-        destination_manager=guid_of("c"),
-        destination=99 if destination is None else destination,
+        destination_manager=guid_of("somebody" if passing else "c"),
+        destination=guid_of("public") if passing else 21,
         journal_negative=True,
     )
-    if destination is None:
+    if passing:
+        message.user.hop_count = HOP_LIMIT
+    if what == "no name":
         message.user.destination_queue, message.user.destination_type = None, NO_QUEUE
     arrive(net, "c", message)
     assert len(bodies(net, "c", DEADLETTER)) == 1
+    if what == "no such queue here":
+        net.nodes["c"].up.delete(FULL.name)
     assert net.nodes["c"].up.send_back(DEADLETTER, None, net.now) == 0
     net.run()
     assert len(bodies(net, "c", DEADLETTER)) == 1

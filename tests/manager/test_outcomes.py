@@ -11,7 +11,7 @@ from mqproto.formatname import FormatName, PrivateName, PublicName
 from mqproto.formatname.wire import response_from_wire
 from mqproto.manager.arrivals import HOP_LIMIT
 from mqproto.messages.destinations import Destination
-from mqproto.queues.localqueue import QueueDeclaration
+from mqproto.queues.localqueue import QueueDeclaration, SystemQueue
 from mqproto.turn.effects import QueueKind
 from mqproto.wire import (
     INFINITE,
@@ -42,6 +42,7 @@ from tests.observing import (
     final_acks,
     kept,
     messages,
+    packets,
     publish,
 )
 from tests.pair import Net, at, chain, direct, guid_of, queue
@@ -116,7 +117,8 @@ def test_journals_dead_letters_and_final_acks_follow_from_three_bits(way: Way, t
     assert set(final_acks(net, "b", "a")) <= {way.message_class}
     for name in "abcd":
         here = net.nodes[name]
-        at_source, at_end = name == "a" and transactional, name == way.where and not transactional
+        at_source = name == "a" and transactional
+        at_end = name == way.where and not transactional and way.message_class != MessageClass.NACK_BAD_DST_Q
         assert ended(net, name, DEADXACT) == (failed if at_source else [])
         assert ended(net, name, DEADLETTER) == (failed if at_end else [])
         assert bodies(net, name, JOURNAL) == (positive if name == "a" else [])
@@ -135,11 +137,28 @@ def test_twenty_nine_queue_managers_may_pass_a_message_on_and_not_thirty(recover
             names[0], at(name, 17), name, recoverable=recoverable, journal_negative=True
         )  # The last but one hosts no queue; the last one is one hop too far.
     net.pass_ms(1_000)
-    assert ended(net, names[-2], DEADLETTER) == [
-        (MessageClass.NACK_BAD_DST_Q, names[-2].encode()),
-        (MessageClass.NACK_HOP_COUNT_EXCEEDED, names[-1].encode()),
-    ]
+    assert ended(net, names[-2], DEADLETTER) == [(MessageClass.NACK_HOP_COUNT_EXCEEDED, names[-1].encode())]
     assert net.receive(names[-1], "notes") == []
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.2")
+@pytest.mark.parametrize("recoverable", [False, True])
+def test_a_destination_keeps_nothing_of_a_message_to_a_queue_that_it_does_not_have(recoverable: bool) -> None:
+    """Whether JN, JP or both are set, in bytes 60 to 63 of the packet; its source journals what the next hop has."""
+    net = a_system()
+    for bits in range(4):
+        asked = {"journal_negative": bool(bits & 1), "journal_positive": bool(bits & 2)}
+        net.send("a", at("c", 99), f"{bits}", recoverable=recoverable, **asked)
+    net.pass_ms(2_000)
+    came = [packet for packet in packets(net, "b", "c") if packet[32:48] == guid_of("c")]
+    assert [int.from_bytes(packet[60:64], "little") >> 8 & 3 for packet in came] == [0, 1, 2, 3], (
+        "JN, then JP"
+    )
+    for name in "abcd":
+        assert bodies(net, name, DEADLETTER) == bodies(net, name, DEADXACT) == []
+        assert bodies(net, name, JOURNAL) == ([b"2", b"3"] if name == "a" else [])
+    refused = [note.facts["reason"] for note in net.nodes["c"].notes if note.name == "message-refused"]
+    assert refused == ["NACK_BAD_DST_Q"] * 4
 
 
 # What an administration acknowledgment says
@@ -299,7 +318,7 @@ def test_a_stranger_learns_what_queues_there_are_only_if_insecure_nacks_are_sent
     assert sorted(administration(net, "a")) == [*told, MessageClass.NACK_Q_EXCEED_QUOTA]
     assert final_acks(net, "c", "b") == [MessageClass.NACK_BAD_DST_Q]
     assert bodies(net, "a", DEADXACT) == [b"x"]
-    assert bodies(net, "c", DEADLETTER) == [b"y", b"z"]
+    assert bodies(net, "c", DEADLETTER) == [b"z"]
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.11")
@@ -397,13 +416,13 @@ def test_a_journal_keeps_as_much_as_its_quota_allows_and_an_operator_hears_of_th
 
 @pytest.mark.spec("[MS-MQDMPR] 3.1.1.12")
 @pytest.mark.parametrize("kept_in", [DEADLETTER, DEADXACT, JOURNAL])
-def test_what_exceeds_the_quota_of_a_system_queue_is_discarded(kept_in: str) -> None:
+def test_what_exceeds_the_quota_of_a_system_queue_is_discarded(kept_in: SystemQueue) -> None:
     net = a_system(replace(TALKATIVE, journal_quota_bytes=2_500))
     transactional = kept_in == DEADXACT
     for number in range(3):
         net.send(
             "a",
-            at("c", 17 if kept_in == JOURNAL else 99),
+            at("c", {JOURNAL: 17, DEADXACT: 99, DEADLETTER: 19}[kept_in]),
             b"%d" % number + bytes(1_000),
             transactional=transactional,
             journal_negative=True,

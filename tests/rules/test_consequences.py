@@ -11,6 +11,8 @@ from mqproto.rules.consequences import CONSEQUENCES, End, FinalAck, end_of
 from mqproto.wire import MessageClass
 from tests.ways import WAYS
 
+NOT_TAKEN = (MessageClass.NACK_BAD_DST_Q,)
+
 
 def test_the_table_has_all_cases_and_no_other() -> None:
     assert set(CONSEQUENCES) == set(product(End, (False, True), (False, True)))
@@ -26,7 +28,8 @@ def test_each_end_is_acted_out_with_and_without_a_transaction() -> None:
 def test_a_class_whose_second_bit_is_set_tells_of_a_message_that_was_in_its_queue(
     message_class: MessageClass,
 ) -> None:
-    assert end_of(message_class) is (End.TAKEN_OUT if message_class & 0xC000 == 0xC000 else End.KEPT_OUT)
+    kept_out = End.NOT_TAKEN if message_class in NOT_TAKEN else End.KEPT_OUT
+    assert end_of(message_class) is (End.TAKEN_OUT if message_class & 0xC000 == 0xC000 else kept_out)
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.2.2")
@@ -40,6 +43,7 @@ def test_final_acks_are_for_transactional_messages_of_others_and_kept_is_one_s_o
     if kept is SystemQueue.JOURNAL:
         assert (ours, end) == (True, End.RECEIVED if transactional else End.REACHED)
     elif kept is not None:
-        assert end in (End.KEPT_OUT, End.TAKEN_OUT)
+        assert end in (End.KEPT_OUT, End.NOT_TAKEN, End.TAKEN_OUT)
+        assert ours or end is not End.NOT_TAKEN
         assert kept is (SystemQueue.DEADXACT if transactional else SystemQueue.DEADLETTER)
         assert ours or not transactional
