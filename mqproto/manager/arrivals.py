@@ -318,7 +318,7 @@ class Arrivals:
     def _let_in(self, queue: LocalQueue, arrival: Arrival, now: Moment) -> None:
         """The message is for this queue, and comes next if it is transactional: insert it, or refuse it.  3.1.5.8.8"""
         message, packet = arrival.message, without_session_header(arrival.packet)
-        refusal = self._refusal(queue, packet, now)
+        refusal = self._refusal(queue, message, packet, now)
         if refusal is not None:
             self._refuse(arrival, refusal)
             return
@@ -331,8 +331,16 @@ class Arrivals:
         queue.insert(joining, self._writes, priority=priority)
         self._inserted(queue, message, joining, now)
 
-    def _refusal(self, queue: LocalQueue, packet: bytes, now: Moment) -> MessageClass | None:
-        """Why a message is not let into its queue, if it is not.  3.1.7.1.2, 3.1.5.8.8"""
+    def _refusal(
+        self, queue: LocalQueue, message: UserMessage, packet: bytes, now: Moment
+    ) -> MessageClass | None:
+        """Why a message is not let into its queue, if it is not.  3.1.5.8.3, 3.1.7.1.2, 3.1.5.8.8
+
+        Nobody here has a key. So a body that is encrypted is refused, also if the message came by a direct format name,
+        of which the text says nothing: no application could read it.
+        """
+        if message.security is not None and message.security.body_encrypted:
+            return MessageClass.NACK_BAD_ENCRYPTION
         deadline_s = reach_deadline_s(packet)
         if deadline_s is not None and now.utc_s > deadline_s:
             return MessageClass.NACK_REACH_QUEUE_TIMEOUT
@@ -384,7 +392,7 @@ class Arrivals:
         accepted, stale = sequence.release()
         for held in accepted:
             message = decode_message(held.packet)
-            refusal = self._refusal(queue, held.packet, now)
+            refusal = self._refusal(queue, message, held.packet, now)
             if refusal is not None:
                 self._refuse(Arrival(message, held.packet, remote), refusal)
                 stale.append(held)

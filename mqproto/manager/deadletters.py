@@ -64,8 +64,15 @@ class DeadLetters:
 
 
 def draft_of(message: UserMessage) -> Draft:
-    """What the application wrote, as far as a packet tells."""
+    """What the application wrote, as far as a packet tells.
+
+    Raises:
+        UsageError: it does not tell, since the body is encrypted.
+        FormatNameError: its administration or response queue has no name here.
+    """
     user, properties = message.user, message.properties
+    if message.security is not None and message.security.body_encrypted:
+        raise UsageError("its body is encrypted, and who receives it would not know")
     ends = user.source_queue_manager, user.queue_manager_address
     admin = admin_from_wire(user.admin_type, user.admin_queue, *ends)
     response = response_from_wire(user.response_type, user.response_queue, *ends, admin)

@@ -28,7 +28,7 @@ class End(Enum):
     KEPT_OUT = auto()
     """It came to its end before its queue."""
     NOT_TAKEN = auto()
-    """Its destination can make nothing of it: it has no such queue."""
+    """Its destination can make nothing of it: it has no such queue, or no key for the body."""
     TAKEN_OUT = auto()
     """It was in its queue, and left it unreceived."""
 
@@ -39,7 +39,7 @@ def end_of(message_class: int) -> End:
         return End.REACHED
     if message_class == MessageClass.ACK_RECEIVE:
         return End.RECEIVED
-    if message_class == MessageClass.NACK_BAD_DST_Q:
+    if message_class in (MessageClass.NACK_BAD_DST_Q, MessageClass.NACK_BAD_ENCRYPTION):
         return End.NOT_TAKEN
     return End.TAKEN_OUT if message_class & IN_QUEUE_BIT else End.KEPT_OUT
 
@@ -95,4 +95,4 @@ CONSEQUENCES: Final[Mapping[tuple[End, bool, bool], Consequence]] = {
     (End.TAKEN_OUT, OTHERS, PLAIN): DEADLETTER,
     (End.TAKEN_OUT, OTHERS, TRANSACTIONAL): Consequence(FinalAck.IF_ASKED),
 }
-"""By how it ended, whether we sent it, and whether it is transactional.  [MS-MQQB] 3.1.5.8.2, 3.1.7.2"""
+"""By how it ended, whether we sent it, and whether it is transactional.  [MS-MQQB] 3.1.5.8.2, 3.1.5.8.3, 3.1.7.2"""

@@ -11,7 +11,7 @@ from mqproto.rules.consequences import CONSEQUENCES, End, FinalAck, end_of
 from mqproto.wire import MessageClass
 from tests.ways import WAYS
 
-NOT_TAKEN = (MessageClass.NACK_BAD_DST_Q,)
+NOT_TAKEN = (MessageClass.NACK_BAD_DST_Q, MessageClass.NACK_BAD_ENCRYPTION)
 
 
 def test_the_table_has_all_cases_and_no_other() -> None:
